@@ -1,0 +1,8 @@
+//! Layouts of what Runahead's processes and files share.
+//!
+//! Rules of this room: no allocation, no libc, no policy. Everything here is plain old data with a
+//! fixed layout that means the same in every address space: no pointers, no Rust enums read from
+//! memory that somebody else writes (a discriminant from there is a number until it is checked).
+#![no_std]
+
+pub mod sites;
