@@ -1,1 +1,13 @@
-//! (to come)
+//! The policy, in one place and pure.
+//!
+//! State machines without clocks, memory or system calls: events go in, decisions come out, so that
+//! each can be tested with a recorded trace. The agent drives [`track`], [`attention`] and [`hold`]
+//! inside the program; the speculator drives [`depth`]. Every constant carries its reason.
+//!
+//! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
+#![cfg_attr(not(test), no_std)]
+
+pub mod attention;
+pub mod depth;
+pub mod hold;
+pub mod track;

@@ -1,0 +1,149 @@
+//! The hint log: what the speculator passed, in order.
+//!
+//! A ring in shared memory, written by one speculator, read by one agent. Each entry names one
+//! operation that the program is expected to do next, the way the program itself will name it:
+//! descriptor and length, not file and block, so that comparing costs some tens of nanoseconds and
+//! no system call.
+//!
+//! An entry is valid for (epoch, position) only if its tag says so. The tag is stored last (release),
+//! so a reader that finds it finds the rest as well. Tags of earlier epochs are simply wrong and need
+//! no clearing.
+//!
+//! The agent takes everything here as untrusted: the worst that a wrong entry can do is a wrong
+//! decision about when to sync.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Entries in the ring; a power of two. Far above the greatest depth (see `policy::depth`), so the
+/// writer never laps the reader.
+pub const LOG_ENTRIES: usize = 4096;
+
+/// What kind of operation an entry predicts.
+pub mod kind {
+    /// A read at the descriptor's own position: `subject` is the descriptor, `detail` the bytes.
+    pub const READ: u8 = 1;
+    /// A read at a given offset: `subject` is the descriptor, `detail` the bytes, `place` the offset.
+    pub const READ_AT: u8 = 2;
+    /// A name looked up: `subject` is the call's number, `detail` a hash of the path.
+    pub const NAME: u8 = 3;
+}
+
+/// Bits that say what the speculator did for the operation.
+pub mod mark {
+    /// Some of it was not in the page cache: a prefetch was issued.
+    pub const PREFETCHED: u8 = 1;
+}
+
+/// One predicted operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prediction {
+    pub kind: u8,
+    pub marks: u8,
+    pub subject: i32,
+    pub detail: u64,
+    pub place: u64,
+}
+
+impl Prediction {
+    /// Whether the program's operation `self` is the one that `predicted` foretold (marks aside).
+    pub fn same_operation(&self, predicted: &Prediction) -> bool {
+        self.kind == predicted.kind
+            && self.subject == predicted.subject
+            && self.detail == predicted.detail
+            && self.place == predicted.place
+    }
+}
+
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Entry {
+    tag: AtomicU64,
+    what: AtomicU64,
+    detail: AtomicU64,
+    place: AtomicU64,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub struct Log {
+    entries: [Entry; LOG_ENTRIES],
+}
+
+impl Log {
+    fn tag(epoch: u32, position: u32) -> u64 {
+        // Position + 1, so that a fresh (zero) ring is valid for no epoch, 0 included.
+        (u64::from(epoch) << 32) | u64::from(position.wrapping_add(1))
+    }
+
+    /// Writes the prediction for `position` of `epoch`. Speculator only; async-signal-safe.
+    pub fn write(&self, epoch: u32, position: u32, prediction: &Prediction) {
+        let entry = &self.entries[position as usize % LOG_ENTRIES];
+        // Invalid while it changes: a reader that still wants the old position must not see a mixture.
+        entry.tag.store(0, Ordering::Release);
+        core::sync::atomic::fence(Ordering::Release);
+        let what = u64::from(prediction.kind)
+            | (u64::from(prediction.marks) << 8)
+            | (u64::from(prediction.subject as u32) << 32);
+        entry.what.store(what, Ordering::Relaxed);
+        entry.detail.store(prediction.detail, Ordering::Relaxed);
+        entry.place.store(prediction.place, Ordering::Relaxed);
+        entry
+            .tag
+            .store(Self::tag(epoch, position), Ordering::Release);
+    }
+
+    /// The prediction for `position` of `epoch`; None if it is not there (yet).
+    pub fn read(&self, epoch: u32, position: u32) -> Option<Prediction> {
+        let entry = &self.entries[position as usize % LOG_ENTRIES];
+        let wanted = Self::tag(epoch, position);
+        if entry.tag.load(Ordering::Acquire) != wanted {
+            return None;
+        }
+        let what = entry.what.load(Ordering::Relaxed);
+        let prediction = Prediction {
+            kind: what as u8,
+            marks: (what >> 8) as u8,
+            subject: (what >> 32) as i32,
+            detail: entry.detail.load(Ordering::Relaxed),
+            place: entry.place.load(Ordering::Relaxed),
+        };
+        core::sync::atomic::fence(Ordering::Acquire);
+        (entry.tag.load(Ordering::Relaxed) == wanted).then_some(prediction)
+    }
+}
+
+/// The hash of a path as the program gave it, for [`kind::NAME`] predictions.
+pub fn name_hash(directory: i32, path: &[u8]) -> u64 {
+    let seed = 0xcbf2_9ce4_8422_2325u64 ^ u64::from(directory as u32);
+    path.iter().fold(seed, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring() -> Box<Log> {
+        // SAFETY: all zeros is a valid ring: every entry's tag is 0.
+        unsafe { Box::<Log>::new_zeroed().assume_init() }
+    }
+
+    #[test]
+    fn what_was_written_is_read_for_its_epoch_and_position_only() {
+        let log = ring();
+        let p = Prediction {
+            kind: kind::READ,
+            marks: 1,
+            subject: -1,
+            detail: u64::MAX,
+            place: 7,
+        };
+        assert_eq!(log.read(0, 0), None);
+        log.write(3, 5, &p);
+        assert_eq!(log.read(3, 5), Some(p));
+        assert_eq!(log.read(2, 5), None);
+        assert_eq!(log.read(3, 5 + LOG_ENTRIES as u32), None);
+        assert_eq!(log.read(3, 4), None);
+    }
+}

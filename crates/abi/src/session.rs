@@ -1,0 +1,266 @@
+//! The session: the memory that the programs, the speculators and the host of one `runahead run`
+//! share.
+//!
+//! One memfd, owned by the host. It starts with a [`Header`] page group, then [`SLOTS`] slots of
+//! [`SLOT_BYTES`]. A process of the program claims a slot at its first stall; a speculator serves one
+//! slot. A slot is cut into parts by page, so that each process can map the others' parts read-only:
+//!
+//! | part | written by | read by |
+//! |---|---|---|
+//! | [`AgentPart`] | the agent | speculator, host |
+//! | [`SpeculatorPart`] | the speculator | agent, host |
+//! | [`Log`] | the speculator | agent |
+//!
+//! Nothing in it is ever trusted: whoever reads a number uses it so that any value does no harm.
+
+use crate::log::Log;
+use crate::registers::{Registers, VECTOR_STATE_BYTES};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess01");
+
+/// Processes that may be attached at a time; more run plainly.
+pub const SLOTS: usize = 256;
+
+const PAGE: usize = 4096;
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = size_of::<Header>();
+
+/// Bytes of one slot, a whole number of pages.
+pub const SLOT_BYTES: usize = AGENT_BYTES + SPECULATOR_BYTES + size_of::<Log>();
+pub const AGENT_BYTES: usize = size_of::<AgentPart>();
+pub const SPECULATOR_BYTES: usize = size_of::<SpeculatorPart>();
+
+/// Bytes of the whole session.
+pub const SESSION_BYTES: usize = HEADER_BYTES + SLOTS * SLOT_BYTES;
+
+/// Where a slot starts, bytes from the start of the session.
+pub const fn slot_offset(slot: usize) -> usize {
+    HEADER_BYTES + slot * SLOT_BYTES
+}
+
+/// What a slot's owner word holds.
+pub mod owner {
+    /// Nobody's.
+    pub const FREE: u32 = 0;
+    /// The host is clearing up after a process; not to be claimed yet.
+    pub const CLOSING: u32 = u32::MAX;
+}
+
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Header {
+    pub magic: u64,
+    /// Counts requests to the host; a futex that the host sleeps on.
+    pub doorbell: AtomicU32,
+    /// Set by the host once the report is out: futex for agents that wait with their exit.
+    pub reported: AtomicU32,
+    /// Process id of the command that was run: its exit is what the report waits for.
+    pub main_process: AtomicU32,
+    /// Set by the main process's agent when it is about to exit.
+    pub main_leaves: AtomicU32,
+    pub analysis: AnalysisRequest,
+    /// For each slot the process id of the program that it belongs to, or [`owner`].
+    pub owners: [AtomicU32; SLOTS],
+}
+
+/// One mailbox in which agents ask for executable files to be analysed, one at a time.
+#[repr(C)]
+#[derive(Debug)]
+pub struct AnalysisRequest {
+    /// Process id of the agent that holds the mailbox, 0 free. Taken by compare-and-swap.
+    pub holder: AtomicU32,
+    /// 0 empty, 1 asked, 2 answered: futex for both sides.
+    pub state: AtomicU32,
+    /// The path, zero-terminated.
+    pub path: [AtomicU64; 128],
+}
+
+/// What stopped the program when it posted.
+pub mod stalled {
+    /// A read-type call at the registers' `rip`; the speculator acts as if it had returned.
+    pub const READ: u32 = 1;
+    /// A call that looks a name up.
+    pub const NAME: u32 = 2;
+}
+
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct AgentPart {
+    // ---- what changes at each read
+    /// Operations of the log that the program has passed in the present epoch. A futex: a speculator
+    /// that is deep enough ahead sleeps on it.
+    pub passed: AtomicU32,
+    pub _gap0: [u32; 15],
+    // ---- the post
+    /// Twice the epoch of the latest post; odd while it is being written. Futex for the speculator.
+    pub posted: AtomicU32,
+    /// Set while the program waits for `synced`: the speculator must wake it.
+    pub holding: AtomicU32,
+    /// Stop hinting until the next post: the program has gone another way in this epoch.
+    pub cancelled: AtomicU32,
+    /// One of [`stalled`].
+    pub reason: AtomicU32,
+    /// Thread that posted.
+    pub thread: AtomicU32,
+    pub _gap1: u32,
+    /// The descriptor's position where the stalled read starts (-1: not known).
+    pub position: AtomicU64,
+    /// The program break.
+    pub program_break: AtomicU64,
+    /// Time of the post, monotonic ns.
+    pub posted_at: AtomicU64,
+    /// Address of the agent's state page in the program, see `agent::state`.
+    pub state_address: AtomicU64,
+    /// What is found at that address, to recognise the process across pid namespaces.
+    pub state_cookie: AtomicU64,
+    pub registers: SharedRegisters,
+    // ---- counts, only ever growing
+    pub counts: AgentCounts,
+    pub vector_state: VectorState,
+}
+
+/// The registers in shared memory. Plain words behind an `UnsafeCell`: written by the agent between
+/// the two stores of `posted`, read by the speculator and believed only if `posted` did not change.
+#[repr(C)]
+#[derive(Debug)]
+pub struct SharedRegisters(pub core::cell::UnsafeCell<Registers>);
+
+// SAFETY: readers copy the words with volatile reads and discard them if the epoch changed meanwhile.
+unsafe impl Sync for SharedRegisters {}
+
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct VectorState(pub core::cell::UnsafeCell<[u8; VECTOR_STATE_BYTES]>);
+
+// SAFETY: as for `SharedRegisters`.
+unsafe impl Sync for VectorState {}
+
+/// The agent's counts. Times in ns, sizes in bytes.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct AgentCounts {
+    /// Read-type calls seen on regular files while active.
+    pub reads: AtomicU64,
+    pub read_bytes: AtomicU64,
+    /// Of those, calls that the log foretold.
+    pub reads_hinted: AtomicU64,
+    pub read_bytes_hinted: AtomicU64,
+    /// Foretold reads for which a prefetch had been issued and that found everything there.
+    pub full: AtomicU64,
+    /// Foretold reads whose prefetch was still in flight.
+    pub partial: AtomicU64,
+    /// Calls that had to wait for the disk (partial ones included), and the time, an upper bound: it
+    /// ends at the program's next call.
+    pub stalls: AtomicU64,
+    pub stall_ns: AtomicU64,
+    pub names: AtomicU64,
+    pub names_hinted: AtomicU64,
+    pub name_stalls: AtomicU64,
+    pub posts: AtomicU64,
+    pub post_ns: AtomicU64,
+    pub holds: AtomicU64,
+    pub hold_ns: AtomicU64,
+    /// Times that the log was found wrong.
+    pub mismatches: AtomicU64,
+    /// Stalls at which the log was merely empty.
+    pub lags: AtomicU64,
+}
+
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct SpeculatorPart {
+    /// Latest epoch whose sync is complete. Futex for a program that holds.
+    pub synced: AtomicU32,
+    /// Operations written to the log in the present epoch.
+    pub written: AtomicU32,
+    /// When `passed` reaches this, wake the speculator (futex on `passed`); 0: it does not sleep.
+    pub wake_at: AtomicU32,
+    /// One of [`activity`].
+    pub activity: AtomicU32,
+    /// What the latest sync cost, ns: the agent's estimate for a hold.
+    pub sync_cost_ns: AtomicU64,
+    /// Why the latest speculation ended: one of [`ended`].
+    pub ended: AtomicU32,
+    /// The system call or signal number that ended it.
+    pub ended_by: AtomicU32,
+    pub counts: SpeculatorCounts,
+}
+
+/// What a speculator is doing.
+pub mod activity {
+    pub const STARTING: u32 = 0;
+    /// Waits for a post.
+    pub const IDLE: u32 = 1;
+    pub const RUNNING: u32 = 2;
+    /// Far enough ahead; sleeps until the program has come closer.
+    pub const AHEAD: u32 = 3;
+    /// Will not serve any more.
+    pub const GONE: u32 = 4;
+}
+
+/// Why a speculation ended.
+pub mod ended {
+    pub const NOT_YET: u32 = 0;
+    /// The program posted anew.
+    pub const OVERTAKEN: u32 = 1;
+    /// The program went another way.
+    pub const CANCELLED: u32 = 2;
+    /// A system call that is not known to be harmless (`ended_by`: its number).
+    pub const SYSTEM_CALL: u32 = 3;
+    /// A signal: a wild jump, a bad address (`ended_by`: its number).
+    pub const FAULT: u32 = 4;
+    /// It ran on without meeting a read for too long.
+    pub const TIME: u32 = 5;
+    /// The program would exit here.
+    pub const EXIT: u32 = 6;
+    /// The mirror reached its bound.
+    pub const MEMORY: u32 = 7;
+    /// A descriptor that is not (any more) what it was.
+    pub const DESCRIPTOR: u32 = 8;
+    /// It would wait here for something that only the program can bring about.
+    pub const WAITS: u32 = 9;
+    pub const COUNT: usize = 10;
+}
+
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct SpeculatorCounts {
+    pub syncs: AtomicU64,
+    pub sync_ns: AtomicU64,
+    /// Pages of the mirror that were filled, and refreshed at syncs.
+    pub pages_filled: AtomicU64,
+    pub pages_refreshed: AtomicU64,
+    /// Greatest number of pages held at a time.
+    pub pages_most: AtomicU64,
+    /// Reads that speculation met, and of them those that needed a prefetch.
+    pub reads: AtomicU64,
+    pub read_bytes: AtomicU64,
+    pub prefetches: AtomicU64,
+    /// Pages asked for.
+    pub prefetched_pages: AtomicU64,
+    /// Pages asked for in predictions that the program then did not reach.
+    pub unused_pages: AtomicU64,
+    pub system_calls: AtomicU64,
+    /// Of those, calls that came through a signal (unpatched sites).
+    pub trapped_calls: AtomicU64,
+    pub signals: AtomicU64,
+    pub processor_ns: AtomicU64,
+    /// Speculations by how they ended, indexed by [`ended`].
+    pub endings: [AtomicU64; ended::COUNT],
+}
+
+/// A slot, as the agent sees it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Slot {
+    pub agent: AgentPart,
+    pub speculator: SpeculatorPart,
+    pub log: Log,
+}
+
+const _: () = assert!(size_of::<Header>() == PAGE);
+const _: () = assert!(size_of::<AgentPart>() == 2 * PAGE);
+const _: () = assert!(size_of::<SpeculatorPart>() == PAGE);
+const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);

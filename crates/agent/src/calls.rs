@@ -1,0 +1,69 @@
+//! What the agent does with the calls that reach it.
+
+use crate::arch::{Answer, Frame, SseRegisters};
+use crate::{attach, patch, reads};
+use core::sync::atomic::Ordering;
+use runahead_kernel::arch::syscall;
+use runahead_kernel::memory::PROT_EXEC;
+use runahead_kernel::uapi::general as n;
+use runahead_kernel::uapi::prctl::PR_SET_SECCOMP;
+
+/// The calls whose sites are rewritten.
+pub fn wanted(number: u16) -> bool {
+    sampled(number)
+        || matches!(
+            u32::from(number),
+            n::__NR_mmap | n::__NR_prctl | n::__NR_seccomp | n::__NR_exit_group
+        )
+}
+
+/// The calls that may pass unseen while the agent is calm.
+pub fn sampled(number: u16) -> bool {
+    matches!(
+        u32::from(number),
+        n::__NR_read | n::__NR_pread64 | n::__NR_readv | n::__NR_preadv | n::__NR_preadv2
+    )
+}
+
+/// Called by the entry code for each call that reaches the agent. Must be quick, must not panic, may
+/// be interrupted and left by a signal handler at any instruction.
+pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answer {
+    let state = frame.state();
+    if state.is_off() {
+        state.calm.store(i32::MAX, Ordering::Relaxed);
+        return Answer::plain(frame);
+    }
+    let a = frame.arguments();
+    match frame.description().number as u32 {
+        n::__NR_read => reads::here(frame, sse, a[0] as i32, a[2]),
+        n::__NR_pread64 => reads::at(frame, sse, a[0] as i32, a[1], a[2], a[3] as i64),
+        n::__NR_readv => reads::vector_here(frame, sse, a),
+        n::__NR_preadv | n::__NR_preadv2 => reads::vector_at(frame, sse, a),
+        n::__NR_mmap if a[2] as u32 & PROT_EXEC != 0 && a[3] as u32 & n::MAP_ANONYMOUS == 0 => {
+            map_executable(frame, a)
+        }
+        n::__NR_prctl if a[0] as u32 != PR_SET_SECCOMP => Answer::plain(frame),
+        // A filter of the program's own may forbid the calls that the agent makes.
+        n::__NR_prctl | n::__NR_seccomp => {
+            state.stand_down();
+            Answer::plain(frame)
+        }
+        n::__NR_exit_group => {
+            attach::leave(state);
+            Answer::plain(frame)
+        }
+        _ => Answer::plain(frame),
+    }
+}
+
+/// A file is mapped executable: do it, then rewrite the sites in it before anybody can run them.
+fn map_executable(frame: &Frame, a: [usize; 6]) -> Answer {
+    // SAFETY: the program's own call with the program's own arguments; mapping neither blocks nor is
+    // it a cancellation point, so it need not happen at the original instruction.
+    let returned = unsafe { syscall(n::__NR_mmap as usize, a) };
+    if returned > 0 {
+        let mapping = patch::Mapping { start: returned as usize, length: a[1], offset: a[5] as u64 };
+        patch::new_mapping(frame, a[4] as i32, mapping, a[2] as u32);
+    }
+    Answer::done(frame, returned as usize)
+}

@@ -1,0 +1,459 @@
+//! Reads: is the track right, would it wait, and what then.
+//!
+//! Two kinds. A read at a *given* offset has no side effect but its result: it is tried with
+//! `RWF_NOWAIT`, and if complete that **is** the read. A read at the descriptor's *own position* moves
+//! the position, which other processes may share; taking half of it and then the rest would tear what
+//! must be one. So nothing of it is done here: the agent asks at the position whether it would wait,
+//! and the program's own instruction reads.
+
+use crate::arch::{self, Answer, Frame, SseRegisters};
+use crate::attach;
+use crate::state::{Fixed, Inner, Process, count};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+use runahead_abi::environment::flags;
+use runahead_abi::log::{Prediction, kind, mark};
+use runahead_abi::session::{Slot, activity, stalled};
+use runahead_kernel::arch::thread_word;
+use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, position, preadv2};
+use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, process_id, thread_id};
+use runahead_kernel::uapi::general as n;
+use runahead_kernel::{Errno, PAGE};
+use runahead_policy::track::{AtStall, Next, Passing};
+
+/// The most memory pieces of a vectored read that the agent looks at.
+const PIECES: usize = 8;
+
+/// `read(fd, _, length)`.
+pub fn here(frame: &Frame, sse: &SseRegisters, fd: i32, length: usize) -> Answer {
+    let operation =
+        Prediction { kind: kind::READ, marks: 0, subject: fd, detail: length as u64, place: 0 };
+    with_process(frame, |visit| visit.read_here(frame, sse, operation));
+    Answer::plain(frame)
+}
+
+/// `readv(fd, pieces, count)`.
+pub fn vector_here(frame: &Frame, sse: &SseRegisters, a: [usize; 6]) -> Answer {
+    match pieces(a[1], a[2]) {
+        Some((_, _, length)) => here(frame, sse, a[0] as i32, length),
+        None => Answer::plain(frame),
+    }
+}
+
+/// `pread64(fd, buffer, length, offset)`.
+pub fn at(
+    frame: &Frame,
+    sse: &SseRegisters,
+    fd: i32,
+    buffer: usize,
+    length: usize,
+    offset: i64,
+) -> Answer {
+    read_at(frame, sse, fd, &[IoVec { base: buffer, length }], offset)
+}
+
+/// `preadv` and `preadv2` (whose flags must be 0 for the agent to look; offset -1 means "here").
+pub fn vector_at(frame: &Frame, sse: &SseRegisters, a: [usize; 6]) -> Answer {
+    let number = frame.description().number as u32;
+    let with_flags = number == n::__NR_preadv2 && a[5] as u32 != 0;
+    let Some((copied, used, length)) = pieces(a[1], a[2]) else {
+        return Answer::plain(frame);
+    };
+    if with_flags {
+        return Answer::plain(frame);
+    }
+    if number == n::__NR_preadv2 && a[3] as i64 == -1 {
+        return here(frame, sse, a[0] as i32, length);
+    }
+    read_at(frame, sse, a[0] as i32, copied.get(..used).unwrap_or(&[]), a[3] as i64)
+}
+
+/// Copies the pieces of a vectored read, through the kernel, so that a bad address is an error and no
+/// fault. Returns the pieces, how many, and the bytes in all.
+fn pieces(address: usize, count: usize) -> Option<([IoVec; PIECES], usize, usize)> {
+    if count == 0 || count > PIECES {
+        return None;
+    }
+    let mut copied = [IoVec { base: 0, length: 0 }; PIECES];
+    let bytes = count * size_of::<IoVec>();
+    let local = [IoVec { base: copied.as_mut_ptr() as usize, length: bytes }];
+    let remote = [IoVec { base: address, length: bytes }];
+    // SAFETY: the local piece is as long as said.
+    let got = unsafe { runahead_kernel::memory::read_process(process_id(), &local, &remote) };
+    if got != Ok(bytes) {
+        return None;
+    }
+    let length = copied.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.length));
+    Some((copied, count, length))
+}
+
+fn read_at(frame: &Frame, sse: &SseRegisters, fd: i32, pieces: &[IoVec], offset: i64) -> Answer {
+    let length = pieces.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.length));
+    let operation = Prediction {
+        kind: kind::READ_AT,
+        marks: 0,
+        subject: fd,
+        detail: length as u64,
+        place: offset as u64,
+    };
+    let mut complete = None;
+    // -1 would mean the descriptor's own position to preadv2; the program's own call knows better.
+    if offset >= 0 && length > 0 {
+        with_process(frame, |visit| complete = visit.read_at(frame, sse, operation, pieces));
+    }
+    match complete {
+        Some(bytes) => Answer::done(frame, bytes),
+        None => Answer::plain(frame),
+    }
+}
+
+/// Runs `action` with the process's state locked; not at all if somebody else (another thread, a
+/// handler of this one) holds it.
+fn with_process(frame: &Frame, action: impl FnOnce(&mut Visit)) {
+    let state = frame.state();
+    let process = state.process();
+    if !process.lock.try_take(frame.stack()) {
+        return;
+    }
+    // SAFETY: the lock is held.
+    let inner = unsafe { process.inner() };
+    action(&mut Visit { state, process, inner });
+    process.lock.release();
+}
+
+/// One read, with the process's state.
+struct Visit<'a> {
+    state: &'static Fixed,
+    process: &'static Process,
+    inner: &'a mut Inner,
+}
+
+/// Whether a read would wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Residency {
+    /// All (or the first page, where that is all that can be known) is there.
+    Cached,
+    Missing,
+    /// Not a file whose reads wait for a disk, or not to be known.
+    Unknown,
+}
+
+impl Visit<'_> {
+    fn read_here(&mut self, frame: &Frame, sse: &SseRegisters, operation: Prediction) {
+        self.end_of_stall();
+        if self.is_other_thread() {
+            return;
+        }
+        let fd = operation.subject;
+        let foretold = self.compare(&operation);
+        // What speculation found in the cache is there: no need to ask.
+        if matches!(foretold, Some(marks) if marks & mark::PREFETCHED == 0) {
+            self.counted(operation.detail, foretold);
+            return;
+        }
+        let Ok(place) = position(fd) else {
+            // A pipe, a socket, a terminal: not part of the log, and none of our business.
+            return;
+        };
+        if foretold.is_none() {
+            self.follow_track(&operation);
+        }
+        let residency = if foretold.is_some() {
+            self.probe_started(fd, place)
+        } else {
+            self.probe(fd, place, operation.detail as usize)
+        };
+        self.counted(operation.detail, foretold);
+        match residency {
+            Residency::Unknown => {}
+            Residency::Cached => self.hit(foretold),
+            Residency::Missing => self.stall(frame, sse, foretold, place),
+        }
+    }
+
+    /// Returns the number of bytes if the read is done.
+    fn read_at(
+        &mut self,
+        frame: &Frame,
+        sse: &SseRegisters,
+        operation: Prediction,
+        pieces: &[IoVec],
+    ) -> Option<usize> {
+        self.end_of_stall();
+        if self.is_other_thread() {
+            return None;
+        }
+        let place = operation.place as i64;
+        // SAFETY: the program's own buffers, which this read may fill: the program asked for it.
+        match unsafe { preadv2(operation.subject, pieces, place, RWF_NOWAIT) } {
+            Ok(bytes) if bytes as u64 == operation.detail => {
+                let foretold = self.compare_and_follow(&operation);
+                self.counted(operation.detail, foretold);
+                self.hit(foretold);
+                Some(bytes)
+            }
+            // Short: the end of the file, or the rest is not there. The program's own call finds out.
+            Ok(_) => {
+                let foretold = self.compare_and_follow(&operation);
+                self.counted(operation.detail, foretold);
+                None
+            }
+            Err(Errno::EAGAIN) => {
+                let foretold = self.compare_and_follow(&operation);
+                self.counted(operation.detail, foretold);
+                self.stall(frame, sse, foretold, place);
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// The stall that was being measured is over: the program is back.
+    fn end_of_stall(&mut self) {
+        if self.inner.stall_began == 0 {
+            return;
+        }
+        let ns = monotonic_ns().saturating_sub(self.inner.stall_began);
+        self.inner.stall_began = 0;
+        self.inner.hold.stalled(ns);
+        if let Some(slot) = self.process.slot() {
+            count(&slot.agent.counts.stall_ns, ns);
+        }
+    }
+
+    /// Only one thread is compared with the log: the one that posted last, while it is on track.
+    fn is_other_thread(&self) -> bool {
+        // SAFETY: the agent runs in threads that a C library set up.
+        let me = unsafe { thread_word() };
+        self.inner.track.is_on() && self.process.thread.load(Ordering::Relaxed) != me
+    }
+
+    /// What the log says about `operation`: its marks, if it foretold it. Does not advance.
+    fn compare(&mut self, operation: &Prediction) -> Option<u8> {
+        let slot = self.process.slot()?;
+        if !self.inner.track.is_on() {
+            return None;
+        }
+        let predicted = slot.log.read(self.inner.epoch, self.inner.passed)?;
+        if !operation.same_operation(&predicted) {
+            return None;
+        }
+        self.follow(slot, Next::Foretold);
+        Some(predicted.marks)
+    }
+
+    fn compare_and_follow(&mut self, operation: &Prediction) -> Option<u8> {
+        let foretold = self.compare(operation);
+        if foretold.is_none() {
+            self.follow_track(operation);
+        }
+        foretold
+    }
+
+    /// The operation was not foretold: is the log late, or wrong?
+    fn follow_track(&mut self, operation: &Prediction) {
+        let Some(slot) = self.process.slot() else {
+            return;
+        };
+        if !self.inner.track.is_on() {
+            return;
+        }
+        let next = match slot.log.read(self.inner.epoch, self.inner.passed) {
+            Some(predicted) if operation.same_operation(&predicted) => Next::Foretold,
+            Some(_) => Next::Different,
+            None if self.speculator_stopped(slot) => Next::Never,
+            None => Next::NotYet,
+        };
+        self.follow(slot, next);
+    }
+
+    /// Nothing more will be written in this epoch.
+    fn speculator_stopped(&self, slot: &Slot) -> bool {
+        let speculator = &slot.speculator;
+        let activity = speculator.activity.load(Ordering::Acquire);
+        activity == activity::GONE
+            || (activity == activity::IDLE
+                && speculator.synced.load(Ordering::Acquire) == self.inner.epoch
+                && speculator.written.load(Ordering::Acquire) <= self.inner.passed)
+    }
+
+    fn follow(&mut self, slot: &Slot, next: Next) {
+        match self.inner.track.passes(next) {
+            Passing::Pass => {
+                self.inner.passed = self.inner.passed.wrapping_add(1);
+                slot.agent.passed.store(self.inner.passed, Ordering::Release);
+                // Pairs with the speculator's fence between `wake_at` and its last look at `passed`.
+                fence(Ordering::SeqCst);
+                let wake_at = slot.speculator.wake_at.load(Ordering::Relaxed);
+                if wake_at != 0 && self.inner.passed.wrapping_sub(wake_at) as i32 >= 0 {
+                    futex_wake(&slot.agent.passed);
+                }
+            }
+            Passing::Off { cancel } => {
+                if cancel {
+                    count(&slot.agent.counts.mismatches, 1);
+                    slot.agent.cancelled.store(self.inner.epoch, Ordering::Release);
+                    futex_wake(&slot.agent.passed);
+                }
+            }
+        }
+    }
+
+    fn counted(&mut self, bytes: u64, foretold: Option<u8>) {
+        let Some(slot) = self.process.slot() else {
+            return;
+        };
+        let counts = &slot.agent.counts;
+        count(&counts.reads, 1);
+        count(&counts.read_bytes, bytes);
+        if foretold.is_some() {
+            count(&counts.reads_hinted, 1);
+            count(&counts.read_bytes_hinted, bytes);
+        }
+    }
+
+    /// Whether a read of `length` bytes at `place` would wait; starts it if so, the way that the read
+    /// itself would (the kernel sizes its read-ahead by the request).
+    fn probe(&mut self, fd: i32, place: i64, length: usize) -> Residency {
+        if self.state.no_cachestat.load(Ordering::Relaxed) == 0 {
+            match cached_pages(fd, place as u64, length.min(PAGE) as u64) {
+                Ok(0) => {}
+                Ok(_) => return Residency::Cached,
+                Err(Errno::ENOSYS) => self.state.no_cachestat.store(1, Ordering::Relaxed),
+                Err(_) => return Residency::Unknown,
+            }
+        }
+        // The first byte only, but as part of the whole request: the second piece is the first page of
+        // memory, which never is mapped, so the copy ends there.
+        let mut first = 0u8;
+        let pieces = [
+            IoVec { base: &raw mut first as usize, length: 1 },
+            IoVec { base: 0, length: length.saturating_sub(1).min(1 << 30) },
+        ];
+        // SAFETY: one byte of ours may be overwritten.
+        outcome(unsafe { preadv2(fd, &pieces, place, RWF_NOWAIT) })
+    }
+
+    /// Whether the read that speculation has started at `place` has arrived.
+    fn probe_started(&self, fd: i32, place: i64) -> Residency {
+        let mut first = 0u8;
+        let piece = [IoVec { base: &raw mut first as usize, length: 1 }];
+        // SAFETY: one byte of ours may be overwritten.
+        outcome(unsafe { preadv2(fd, &piece, place, RWF_NOWAIT) })
+    }
+
+    fn hit(&mut self, foretold: Option<u8>) {
+        if let Some(marks) = foretold
+            && marks & mark::PREFETCHED != 0
+        {
+            if let Some(slot) = self.process.slot() {
+                count(&slot.agent.counts.full, 1);
+            }
+            // Without the prefetch this would have been a stall: stay awake.
+            self.inner.attention.stall();
+        }
+        let skip = self.inner.attention.hit();
+        self.set_calm(skip);
+    }
+
+    fn set_calm(&self, skip: u32) {
+        // On track every read must be seen, or the log and the program part ways.
+        let watch = self.inner.track.is_on() || self.state.has(flags::ALWAYS_ACTIVE);
+        let skip = if watch { 0 } else { skip };
+        self.state.calm.store(skip as i32, Ordering::Relaxed);
+    }
+
+    /// The read has been started and the program is going to wait for it.
+    fn stall(&mut self, frame: &Frame, sse: &SseRegisters, foretold: Option<u8>, place: i64) {
+        self.inner.attention.stall();
+        self.state.calm.store(0, Ordering::Relaxed);
+        let Some(slot) = attach::slot(self.state) else {
+            self.state.stand_down();
+            return;
+        };
+        count(&slot.agent.counts.stalls, 1);
+        if foretold.is_some() {
+            count(&slot.agent.counts.partial, 1);
+        }
+        self.inner.stall_began = monotonic_ns();
+        if self.state.has(flags::NO_SPECULATION) {
+            return;
+        }
+        match self.inner.track.stalls() {
+            AtStall::Block => {
+                if foretold.is_none() {
+                    count(&slot.agent.counts.lags, 1);
+                }
+            }
+            AtStall::Post => self.post(frame, sse, slot, place),
+        }
+    }
+
+    /// Hands the present registers to the speculator, and waits for it where that pays.
+    fn post(&mut self, frame: &Frame, sse: &SseRegisters, slot: &'static Slot, place: i64) {
+        let agent = &slot.agent;
+        let began = self.inner.stall_began;
+        let epoch = self.inner.epoch.wrapping_add(1) & (u32::MAX >> 1);
+        self.inner.epoch = epoch;
+        self.inner.passed = 0;
+        self.inner.track.posted();
+        // SAFETY: the agent runs in threads that a C library set up.
+        self.process.thread.store(unsafe { thread_word() }, Ordering::Relaxed);
+
+        let longest = self.inner.hold.longest(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
+        agent.posted.store(epoch.wrapping_mul(2).wrapping_sub(1), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        agent.passed.store(0, Ordering::Relaxed);
+        agent.reason.store(stalled::READ, Ordering::Relaxed);
+        agent.thread.store(thread_id() as u32, Ordering::Relaxed);
+        agent.position.store(place as u64, Ordering::Relaxed);
+        agent.program_break.store(program_break(), Ordering::Relaxed);
+        agent.posted_at.store(began, Ordering::Relaxed);
+        agent.holding.store(u32::from(longest > 0), Ordering::Relaxed);
+        // SAFETY: the agent's own part of the slot; the odd number above tells readers to stay away.
+        unsafe {
+            agent.registers.0.get().write_volatile(frame.registers());
+            arch::save_vector_state(agent.vector_state.0.get().cast::<u8>(), sse);
+        }
+        // The stalled read is itself the first operation of the log: it is passed already.
+        self.follow(slot, Next::NotYet);
+        agent.posted.store(epoch.wrapping_mul(2), Ordering::Release);
+        futex_wake(&agent.posted);
+        count(&agent.counts.posts, 1);
+        let posted = monotonic_ns();
+        count(&agent.counts.post_ns, posted.saturating_sub(began));
+        if longest > 0 {
+            wait_for_sync(&slot.speculator.synced, epoch, longest);
+            agent.holding.store(0, Ordering::Relaxed);
+            count(&agent.counts.holds, 1);
+            count(&agent.counts.hold_ns, monotonic_ns().saturating_sub(posted));
+        }
+    }
+}
+
+/// Waits until `synced` reaches `epoch`, at most `longest` ns.
+fn wait_for_sync(synced: &AtomicU32, epoch: u32, longest: u64) {
+    let end = monotonic_ns().saturating_add(longest);
+    loop {
+        let seen = synced.load(Ordering::Acquire);
+        let now = monotonic_ns();
+        if seen == epoch || now >= end {
+            return;
+        }
+        if !futex_wait(synced, seen, Some(end - now)) {
+            return; // time out, or a signal: the program has its own handler to run
+        }
+    }
+}
+
+fn outcome(probed: runahead_kernel::Result<usize>) -> Residency {
+    match probed {
+        Ok(_) => Residency::Cached,
+        Err(Errno::EAGAIN) => Residency::Missing,
+        Err(_) => Residency::Unknown,
+    }
+}
+
+fn program_break() -> u64 {
+    // SAFETY: asking with 0 changes nothing.
+    unsafe { runahead_kernel::arch::syscall(n::__NR_brk as usize, [0; 6]) as u64 }
+}

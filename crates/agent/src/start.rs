@@ -1,0 +1,98 @@
+//! The agent's start, called by the loader before the program's own initialisers.
+
+use crate::state::{self, Fixed};
+use crate::{arch, patch};
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::Ordering;
+use runahead_abi::environment::{self, Session};
+use runahead_kernel::files::{close, open_at, read};
+use runahead_kernel::text;
+use runahead_kernel::uapi::general as n;
+
+/// What the loader calls (DT_INIT). glibc passes what `main` gets; where the arguments are not that
+/// (musl passes nothing), there is no agent.
+///
+/// # Safety
+/// Called once, by the loader, in a process whose thread-local storage is set up.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runahead_agent_start(
+    count: isize,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    // On a glibc start the environment lies right behind the arguments; garbage does not.
+    if !(0..1 << 24).contains(&count) || environment != arguments.wrapping_offset(count + 1) {
+        return;
+    }
+    // SAFETY: checked to be the process's own environment, a null-terminated array of C strings.
+    let Some(session) = (unsafe { find_session(environment) }) else {
+        return;
+    };
+    if !arch::can_save_vector_state() || !may_run(session.filters) {
+        return;
+    }
+    let Some(fixed) = state::create(arch::entry_address()) else {
+        return;
+    };
+    fixed.host = session.host;
+    fixed.descriptor = session.descriptor;
+    fixed.flags = session.flags;
+    if session.site_file.len() >= fixed.site_file_path.len() {
+        return;
+    }
+    for (to, from) in fixed.site_file_path.iter_mut().zip(session.site_file) {
+        *to = *from;
+    }
+    let fixed: &'static Fixed = fixed;
+    fixed.calm.store(-1, Ordering::Relaxed);
+    patch::whole_process(fixed);
+}
+
+/// # Safety
+/// `environment` is a null-terminated array of C strings that live as long as the process.
+unsafe fn find_session(environment: *const *const c_char) -> Option<Session<'static>> {
+    let mut session = None;
+    for index in 0.. {
+        // SAFETY: below the terminator.
+        let entry = unsafe { *environment.add(index) };
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: a C string.
+        let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        if let Some(value) = value_of(entry, environment::SESSION) {
+            session = Session::parse(value);
+        } else if value_of(entry, environment::SWITCH) == Some(b"off") {
+            return None;
+        }
+    }
+    session
+}
+
+fn value_of<'a>(entry: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
+}
+
+/// Whether the process is one that the agent may work in: not traced, and under no seccomp filter
+/// that the host is not under as well.
+fn may_run(host_filters: u32) -> bool {
+    let Ok(fd) = open_at(n::AT_FDCWD, c"/proc/self/status", n::O_RDONLY | n::O_CLOEXEC, 0) else {
+        return false;
+    };
+    let mut buffer = [0u8; 3072];
+    let length = read(fd, &mut buffer);
+    let _ = close(fd);
+    let Ok(length) = length else {
+        return false;
+    };
+    let status = buffer.get(..length).unwrap_or(&[]);
+    let number = |name: &[u8]| {
+        let line = status.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(name))?;
+        Some(text::decimal(line).0)
+    };
+    let traced = number(b"TracerPid:\t").unwrap_or(0) != 0;
+    let mode = number(b"Seccomp:\t").unwrap_or(0);
+    // Before Linux 5.9 there is no count: any filter is then taken for one of the program's own.
+    let filters = number(b"Seccomp_filters:\t").unwrap_or(mode);
+    !traced && mode != 1 && filters <= u64::from(host_filters)
+}

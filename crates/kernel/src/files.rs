@@ -1,0 +1,288 @@
+//! Descriptors, reads and names.
+
+use crate::arch::syscall;
+use crate::uapi::general as n;
+use crate::{Errno, Result, check};
+use core::ffi::CStr;
+
+pub const AT_FDCWD: i32 = n::AT_FDCWD;
+
+/// One piece of memory of a vectored read, as the kernel lays it out.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct IoVec {
+    pub base: usize,
+    /// In bytes.
+    pub length: usize,
+}
+
+/// What `stat` answers, reduced to what Runahead asks.
+pub type Stat = n::stat;
+
+pub fn open_at(directory: i32, path: &CStr, flags: u32, mode: u32) -> Result<i32> {
+    // SAFETY: the path is a valid C string; opening changes no memory of ours.
+    unsafe { open_at_address(directory, path.as_ptr() as usize, flags, mode) }
+}
+
+/// Like [`open_at`] with the path's address as the program gave it.
+///
+/// # Safety
+/// None beyond the kernel's: a bad address returns EFAULT. Unsafe because O_CREAT and O_TRUNC act on
+/// the world.
+pub unsafe fn open_at_address(directory: i32, path: usize, flags: u32, mode: u32) -> Result<i32> {
+    // SAFETY: the kernel checks the address.
+    let r = unsafe {
+        syscall(
+            n::__NR_openat as usize,
+            [
+                directory as usize,
+                path,
+                flags as usize,
+                mode as usize,
+                0,
+                0,
+            ],
+        )
+    };
+    check(r).map(|fd| fd as i32)
+}
+
+/// `openat2` with a ready `open_how`.
+///
+/// # Safety
+/// As [`open_at_address`].
+pub unsafe fn open_at2_address(directory: i32, path: usize, how: &n::open_how) -> Result<i32> {
+    let size = core::mem::size_of::<n::open_how>();
+    // SAFETY: `how` is valid for reads; the kernel checks the path's address.
+    let r = unsafe {
+        syscall(
+            n::__NR_openat2 as usize,
+            [
+                directory as usize,
+                path,
+                how as *const _ as usize,
+                size,
+                0,
+                0,
+            ],
+        )
+    };
+    check(r).map(|fd| fd as i32)
+}
+
+pub fn close(fd: i32) -> Result<()> {
+    // SAFETY: closing touches no memory; the caller owns the descriptor.
+    check(unsafe { syscall(n::__NR_close as usize, [fd as usize, 0, 0, 0, 0, 0]) }).map(drop)
+}
+
+/// Closes all descriptors from `first` to `last`, both included (Linux 5.9).
+pub fn close_range(first: u32, last: u32) -> Result<()> {
+    let a = [first as usize, last as usize, 0, 0, 0, 0];
+    // SAFETY: closing touches no memory.
+    check(unsafe { syscall(n::__NR_close_range as usize, a) }).map(drop)
+}
+
+pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
+    let a = [
+        fd as usize,
+        buffer.as_mut_ptr() as usize,
+        buffer.len(),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the buffer is valid for writes of its length.
+    check(unsafe { syscall(n::__NR_read as usize, a) })
+}
+
+pub fn pread(fd: i32, buffer: &mut [u8], offset: i64) -> Result<usize> {
+    let a = [
+        fd as usize,
+        buffer.as_mut_ptr() as usize,
+        buffer.len(),
+        offset as usize,
+        0,
+        0,
+    ];
+    // SAFETY: the buffer is valid for writes of its length.
+    check(unsafe { syscall(n::__NR_pread64 as usize, a) })
+}
+
+/// `preadv2` into memory given by address. With `RWF_NOWAIT` it returns what is cached, EAGAIN where
+/// the first byte is not, EOPNOTSUPP where the file system cannot tell.
+///
+/// # Safety
+/// The pieces may be overwritten. Bad addresses give EFAULT or a short count.
+pub unsafe fn preadv2(fd: i32, pieces: &[IoVec], offset: i64, flags: u32) -> Result<usize> {
+    let a = [
+        fd as usize,
+        pieces.as_ptr() as usize,
+        pieces.len(),
+        offset as usize,
+        0,
+        flags as usize,
+    ];
+    // SAFETY: `pieces` is valid for reads; the rest is the caller's promise.
+    check(unsafe { syscall(n::__NR_preadv2 as usize, a) })
+}
+
+pub const RWF_NOWAIT: u32 = 8;
+
+pub fn seek(fd: i32, offset: i64, whence: u32) -> Result<i64> {
+    let a = [fd as usize, offset as usize, whence as usize, 0, 0, 0];
+    // SAFETY: touches no memory.
+    check(unsafe { syscall(n::__NR_lseek as usize, a) }).map(|p| p as i64)
+}
+
+/// The position of a descriptor; ESPIPE where it has none (pipes, sockets, terminals).
+pub fn position(fd: i32) -> Result<i64> {
+    seek(fd, 0, n::SEEK_CUR)
+}
+
+/// How many of the pages of `offset..offset + length` (bytes) are in the page cache, in flight ones
+/// included. Linux 6.5; 0 on overlay whatever is cached (see FACTS.md).
+pub fn cached_pages(fd: i32, offset: u64, length: u64) -> Result<u64> {
+    Ok(cache_status(fd, offset, length)?.nr_cache)
+}
+
+/// The whole answer of `cachestat` for `offset..offset + length` (bytes). Linux 6.5.
+pub fn cache_status(fd: i32, offset: u64, length: u64) -> Result<n::cachestat> {
+    let range = n::cachestat_range {
+        off: offset,
+        len: length,
+    };
+    let mut status = n::cachestat {
+        nr_cache: 0,
+        nr_dirty: 0,
+        nr_writeback: 0,
+        nr_evicted: 0,
+        nr_recently_evicted: 0,
+    };
+    let a = [
+        fd as usize,
+        &raw const range as usize,
+        &raw mut status as usize,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: both structures are valid and of the kernel's layout.
+    check(unsafe { syscall(n::__NR_cachestat as usize, a) })?;
+    Ok(status)
+}
+
+/// Asks for `offset..offset + length` (bytes) to be read into the page cache. The kernel truncates a
+/// long request silently: send at most 128 KB.
+pub fn readahead(fd: i32, offset: u64, length: u64) -> Result<()> {
+    let a = [fd as usize, offset as usize, length as usize, 0, 0, 0];
+    // SAFETY: touches no memory of ours.
+    check(unsafe { syscall(n::__NR_readahead as usize, a) }).map(drop)
+}
+
+pub fn fadvise(fd: i32, offset: u64, length: u64, advice: u32) -> Result<()> {
+    let a = [
+        fd as usize,
+        offset as usize,
+        length as usize,
+        advice as usize,
+        0,
+        0,
+    ];
+    // SAFETY: touches no memory of ours.
+    check(unsafe { syscall(n::__NR_fadvise64 as usize, a) }).map(drop)
+}
+
+fn empty_stat() -> Stat {
+    // SAFETY: `stat` is plain old data; all zeros is a value.
+    unsafe { core::mem::zeroed() }
+}
+
+pub fn fstat(fd: i32) -> Result<Stat> {
+    let mut stat = empty_stat();
+    // SAFETY: `stat` is valid for writes.
+    check(unsafe {
+        syscall(
+            n::__NR_fstat as usize,
+            [fd as usize, &raw mut stat as usize, 0, 0, 0, 0],
+        )
+    })?;
+    Ok(stat)
+}
+
+pub fn stat_at(directory: i32, path: &CStr, flags: u32) -> Result<Stat> {
+    let mut stat = empty_stat();
+    // SAFETY: the path is a C string, `stat` is valid for writes.
+    unsafe {
+        stat_at_address(
+            directory,
+            path.as_ptr() as usize,
+            &raw mut stat as usize,
+            flags,
+        )?
+    };
+    Ok(stat)
+}
+
+/// `newfstatat` with both addresses as the program gave them.
+///
+/// # Safety
+/// `out` may be overwritten with a `stat`.
+pub unsafe fn stat_at_address(directory: i32, path: usize, out: usize, flags: u32) -> Result<()> {
+    let a = [directory as usize, path, out, flags as usize, 0, 0];
+    // SAFETY: the kernel checks the addresses; the rest is the caller's promise.
+    check(unsafe { syscall(n::__NR_newfstatat as usize, a) }).map(drop)
+}
+
+/// The file system's type (`statfs.f_type`) below a descriptor.
+pub fn file_system_type(fd: i32) -> Result<i64> {
+    let mut answer = [0u64; 32];
+    // SAFETY: `statfs` is 120 bytes, the buffer 256.
+    check(unsafe {
+        syscall(
+            n::__NR_fstatfs as usize,
+            [fd as usize, answer.as_mut_ptr() as usize, 0, 0, 0, 0],
+        )
+    })?;
+    Ok(answer[0] as i64)
+}
+
+pub fn read_directory(fd: i32, buffer: &mut [u8]) -> Result<usize> {
+    let a = [
+        fd as usize,
+        buffer.as_mut_ptr() as usize,
+        buffer.len(),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the buffer is valid for writes.
+    check(unsafe { syscall(n::__NR_getdents64 as usize, a) })
+}
+
+/// `ioctl` with an address argument.
+///
+/// # Safety
+/// Whatever the request does with `argument`.
+pub unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    check(unsafe {
+        syscall(
+            n::__NR_ioctl as usize,
+            [fd as usize, request, argument, 0, 0, 0],
+        )
+    })
+}
+
+/// Writes all of `bytes`, for messages; gives up silently on the first error.
+pub fn write_all(fd: i32, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let a = [fd as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0];
+        // SAFETY: the bytes are valid for reads.
+        match check(unsafe { syscall(n::__NR_write as usize, a) }) {
+            Ok(0) => return,
+            Ok(written) => bytes = &bytes[written.min(bytes.len())..],
+            Err(Errno::EINTR) => {}
+            Err(_) => return,
+        }
+    }
+}

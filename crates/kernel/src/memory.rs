@@ -1,0 +1,142 @@
+//! Mappings, other processes' memory, userfaultfd.
+
+use crate::arch::syscall;
+use crate::files::{self, IoVec};
+use crate::uapi::general as n;
+use crate::{Result, check};
+
+pub const PROT_NONE: u32 = n::PROT_NONE;
+pub const PROT_READ: u32 = n::PROT_READ;
+pub const PROT_WRITE: u32 = n::PROT_WRITE;
+pub const PROT_EXEC: u32 = n::PROT_EXEC;
+
+/// `mmap`.
+///
+/// # Safety
+/// With MAP_FIXED whatever was mapped there is gone.
+pub unsafe fn map(
+    address: usize,
+    length: usize,
+    protection: u32,
+    flags: u32,
+    fd: i32,
+    offset: u64,
+) -> Result<usize> {
+    let a = [
+        address,
+        length,
+        protection as usize,
+        flags as usize,
+        fd as usize,
+        offset as usize,
+    ];
+    // SAFETY: the caller's promise.
+    check(unsafe { syscall(n::__NR_mmap as usize, a) })
+}
+
+/// # Safety
+/// Nothing may use the range any more.
+pub unsafe fn unmap(address: usize, length: usize) -> Result<()> {
+    // SAFETY: the caller's promise.
+    check(unsafe { syscall(n::__NR_munmap as usize, [address, length, 0, 0, 0, 0]) }).map(drop)
+}
+
+/// # Safety
+/// Code and data in the range must cope with the new protection.
+pub unsafe fn protect(address: usize, length: usize, protection: u32) -> Result<()> {
+    let a = [address, length, protection as usize, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    check(unsafe { syscall(n::__NR_mprotect as usize, a) }).map(drop)
+}
+
+/// # Safety
+/// Whatever the advice does to the contents (MADV_DONTNEED drops them).
+pub unsafe fn advise(address: usize, length: usize, advice: u32) -> Result<()> {
+    let a = [address, length, advice as usize, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    check(unsafe { syscall(n::__NR_madvise as usize, a) }).map(drop)
+}
+
+/// Copies from another process's memory; stops at the first remote or local address that is not
+/// there and returns the bytes copied before it.
+///
+/// # Safety
+/// The local pieces are overwritten.
+pub unsafe fn read_process(pid: i32, local: &[IoVec], remote: &[IoVec]) -> Result<usize> {
+    let a = [
+        pid as usize,
+        local.as_ptr() as usize,
+        local.len(),
+        remote.as_ptr() as usize,
+        remote.len(),
+        0,
+    ];
+    // SAFETY: the vectors are valid; the rest is the caller's promise.
+    check(unsafe { syscall(n::__NR_process_vm_readv as usize, a) })
+}
+
+/// A userfaultfd whose missing pages raise SIGBUS in the thread that touches them (Linux 4.14), for
+/// touches from user code only, which needs no privilege (Linux 5.11).
+pub fn userfault_sigbus() -> Result<i32> {
+    let flags = n::O_CLOEXEC | n::UFFD_USER_MODE_ONLY;
+    // SAFETY: creates a descriptor.
+    let fd = check(unsafe {
+        syscall(
+            n::__NR_userfaultfd as usize,
+            [flags as usize, 0, 0, 0, 0, 0],
+        )
+    })? as i32;
+    let mut api = n::uffdio_api {
+        api: UFFD_API,
+        features: UFFD_FEATURE_SIGBUS,
+        ioctls: 0,
+    };
+    // SAFETY: the structure is the one that the request wants.
+    match unsafe { files::ioctl(fd, UFFDIO_API, &raw mut api as usize) } {
+        Ok(_) => Ok(fd),
+        Err(e) => {
+            let _ = files::close(fd);
+            Err(e)
+        }
+    }
+}
+
+const UFFD_API: u64 = 0xaa;
+const UFFD_FEATURE_SIGBUS: u64 = 1 << 7;
+/// `_IOWR(0xaa, 0x3f, struct uffdio_api)`.
+pub const UFFDIO_API: usize = 0xc018_aa3f;
+/// `_IOWR(0xaa, 0x00, struct uffdio_register)`.
+pub const UFFDIO_REGISTER: usize = 0xc020_aa00;
+/// `_IOWR(0xaa, 0x03, struct uffdio_copy)`.
+pub const UFFDIO_COPY: usize = 0xc028_aa03;
+const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
+
+/// Registers a range for missing-page faults.
+pub fn userfault_register(fd: i32, start: usize, length: usize) -> Result<()> {
+    let mut register = n::uffdio_register {
+        range: n::uffdio_range {
+            start: start as u64,
+            len: length as u64,
+        },
+        mode: UFFDIO_REGISTER_MODE_MISSING,
+        ioctls: 0,
+    };
+    // SAFETY: the structure is the one that the request wants.
+    unsafe { files::ioctl(fd, UFFDIO_REGISTER, &raw mut register as usize) }.map(drop)
+}
+
+/// Fills missing pages at `to` with the bytes at `from`; EEXIST where a page is there already.
+///
+/// # Safety
+/// `from` must be readable for `length` bytes; what lies at `to` appears there.
+pub unsafe fn userfault_copy(fd: i32, to: usize, from: usize, length: usize) -> Result<()> {
+    let mut copy = n::uffdio_copy {
+        dst: to as u64,
+        src: from as u64,
+        len: length as u64,
+        mode: 0,
+        copy: 0,
+    };
+    // SAFETY: the structure is the one that the request wants; the rest is the caller's promise.
+    unsafe { files::ioctl(fd, UFFDIO_COPY, &raw mut copy as usize) }.map(drop)
+}

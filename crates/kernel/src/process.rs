@@ -1,0 +1,102 @@
+//! Processes, futexes, clocks, limits.
+
+use crate::arch::syscall;
+use crate::uapi::general as n;
+use crate::{Errno, Result, check};
+use core::sync::atomic::AtomicU32;
+
+pub fn process_id() -> i32 {
+    // SAFETY: no effect.
+    unsafe { syscall(n::__NR_getpid as usize, [0; 6]) as i32 }
+}
+
+pub fn thread_id() -> i32 {
+    // SAFETY: no effect.
+    unsafe { syscall(n::__NR_gettid as usize, [0; 6]) as i32 }
+}
+
+/// Ends the calling process with `status`.
+pub fn exit(status: i32) -> ! {
+    loop {
+        // SAFETY: does not return.
+        unsafe {
+            syscall(
+                n::__NR_exit_group as usize,
+                [status as usize, 0, 0, 0, 0, 0],
+            )
+        };
+    }
+}
+
+/// Sleeps while `word` holds `expected`, at most `timeout_ns`. Returns true when woken (or the word
+/// had changed already), false when the time ran out or a signal came. Shared between processes.
+pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> bool {
+    let time;
+    let time_address = match timeout_ns {
+        None => 0,
+        Some(ns) => {
+            time = n::__kernel_timespec {
+                tv_sec: (ns / 1_000_000_000) as i64,
+                tv_nsec: (ns % 1_000_000_000) as i64,
+            };
+            &raw const time as usize
+        }
+    };
+    let a = [
+        word.as_ptr() as usize,
+        n::FUTEX_WAIT as usize,
+        expected as usize,
+        time_address,
+        0,
+        0,
+    ];
+    // SAFETY: the word is valid; the timeout is null or valid.
+    match check(unsafe { syscall(n::__NR_futex as usize, a) }) {
+        Ok(_) | Err(Errno::EAGAIN) => true,
+        Err(_) => false,
+    }
+}
+
+/// Wakes everybody who sleeps on `word`, in any process that shares it; returns how many.
+pub fn futex_wake(word: &AtomicU32) -> usize {
+    let a = [
+        word.as_ptr() as usize,
+        n::FUTEX_WAKE as usize,
+        i32::MAX as usize,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the word is valid.
+    check(unsafe { syscall(n::__NR_futex as usize, a) }).unwrap_or(0)
+}
+
+/// Monotonic time, ns. A system call (some 150 ns): the vDSO belongs to the program.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(n::CLOCK_MONOTONIC)
+}
+
+/// Processor time of the calling process, ns.
+pub fn processor_ns() -> u64 {
+    clock_ns(n::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock_ns(clock: u32) -> u64 {
+    let mut time = n::__kernel_timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let a = [clock as usize, &raw mut time as usize, 0, 0, 0, 0];
+    // SAFETY: the structure is valid for writes.
+    unsafe { syscall(n::__NR_clock_gettime as usize, a) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// `prctl` with plain number arguments.
+///
+/// # Safety
+/// Whatever the option does.
+pub unsafe fn prctl(option: u32, a: usize, b: usize, c: usize, d: usize) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    check(unsafe { syscall(n::__NR_prctl as usize, [option as usize, a, b, c, d, 0]) })
+}

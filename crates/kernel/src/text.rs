@@ -1,0 +1,159 @@
+//! Numbers and `/proc` lines without allocation.
+
+use core::ffi::CStr;
+
+/// A C string under construction in a fixed buffer of `N` bytes; too long means empty.
+pub struct Text<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+    overflow: bool,
+}
+
+impl<const N: usize> Default for Text<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Text<N> {
+    pub const fn new() -> Self {
+        Self {
+            bytes: [0; N],
+            length: 0,
+            overflow: false,
+        }
+    }
+
+    pub fn push(mut self, part: &[u8]) -> Self {
+        for &byte in part {
+            if self.length + 1 < N && byte != 0 {
+                self.bytes[self.length] = byte;
+                self.length += 1;
+            } else {
+                self.overflow = true;
+            }
+        }
+        self
+    }
+
+    pub fn push_number(self, mut number: u64) -> Self {
+        let mut digits = [0u8; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        self.push(&digits[at..])
+    }
+
+    /// The string; empty if a part did not fit or held a zero byte.
+    pub fn as_c_str(&self) -> &CStr {
+        if self.overflow {
+            return c"";
+        }
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+}
+
+/// Reads a hexadecimal number from the front of `bytes`; returns it and the rest.
+pub fn hex(bytes: &[u8]) -> (u64, &[u8]) {
+    number(bytes, 16)
+}
+
+/// Reads a decimal number from the front of `bytes`; returns it and the rest.
+pub fn decimal(bytes: &[u8]) -> (u64, &[u8]) {
+    number(bytes, 10)
+}
+
+fn number(bytes: &[u8], base: u64) -> (u64, &[u8]) {
+    let mut value = 0u64;
+    let mut used = 0;
+    for &byte in bytes {
+        let digit = match byte {
+            b'0'..=b'9' => u64::from(byte - b'0'),
+            b'a'..=b'f' => u64::from(byte - b'a') + 10,
+            _ => break,
+        };
+        if digit >= base {
+            break;
+        }
+        value = value.wrapping_mul(base).wrapping_add(digit);
+        used += 1;
+    }
+    (value, &bytes[used..])
+}
+
+/// One line of `/proc/PID/maps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapsLine<'a> {
+    pub start: usize,
+    pub end: usize,
+    /// `PROT_*` bits.
+    pub protection: u32,
+    pub shared: bool,
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    pub inode: u64,
+    /// Path, `[heap]`-like name, or empty.
+    pub name: &'a [u8],
+}
+
+/// Takes one line of `/proc/PID/maps` apart (proc(5)); None if it is not one.
+pub fn maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
+    let (start, rest) = hex(line);
+    let (end, rest) = hex(rest.strip_prefix(b"-")?);
+    let rest = rest.strip_prefix(b" ")?;
+    let (permissions, rest) = rest.split_at_checked(4)?;
+    let (offset, rest) = hex(rest.strip_prefix(b" ")?);
+    let rest = rest.strip_prefix(b" ")?;
+    let device_end = rest.iter().position(|&b| b == b' ')?;
+    let (inode, rest) = decimal(&rest[device_end + 1..]);
+    let name_start = rest.iter().position(|&b| b != b' ').unwrap_or(rest.len());
+    let flag =
+        |index: usize, letter: u8, bit: u32| if permissions[index] == letter { bit } else { 0 };
+    Some(MapsLine {
+        start: start as usize,
+        end: end as usize,
+        protection: flag(0, b'r', 1) | flag(1, b'w', 2) | flag(2, b'x', 4),
+        shared: permissions[3] == b's',
+        offset,
+        inode,
+        name: &rest[name_start..],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_a_maps_line_apart() {
+        let line = b"7f12-7f34 r-xp 00001000 fe:00 1234   /usr/lib/a b.so";
+        let parsed = maps_line(line).unwrap();
+        assert_eq!(parsed.start, 0x7f12);
+        assert_eq!(parsed.end, 0x7f34);
+        assert_eq!(parsed.protection, 5);
+        assert!(!parsed.shared);
+        assert_eq!(parsed.offset, 0x1000);
+        assert_eq!(parsed.inode, 1234);
+        assert_eq!(parsed.name, b"/usr/lib/a b.so");
+        assert_eq!(maps_line(b"55-66 rw-s 00000000 00:00 0").unwrap().name, b"");
+        assert_eq!(maps_line(b"garbage"), None);
+        assert_eq!(maps_line(b"12-34 r"), None);
+    }
+
+    #[test]
+    fn text_that_does_not_fit_is_empty() {
+        assert_eq!(Text::<8>::new().push(b"/proc/").as_c_str(), c"/proc/");
+        assert_eq!(Text::<8>::new().push(b"/proc/12").as_c_str(), c"");
+        assert_eq!(
+            Text::<24>::new().push_number(u64::MAX).as_c_str(),
+            c"18446744073709551615"
+        );
+        assert_eq!(Text::<24>::new().push_number(0).as_c_str(), c"0");
+    }
+}

@@ -1,0 +1,312 @@
+//! The program's descriptors, as speculation sees them.
+//!
+//! Speculation uses the program's numbers; behind each regular file or directory stands a descriptor of
+//! our own, opened read-only through `/proc/PID/fd`, so that nothing of the program's is shared: no
+//! position moves, no lock and no pipe is held. Descriptors are looked at when they are first used
+//! after a sync; which numbers are in use, and so which number an open returns, is read at the sync.
+
+use crate::cell::Global;
+use crate::run::RUN;
+use runahead_kernel::files::{self, Stat, open_at};
+use runahead_kernel::text::{self, Text};
+use runahead_kernel::uapi::general as n;
+use runahead_kernel::{Errno, Result};
+
+/// Descriptor numbers that speculation can deal with; higher ones end it.
+pub const MOST: usize = 1024;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Open in the program; not looked at since the sync.
+    Unknown,
+    Closed,
+    File,
+    Directory,
+    /// Something that speculation may write to (which is swallowed) but cannot read from.
+    Sink,
+}
+
+#[derive(Clone, Copy)]
+pub struct Descriptor {
+    pub kind: Kind,
+    /// Our own descriptor, -1 if there is none.
+    pub real: i32,
+    /// Opened by speculation itself: gone at the next sync.
+    pub speculative: bool,
+    /// Where the next read starts (files), bytes; -1: not known yet.
+    pub position: i64,
+    /// Size of the file when it was looked at, bytes.
+    pub size: i64,
+    pub device: u64,
+    pub inode: u64,
+    /// Speculation has written to it: what it would read back is not in the file.
+    pub written: bool,
+}
+
+const NOTHING: Descriptor = Descriptor {
+    kind: Kind::Closed,
+    real: -1,
+    speculative: false,
+    position: -1,
+    size: 0,
+    device: 0,
+    inode: 0,
+    written: false,
+};
+
+pub struct Table {
+    entries: [Descriptor; MOST],
+    /// One more than the highest number in use.
+    used: usize,
+    process_directory: i32,
+    descriptor_directory: i32,
+    /// The program's working directory, opened when a relative name is first used after a sync.
+    working_directory: i32,
+}
+
+pub static TABLE: Global<Table> = Global::new(Table {
+    entries: [NOTHING; MOST],
+    used: 0,
+    process_directory: -1,
+    descriptor_directory: -1,
+    working_directory: -1,
+});
+
+/// Begins with `directory`, the program's `/proc/PID`.
+pub fn start(directory: i32) {
+    let table = TABLE.get();
+    table.process_directory = directory;
+    let flags = n::O_RDONLY | n::O_DIRECTORY | n::O_CLOEXEC;
+    table.descriptor_directory = open_at(directory, c"fd", flags, 0).unwrap_or(-1);
+}
+
+pub fn process_directory() -> i32 {
+    TABLE.get().process_directory
+}
+
+/// Forgets what speculation opened, and reads which numbers the program has in use.
+pub fn sync() {
+    TABLE.get().sync();
+}
+
+impl Table {
+    fn sync(&mut self) {
+        if self.working_directory >= 0 {
+            let _ = files::close(self.working_directory);
+            self.working_directory = -1;
+        }
+        for entry in self.entries.iter_mut().take(self.used) {
+            if entry.speculative {
+                if entry.real >= 0 {
+                    let _ = files::close(entry.real);
+                }
+                *entry = NOTHING;
+            } else {
+                // What it was is kept: if it still is, our own descriptor serves on.
+                entry.kind = Kind::Closed;
+                entry.position = -1;
+                entry.written = false;
+            }
+        }
+        self.read_numbers();
+    }
+
+    fn read_numbers(&mut self) {
+        let directory = self.descriptor_directory;
+        let mut buffer = [0u8; 4096];
+        let _ = files::seek(directory, 0, n::SEEK_SET);
+        while let Ok(length @ 1..) = files::read_directory(directory, &mut buffer) {
+            let mut at = 0;
+            while at + 19 < length {
+                let record = u16::from_le_bytes([buffer[at + 16], buffer[at + 17]]) as usize;
+                let name = buffer.get(at + 19..length).unwrap_or(&[]);
+                if name.first().is_some_and(u8::is_ascii_digit) {
+                    self.in_use(text::decimal(name).0 as usize);
+                }
+                at += record.max(1);
+            }
+        }
+    }
+
+    fn in_use(&mut self, number: usize) {
+        if let Some(entry) = self.entries.get_mut(number) {
+            entry.kind = Kind::Unknown;
+            self.used = self.used.max(number + 1);
+        }
+    }
+
+    /// The descriptor `number`, looked at if it was not. EBADF if it is closed; `None` if it is not one
+    /// that speculation can deal with.
+    pub fn get(&mut self, number: i32) -> Option<Result<&mut Descriptor>> {
+        let index = usize::try_from(number).ok()?;
+        let kind = self.entries.get(index)?.kind;
+        if kind == Kind::Unknown && !self.look(index) {
+            return None;
+        }
+        let entry = &mut self.entries[index];
+        Some(if entry.kind == Kind::Closed { Err(Errno::EBADF) } else { Ok(entry) })
+    }
+
+    /// Finds out what the program's descriptor is. False if it is gone meanwhile.
+    fn look(&mut self, index: usize) -> bool {
+        let directory = self.process_directory;
+        let path = Text::<32>::new().push(b"fd/").push_number(index as u64);
+        let entry = &mut self.entries[index];
+        let Ok(stat) = files::stat_at(directory, path.as_c_str(), 0) else {
+            return false;
+        };
+        let same = entry.real >= 0 && entry.device == stat.st_dev && entry.inode == stat.st_ino;
+        if !same {
+            if entry.real >= 0 {
+                let _ = files::close(entry.real);
+            }
+            *entry = NOTHING;
+            let directory_flag = match stat.st_mode & n::S_IFMT {
+                n::S_IFREG => 0,
+                n::S_IFDIR => n::O_DIRECTORY,
+                _ => {
+                    entry.kind = Kind::Sink;
+                    return true;
+                }
+            };
+            let Ok(real) = open_quietly(directory, path.as_c_str().as_ptr() as usize, directory_flag) else {
+                entry.kind = Kind::Sink;
+                return true;
+            };
+            entry.real = real;
+        }
+        entry.describe(&stat);
+        true
+    }
+
+    /// The position of the program's file descriptor `number`, read from the program if need be.
+    pub fn position(&mut self, number: i32) -> Option<i64> {
+        let directory = self.process_directory;
+        let index = usize::try_from(number).ok()?;
+        let entry = self.entries.get_mut(index)?;
+        if entry.position < 0 {
+            let path = Text::<32>::new().push(b"fdinfo/").push_number(index as u64);
+            let fd = open_at(directory, path.as_c_str(), n::O_RDONLY | n::O_CLOEXEC, 0).ok()?;
+            let mut buffer = [0u8; 256];
+            let length = files::read(fd, &mut buffer);
+            let _ = files::close(fd);
+            let text = buffer.get(..length.ok()?)?;
+            let digits = text.strip_prefix(b"pos:\t")?;
+            entry.position = text::decimal(digits).0 as i64;
+        }
+        Some(entry.position)
+    }
+
+    /// Puts a new descriptor at the lowest free number, as the kernel would.
+    pub fn add(&mut self, descriptor: Descriptor, lowest: usize) -> Option<i32> {
+        let index = (lowest..MOST).find(|&at| self.entries[at].kind == Kind::Closed)?;
+        self.put(index, descriptor)
+    }
+
+    /// Puts a descriptor at `index`, closing what is there.
+    pub fn put(&mut self, index: usize, descriptor: Descriptor) -> Option<i32> {
+        let entry = self.entries.get_mut(index)?;
+        if entry.real >= 0 && entry.real != descriptor.real {
+            let _ = files::close(entry.real);
+        }
+        *entry = Descriptor { speculative: true, ..descriptor };
+        self.used = self.used.max(index + 1);
+        Some(index as i32)
+    }
+
+    pub fn close(&mut self, number: i32) -> Result<()> {
+        let entry = usize::try_from(number).ok().and_then(|index| self.entries.get_mut(index));
+        match entry {
+            None => Err(Errno::EBADF),
+            Some(entry) if entry.kind == Kind::Closed => Err(Errno::EBADF),
+            Some(entry) => {
+                if entry.speculative {
+                    if entry.real >= 0 {
+                        let _ = files::close(entry.real);
+                    }
+                    *entry = NOTHING;
+                } else {
+                    entry.kind = Kind::Closed;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A descriptor to resolve relative names from: `directory` is the program's number or AT_FDCWD.
+    /// None if there is none.
+    pub fn base(&mut self, directory: i32) -> Option<Result<i32>> {
+        if directory != n::AT_FDCWD {
+            return Some(match self.get(directory)? {
+                Ok(entry) if entry.real >= 0 => Ok(entry.real),
+                Ok(_) => Err(Errno::ENOTDIR),
+                Err(e) => Err(e),
+            });
+        }
+        if self.working_directory < 0 {
+            let flags = n::O_PATH | n::O_DIRECTORY | n::O_CLOEXEC;
+            self.working_directory = open_at(self.process_directory, c"cwd", flags, 0).ok()?;
+        }
+        Some(Ok(self.working_directory))
+    }
+
+    /// Speculation changes its working directory; the next sync changes it back.
+    pub fn set_working_directory(&mut self, directory: i32) {
+        if self.working_directory >= 0 {
+            let _ = files::close(self.working_directory);
+        }
+        self.working_directory = directory;
+    }
+
+    /// Whether speculation has written to the file of this device and inode through any descriptor.
+    pub fn was_written(&self, device: u64, inode: u64) -> bool {
+        self.entries
+            .iter()
+            .take(self.used)
+            .any(|e| e.written && e.device == device && e.inode == inode)
+    }
+
+    /// The stalled read's position, which the agent posted.
+    pub fn set_posted_position(&mut self, number: i32) {
+        let position = RUN.get().position;
+        if let Some(Ok(entry)) = self.get(number) {
+            entry.position = position;
+        }
+    }
+}
+
+impl Descriptor {
+    pub fn new(real: i32, stat: &Stat) -> Descriptor {
+        let mut descriptor = Descriptor { real, position: 0, ..NOTHING };
+        descriptor.describe(stat);
+        descriptor
+    }
+
+    pub fn sink() -> Descriptor {
+        Descriptor { kind: Kind::Sink, ..NOTHING }
+    }
+
+    fn describe(&mut self, stat: &Stat) {
+        self.kind = match stat.st_mode & n::S_IFMT {
+            n::S_IFREG => Kind::File,
+            n::S_IFDIR => Kind::Directory,
+            _ => Kind::Sink,
+        };
+        self.size = stat.st_size;
+        self.device = stat.st_dev;
+        self.inode = stat.st_ino;
+    }
+}
+
+/// Opens for reading without leaving a trace where that is allowed: no access time, no terminal, no
+/// waiting for a FIFO's other end. `path`: address of the name.
+pub fn open_quietly(directory: i32, path: usize, more: u32) -> Result<i32> {
+    let flags = n::O_RDONLY | n::O_CLOEXEC | n::O_NONBLOCK | n::O_NOCTTY | more;
+    // SAFETY: opening for reading; a bad address is an error.
+    match unsafe { files::open_at_address(directory, path, flags | n::O_NOATIME, 0) } {
+        // Only the owner may ask for that.
+        // SAFETY: as above.
+        Err(Errno::EPERM) => unsafe { files::open_at_address(directory, path, flags, 0) },
+        answer => answer,
+    }
+}

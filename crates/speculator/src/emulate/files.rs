@@ -1,0 +1,427 @@
+//! Descriptors: reads, writes, positions.
+
+use super::{Outcome, UNKNOWN, get, put, room};
+use crate::arch::Call;
+use crate::descriptors::{Descriptor, Kind, TABLE};
+use crate::{run, shared};
+use runahead_abi::log::{Prediction, kind, mark};
+use runahead_abi::session::ended;
+use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
+use runahead_kernel::uapi::{general as n, ioctl as c};
+use runahead_kernel::{Errno, PAGE};
+
+/// The most memory pieces of a vectored call; more end the speculation.
+const PIECES: usize = 64;
+
+/// The kernel silently truncates a longer request (FACTS.md).
+const CHUNK: u64 = 128 * 1024;
+
+/// Bytes of one read beyond which nothing more is asked for: a long sequential read is the kernel's
+/// read-ahead's business once it has begun.
+const HINT_MOST: u64 = 2 << 20;
+
+/// Files up to this size are asked for whole when they are opened: programs that decide by a file's
+/// head what to read next (linkers, archivers) end speculation on a blind head, and the rest of the
+/// file is what comes next. GNU ld gained a fifth by it.
+pub const WHOLE_FILE: i64 = 256 * 1024;
+
+pub fn dispatch(call: &Call) -> Option<Outcome> {
+    let a = call.arguments;
+    let fd = a[0] as i32;
+    Some(match call.number as u32 {
+        n::__NR_read => read(call, fd, Pieces::one(a[1], a[2]), None),
+        n::__NR_pread64 => read(call, fd, Pieces::one(a[1], a[2]), Some(a[3] as i64)),
+        n::__NR_readv => match Pieces::copy(a[1], a[2]) {
+            Some(pieces) => read(call, fd, pieces, None),
+            None => UNKNOWN,
+        },
+        n::__NR_preadv | n::__NR_preadv2 => match Pieces::copy(a[1], a[2]) {
+            Some(pieces) => {
+                let here = call.number as u32 == n::__NR_preadv2 && a[3] as i64 == -1;
+                read(call, fd, pieces, (!here).then_some(a[3] as i64))
+            }
+            None => UNKNOWN,
+        },
+        n::__NR_write => write(fd, a[2], true),
+        n::__NR_pwrite64 => write(fd, a[2], false),
+        n::__NR_writev | n::__NR_pwritev => match Pieces::copy(a[1], a[2]) {
+            Some(pieces) => write(fd, pieces.bytes(), call.number as u32 == n::__NR_writev),
+            None => UNKNOWN,
+        },
+        n::__NR_lseek => seek(fd, a[1] as i64, a[2] as u32),
+        n::__NR_close => match TABLE.get().close(fd) {
+            Ok(()) => Outcome::Return(0),
+            Err(e) => e.into(),
+        },
+        n::__NR_dup => duplicate(fd, 0, None),
+        n::__NR_dup2 | n::__NR_dup3 => duplicate(fd, 0, Some(a[1])),
+        n::__NR_fcntl => control(fd, a[1] as u32, a[2]),
+        n::__NR_fstat => status(fd, a[1]),
+        n::__NR_fadvise64 | n::__NR_readahead | n::__NR_fsync | n::__NR_fdatasync | n::__NR_flock => {
+            Outcome::Return(0)
+        }
+        n::__NR_ftruncate | n::__NR_fallocate => swallow_write(fd),
+        n::__NR_ioctl => input_output_control(fd, a[1] as u32),
+        n::__NR_copy_file_range => copy_range(call, fd, a),
+        n::__NR_sendfile => send_file(call, a),
+        _ => return None,
+    })
+}
+
+/// For a stalled read at the descriptor's own position: the agent knows it.
+pub fn set_posted_position(call: &Call) {
+    let at_own_position = matches!(call.number as u32, n::__NR_read | n::__NR_readv)
+        || (call.number as u32 == n::__NR_preadv2 && call.arguments[3] as i64 == -1);
+    if at_own_position {
+        TABLE.get().set_posted_position(call.arguments[0] as i32);
+    }
+}
+
+/// The memory of a vectored call.
+struct Pieces {
+    pieces: [IoVec; PIECES],
+    count: usize,
+}
+
+impl Pieces {
+    fn one(base: usize, length: usize) -> Pieces {
+        let mut pieces = [IoVec { base: 0, length: 0 }; PIECES];
+        pieces[0] = IoVec { base, length };
+        Pieces { pieces, count: 1 }
+    }
+
+    fn copy(address: usize, count: usize) -> Option<Pieces> {
+        if count > PIECES {
+            return None;
+        }
+        let mut pieces = [IoVec { base: 0, length: 0 }; PIECES];
+        for (index, piece) in pieces.iter_mut().enumerate().take(count) {
+            // SAFETY: two plain words.
+            *piece = unsafe { get::<IoVec>(address + index * size_of::<IoVec>()) };
+        }
+        Some(Pieces { pieces, count })
+    }
+
+    fn bytes(&self) -> usize {
+        self.as_slice().iter().fold(0usize, |sum, piece| sum.saturating_add(piece.length))
+    }
+
+    fn as_slice(&self) -> &[IoVec] {
+        self.pieces.get(..self.count).unwrap_or(&[])
+    }
+
+    /// Makes the first `bytes` bytes of the memory present.
+    fn room(&self, mut bytes: usize) -> bool {
+        self.as_slice().iter().all(|piece| {
+            let length = piece.length.min(bytes);
+            bytes -= length;
+            room(piece.base, length)
+        })
+    }
+}
+
+/// A read at `offset`, or at the descriptor's position.
+fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
+    let table = TABLE.get();
+    let entry = match table.get(fd) {
+        None => return Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => return e.into(),
+        Some(Ok(entry)) => *entry,
+    };
+    match entry.kind {
+        Kind::File => {}
+        Kind::Directory => return Errno::EISDIR.into(),
+        _ => return Outcome::End(ended::WAITS),
+    }
+    if entry.written || table.was_written(entry.device, entry.inode) {
+        return Outcome::End(ended::DESCRIPTOR);
+    }
+    let length = pieces.bytes();
+    let place = match offset {
+        Some(offset) if offset < 0 => return Errno::EINVAL.into(),
+        Some(offset) => offset,
+        None => match table.position(fd) {
+            Some(position) => position,
+            None => return Outcome::End(ended::DESCRIPTOR),
+        },
+    };
+    let returned = (entry.size - place).clamp(0, length as i64) as usize;
+    let asked = take(&entry, &pieces, place, returned);
+    if offset.is_none()
+        && let Some(Ok(entry)) = table.get(fd)
+    {
+        entry.position = place + returned as i64;
+    }
+    let counts = &shared::speculator().counts;
+    shared::count(&counts.reads, 1);
+    shared::count(&counts.read_bytes, returned as u64);
+    if asked > 0 {
+        shared::count(&counts.prefetches, 1);
+    }
+    if call.through_stub {
+        let prediction = Prediction {
+            kind: if offset.is_some() { kind::READ_AT } else { kind::READ },
+            marks: if asked > 0 { mark::PREFETCHED } else { 0 },
+            subject: fd,
+            detail: length as u64,
+            place: offset.unwrap_or(0) as u64,
+        };
+        run::log(&prediction, asked);
+    }
+    Outcome::Return(returned as isize)
+}
+
+/// Reads `bytes` bytes at `place` as far as they are cached and asks for the rest. Returns the number of
+/// pages asked for. Where nothing is cached the program's memory stays as it is.
+fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> u32 {
+    if bytes == 0 || !pieces.room(bytes) {
+        return 0;
+    }
+    // SAFETY: mirror memory that is present.
+    let got = unsafe { files::preadv2(entry.real, pieces.as_slice(), place, RWF_NOWAIT) };
+    let first = place as u64;
+    let missing_from = match got {
+        Ok(got) if got >= bytes => return 0,
+        Ok(got) => first + got as u64,
+        Err(Errno::EAGAIN) => {
+            // The miss itself has started a read of the size of the request, up to the kernel's
+            // read-ahead window.
+            let started = first + CHUNK;
+            ask(entry.real, started, (first + bytes as u64).saturating_sub(started));
+            return pages(first, bytes as u64);
+        }
+        Err(Errno::EOPNOTSUPP) => first,
+        Err(_) => return 0,
+    };
+    let rest = first + bytes as u64 - missing_from;
+    ask(entry.real, missing_from, rest);
+    pages(missing_from, rest)
+}
+
+fn pages(place: u64, bytes: u64) -> u32 {
+    let first = place / PAGE as u64;
+    ((place + bytes).div_ceil(PAGE as u64) - first) as u32
+}
+
+/// Asks the disk for a range, in pieces that the kernel does not truncate.
+fn ask(fd: i32, place: u64, bytes: u64) {
+    let end = place + bytes.min(HINT_MOST);
+    let mut at = place;
+    while at < end {
+        let length = CHUNK.min(end - at);
+        let _ = files::readahead(fd, at, length);
+        at += length;
+    }
+}
+
+/// A small file was opened: asks for all of it, unless it is there.
+pub fn ask_whole(entry: &Descriptor) {
+    if entry.kind != Kind::File || entry.size == 0 || entry.size > WHOLE_FILE {
+        return;
+    }
+    let wanted = pages(0, entry.size as u64);
+    if let Ok(cached) = files::cached_pages(entry.real, 0, entry.size as u64)
+        && cached < u64::from(wanted)
+    {
+        ask(entry.real, 0, entry.size as u64);
+        shared::count(&shared::speculator().counts.prefetched_pages, u64::from(wanted) - cached);
+    }
+}
+
+fn write(fd: i32, bytes: usize, moves: bool) -> Outcome {
+    match TABLE.get().get(fd) {
+        None => Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => e.into(),
+        Some(Ok(entry)) => {
+            entry.written = true;
+            if moves && entry.position >= 0 {
+                entry.position = entry.position.saturating_add(bytes as i64);
+            }
+            Outcome::Return(bytes as isize)
+        }
+    }
+}
+
+fn swallow_write(fd: i32) -> Outcome {
+    match write(fd, 0, false) {
+        Outcome::Return(_) => Outcome::Return(0),
+        end => end,
+    }
+}
+
+fn seek(fd: i32, offset: i64, whence: u32) -> Outcome {
+    let table = TABLE.get();
+    let (kind, size, real) = match table.get(fd) {
+        None => return Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => return e.into(),
+        Some(Ok(entry)) => (entry.kind, entry.size, entry.real),
+    };
+    match kind {
+        Kind::File => {}
+        // A listing's position is our own descriptor's.
+        Kind::Directory => return files::seek(real, offset, whence).map(|at| at as usize).into(),
+        _ => return Errno::ESPIPE.into(),
+    }
+    let base = match whence {
+        n::SEEK_SET => 0,
+        n::SEEK_END => size,
+        n::SEEK_CUR => match table.position(fd) {
+            Some(position) => position,
+            None => return Outcome::End(ended::DESCRIPTOR),
+        },
+        // Holes are asked about, not moved to: our own descriptor answers.
+        _ => return files::seek(real, offset, whence).map(|at| at as usize).into(),
+    };
+    let Some(position) = base.checked_add(offset).filter(|&p| p >= 0) else {
+        return Errno::EINVAL.into();
+    };
+    if let Some(Ok(entry)) = table.get(fd) {
+        entry.position = position;
+    }
+    Outcome::Return(position as isize)
+}
+
+fn duplicate(fd: i32, lowest: usize, target: Option<usize>) -> Outcome {
+    let table = TABLE.get();
+    let entry = match table.get(fd) {
+        None => return Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => return e.into(),
+        Some(Ok(entry)) => *entry,
+    };
+    if target == Some(fd as usize) {
+        return Outcome::Return(fd as isize);
+    }
+    let mut copy = entry;
+    if entry.kind == Kind::File {
+        copy.position = table.position(fd).unwrap_or(0);
+    }
+    if entry.real >= 0 {
+        match duplicate_real(entry.real) {
+            Ok(real) => copy.real = real,
+            Err(_) => return Outcome::End(ended::DESCRIPTOR),
+        }
+    }
+    let number = match target {
+        Some(target) => table.put(target, copy),
+        None => table.add(copy, lowest),
+    };
+    match number {
+        Some(number) => Outcome::Return(number as isize),
+        None => Outcome::End(ended::DESCRIPTOR),
+    }
+}
+
+pub fn duplicate_real(fd: i32) -> runahead_kernel::Result<i32> {
+    let a = [fd as usize, n::F_DUPFD_CLOEXEC as usize, 0, 0, 0, 0];
+    // SAFETY: makes a descriptor, touches no memory.
+    let returned = unsafe { runahead_kernel::arch::syscall(n::__NR_fcntl as usize, a) };
+    runahead_kernel::check(returned).map(|fd| fd as i32)
+}
+
+fn control(fd: i32, command: u32, argument: usize) -> Outcome {
+    match command {
+        n::F_DUPFD | n::F_DUPFD_CLOEXEC => duplicate(fd, argument, None),
+        n::F_GETFD => Outcome::Return(n::FD_CLOEXEC as isize),
+        n::F_SETFD | n::F_SETFL => Outcome::Return(0),
+        n::F_GETFL => Outcome::Return((n::O_RDWR | n::O_LARGEFILE) as isize),
+        // Locks are granted in speculation; nobody sees them.
+        n::F_SETLK | n::F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW => Outcome::Return(0),
+        n::F_GETLK | F_OFD_GETLK => {
+            const UNLOCKED: i16 = n::F_UNLCK as i16;
+            put(argument, &UNLOCKED);
+            Outcome::Return(0)
+        }
+        _ => UNKNOWN,
+    }
+}
+
+const F_OFD_GETLK: u32 = 36;
+const F_OFD_SETLK: u32 = 37;
+const F_OFD_SETLKW: u32 = 38;
+
+fn status(fd: i32, out: usize) -> Outcome {
+    let table = TABLE.get();
+    match table.get(fd) {
+        None => Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => e.into(),
+        Some(Ok(entry)) if entry.real >= 0 => match files::fstat(entry.real) {
+            Ok(stat) => {
+                put(out, &stat);
+                Outcome::Return(0)
+            }
+            Err(e) => e.into(),
+        },
+        // A pipe or terminal: programs ask for its kind to choose their buffering.
+        Some(Ok(_)) => {
+            let path = runahead_kernel::text::Text::<32>::new().push(b"fd/").push_number(fd as u64);
+            match files::stat_at(crate::descriptors::process_directory(), path.as_c_str(), 0) {
+                Ok(stat) => {
+                    put(out, &stat);
+                    Outcome::Return(0)
+                }
+                Err(_) => Outcome::End(ended::DESCRIPTOR),
+            }
+        }
+    }
+}
+
+fn input_output_control(fd: i32, request: u32) -> Outcome {
+    let regular = match TABLE.get().get(fd) {
+        None => return Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => return e.into(),
+        Some(Ok(entry)) => entry.kind != Kind::Sink,
+    };
+    const ENOTTY: Errno = Errno(25);
+    match request {
+        // "Is this a terminal?", "how wide is it?": of a file, never.
+        c::TCGETS | c::TIOCGWINSZ if regular => ENOTTY.into(),
+        c::FICLONE | c::FICLONERANGE if regular => Errno::EOPNOTSUPP.into(),
+        c::FIOCLEX | c::FIONCLEX => Outcome::Return(0),
+        _ => UNKNOWN,
+    }
+}
+
+/// `copy_file_range`: the source is going to be read; the copy itself is swallowed.
+fn copy_range(call: &Call, fd: i32, a: [usize; 6]) -> Outcome {
+    transfer(call, fd, a[2] as i32, a[1], a[4])
+}
+
+/// `sendfile(out, in, offset, count)`.
+fn send_file(call: &Call, a: [usize; 6]) -> Outcome {
+    transfer(call, a[1] as i32, a[0] as i32, a[2], a[3])
+}
+
+fn transfer(_: &Call, from: i32, to: i32, offset_at: usize, count: usize) -> Outcome {
+    let table = TABLE.get();
+    let entry = match table.get(from) {
+        None => return Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => return e.into(),
+        Some(Ok(entry)) => *entry,
+    };
+    if entry.kind != Kind::File || entry.written {
+        return Outcome::End(ended::DESCRIPTOR);
+    }
+    let place = if offset_at != 0 {
+        // SAFETY: one plain word.
+        unsafe { get::<i64>(offset_at) }
+    } else {
+        match table.position(from) {
+            Some(position) => position,
+            None => return Outcome::End(ended::DESCRIPTOR),
+        }
+    };
+    if place < 0 {
+        return Errno::EINVAL.into();
+    }
+    let bytes = (entry.size - place).clamp(0, count as i64);
+    ask(entry.real, place as u64, bytes as u64);
+    if offset_at != 0 {
+        put(offset_at, &(place + bytes));
+    } else if let Some(Ok(entry)) = table.get(from) {
+        entry.position = place + bytes;
+    }
+    match write(to, bytes as usize, true) {
+        Outcome::Return(_) => Outcome::Return(bytes as isize),
+        end => end,
+    }
+}

@@ -1,0 +1,368 @@
+//! Memory calls act on the mirror.
+//!
+//! What speculation maps comes from two arenas, which the next sync empties in one call each: zero
+//! pages from one, pages of files from the other, filled when they are touched with what is cached
+//! (and zeros, and a prefetch, where it is not). Giving memory back is mostly ignored: nobody runs long
+//! enough to miss it.
+
+use super::{Outcome, UNKNOWN};
+use crate::arch::Call;
+use crate::cell::Global;
+use crate::descriptors::{Kind, TABLE};
+use crate::layout::{ANONYMOUS_ARENA, ANONYMOUS_ARENA_BYTES, BOUNCE, FILE_ARENA, FILE_ARENA_BYTES};
+use crate::mirror::MIRROR;
+use crate::run::RUN;
+use crate::shared;
+use runahead_abi::session::ended;
+use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
+use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
+use runahead_kernel::uapi::general as n;
+use runahead_kernel::{Errno, PAGE};
+
+/// Files that one speculation may have mapped at a time.
+const FILE_MAPPINGS: usize = 256;
+
+/// Bytes of a mapped file that a touch reads or asks for: the kernel's own fault-around is 64 KB.
+const AROUND: usize = 64 * 1024;
+
+#[derive(Clone, Copy)]
+struct FileMapping {
+    start: usize,
+    end: usize,
+    real: i32,
+    /// Offset in the file of `start`, bytes.
+    offset: u64,
+}
+
+struct Arenas {
+    anonymous_next: usize,
+    file_next: usize,
+    mappings: [FileMapping; FILE_MAPPINGS],
+    mapping_count: usize,
+    /// The present break; grows into the anonymous arena's spirit but at the program's address.
+    break_now: usize,
+    break_mapped: usize,
+    /// Protections of the program's memory that speculation changed: start, bytes, what it was.
+    changed: [(usize, usize, u32); 64],
+    changed_count: usize,
+}
+
+static ARENAS: Global<Arenas> = Global::new(Arenas {
+    anonymous_next: ANONYMOUS_ARENA,
+    file_next: FILE_ARENA,
+    mappings: [FileMapping { start: 0, end: 0, real: -1, offset: 0 }; FILE_MAPPINGS],
+    mapping_count: 0,
+    break_now: 0,
+    break_mapped: 0,
+    changed: [(0, 0, 0); 64],
+    changed_count: 0,
+});
+
+/// Reserves the arenas. Called once.
+pub fn map_arenas() -> bool {
+    let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED_NOREPLACE | n::MAP_NORESERVE;
+    let reserve = |address: usize, length: usize, protection: u32| {
+        // SAFETY: a new mapping at a place of our own.
+        unsafe { memory::map(address, length, protection, flags, -1, 0) == Ok(address) }
+    };
+    reserve(ANONYMOUS_ARENA, ANONYMOUS_ARENA_BYTES, PROT_READ | PROT_WRITE)
+        && reserve(FILE_ARENA, FILE_ARENA_BYTES, PROT_READ | PROT_WRITE | PROT_EXEC)
+}
+
+/// Empties the arenas and takes back what was changed in the mirror.
+pub fn reset() {
+    let arenas = ARENAS.get();
+    for &(start, length, protection) in arenas.changed.get(..arenas.changed_count).unwrap_or(&[]) {
+        // SAFETY: mirror memory gets the protection that it had.
+        let _ = unsafe { memory::protect(start, length, protection) };
+    }
+    arenas.changed_count = 0;
+    drop_range(ANONYMOUS_ARENA, arenas.anonymous_next);
+    drop_range(FILE_ARENA, arenas.file_next);
+    arenas.anonymous_next = ANONYMOUS_ARENA;
+    arenas.file_next = FILE_ARENA;
+    for mapping in arenas.mappings.iter().take(arenas.mapping_count) {
+        let _ = files::close(mapping.real);
+    }
+    arenas.mapping_count = 0;
+    if arenas.break_mapped > arenas.break_now && arenas.break_now != 0 {
+        // SAFETY: zero pages of our own above the program's break.
+        let _ = unsafe { memory::unmap(arenas.break_now, arenas.break_mapped - arenas.break_now) };
+    }
+    arenas.break_now = 0;
+    arenas.break_mapped = 0;
+}
+
+fn drop_range(start: usize, end: usize) {
+    if end > start {
+        // SAFETY: an arena's own pages.
+        let _ = unsafe { memory::advise(start, end - start, n::MADV_DONTNEED) };
+    }
+}
+
+pub fn dispatch(call: &Call) -> Option<Outcome> {
+    let a = call.arguments;
+    Some(match call.number as u32 {
+        n::__NR_brk => set_break(a[0]),
+        n::__NR_mmap => map(a),
+        n::__NR_munmap => unmap(a[0], a[1]),
+        n::__NR_mprotect => protect(a[0], a[1], a[2] as u32),
+        n::__NR_mremap => remap(a),
+        n::__NR_madvise => advise(a[0], a[1], a[2] as u32),
+        n::__NR_msync | n::__NR_mlock | n::__NR_munlock => Outcome::Return(0),
+        _ => return None,
+    })
+}
+
+fn round_up(bytes: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(PAGE).filter(|&b| b > 0)
+}
+
+/// The break grows by zero pages behind the program's own; the next sync takes them back.
+fn set_break(wanted: usize) -> Outcome {
+    let arenas = ARENAS.get();
+    let begin = RUN.get().program_break as usize;
+    if arenas.break_now == 0 {
+        arenas.break_now = begin.next_multiple_of(PAGE);
+        arenas.break_mapped = arenas.break_now;
+    }
+    const GROWTH_MOST: usize = 256 << 20;
+    if wanted < begin {
+        return Outcome::Return(begin as isize);
+    }
+    if wanted > begin + GROWTH_MOST {
+        return Outcome::End(ended::MEMORY);
+    }
+    let end = wanted.next_multiple_of(PAGE);
+    if end > arenas.break_mapped {
+        let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED_NOREPLACE | n::MAP_NORESERVE;
+        let length = end - arenas.break_mapped;
+        // SAFETY: replaces nothing.
+        let mapped =
+            unsafe { memory::map(arenas.break_mapped, length, PROT_READ | PROT_WRITE, flags, -1, 0) };
+        if mapped != Ok(arenas.break_mapped) {
+            return Outcome::End(ended::MEMORY);
+        }
+        arenas.break_mapped = end;
+    }
+    Outcome::Return(wanted as isize)
+}
+
+fn map(a: [usize; 6]) -> Outcome {
+    let Some(length) = round_up(a[1]) else {
+        return Errno::EINVAL.into();
+    };
+    let flags = a[3] as u32;
+    let fixed = flags & (n::MAP_FIXED | n::MAP_FIXED_NOREPLACE) != 0;
+    if flags & n::MAP_ANONYMOUS != 0 {
+        return if fixed { map_fixed(a, length) } else { map_anonymous(length, a[2] as u32) };
+    }
+    map_file(a, length, fixed)
+}
+
+fn map_anonymous(length: usize, protection: u32) -> Outcome {
+    if protection & PROT_EXEC != 0 {
+        return UNKNOWN;
+    }
+    let arenas = ARENAS.get();
+    let start = arenas.anonymous_next;
+    match start.checked_add(length) {
+        Some(end) if end <= ANONYMOUS_ARENA + ANONYMOUS_ARENA_BYTES => {
+            arenas.anonymous_next = end;
+            Outcome::Return(start as isize)
+        }
+        _ => Outcome::End(ended::MEMORY),
+    }
+}
+
+fn in_file_arena(start: usize, length: usize) -> bool {
+    start >= FILE_ARENA && start.saturating_add(length) <= ARENAS.get().file_next
+}
+
+/// Zero pages at a given place: only inside what speculation itself has reserved for a file.
+fn map_fixed(a: [usize; 6], length: usize) -> Outcome {
+    if !in_file_arena(a[0], length) {
+        return UNKNOWN;
+    }
+    drop_range(a[0], a[0] + length);
+    let none = FileMapping { start: a[0], end: a[0] + length, real: -1, offset: 0 };
+    if add_mapping(none) { Outcome::Return(a[0] as isize) } else { Outcome::End(ended::MEMORY) }
+}
+
+fn map_file(a: [usize; 6], length: usize, fixed: bool) -> Outcome {
+    let table = TABLE.get();
+    let entry = match table.get(a[4] as i32) {
+        None => return Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => return e.into(),
+        Some(Ok(entry)) => *entry,
+    };
+    let shared_writable = a[3] as u32 & n::MAP_SHARED != 0 && a[2] as u32 & PROT_WRITE != 0;
+    if entry.kind != Kind::File || entry.written || shared_writable || a[5] % PAGE != 0 {
+        return UNKNOWN;
+    }
+    let arenas = ARENAS.get();
+    let start = if fixed {
+        if !in_file_arena(a[0], length) {
+            return UNKNOWN;
+        }
+        drop_range(a[0], a[0] + length);
+        a[0]
+    } else {
+        let start = arenas.file_next;
+        if start + length > FILE_ARENA + FILE_ARENA_BYTES {
+            return Outcome::End(ended::MEMORY);
+        }
+        if !MIRROR.get().register_range(start, length) {
+            return Outcome::End(ended::MEMORY);
+        }
+        arenas.file_next = start + length;
+        start
+    };
+    let Ok(real) = super::files::duplicate_real(entry.real) else {
+        return Outcome::End(ended::DESCRIPTOR);
+    };
+    let mapping = FileMapping { start, end: start + length, real, offset: a[5] as u64 };
+    if add_mapping(mapping) {
+        Outcome::Return(start as isize)
+    } else {
+        let _ = files::close(real);
+        Outcome::End(ended::MEMORY)
+    }
+}
+
+fn add_mapping(mapping: FileMapping) -> bool {
+    let arenas = ARENAS.get();
+    match arenas.mappings.get_mut(arenas.mapping_count) {
+        Some(place) => {
+            *place = mapping;
+            arenas.mapping_count += 1;
+            true
+        }
+        None => false,
+    }
+}
+
+/// A page of the file arena is missing: fills it and its neighbours with what is cached, zeros
+/// elsewhere, and asks for the rest. False if the address is not there. Called by the SIGBUS handler.
+pub fn fill_file_page(address: usize) -> bool {
+    if !in_file_arena(address, 1) {
+        return false;
+    }
+    let arenas = ARENAS.get();
+    // The latest mapping that holds the address: later ones were placed over earlier ones.
+    let found = arenas
+        .mappings
+        .iter()
+        .take(arenas.mapping_count)
+        .rev()
+        .find(|m| (m.start..m.end).contains(&address));
+    let Some(mapping) = found else {
+        return false;
+    };
+    let start = (address & !(AROUND - 1)).max(mapping.start);
+    let end = (start + AROUND).min(mapping.end);
+    let length = end - start;
+    // SAFETY: the bounce buffer is ours and longer than `AROUND`.
+    unsafe { core::ptr::write_bytes(BOUNCE as *mut u8, 0, length) };
+    if mapping.real >= 0 {
+        let offset = mapping.offset + (start - mapping.start) as u64;
+        let piece = [IoVec { base: BOUNCE, length }];
+        // SAFETY: as above.
+        let got = unsafe { files::preadv2(mapping.real, &piece, offset as i64, RWF_NOWAIT) };
+        let got = got.unwrap_or(0);
+        if got < length && files::readahead(mapping.real, offset + got as u64, (length - got) as u64).is_ok() {
+            shared::count(&shared::speculator().counts.prefetched_pages, ((length - got) / PAGE) as u64);
+        }
+    }
+    MIRROR.get().place(start, BOUNCE, length)
+}
+
+fn unmap(start: usize, length: usize) -> Outcome {
+    let Some(length) = round_up(length) else {
+        return Errno::EINVAL.into();
+    };
+    let arenas = ARENAS.get();
+    // Give the latest anonymous memory back: programs map and unmap a buffer for each file.
+    if start >= ANONYMOUS_ARENA && start + length <= arenas.anonymous_next {
+        drop_range(start, start + length);
+        if start + length == arenas.anonymous_next {
+            arenas.anonymous_next = start;
+        }
+    } else if in_file_arena(start, length) {
+        drop_range(start, start + length);
+        if start + length == arenas.file_next
+            && let Some(last) = arenas.mapping_count.checked_sub(1)
+            && arenas.mappings[last].start == start
+            && arenas.mappings[last].end == start + length
+        {
+            let _ = files::close(arenas.mappings[last].real);
+            arenas.mapping_count = last;
+            arenas.file_next = start;
+        }
+    }
+    Outcome::Return(0)
+}
+
+fn protect(start: usize, length: usize, protection: u32) -> Outcome {
+    let Some(length) = round_up(length) else {
+        return Outcome::Return(0);
+    };
+    if start >= ANONYMOUS_ARENA {
+        // The arenas allow everything that is asked for, but execution of zero pages.
+        let executes_zeros = protection & PROT_EXEC != 0 && !in_file_arena(start, length);
+        return if executes_zeros && start < FILE_ARENA { UNKNOWN } else { Outcome::Return(0) };
+    }
+    let Some(region) = MIRROR.get().region_at(start) else {
+        return Errno::ENOMEM.into();
+    };
+    // Less than there is changes nothing for a program that does what it may.
+    if protection & !region.protection == 0 {
+        return Outcome::Return(0);
+    }
+    let arenas = ARENAS.get();
+    let Some(place) = arenas.changed.get_mut(arenas.changed_count) else {
+        return Outcome::End(ended::MEMORY);
+    };
+    if start + length > region.end {
+        return UNKNOWN;
+    }
+    *place = (start, length, region.protection);
+    arenas.changed_count += 1;
+    // SAFETY: mirror memory, outside our window (it is one of the mirror's regions).
+    match unsafe { memory::protect(start, length, region.protection | protection) } {
+        Ok(()) => Outcome::Return(0),
+        Err(_) => UNKNOWN,
+    }
+}
+
+fn remap(a: [usize; 6]) -> Outcome {
+    let (start, old, new, flags) = (a[0], a[1], a[2], a[3] as u32);
+    if new <= old {
+        return Outcome::Return(start as isize);
+    }
+    if flags & n::MREMAP_MAYMOVE == 0 || flags & n::MREMAP_FIXED != 0 {
+        return Errno::ENOMEM.into();
+    }
+    let Some(length) = round_up(new) else {
+        return Errno::EINVAL.into();
+    };
+    match map_anonymous(length, PROT_READ | PROT_WRITE) {
+        Outcome::Return(moved) => {
+            // Large blocks move rarely and are mostly buffers; but what is in them may be needed.
+            // SAFETY: mirror memory, or a fault that ends the speculation.
+            unsafe { core::ptr::copy(start as *const u8, moved as *mut u8, old) };
+            Outcome::Return(moved)
+        }
+        end => end,
+    }
+}
+
+fn advise(start: usize, length: usize, advice: u32) -> Outcome {
+    // Dropping contents is the one piece of advice that changes what is read.
+    if advice == n::MADV_DONTNEED && start >= ANONYMOUS_ARENA && start < FILE_ARENA {
+        let arenas = ARENAS.get();
+        let end = start.saturating_add(length).min(arenas.anonymous_next);
+        drop_range(start & !(PAGE - 1), end);
+    }
+    Outcome::Return(0)
+}

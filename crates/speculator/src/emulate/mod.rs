@@ -1,0 +1,117 @@
+//! Emulation of the program's system calls during speculation.
+//!
+//! Each call ends in one of two ways: a return value, or the end of the speculation ([`Outcome`]). The
+//! default is the end: only what is known to be harmless is answered.
+//!
+//! - [`files`]: reads take what is cached and hint the rest; writes are swallowed;
+//! - [`names`]: opens, stats and listings happen for real, read-only, and so warm the kernel's caches;
+//! - [`memory`]: acts on the mirror;
+//! - [`others`]: clocks and identities are real, signals private, waiting ends the speculation.
+//!
+//! Addresses in arguments are the program's and may be garbage. The runtime touches them like the
+//! program would: a page that is missing is filled, a bad one ends the speculation. Where the kernel is
+//! to touch them, [`room`] makes the pages be there first.
+
+pub mod files;
+pub mod memory;
+mod names;
+mod others;
+
+use crate::arch::Call;
+use crate::mirror::{self, MIRROR};
+use crate::{run, shared};
+use runahead_abi::registers::Registers;
+use runahead_abi::session::ended;
+use runahead_kernel::{Errno, Result};
+
+/// How an emulated call ends.
+pub enum Outcome {
+    Return(isize),
+    End(u32),
+}
+
+impl From<Result<usize>> for Outcome {
+    fn from(result: Result<usize>) -> Self {
+        Outcome::Return(match result {
+            Ok(value) => value as isize,
+            Err(Errno(number)) => -number as isize,
+        })
+    }
+}
+
+impl From<Errno> for Outcome {
+    fn from(Errno(number): Errno) -> Self {
+        Outcome::Return(-number as isize)
+    }
+}
+
+/// Ends because of the call itself.
+const UNKNOWN: Outcome = Outcome::End(ended::SYSTEM_CALL);
+
+/// Forgets what the last speculation did.
+pub fn reset() {
+    memory::reset();
+}
+
+/// Emulates one call; does not return if that ends the speculation.
+pub fn call(call: &Call) -> isize {
+    shared::count(&shared::speculator().counts.system_calls, 1);
+    run::check();
+    MIRROR.get().keep_calm_off();
+    match dispatch(call) {
+        Outcome::Return(value) => value,
+        Outcome::End(reason) => run::end(reason, call.number as u32),
+    }
+}
+
+/// Emulates the call at which the program stalled.
+pub fn stalled_call(registers: &Registers) -> isize {
+    let stalled = Call {
+        number: registers.rax as usize,
+        arguments: registers.arguments().map(|r| r as usize),
+        stack: registers.rsp as usize,
+        through_stub: true,
+    };
+    files::set_posted_position(&stalled);
+    call(&stalled)
+}
+
+fn dispatch(call: &Call) -> Outcome {
+    files::dispatch(call)
+        .or_else(|| names::dispatch(call))
+        .or_else(|| memory::dispatch(call))
+        .or_else(|| others::dispatch(call))
+        .unwrap_or(UNKNOWN)
+}
+
+/// Makes `length` bytes of mirror at `address` present. False if the program has no memory there.
+fn room(address: usize, length: usize) -> bool {
+    let mirror = MIRROR.get();
+    mirror.populate(mirror::process(), address, length)
+        || (mirror.adopt_mappings(crate::descriptors::process_directory())
+            && mirror.populate(mirror::process(), address, length))
+}
+
+/// Copies `bytes` to the program's `address`.
+fn put_bytes(address: usize, bytes: &[u8]) {
+    for (index, &byte) in bytes.iter().enumerate() {
+        // SAFETY: mirror memory, or a fault that ends the speculation.
+        unsafe { ((address + index) as *mut u8).write_volatile(byte) };
+    }
+}
+
+/// Copies a value of plain data to the program's `address`.
+fn put<T: Copy>(address: usize, value: &T) {
+    // SAFETY: any value is bytes.
+    let bytes = unsafe { core::slice::from_raw_parts((value as *const T).cast::<u8>(), size_of::<T>()) };
+    put_bytes(address, bytes);
+}
+
+/// Reads a value of plain data at the program's `address`.
+///
+/// # Safety
+/// Every bit pattern must be a valid `T`.
+unsafe fn get<T: Copy>(address: usize) -> T {
+    // SAFETY: mirror memory, or a fault that ends the speculation.
+    unsafe { (address as *const T).read_unaligned() }
+}

@@ -1,0 +1,337 @@
+//! Names: opens, stats, links and listings happen for real, read-only.
+//!
+//! They answer the speculation truthfully and warm the kernel's name and inode caches on the way: half
+//! of what a program with many files waits for. Pseudo file systems are left alone: reading there can
+//! have effects, and `/proc/self` would be us.
+
+use super::{Outcome, UNKNOWN, files::ask_whole, put_bytes, room};
+use crate::arch::Call;
+use crate::cell::Global;
+use crate::descriptors::{Descriptor, Kind, TABLE, open_quietly, process_directory};
+use runahead_abi::session::ended;
+use runahead_kernel::arch::syscall;
+use runahead_kernel::files::{self, Stat};
+use runahead_kernel::uapi::general as n;
+use runahead_kernel::{Errno, check};
+
+/// PATH_MAX.
+const PATH_MOST: usize = 4096;
+
+pub fn dispatch(call: &Call) -> Option<Outcome> {
+    let a = call.arguments;
+    let here = n::AT_FDCWD;
+    let no_follow = n::AT_SYMLINK_NOFOLLOW;
+    let stat_bytes = size_of::<Stat>();
+    Some(match call.number as u32 {
+        n::__NR_open => open(here, a[0], a[1] as u32),
+        n::__NR_openat => open(a[0] as i32, a[1], a[2] as u32),
+        // The flags lie in memory: the program's agent makes this call for the program, see `agent`.
+        n::__NR_openat2 => match room(a[2], 8) {
+            // SAFETY: one plain word.
+            true => open(a[0] as i32, a[1], unsafe { super::get::<u64>(a[2]) } as u32),
+            false => UNKNOWN,
+        },
+        n::__NR_stat => ask(here, a[0], a[1], stat_bytes, |base| stat_call(base, a[0], a[1], 0)),
+        n::__NR_lstat => ask(here, a[0], a[1], stat_bytes, |base| stat_call(base, a[0], a[1], no_follow)),
+        n::__NR_newfstatat => stat_at(a),
+        n::__NR_statx => statx(a),
+        n::__NR_access => ask(here, a[0], 0, 0, |base| {
+            (n::__NR_faccessat, [base as usize, a[0], a[1], 0, 0, 0])
+        }),
+        n::__NR_faccessat => ask(a[0] as i32, a[1], 0, 0, |base| {
+            (n::__NR_faccessat, [base as usize, a[1], a[2], 0, 0, 0])
+        }),
+        n::__NR_faccessat2 => ask(a[0] as i32, a[1], 0, 0, |base| {
+            (n::__NR_faccessat2, [base as usize, a[1], a[2], a[3], 0, 0])
+        }),
+        n::__NR_readlink => ask(here, a[0], a[1], a[2], |base| {
+            (n::__NR_readlinkat, [base as usize, a[0], a[1], a[2], 0, 0])
+        }),
+        n::__NR_readlinkat => ask(a[0] as i32, a[1], a[2], a[3], |base| {
+            (n::__NR_readlinkat, [base as usize, a[1], a[2], a[3], 0, 0])
+        }),
+        n::__NR_getdents64 => list(a[0] as i32, a[1], a[2]),
+        n::__NR_getcwd => working_directory(a[0], a[1]),
+        n::__NR_chdir => change_directory(a[0]),
+        n::__NR_fchdir => change_directory_to(a[0] as i32),
+        _ => return None,
+    })
+}
+
+/// Length of the path at `address`. Touches it, so that it is there for the kernel.
+fn path_length(address: usize) -> Option<usize> {
+    // SAFETY: mirror memory, or a fault that ends the speculation.
+    (0..PATH_MOST).find(|&index| unsafe { ((address + index) as *const u8).read_volatile() } == 0)
+}
+
+fn starts_with(address: usize, prefix: &[u8]) -> bool {
+    // SAFETY: as above; stops at the first difference, so never past the path's end.
+    prefix.iter().enumerate().all(|(i, &byte)| unsafe { *((address + i) as *const u8) } == byte)
+}
+
+/// Names that speculation does not look up.
+fn is_off_limits(address: usize) -> bool {
+    starts_with(address, b"/proc") || starts_with(address, b"/sys") || starts_with(address, b"/dev")
+}
+
+/// Makes the call that `build` builds from a base to resolve from, after the checks that all names need.
+/// `out`, `out_length`: memory that the kernel will write.
+fn ask(
+    directory: i32,
+    path: usize,
+    out: usize,
+    out_length: usize,
+    build: impl FnOnce(i32) -> (u32, [usize; 6]),
+) -> Outcome {
+    let Some(length) = path_length(path) else {
+        return Errno::ENAMETOOLONG.into();
+    };
+    if is_off_limits(path) || !room(out, out_length) {
+        return UNKNOWN;
+    }
+    let base = match base_for(directory, path, length) {
+        None => return Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => return e.into(),
+        Some(Ok(base)) => base,
+    };
+    let (number, arguments) = build(base);
+    // SAFETY: a call that only asks; what it writes is mirror memory that is there.
+    check(unsafe { syscall(number as usize, arguments) }).into()
+}
+
+/// What to resolve the path from: nothing for an absolute one.
+fn base_for(directory: i32, path: usize, length: usize) -> Option<runahead_kernel::Result<i32>> {
+    if length > 0 && starts_with(path, b"/") {
+        return Some(Ok(n::AT_FDCWD));
+    }
+    TABLE.get().base(directory)
+}
+
+fn stat_call(base: i32, path: usize, out: usize, flags: u32) -> (u32, [usize; 6]) {
+    (n::__NR_newfstatat, [base as usize, path, out, flags as usize, 0, 0])
+}
+
+fn stat_at(a: [usize; 6]) -> Outcome {
+    if a[3] as u32 & n::AT_EMPTY_PATH != 0 && path_length(a[1]) == Some(0) {
+        let fstat = Call {
+            number: n::__NR_fstat as usize,
+            arguments: [a[0], a[2], 0, 0, 0, 0],
+            stack: 0,
+            through_stub: false,
+        };
+        return super::files::dispatch(&fstat).unwrap_or(UNKNOWN);
+    }
+    ask(a[0] as i32, a[1], a[2], size_of::<Stat>(), |base| stat_call(base, a[1], a[2], a[3] as u32))
+}
+
+fn statx(a: [usize; 6]) -> Outcome {
+    ask(a[0] as i32, a[1], a[4], size_of::<n::statx>(), |base| {
+        (n::__NR_statx, [base as usize, a[1], a[2], a[3], a[4], 0])
+    })
+}
+
+fn open(directory: i32, path: usize, flags: u32) -> Outcome {
+    let Some(length) = path_length(path) else {
+        return Errno::ENAMETOOLONG.into();
+    };
+    if is_off_limits(path) {
+        return open_device(path, flags);
+    }
+    let base = match base_for(directory, path, length) {
+        None => return Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => return e.into(),
+        Some(Ok(base)) => base,
+    };
+    match open_for_real(base, path, flags) {
+        Ok(descriptor) => install(descriptor),
+        Err(outcome) => outcome,
+    }
+}
+
+fn install(descriptor: Descriptor) -> Outcome {
+    match TABLE.get().add(descriptor, 0) {
+        Some(number) => Outcome::Return(number as isize),
+        None => {
+            let _ = files::close(descriptor.real);
+            Outcome::End(ended::DESCRIPTOR)
+        }
+    }
+}
+
+fn open_device(path: usize, _: u32) -> Outcome {
+    const NULL: &[u8] = b"/dev/null\0";
+    if starts_with(path, NULL) { install(Descriptor::sink()) } else { UNKNOWN }
+}
+
+/// Opens a file or directory for reading, whatever the program wants to do with it.
+fn open_for_real(base: i32, path: usize, flags: u32) -> Result<Descriptor, Outcome> {
+    let changes = flags & (n::O_WRONLY | n::O_RDWR) != 0;
+    let creates = flags & n::O_CREAT != 0;
+    // Look before opening: opening a device can have effects.
+    // SAFETY: all zeros is a value of `stat`.
+    let mut stat: Stat = unsafe { core::mem::zeroed() };
+    let follow = if flags & (n::O_NOFOLLOW | n::O_EXCL) != 0 { n::AT_SYMLINK_NOFOLLOW } else { 0 };
+    // SAFETY: `stat` is ours.
+    match unsafe { files::stat_at_address(base, path, &raw mut stat as usize, follow) } {
+        Err(Errno::ENOENT) if creates => return Ok(Descriptor::sink()),
+        Err(e) => return Err(e.into()),
+        Ok(()) if creates && flags & n::O_EXCL != 0 => return Err(Errno::EEXIST.into()),
+        Ok(()) => {}
+    }
+    let kind = stat.st_mode & n::S_IFMT;
+    let directory = match kind {
+        n::S_IFDIR if changes => return Err(Errno::EISDIR.into()),
+        n::S_IFDIR => n::O_DIRECTORY,
+        n::S_IFREG if flags & n::O_DIRECTORY != 0 => return Err(Errno::ENOTDIR.into()),
+        n::S_IFREG => 0,
+        n::S_IFLNK => return Err(Errno::ELOOP.into()),
+        _ => return Err(UNKNOWN),
+    };
+    if flags & n::O_TRUNC != 0 {
+        return Ok(Descriptor::sink());
+    }
+    let real = match open_quietly(base, path, directory) {
+        Ok(real) => real,
+        // Not readable for us, but the program only wants to write.
+        Err(Errno::EACCES) if flags & n::O_WRONLY != 0 => return Ok(Descriptor::sink()),
+        Err(e) => return Err(e.into()),
+    };
+    if is_pseudo(real, stat.st_dev) {
+        let _ = files::close(real);
+        return Err(UNKNOWN);
+    }
+    let mut descriptor = Descriptor::new(real, &stat);
+    if flags & n::O_APPEND != 0 {
+        descriptor.position = stat.st_size;
+    }
+    if flags & n::O_WRONLY == 0 {
+        ask_whole(&descriptor);
+    }
+    Ok(descriptor)
+}
+
+/// Devices (file systems) that were asked about: number, and whether it is a pseudo file system.
+static ASKED: Global<([(u64, bool); 16], usize)> = Global::new(([(0, false); 16], 0));
+
+fn is_pseudo(fd: i32, device: u64) -> bool {
+    let (asked, next) = ASKED.get();
+    if let Some(&(_, pseudo)) = asked.iter().find(|(known, _)| *known == device && device != 0) {
+        return pseudo;
+    }
+    let pseudo = files::file_system_type(fd).map_or(true, |kind| PSEUDO.contains(&kind));
+    asked[*next % asked.len()] = (device, pseudo);
+    *next += 1;
+    pseudo
+}
+
+/// File systems whose files are not data: reading them may have effects or answers about the reader.
+/// Magic numbers of linux/magic.h and the file systems' own sources.
+const PSEUDO: [i64; 18] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x1cd1,      // devpts
+    0x7363_6673, // securityfs
+    0xcafe_4a11, // bpf
+    0x6265_6570, // configfs
+    0x6573_5543, // fusectl
+    0xf97c_ff8c, // selinuxfs
+    0x1980_0202, // mqueue
+    0x4249_4e4d, // binfmt_misc
+    0x6165_676c, // pstore
+    0x6e73_6673, // nsfs
+    0xde5e_81e4, // efivarfs
+    0x6759_6969, // rpc_pipefs
+];
+
+fn list(fd: i32, out: usize, length: usize) -> Outcome {
+    let table = TABLE.get();
+    let (kind, real, position) = match table.get(fd) {
+        None => return Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => return e.into(),
+        Some(Ok(entry)) => (entry.kind, entry.real, entry.position),
+    };
+    if kind != Kind::Directory {
+        return Errno::ENOTDIR.into();
+    }
+    if position < 0 {
+        // Our own descriptor goes on where the program's is.
+        match table.position(fd) {
+            Some(position) => {
+                let _ = files::seek(real, position, n::SEEK_SET);
+            }
+            None => return Outcome::End(ended::DESCRIPTOR),
+        }
+    }
+    if !room(out, length) {
+        return Errno::EFAULT.into();
+    }
+    let a = [real as usize, out, length, 0, 0, 0];
+    // SAFETY: mirror memory that is there.
+    check(unsafe { syscall(n::__NR_getdents64 as usize, a) }).into()
+}
+
+fn working_directory(out: usize, length: usize) -> Outcome {
+    let mut buffer = [0u8; PATH_MOST];
+    let a = [
+        process_directory() as usize,
+        c"cwd".as_ptr() as usize,
+        buffer.as_mut_ptr() as usize,
+        buffer.len(),
+        0,
+        0,
+    ];
+    // SAFETY: our own buffer.
+    match check(unsafe { syscall(n::__NR_readlinkat as usize, a) }) {
+        Ok(got) if got < length && got < PATH_MOST => {
+            put_bytes(out, buffer.get(..=got).unwrap_or(&[]));
+            Outcome::Return(got as isize + 1)
+        }
+        Ok(_) => Errno::ERANGE.into(),
+        Err(_) => Outcome::End(ended::DESCRIPTOR),
+    }
+}
+
+fn change_directory(path: usize) -> Outcome {
+    let Some(length) = path_length(path) else {
+        return Errno::ENAMETOOLONG.into();
+    };
+    if is_off_limits(path) {
+        return UNKNOWN;
+    }
+    match base_for(n::AT_FDCWD, path, length) {
+        None => Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => e.into(),
+        Some(Ok(base)) => {
+            let flags = n::O_PATH | n::O_DIRECTORY | n::O_CLOEXEC;
+            // SAFETY: opens no file, only names a directory.
+            match unsafe { files::open_at_address(base, path, flags, 0) } {
+                Ok(directory) => {
+                    TABLE.get().set_working_directory(directory);
+                    Outcome::Return(0)
+                }
+                Err(e) => e.into(),
+            }
+        }
+    }
+}
+
+fn change_directory_to(fd: i32) -> Outcome {
+    let table = TABLE.get();
+    match table.get(fd) {
+        Some(Ok(entry)) if entry.kind == Kind::Directory => {
+            let flags = n::O_PATH | n::O_DIRECTORY | n::O_CLOEXEC;
+            match files::open_at(entry.real, c".", flags, 0) {
+                Ok(directory) => {
+                    table.set_working_directory(directory);
+                    Outcome::Return(0)
+                }
+                Err(e) => e.into(),
+            }
+        }
+        _ => Outcome::End(ended::DESCRIPTOR),
+    }
+}

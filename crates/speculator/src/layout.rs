@@ -1,0 +1,46 @@
+//! Where things are in the speculator's address space.
+//!
+//! The program's memory appears in the mirror at the program's own addresses, so everything that is
+//! *ours* lies in one window that programs do not use: position-independent programs start at
+//! 0x5555..., libraries, mappings and stacks lie above 0x7000..., non-PIE programs below 4 GiB, and
+//! sanitizers' shadows elsewhere. A program that does map something here is not speculated for.
+//!
+//! | from | what |
+//! |---|---|
+//! | [`WINDOW`] | the runtime's image: text, tables |
+//! | [`SLOT`] | the session's slot |
+//! | [`STACKS`] | the runtime's stack and the signal stack |
+//! | [`BOUNCE`] | where pages are put together before they appear in the mirror |
+//! | [`ANONYMOUS_ARENA`] | memory that speculation maps for itself |
+//! | [`FILE_ARENA`] | files that speculation maps |
+
+pub const WINDOW: usize = 0x6a00_0000_0000;
+pub const WINDOW_END: usize = 0x6b00_0000_0000;
+
+pub const SLOT: usize = 0x6a10_0000_0000;
+
+pub const STACKS: usize = 0x6a11_0000_0000;
+/// The runtime's own stack. Emulation needs a few KB; the rest is for directory and path buffers.
+pub const STACK_BYTES: usize = 256 * 1024;
+pub const SIGNAL_STACK: usize = 0x6a12_0000_0000;
+/// A signal frame with AVX-512 and AMX state takes 11 KB, and frames nest (a page fill inside an
+/// emulated call inside a trap).
+pub const SIGNAL_STACK_BYTES: usize = 256 * 1024;
+
+pub const BOUNCE: usize = 0x6a13_0000_0000;
+pub const BOUNCE_BYTES: usize = 128 * 1024;
+
+/// Arenas lie outside the window: the sandbox lets their protection change, the window's never.
+pub const ANONYMOUS_ARENA: usize = 0x6c00_0000_0000;
+pub const ANONYMOUS_ARENA_BYTES: usize = 1 << 30;
+
+pub const FILE_ARENA: usize = 0x6d00_0000_0000;
+pub const FILE_ARENA_BYTES: usize = 64 << 30;
+
+/// Whether a range overlaps what is ours.
+pub fn is_ours(start: usize, end: usize) -> bool {
+    let overlaps = |from: usize, to: usize| start < to && end > from;
+    overlaps(WINDOW, WINDOW_END)
+        || overlaps(ANONYMOUS_ARENA, ANONYMOUS_ARENA + ANONYMOUS_ARENA_BYTES)
+        || overlaps(FILE_ARENA, FILE_ARENA + FILE_ARENA_BYTES)
+}

@@ -1,0 +1,553 @@
+//! The mirror: the speculator's copy of the program's memory.
+//!
+//! Every readable mapping of the program becomes an anonymous mapping at the same addresses, registered
+//! with userfaultfd in SIGBUS mode: a touch of a page that is not there raises SIGBUS in the toucher,
+//! whose handler copies the program's **current** page. A page is in one of two lists:
+//!
+//! - *stable*: text and constants of loaded objects; copied once, kept for good;
+//! - *changing*: everything else; at each sync refreshed in place, all in a few calls.
+//!
+//! Refreshing costs some 0.25 us a page in which nothing has to be looked up, a fill some 4 us; so a
+//! page once touched is kept until there are [`CHANGING_MOST`], then all are dropped.
+//!
+//! What speculation maps for itself comes from two arenas ([`crate::layout`]) and is gone at the next
+//! sync.
+
+use crate::cell::Global;
+use crate::layout::{self, BOUNCE, BOUNCE_BYTES};
+use crate::shared;
+use core::sync::atomic::Ordering;
+use runahead_kernel::files::{self, IoVec};
+use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
+use runahead_kernel::text;
+use runahead_kernel::uapi::general as n;
+use runahead_kernel::{Errno, PAGE};
+
+/// Regions of the program's memory; a program with more mappings runs plainly.
+const REGIONS: usize = 8192;
+
+/// Changing pages kept across a sync: 4096 take about 1 ms to refresh, the latency of the slowest disk
+/// that we hold for.
+pub const CHANGING_MOST: usize = 4096;
+
+/// Pages of the mirror in all (256 MB): a speculation that wants more ends.
+pub const PAGES_MOST: usize = 65536;
+
+/// Missing neighbours that are filled together when a range is about to be used.
+const FILL_TOGETHER: usize = BOUNCE_BYTES / PAGE;
+
+/// Pages of text filled at a time: code is touched in runs, and is never refreshed.
+const TEXT_TOGETHER: usize = 4;
+
+/// A mapping of the program, as it was when it was read.
+#[derive(Clone, Copy)]
+pub struct Region {
+    pub start: usize,
+    pub end: usize,
+    pub protection: u32,
+    pub stable: bool,
+}
+
+pub struct Mirror {
+    userfault: i32,
+    regions: [Region; REGIONS],
+    region_count: usize,
+    /// Which pages are there: open addressing, page number + 1, 0 empty.
+    present: [u64; PAGES_MOST * 2],
+    present_count: usize,
+    changing: [usize; PAGES_MOST],
+    changing_count: usize,
+    /// The agent's state page: kept out of all copying, see [`Mirror::set_state_page`].
+    state_page: usize,
+    /// Ranges below stacks that speculation was given.
+    grown: [(usize, usize); 16],
+    grown_count: usize,
+}
+
+pub static MIRROR: Global<Mirror> = Global::new(Mirror {
+    userfault: -1,
+    regions: [Region { start: 0, end: 0, protection: 0, stable: false }; REGIONS],
+    region_count: 0,
+    present: [0; PAGES_MOST * 2],
+    present_count: 0,
+    changing: [0; PAGES_MOST],
+    changing_count: 0,
+    state_page: 0,
+    grown: [(0, 0); 16],
+    grown_count: 0,
+});
+
+/// Why a page could not be filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoPage {
+    /// The program has no memory there (any more).
+    Absent,
+    /// The mirror is at its bound.
+    Full,
+}
+
+impl Mirror {
+    /// Opens the userfaultfd and the mirror's regions as the program's mappings are now. False if the
+    /// program cannot be mirrored.
+    pub fn create(&mut self, process_directory: i32) -> bool {
+        match memory::userfault_sigbus() {
+            Ok(fd) => self.userfault = fd,
+            Err(_) => return false,
+        }
+        self.adopt_mappings(process_directory)
+    }
+
+    /// Reads the program's mappings and adds those that are new. False if one lies where we do, or
+    /// there are too many.
+    pub fn adopt_mappings(&mut self, process_directory: i32) -> bool {
+        let Ok(fd) = files::open_at(process_directory, c"maps", n::O_RDONLY | n::O_CLOEXEC, 0) else {
+            return false;
+        };
+        let mut buffer = [0u8; 8192];
+        let mut held = 0;
+        let mut sound = true;
+        let mut object = Object::default();
+        while let Some(room) = buffer.get_mut(held..) {
+            match files::read(fd, room) {
+                Ok(0) | Err(_) => break,
+                Ok(length) => held += length,
+            }
+            let filled = buffer.get(..held).unwrap_or(&[]);
+            let complete = filled.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+            for line in filled.get(..complete).unwrap_or(&[]).split(|&b| b == b'\n') {
+                if let Some(map) = text::maps_line(line) {
+                    sound &= self.adopt(&map, &mut object);
+                }
+            }
+            buffer.copy_within(complete..held, 0);
+            held -= complete;
+        }
+        let _ = files::close(fd);
+        sound && self.register()
+    }
+
+    fn adopt(&mut self, map: &text::MapsLine, object: &mut Object) -> bool {
+        let stable = object.is_stable(map);
+        if map.name.starts_with(b"[vvar") || map.name.starts_with(b"[vsyscall") {
+            return true;
+        }
+        // The session itself, and whatever else the program shares with somebody of ours.
+        if map.shared && map.name.starts_with(b"/memfd:runahead") {
+            return true;
+        }
+        if map.protection & (PROT_READ | PROT_WRITE | PROT_EXEC) == 0 {
+            return true;
+        }
+        if layout::is_ours(map.start, map.end) {
+            return false;
+        }
+        self.add(Region { start: map.start, end: map.end, protection: map.protection, stable })
+    }
+
+    /// Adds a region where none is yet; parts that are known stay as they are.
+    fn add(&mut self, region: Region) -> bool {
+        let mut start = region.start;
+        while start < region.end {
+            if let Some(known) = self.region_at(start) {
+                start = known.end;
+                continue;
+            }
+            let index = self.first_after(start);
+            let next = self.regions.get(index).filter(|_| index < self.region_count);
+            let end = next.map_or(region.end, |next| next.start.min(region.end));
+            if !self.insert(index, Region { start, end, ..region }) {
+                return false;
+            }
+            start = end;
+        }
+        true
+    }
+
+    fn insert(&mut self, index: usize, region: Region) -> bool {
+        if self.region_count >= REGIONS {
+            return false;
+        }
+        let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED_NOREPLACE | n::MAP_NORESERVE;
+        let length = region.end - region.start;
+        // SAFETY: replaces nothing.
+        let mapped = unsafe { memory::map(region.start, length, region.protection, flags, -1, 0) };
+        if mapped != Ok(region.start) {
+            return false;
+        }
+        self.regions.copy_within(index..self.region_count, index + 1);
+        self.regions[index] = region;
+        self.region_count += 1;
+        true
+    }
+
+    /// Registers everything outside our window with the userfaultfd; regions that are registered
+    /// already stay so.
+    fn register(&self) -> bool {
+        let Some(known) = self.regions.get(..self.region_count) else {
+            return false;
+        };
+        // Runs of regions without our window between them: one call each.
+        let mut index = 0;
+        while index < known.len() {
+            let first = known[index];
+            let mut last = first;
+            while index < known.len() {
+                let region = known[index];
+                if (first.start < layout::WINDOW) != (region.start < layout::WINDOW) {
+                    break;
+                }
+                last = region;
+                index += 1;
+            }
+            if memory::userfault_register(self.userfault, first.start, last.end - first.start).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Registers a range that speculation maps.
+    pub fn register_range(&self, start: usize, length: usize) -> bool {
+        memory::userfault_register(self.userfault, start, length).is_ok()
+    }
+
+    /// Lets the pages at `from` appear at `start`, where none of that run is yet or some are.
+    pub fn place(&self, start: usize, from: usize, length: usize) -> bool {
+        // SAFETY: the caller's buffer holds that many bytes; the target is an arena.
+        if unsafe { memory::userfault_copy(self.userfault, start, from, length) }.is_ok() {
+            return true;
+        }
+        (0..length).step_by(PAGE).all(|offset| {
+            // SAFETY: as above.
+            let placed = unsafe { memory::userfault_copy(self.userfault, start + offset, from + offset, PAGE) };
+            matches!(placed, Ok(()) | Err(Errno::EEXIST))
+        })
+    }
+
+    fn first_after(&self, address: usize) -> usize {
+        let known = self.regions.get(..self.region_count).unwrap_or(&[]);
+        known.partition_point(|region| region.start <= address)
+    }
+
+    /// The region that holds `address`.
+    pub fn region_at(&self, address: usize) -> Option<Region> {
+        let index = self.first_after(address).checked_sub(1)?;
+        let region = *self.regions.get(index)?;
+        (address < region.end).then_some(region)
+    }
+
+    /// Fills the missing page at `address` from the program.
+    pub fn fill(&mut self, process: i32, address: usize) -> Result<(), NoPage> {
+        let region = self.region_at(address).ok_or(NoPage::Absent)?;
+        let page = address & !(PAGE - 1);
+        let together = if region.protection & PROT_EXEC != 0 && region.stable { TEXT_TOGETHER } else { 1 };
+        let end = page.saturating_add(together * PAGE).min(region.end);
+        let mut pages = 1;
+        while page + pages * PAGE < end && !self.is_present(page + pages * PAGE) {
+            pages += 1;
+        }
+        self.fill_run(process, region, page, pages)
+    }
+
+    /// Makes sure that all pages of a range are there, so that the kernel can write into it. True if
+    /// they are.
+    pub fn populate(&mut self, process: i32, start: usize, length: usize) -> bool {
+        if length == 0 {
+            return true;
+        }
+        let Some(end) = start.checked_add(length) else {
+            return false;
+        };
+        let mut page = start & !(PAGE - 1);
+        while page < end {
+            if arena_holds(page) || self.is_present(page) {
+                page += PAGE;
+                continue;
+            }
+            let Some(region) = self.region_at(page) else {
+                return false;
+            };
+            let limit = region.end.min(end);
+            let mut pages = 1;
+            while pages < FILL_TOGETHER
+                && page + pages * PAGE < limit
+                && !self.is_present(page + pages * PAGE)
+            {
+                pages += 1;
+            }
+            if self.fill_run(process, region, page, pages).is_err() {
+                return false;
+            }
+            page += pages * PAGE;
+        }
+        true
+    }
+
+    fn fill_run(&mut self, process: i32, region: Region, page: usize, pages: usize) -> Result<(), NoPage> {
+        if self.present_count + pages > PAGES_MOST {
+            return Err(NoPage::Full);
+        }
+        let length = pages * PAGE;
+        let local = [IoVec { base: BOUNCE, length }];
+        let remote = [IoVec { base: page, length }];
+        // SAFETY: the bounce buffer is ours and at least as long.
+        let got = unsafe { memory::read_process(process, &local, &remote) }.unwrap_or(0) / PAGE * PAGE;
+        if got == 0 {
+            return Err(NoPage::Absent);
+        }
+        if !self.place(page, BOUNCE, got) {
+            return Err(NoPage::Absent);
+        }
+        for index in 0..got / PAGE {
+            self.remember(page + index * PAGE, region.stable);
+        }
+        let counts = &shared::speculator().counts;
+        shared::count(&counts.pages_filled, (got / PAGE) as u64);
+        shared::at_least(&counts.pages_most, self.present_count as u64);
+        Ok(())
+    }
+
+    fn slot_of(page: usize) -> usize {
+        ((page / PAGE) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 40
+    }
+
+    fn is_present(&self, page: usize) -> bool {
+        let wanted = (page / PAGE) as u64 + 1;
+        let mut slot = Self::slot_of(page);
+        loop {
+            match self.present[slot % self.present.len()] {
+                0 => return false,
+                found if found == wanted => return true,
+                _ => slot += 1,
+            }
+        }
+    }
+
+    fn remember(&mut self, page: usize, stable: bool) {
+        if self.is_present(page) {
+            return;
+        }
+        let mut slot = Self::slot_of(page);
+        while self.present[slot % self.present.len()] != 0 {
+            slot += 1;
+        }
+        let length = self.present.len();
+        self.present[slot % length] = (page / PAGE) as u64 + 1;
+        self.present_count += 1;
+        if !stable && let Some(place) = self.changing.get_mut(self.changing_count) {
+            *place = page;
+            self.changing_count += 1;
+        }
+    }
+
+    /// Brings every changing page to the program's present content, or drops them all when they are
+    /// too many. Called at a sync, while the program waits if possible.
+    pub fn refresh(&mut self, process: i32) {
+        self.shrink_stack();
+        if self.changing_count > CHANGING_MOST {
+            self.drop_changing();
+            return;
+        }
+        let pages = self.changing.get(..self.changing_count).unwrap_or(&[]);
+        let mut batch = Batch::new();
+        let mut stale = false;
+        for &page in pages {
+            let writable = self.region_at(page).is_some_and(|r| r.protection & PROT_WRITE != 0);
+            // What the program may not write but may map anew (a window on a file, say) is not kept.
+            stale |= !writable;
+            if writable && !batch.add(page) {
+                stale |= !batch.copy(process);
+                batch.add(page);
+            }
+        }
+        stale |= !batch.copy(process);
+        shared::count(&shared::speculator().counts.pages_refreshed, pages.len() as u64);
+        if stale {
+            self.drop_changing();
+        }
+    }
+
+    /// Drops every changing page; they are filled again when they are touched.
+    pub fn drop_changing(&mut self) {
+        for index in 0..self.region_count {
+            let region = self.regions[index];
+            if !region.stable {
+                let length = region.end - region.start;
+                // SAFETY: mirror memory; its pages come back from the program.
+                let _ = unsafe { memory::advise(region.start, length, n::MADV_DONTNEED) };
+            }
+        }
+        self.changing_count = 0;
+        self.present.fill(0);
+        self.present_count = 0;
+        // Stable pages are still there; a second fill of one finds that out (EEXIST).
+    }
+
+    /// Puts a page of our own where the agent's state page is in the program: stubs that the mirrored
+    /// code jumps through enter the runtime at `entry`, every time.
+    pub fn set_state_page(&mut self, address: usize, entry: usize) -> bool {
+        let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED;
+        // SAFETY: replaces one page of the mirror.
+        let mapped = unsafe { memory::map(address, PAGE, PROT_READ | PROT_WRITE, flags, -1, 0) };
+        if mapped != Ok(address) {
+            return false;
+        }
+        self.state_page = address;
+        // SAFETY: just mapped; the layout is that of `agent::state::Fixed`.
+        unsafe { (address as *mut usize).write(entry) };
+        self.keep_calm_off();
+        true
+    }
+
+    /// Stubs count this word down and enter when it is negative.
+    pub fn keep_calm_off(&self) {
+        // SAFETY: the state page, mapped by `set_state_page`.
+        unsafe { ((self.state_page + size_of::<usize>()) as *mut i32).write(i32::MIN / 2) };
+    }
+
+    /// Speculation's stack has grown below the program's: gives it zero pages as the kernel would. True
+    /// if `address` is there now.
+    pub fn grow_stack(&mut self, address: usize, stack_pointer: usize) -> bool {
+        /// The red zone, and room for a large frame's probe.
+        const SLACK: usize = 64 * 1024;
+        const GROWTH_MOST: usize = 1 << 20;
+        let page = address & !(PAGE - 1);
+        let index = self.first_after(address);
+        let Some(above) = self.regions.get(index).filter(|_| index < self.region_count).copied() else {
+            return false;
+        };
+        let near = address + SLACK >= stack_pointer && above.start - page <= GROWTH_MOST;
+        let holds_stack = stack_pointer < above.end && stack_pointer + GROWTH_MOST >= above.start;
+        if !near || !holds_stack || above.protection & PROT_WRITE == 0 {
+            return false;
+        }
+        let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED_NOREPLACE | n::MAP_NORESERVE;
+        // SAFETY: replaces nothing. Not part of the regions: the next sync finds the program's own
+        // stack there, if it has grown so far.
+        let mapped = unsafe { memory::map(page, above.start - page, above.protection, flags, -1, 0) };
+        mapped == Ok(page) && self.remember_growth(page, above.start)
+    }
+
+    fn remember_growth(&mut self, start: usize, end: usize) -> bool {
+        let Some(place) = self.grown.get_mut(self.grown_count) else {
+            return false;
+        };
+        *place = (start, end);
+        self.grown_count += 1;
+        true
+    }
+
+    /// Takes back what `grow_stack` gave.
+    fn shrink_stack(&mut self) {
+        for &(start, end) in self.grown.get(..self.grown_count).unwrap_or(&[]) {
+            // SAFETY: our own zero pages.
+            let _ = unsafe { memory::unmap(start, end - start) };
+        }
+        self.grown_count = 0;
+    }
+
+    /// Overwrites code in the mirror (the vDSO's functions).
+    pub fn write_code(&mut self, process: i32, address: usize, code: &[u8]) -> bool {
+        if !self.populate(process, address, code.len()) {
+            return false;
+        }
+        let page = address & !(PAGE - 1);
+        let length = (address + code.len()).next_multiple_of(PAGE) - page;
+        let Some(region) = self.region_at(address) else {
+            return false;
+        };
+        // SAFETY: mirror memory, made writable for the time of the copy.
+        unsafe {
+            if memory::protect(page, length, PROT_READ | PROT_WRITE).is_err() {
+                return false;
+            }
+            core::ptr::copy_nonoverlapping(code.as_ptr(), address as *mut u8, code.len());
+            memory::protect(page, length, region.protection).is_ok()
+        }
+    }
+}
+
+/// Whether speculation mapped the page itself: then it is there, or fills itself.
+fn arena_holds(page: usize) -> bool {
+    let inside = |start: usize, length: usize| (start..start + length).contains(&page);
+    inside(layout::ANONYMOUS_ARENA, layout::ANONYMOUS_ARENA_BYTES)
+        || inside(layout::FILE_ARENA, layout::FILE_ARENA_BYTES)
+}
+
+/// Pages copied from the program by one call.
+struct Batch {
+    pieces: [IoVec; Batch::MOST],
+    count: usize,
+    bytes: usize,
+}
+
+impl Batch {
+    /// The kernel takes up to 1024 pieces (UIO_MAXIOV).
+    const MOST: usize = 1024;
+
+    fn new() -> Self {
+        Batch { pieces: [IoVec { base: 0, length: 0 }; Self::MOST], count: 0, bytes: 0 }
+    }
+
+    /// Adds a page; false if there is no room.
+    fn add(&mut self, page: usize) -> bool {
+        if let Some(last) = self.count.checked_sub(1).and_then(|at| self.pieces.get_mut(at))
+            && last.base + last.length == page
+        {
+            last.length += PAGE;
+            self.bytes += PAGE;
+            return true;
+        }
+        let Some(place) = self.pieces.get_mut(self.count) else {
+            return false;
+        };
+        *place = IoVec { base: page, length: PAGE };
+        self.count += 1;
+        self.bytes += PAGE;
+        true
+    }
+
+    /// Copies what was added and starts anew; false if something could not be copied.
+    fn copy(&mut self, process: i32) -> bool {
+        let pieces = self.pieces.get(..self.count).unwrap_or(&[]);
+        if pieces.is_empty() {
+            return true;
+        }
+        // SAFETY: mirror pages that are there and writable.
+        let complete = unsafe { memory::read_process(process, pieces, pieces) } == Ok(self.bytes);
+        self.count = 0;
+        self.bytes = 0;
+        complete
+    }
+}
+
+/// Tells, line by line of the program's mappings, what belongs to loaded code.
+///
+/// Stable are mappings without write permission of a file that is also mapped executable here (an
+/// object's headers, text, constants, and what became read-only after relocation), the vDSO, and
+/// executable anonymous memory without write permission (the agent's stubs). Lines of one object follow
+/// each other, headers before text, so the header line must be judged by what is usual: an offset of 0
+/// and no write permission, followed by text. Other read-only mappings of files may be windows that
+/// the program moves.
+#[derive(Default)]
+struct Object {
+    inode: u64,
+}
+
+impl Object {
+    fn is_stable(&mut self, map: &text::MapsLine) -> bool {
+        if map.protection & PROT_WRITE != 0 || map.shared {
+            return false;
+        }
+        if map.protection & PROT_EXEC != 0 {
+            self.inode = map.inode;
+            return true;
+        }
+        map.inode != 0 && map.inode == self.inode
+    }
+}
+
+/// The program's process id, for fills.
+pub fn process() -> i32 {
+    shared::PROCESS.load(Ordering::Relaxed)
+}

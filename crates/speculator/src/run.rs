@@ -1,0 +1,248 @@
+//! The speculator's loop: wait for a post, sync, run the program's code, end.
+
+use crate::arch;
+use crate::cell::Global;
+use crate::descriptors;
+use crate::emulate;
+use crate::mirror::MIRROR;
+use crate::shared::{self, Post, agent, at_least, count, speculator};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+use runahead_abi::log::Prediction;
+use runahead_abi::registers::{Registers, VECTOR_STATE_BYTES};
+use runahead_abi::session::{activity, ended};
+use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, processor_ns};
+use runahead_kernel::signals;
+use runahead_policy::depth::Depth;
+
+/// While the program's code runs, SIGALRM looks every ms whether there is a new post: wrong paths
+/// normally end at a system call within microseconds, this is for those that compute.
+const TICK_US: u64 = 1000;
+
+/// Ticks of one speculation without any logged operation after which it ends.
+const TICKS_WITHOUT_PROGRESS: u32 = 100;
+
+/// A speculator far enough ahead sleeps; this bounds the sleep, should a wake-up be lost.
+const AHEAD_SLEEP_NS: u64 = 20_000_000;
+
+/// The present speculation.
+pub struct Run {
+    pub epoch: u32,
+    /// Number of the post that it started from, twice the epoch.
+    posted: u32,
+    /// Operations written to the log.
+    pub written: u32,
+    /// Alarms since the last operation.
+    ticks: u32,
+    depth: Depth,
+    /// Pages asked for by each of the latest operations.
+    pages_at: [u32; PAGES_RING],
+    pub position: i64,
+    pub program_break: u64,
+    pub thread: u32,
+}
+
+/// Pages prefetched by each of the latest operations, to know what an ended epoch leaves unused.
+const PAGES_RING: usize = 1024;
+
+pub static RUN: Global<Run> = Global::new(Run {
+    epoch: 0,
+    posted: 0,
+    written: 0,
+    ticks: 0,
+    depth: Depth::new(),
+    pages_at: [0; PAGES_RING],
+    position: -1,
+    program_break: 0,
+    thread: 0,
+});
+
+/// Registers and vector state of the present post, in our own memory.
+#[repr(C, align(64))]
+struct Loaded {
+    vector_state: [u8; VECTOR_STATE_BYTES],
+    registers: Registers,
+}
+
+static LOADED: Global<Loaded> = Global::new(Loaded {
+    vector_state: [0; VECTOR_STATE_BYTES],
+    registers: Registers {
+        rax: 0,
+        rbx: 0,
+        rdx: 0,
+        rsi: 0,
+        rdi: 0,
+        rbp: 0,
+        rsp: 0,
+        r8: 0,
+        r9: 0,
+        r10: 0,
+        r12: 0,
+        r13: 0,
+        r14: 0,
+        r15: 0,
+        rflags: 0,
+        rip: 0,
+        fs_base: 0,
+    },
+});
+
+/// Waits for posts and serves them, for ever. Entered on an empty stack, after the start and after
+/// each speculation.
+pub fn serve() -> ! {
+    loop {
+        let posted = wait_for_post(RUN.get().posted);
+        let loaded = LOADED.get();
+        let Some(post) = shared::take_post(posted, &mut loaded.vector_state) else {
+            continue;
+        };
+        RUN.get().posted = posted;
+        sync(&post);
+        loaded.registers = post.registers;
+        arch::make_vector_state_sound(&mut loaded.vector_state);
+        let _ = signals::set_alarm_interval(TICK_US);
+        // The stalled call is the first operation: act as if it had returned.
+        let returned = emulate::stalled_call(&loaded.registers);
+        // SAFETY: the mirror is in step, and the registers are the program's.
+        unsafe { arch::enter_program(&loaded.registers, loaded.vector_state.as_ptr(), returned) }
+    }
+}
+
+fn wait_for_post(done: u32) -> u32 {
+    let part = speculator();
+    loop {
+        let seen = agent().posted.load(Ordering::Acquire);
+        if let Some(posted) = shared::latest_post()
+            && posted != done
+        {
+            return posted;
+        }
+        count_time();
+        part.activity.store(activity::IDLE, Ordering::Release);
+        futex_wait(&agent().posted, seen, None);
+    }
+}
+
+fn count_time() {
+    at_least(&speculator().counts.processor_ns, processor_ns());
+}
+
+/// Brings mirror, descriptors and log to the state of `post`, and tells the program, which may wait.
+fn sync(post: &Post) {
+    let began = monotonic_ns();
+    let part = speculator();
+    part.activity.store(activity::RUNNING, Ordering::Release);
+    part.written.store(0, Ordering::Release);
+    let run = RUN.get();
+    run.epoch = post.epoch;
+    run.written = 0;
+    run.ticks = 0;
+    run.position = post.position;
+    run.program_break = post.program_break;
+    run.thread = post.thread;
+    emulate::reset();
+    MIRROR.get().refresh(crate::mirror::process());
+    MIRROR.get().keep_calm_off();
+    descriptors::sync();
+    part.synced.store(post.epoch, Ordering::Release);
+    if agent().holding.load(Ordering::Acquire) != 0 {
+        futex_wake(&part.synced);
+    }
+    let took = monotonic_ns().saturating_sub(began);
+    // The first sync fills nothing yet and says nothing; the estimate starts with the second.
+    part.sync_cost_ns.store(took.max(1), Ordering::Relaxed);
+    count(&part.counts.syncs, 1);
+    count(&part.counts.sync_ns, took);
+}
+
+/// Ends the present speculation: it waits for the next post. May be called anywhere in the runtime, on
+/// any of its stacks.
+pub fn end(reason: u32, by: u32) -> ! {
+    let _ = signals::set_alarm_interval(0);
+    let part = speculator();
+    let run = RUN.get();
+    let passed = agent().passed.load(Ordering::Acquire);
+    run.depth.ended(passed, run.written);
+    count(&part.counts.unused_pages, run.unused_pages(passed));
+    part.wake_at.store(0, Ordering::Relaxed);
+    part.ended.store(reason, Ordering::Relaxed);
+    part.ended_by.store(by, Ordering::Relaxed);
+    if let Some(counter) = part.counts.endings.get(reason as usize) {
+        count(counter, 1);
+    }
+    arch::leave_for_server()
+}
+
+/// Whether the present speculation has become pointless, and why.
+fn pointless() -> Option<u32> {
+    let agent = agent();
+    if agent.posted.load(Ordering::Relaxed) != RUN.get().posted {
+        return Some(ended::OVERTAKEN);
+    }
+    (agent.cancelled.load(Ordering::Relaxed) == RUN.get().epoch).then_some(ended::CANCELLED)
+}
+
+/// Called at each emulated call.
+pub fn check() {
+    if let Some(reason) = pointless() {
+        end(reason, 0);
+    }
+}
+
+/// Called by the alarm while the program's code runs.
+pub fn tick() {
+    check();
+    let run = RUN.get();
+    run.ticks += 1;
+    if run.ticks > TICKS_WITHOUT_PROGRESS {
+        end(ended::TIME, 0);
+    }
+}
+
+/// Writes an operation to the log, and sleeps if that is as far ahead as one may be. `pages`: how many
+/// were asked for on its behalf.
+pub fn log(prediction: &Prediction, pages: u32) {
+    let run = RUN.get();
+    let part = speculator();
+    run.ticks = 0;
+    run.pages_at[run.written as usize % PAGES_RING] = pages;
+    shared::log().write(run.epoch, run.written, prediction);
+    run.written += 1;
+    part.written.store(run.written, Ordering::Release);
+    count(&part.counts.prefetched_pages, u64::from(pages));
+    let passed = agent().passed.load(Ordering::Acquire);
+    if run.written.saturating_sub(passed) >= run.depth.operations() {
+        sleep_ahead();
+    }
+}
+
+/// Sleeps until the program has used half of what is ahead of it.
+fn sleep_ahead() {
+    let part = speculator();
+    let word: &AtomicU32 = &agent().passed;
+    let run = RUN.get();
+    let wake_at = run.written - run.depth.operations() / 2;
+    part.activity.store(activity::AHEAD, Ordering::Release);
+    part.wake_at.store(wake_at, Ordering::Relaxed);
+    // Pairs with the agent's fence between storing `passed` and looking at `wake_at`.
+    fence(Ordering::SeqCst);
+    loop {
+        check();
+        let passed = word.load(Ordering::Acquire);
+        if passed >= wake_at {
+            break;
+        }
+        futex_wait(word, passed, Some(AHEAD_SLEEP_NS));
+    }
+    part.wake_at.store(0, Ordering::Relaxed);
+    part.activity.store(activity::RUNNING, Ordering::Release);
+    run.ticks = 0;
+    run.depth.used();
+}
+
+impl Run {
+    /// Pages asked for by operations that the program did not reach.
+    fn unused_pages(&self, passed: u32) -> u64 {
+        let first = passed.max(self.written.saturating_sub(PAGES_RING as u32));
+        (first..self.written).map(|at| u64::from(self.pages_at[at as usize % PAGES_RING])).sum()
+    }
+}

@@ -1,0 +1,103 @@
+//! The slot that this speculator serves, as it sees it: the agent's part read-only, its own part and
+//! the log writable.
+
+use crate::layout::SLOT;
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering, fence};
+use runahead_abi::log::Log;
+use runahead_abi::registers::{Registers, VECTOR_STATE_BYTES};
+use runahead_abi::session::{
+    AGENT_BYTES, AgentPart, SLOT_BYTES, SPECULATOR_BYTES, SpeculatorPart, slot_offset,
+};
+use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
+use runahead_kernel::uapi::general as n;
+
+/// The program's process id.
+pub static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+/// Maps slot `index` of the session behind `fd` at its place. False if the kernel refuses.
+pub fn map_slot(fd: i32, index: usize) -> bool {
+    let flags = n::MAP_SHARED | n::MAP_FIXED_NOREPLACE;
+    let offset = slot_offset(index);
+    // SAFETY: a new mapping inside our window.
+    let agent = unsafe { memory::map(SLOT, AGENT_BYTES, PROT_READ, flags, fd, offset as u64) };
+    let own_offset = (offset + AGENT_BYTES) as u64;
+    // SAFETY: as above.
+    let own = unsafe {
+        memory::map(
+            SLOT + AGENT_BYTES,
+            SLOT_BYTES - AGENT_BYTES,
+            PROT_READ | PROT_WRITE,
+            flags,
+            fd,
+            own_offset,
+        )
+    };
+    agent == Ok(SLOT) && own == Ok(SLOT + AGENT_BYTES)
+}
+
+pub fn agent() -> &'static AgentPart {
+    // SAFETY: mapped by `map_slot` before anything else runs, for good.
+    unsafe { &*(SLOT as *const AgentPart) }
+}
+
+pub fn speculator() -> &'static SpeculatorPart {
+    // SAFETY: as above.
+    unsafe { &*((SLOT + AGENT_BYTES) as *const SpeculatorPart) }
+}
+
+pub fn log() -> &'static Log {
+    // SAFETY: as above.
+    unsafe { &*((SLOT + AGENT_BYTES + SPECULATOR_BYTES) as *const Log) }
+}
+
+/// Adds to a count that only this process writes.
+pub fn count(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+/// Raises a count to at least `value`.
+pub fn at_least(counter: &AtomicU64, value: u64) {
+    if counter.load(Ordering::Relaxed) < value {
+        counter.store(value, Ordering::Relaxed);
+    }
+}
+
+/// A post, copied out of the shared memory.
+#[derive(Clone, Copy)]
+pub struct Post {
+    pub epoch: u32,
+    pub registers: Registers,
+    pub thread: u32,
+    pub position: i64,
+    pub program_break: u64,
+}
+
+/// The even number of the latest complete post; `None` while one is being written or there is none.
+pub fn latest_post() -> Option<u32> {
+    let posted = agent().posted.load(Ordering::Acquire);
+    (posted != 0 && posted % 2 == 0).then_some(posted)
+}
+
+/// Copies the post numbered `posted`; None if the agent has begun another.
+pub fn take_post(posted: u32, vector_state: &mut [u8; VECTOR_STATE_BYTES]) -> Option<Post> {
+    let agent = agent();
+    // SAFETY: plain words in shared memory; whatever they hold is checked by the epoch below.
+    let registers = unsafe { agent.registers.0.get().read_volatile() };
+    // SAFETY: as above.
+    unsafe {
+        core::ptr::copy_nonoverlapping(
+            agent.vector_state.0.get().cast::<u8>(),
+            vector_state.as_mut_ptr(),
+            VECTOR_STATE_BYTES,
+        );
+    }
+    let post = Post {
+        epoch: posted / 2,
+        registers,
+        thread: agent.thread.load(Ordering::Relaxed),
+        position: agent.position.load(Ordering::Relaxed) as i64,
+        program_break: agent.program_break.load(Ordering::Relaxed),
+    };
+    fence(Ordering::Acquire);
+    (agent.posted.load(Ordering::Relaxed) == posted).then_some(post)
+}

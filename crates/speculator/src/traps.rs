@@ -1,0 +1,111 @@
+//! Signals of the speculator's own process.
+//!
+//! | signal | means |
+//! |---|---|
+//! | SIGBUS | a page of the mirror is missing: fill it and go on |
+//! | SIGSYS | the program's code made a system call at a site without a stub: emulate it |
+//! | SIGALRM | look whether the program has gone on without us |
+//! | others | a wild jump, a bad address, an illegal instruction: the speculation ends |
+//!
+//! Handlers run on their own stack, nest (a fill inside an emulated call inside a trap), and may leave
+//! for the loop without returning.
+
+use crate::arch::{SignalContext, runahead_signal_return};
+use crate::layout::{SIGNAL_STACK, SIGNAL_STACK_BYTES, WINDOW, WINDOW_END};
+use crate::mirror::{self, MIRROR, NoPage};
+use crate::{descriptors, emulate, run, shared};
+use core::ffi::c_void;
+use runahead_abi::session::ended;
+use runahead_kernel::signals::{self, set_handler};
+use runahead_kernel::uapi::general as n;
+
+/// Installs all handlers. False if the kernel refuses.
+pub fn install() -> bool {
+    let flags = u64::from(n::SA_ONSTACK | n::SA_NODEFER);
+    // SAFETY: the signal stack is mapped for this alone.
+    if unsafe { signals::set_alternate_stack(SIGNAL_STACK, SIGNAL_STACK_BYTES) }.is_err() {
+        return false;
+    }
+    let handlers: [(u32, signals::Handler); 8] = [
+        (n::SIGBUS, missing_page),
+        (n::SIGSEGV, bad_address),
+        (n::SIGSYS, system_call),
+        (n::SIGALRM, alarm),
+        (n::SIGILL, broken),
+        (n::SIGFPE, broken),
+        (n::SIGTRAP, broken),
+        (n::SIGPIPE, broken),
+    ];
+    let _ = signals::set_mask(0);
+    handlers.into_iter().all(|(signal, handler)| {
+        // SAFETY: the handlers below are written to interrupt anything.
+        unsafe { set_handler(signal, handler, flags, runahead_signal_return) }.is_ok()
+    })
+}
+
+fn address_of(info: *mut n::siginfo_t) -> usize {
+    const ADDRESS_AT: usize = 16;
+    // SAFETY: the kernel's layout of siginfo: the address follows three words of header.
+    unsafe { info.cast::<u8>().add(ADDRESS_AT).cast::<usize>().read() }
+}
+
+unsafe extern "C" fn missing_page(_: i32, info: *mut n::siginfo_t, _: *mut c_void) {
+    shared::count(&shared::speculator().counts.signals, 1);
+    let address = address_of(info);
+    if emulate::memory::fill_file_page(address) {
+        return;
+    }
+    match MIRROR.get().fill(mirror::process(), address) {
+        Ok(()) => {}
+        Err(NoPage::Full) => run::end(ended::MEMORY, 0),
+        Err(NoPage::Absent) => run::end(ended::FAULT, n::SIGBUS),
+    }
+}
+
+unsafe extern "C" fn bad_address(_: i32, info: *mut n::siginfo_t, context: *mut c_void) {
+    shared::count(&shared::speculator().counts.signals, 1);
+    // SAFETY: we are a handler.
+    let context = unsafe { SignalContext::new(context) };
+    let address = address_of(info);
+    let mirror = MIRROR.get();
+    // The program may have mapped more since we looked: its heap grew, a thread's stack came.
+    if mirror.region_at(address).is_none()
+        && address >= LOWEST_MAPPED
+        && mirror.adopt_mappings(descriptors::process_directory())
+        && mirror.region_at(address).is_some()
+    {
+        return;
+    }
+    if mirror.grow_stack(address, context.stack()) {
+        return;
+    }
+    run::end(ended::FAULT, n::SIGSEGV)
+}
+
+/// Addresses below are never mapped (`vm.mmap_min_addr`): null pointers need no look.
+const LOWEST_MAPPED: usize = 65536;
+
+unsafe extern "C" fn system_call(_: i32, _: *mut n::siginfo_t, context: *mut c_void) {
+    // SAFETY: we are a handler.
+    let context = unsafe { SignalContext::new(context) };
+    if (WINDOW..WINDOW_END).contains(&context.instruction()) {
+        // The sandbox refused something of the runtime's own: somebody jumped into it.
+        run::end(ended::FAULT, n::SIGSYS);
+    }
+    shared::count(&shared::speculator().counts.trapped_calls, 1);
+    let returned = emulate::call(&context.call());
+    context.set_returned(returned);
+}
+
+unsafe extern "C" fn alarm(_: i32, _: *mut n::siginfo_t, context: *mut c_void) {
+    // SAFETY: we are a handler.
+    let context = unsafe { SignalContext::new(context) };
+    // The runtime looks by itself, and is not to be interrupted in the middle of its tables.
+    if !(WINDOW..WINDOW_END).contains(&context.instruction()) {
+        run::tick();
+    }
+}
+
+unsafe extern "C" fn broken(signal: i32, _: *mut n::siginfo_t, _: *mut c_void) {
+    run::end(ended::FAULT, signal as u32)
+}
