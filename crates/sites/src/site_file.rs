@@ -1,0 +1,2 @@
+//! placeholder
+pub struct SiteFile; pub struct Outcome; pub struct SiteFileError; pub fn file_key(){}
