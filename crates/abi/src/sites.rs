@@ -45,6 +45,10 @@ pub const CHECKED_BYTES: usize = 16;
 /// Bytes of a `jmp rel32`: what a padding must have room for, and a long form's instruction.
 pub const NEAR_JUMP: usize = 5;
 
+/// [`Site::number`] of a displaced form whose number is not the same at every call, as in the C
+/// library's `syscall()`: only `eax` tells.
+pub const ANY_NUMBER: u16 = u16::MAX;
+
 /// Where the index starts in the file.
 pub const INDEX_OFFSET: usize = size_of::<FileHeader>();
 
@@ -79,6 +83,11 @@ impl FileHeader {
         analysis: ANALYSIS_VERSION,
         reserved: [0; 9],
     };
+
+    /// The header of a mapped file; `None` if it is too short for one.
+    pub fn read(mapping: &[u8]) -> Option<FileHeader> {
+        read_at(mapping, 0)
+    }
 
     /// Whether this build can read (and append to) a file with this header.
     pub const fn is_ours(&self) -> bool {
@@ -190,12 +199,14 @@ impl Index {
 /// What is overwritten is the instruction *right before* it.
 ///
 /// A *short* form has only two to four bytes: they become `jmp rel8` to unreachable padding at
-/// [`Site::pad_offset`], which becomes `jmp rel32` to the stub. A *displaced* form overwrites an
-/// instruction that only moves or combines registers and constants (no memory, no `rip`, no branch),
-/// which the stub executes first, with the registers that it was entered with:
-/// copy the first [`Site::syscall_distance`] bytes of [`Site::expected`] to the stub's start. Only then
-/// does `eax` hold the number; the analysis has followed constants to learn it, but the stub must go
-/// by `eax`, not by [`Site::number`].
+/// [`Site::pad_offset`], which becomes `jmp rel32` to the stub.
+///
+/// A *displaced* form overwrites an instruction that only moves or combines registers and constants or
+/// loads from a slot above `rsp` (no other memory, no `rip`, no branch). The stub executes it first,
+/// with the registers, `rsp` included, that it was entered with: copy the first
+/// [`Site::syscall_distance`] bytes of [`Site::expected`] to the stub's start. Only then does `eax` hold
+/// the number; the analysis has followed constants to learn it, but the stub must go by `eax`, not by
+/// [`Site::number`].
 pub mod form {
     /// `mov eax, imm32` (5 bytes) or `mov rax, imm32` (7) directly before `syscall`: becomes
     /// `jmp rel32` to the stub.
@@ -216,7 +227,7 @@ pub struct Site {
     pub patch_offset: u64,
     /// Where the five bytes of padding are (the short forms), else 0.
     pub pad_offset: u64,
-    /// The system call's number, known from the instruction that loads it.
+    /// The system call's number, known from the instruction that loads it, or [`ANY_NUMBER`].
     pub number: u16,
     /// One of [`form`].
     pub form: u8,
@@ -278,8 +289,7 @@ pub fn lookup<'a>(mapping: &'a [u8], key: &FileKey) -> Option<&'a [Site]> {
 /// allowed, and another process may append meanwhile. Async-signal-safe; allocates nothing; visits at
 /// most [`HASH_SLOTS`] slots; cannot panic.
 pub fn lookup_entry<'a>(mapping: &'a [u8], key: &FileKey) -> Option<Entry<'a>> {
-    let header: FileHeader = read_at(mapping, 0)?;
-    if !header.is_ours() {
+    if !FileHeader::read(mapping)?.is_ours() {
         return None;
     }
     let hash = key.hash();

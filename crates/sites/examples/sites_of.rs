@@ -32,10 +32,14 @@ fn main() {
             analysis.others.len(),
             start.elapsed().as_millis(),
             path.display(),
-            if analysis.understood { "" } else { " (not a program for this machine)" },
+            if analysis.understood {
+                ""
+            } else {
+                " (not a program for this machine)"
+            },
         );
         if verbose {
-            for other in analysis.unproven() {
+            for other in &analysis.others {
                 println!(
                     "    {:#x} number {} {:?}",
                     other.address,

@@ -11,10 +11,10 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use memchr::memmem;
 use object::ReadCache;
-use runahead_abi::sites::{CHECKED_BYTES, NEAR_JUMP, Site, form};
+use runahead_abi::sites::{ANY_NUMBER, CHECKED_BYTES, NEAR_JUMP, Site, form};
 
 use crate::flags;
 use crate::function::{Distrust, Function};
@@ -40,7 +40,7 @@ pub struct Analysis {
     /// The `syscall` instructions that are not (or not only) reached through a site, whatever their
     /// number; sorted by offset.
     pub others: Vec<Unproven>,
-    /// `syscall` instructions found: in proven functions true ones, elsewhere whatever has the bytes.
+    /// `syscall` instructions found: in proven functions true ones, elsewhere what looks like one.
     pub found: usize,
     /// `false`: not an ELF64 x86-64 file, or too large; nothing was looked at.
     pub understood: bool,
@@ -98,28 +98,11 @@ pub enum Reason {
     Never,
 }
 
-/// Why a file could not be analysed at all.
-#[derive(Debug)]
-pub enum AnalysisError {
-    Open(io::Error),
-}
-
-impl std::fmt::Display for AnalysisError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            AnalysisError::Open(error) => write!(f, "cannot be opened for reading: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for AnalysisError {}
-
 /// Analyses the file at `path`. A file that is no program for this machine, or a broken one, has
-/// nothing to patch: that is a result, not an error.
-pub fn analyse(path: &Path) -> Result<Analysis, AnalysisError> {
-    File::open(path)
-        .map(analyse_file)
-        .map_err(AnalysisError::Open)
+/// nothing to patch: that is a result, not an error;
+/// an error is that it cannot be opened.
+pub fn analyse(path: &Path) -> io::Result<Analysis> {
+    File::open(path).map(analyse_file)
 }
 
 /// Analyses an open file, from its start, wherever its position is.
@@ -195,6 +178,9 @@ impl<'image> Analyser<'image> {
             return;
         };
         let before = code.slice(code.address, address).unwrap_or_default();
+        if !looks_like_instruction(before) {
+            return;
+        }
         self.result.found += 1;
         self.result.others.push(Unproven {
             file_offset: code.file_offset_of(address),
@@ -252,7 +238,7 @@ impl<'image> Analyser<'image> {
                         self.leave(&function, call, numbers.at(call), Reason::Bypassed);
                     }
                 }
-                Err(reason) => self.leave(&function, call, Some(draft.number.into()), reason),
+                Err(reason) => self.leave(&function, call, numbers.at(call), reason),
             }
         }
         Ok(())
@@ -333,10 +319,9 @@ impl<'image> Analyser<'image> {
     /// Adds the padding between the function `before` and the next one.
     fn add_gap(&mut self, before: usize) {
         let image = self.image;
-        let (Some(range), Some(next)) = (
-            image.functions.get(before),
-            image.functions.get(before + 1),
-        ) else {
+        let (Some(range), Some(next)) =
+            (image.functions.get(before), image.functions.get(before + 1))
+        else {
             return;
         };
         let bytes = image
@@ -391,35 +376,56 @@ impl<'image> Analyser<'image> {
     }
 }
 
+/// Whether something starts behind these bytes, where no function tells: decoding from any place
+/// finds back to the true boundaries within a few instructions, so most of the streams that start
+/// shortly before hit a true one. For counting only; it keeps constants and operands that happen to
+/// have the two bytes out of the count, and some data in.
+fn looks_like_instruction(before: &[u8]) -> bool {
+    let hits = STREAMS
+        .filter(|back| {
+            let Some(start) = before.len().checked_sub(*back) else {
+                return false;
+            };
+            let mut decoder = Decoder::new(64, &before[start..], DecoderOptions::NONE);
+            while decoder.can_decode() {
+                if decoder.decode().is_invalid() {
+                    return false;
+                }
+            }
+            true
+        })
+        .count();
+    hits * 2 >= STREAMS.count()
+}
+
+/// How far back the streams start, in bytes: farther than the longest instruction.
+const STREAMS: std::ops::Range<usize> = 16..48;
+
 /// The form that the instruction before the `syscall` with index `call` allows, if its place is proven
 /// and the flags are dead behind it.
 fn draft(function: &Function, call: usize, number: Option<u32>) -> Result<Draft, Reason> {
     let index = call.checked_sub(1).ok_or(Reason::NoForm)?;
     let before = &function.instructions()[index];
-    let (loaded, form, short) = match numbers::load_of(before) {
-        Some(Load::Constant(value)) => (Some(value), form::MOV_IMM32, false),
-        Some(Load::Zero) => (Some(0), form::SHORT_VIA_PAD, true),
-        None if may_be_displaced(before) => {
-            let short = before.len() < NEAR_JUMP;
-            let form = if short {
-                form::SHORT_DISPLACED
-            } else {
-                form::DISPLACED
-            };
-            (number, form, short)
+    let (number, form, short) = match numbers::load_of(before) {
+        Some(Load::Constant(value)) => {
+            let number = u16::try_from(value).map_err(|_| Reason::NoForm)?;
+            (number, form::MOV_IMM32, false)
         }
-        None => (None, 0, false),
+        Some(Load::Zero) => (0, form::SHORT_VIA_PAD, true),
+        None => {
+            let number = displaced_number(function, number).ok_or(Reason::NoForm)?;
+            if !may_be_displaced(before) {
+                return Err(Reason::NoForm);
+            }
+            if before.len() < NEAR_JUMP {
+                (number, form::SHORT_DISPLACED, true)
+            } else {
+                (number, form::DISPLACED, false)
+            }
+        }
     };
-    let number = loaded
-        .and_then(|value| u16::try_from(value).ok())
-        .ok_or(Reason::NoForm)?;
     if NEVER_PATCHED.contains(&number) {
         return Err(Reason::Never);
-    }
-    let displaced = matches!(form, form::DISPLACED | form::SHORT_DISPLACED);
-    if displaced && !MUST_SEE.contains(&number) {
-        // Worth a stub that does more, and a padding, only where the agent would miss something.
-        return Err(Reason::NoForm);
     }
     if !function.is_reached(index) || !function.is_reached(call) {
         return Err(Reason::NotReached);
@@ -435,8 +441,19 @@ fn draft(function: &Function, call: usize, number: Option<u32>) -> Result<Draft,
     })
 }
 
+/// The number to record for a displaced form, if such a site is worth its stub and its padding: a call
+/// that must be seen, or one that can be any (`syscall()` of the C library).
+fn displaced_number(function: &Function, number: Option<u32>) -> Option<u16> {
+    match number {
+        Some(number) => u16::try_from(number).ok().filter(|n| MUST_SEE.contains(n)),
+        // With indirect flow, unknown rather means that constants could not be followed.
+        None if function.has_indirect_flow() => None,
+        None => Some(ANY_NUMBER),
+    }
+}
+
 /// Whether the instruction does the same wherever it stands, and cannot fault: it moves or combines
-/// general registers (not the stack pointer) and constants.
+/// general registers (not the stack pointer) and constants, or loads from the stack.
 fn may_be_displaced(instruction: &Instruction) -> bool {
     let plain = matches!(
         instruction.mnemonic(),
@@ -453,8 +470,16 @@ fn may_be_displaced(instruction: &Instruction) -> bool {
             let register = instruction.op_register(operand);
             register.is_gpr() && register.full_register() != Register::RSP
         }
-        OpKind::Memory => false,
+        OpKind::Memory => operand > 0 && is_stack_slot(instruction),
         _ => true,
     });
     plain && operands && instruction.len() >= 2
+}
+
+/// Whether the memory operand is a fixed distance above the stack pointer.
+fn is_stack_slot(instruction: &Instruction) -> bool {
+    instruction.memory_base() == Register::RSP
+        && instruction.memory_index() == Register::None
+        && instruction.segment_prefix() == Register::None
+        && instruction.memory_displacement64().cast_signed() >= 0
 }

@@ -187,8 +187,8 @@ impl Function {
             if instruction.is_ip_rel_memory_operand() {
                 let address = instruction.ip_rel_memory_address();
                 if inside(address) {
-                    let is_label = instruction.mnemonic() == Mnemonic::Lea
-                        && self.index_of(address).is_some();
+                    let is_label =
+                        instruction.mnemonic() == Mnemonic::Lea && self.index_of(address).is_some();
                     if !is_label {
                         return Err(Distrust::DataInside);
                     }
@@ -207,10 +207,7 @@ impl Function {
     /// Function symbols inside the range are entries too.
     fn add_entries(&mut self, symbols: &[u64]) -> Result<(), Distrust> {
         let first = symbols.partition_point(|symbol| *symbol <= self.range.start);
-        for symbol in symbols[first..]
-            .iter()
-            .take_while(|s| **s < self.range.end)
-        {
+        for symbol in symbols[first..].iter().take_while(|s| **s < self.range.end) {
             let index = self
                 .index_of(*symbol)
                 .ok_or(Distrust::EntryInsideInstruction)?;

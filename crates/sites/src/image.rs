@@ -300,9 +300,7 @@ fn unwind_table<'data>(elf: &Elf<'data>) -> Option<(u64, &'data [u8])> {
     let address = header.p_vaddr(ElfEndian);
     let bytes = header.data(ElfEndian, elf.data()).ok()?;
     let bases = BaseAddresses::default().set_eh_frame_hdr(address);
-    let parsed = EhFrameHdr::new(bytes, LittleEndian)
-        .parse(&bases, 8)
-        .ok()?;
+    let parsed = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;
     let gimli::Pointer::Direct(table) = parsed.eh_frame_ptr() else {
         return None;
     };

@@ -21,16 +21,20 @@
 //! | `numbers` | which call it is; which ones must be seen, which ones are never patched |
 //! | `padding` | bytes that are never executed, for the sites too short for a near jump |
 //! | `analysis` | the above put together for one file |
-//! | `site_file` | the file in the user's cache |
+//! | `site_file` | the file in which the results are kept |
+//! | `location` | the user's cache directory, in which that file is |
 
 mod analysis;
 mod flags;
 mod function;
 mod image;
+mod location;
 mod numbers;
 mod padding;
 mod site_file;
 
-pub use analysis::{Analysis, AnalysisError, Reason, Unproven, analyse, analyse_file};
+pub use analysis::{Analysis, Reason, Unproven, analyse, analyse_file};
+pub use function::Distrust;
+pub use location::{cache_directory, private_directory};
 pub use numbers::{MUST_SEE, NEVER_PATCHED};
 pub use site_file::{Outcome, SiteFile, SiteFileError, file_key};

@@ -2,7 +2,7 @@
 //!
 //! Often the number is loaded right before it; else constants are followed through the function: moves
 //! of constants into registers and between registers, along every direct path, a join keeping what all
-//! paths agree on. In a function with indirect jumps paths are unknown, and nothing is followed.
+//! paths agree on. In a function with indirect jumps only straight lines are followed.
 
 use std::collections::HashMap;
 
@@ -60,9 +60,9 @@ pub const MUST_SEE: &[u16] = &[
 /// and debuggers recognise by its bytes (`rt_sigreturn`), and two that an agent has nothing to do with
 /// (`exit` of a thread, `futex`).
 pub const NEVER_PATCHED: &[u16] = &[
-    56, // clone
-    57, // fork
-    58, // vfork
+    56,  // clone
+    57,  // fork
+    58,  // vfork
     435, // clone3
     RT_SIGRETURN,
     60,  // exit
@@ -107,6 +107,7 @@ pub fn load_of(instruction: &Instruction) -> Option<Load> {
 pub fn guess_from_bytes(before: &[u8]) -> Option<u32> {
     match before {
         [.., 0xb8, a, b, c, d] => Some(u32::from_le_bytes([*a, *b, *c, *d])),
+        [.., 0x48, 0xc7, 0xc0, a, b, c, d] => Some(u32::from_le_bytes([*a, *b, *c, *d])),
         [.., 0x31, 0xc0] => Some(0),
         _ => None,
     }
@@ -146,17 +147,11 @@ impl Numbers {
     pub fn follow(function: &Function, from_outside: Option<&[u64]>) -> Numbers {
         let mut numbers = Numbers { of: HashMap::new() };
         let instructions = function.instructions();
+        let mut info = InstructionInfoFactory::new();
         let (Some(from_outside), false) = (from_outside, function.has_indirect_flow()) else {
-            // Paths are unknown; the load right before the instruction still tells, unless something
-            // is seen to arrive between the two.
-            for (index, pair) in instructions.windows(2).enumerate() {
-                if is_syscall(&pair[1]) && !function.is_target(pair[1].ip()) {
-                    numbers.of.insert(index + 1, load_of(&pair[0]).map(value_of));
-                }
-            }
+            numbers.follow_blocks(function, &mut info);
             return numbers;
         };
-        let mut info = InstructionInfoFactory::new();
         let mut arrivals = Arrivals::default();
         for entry in function.entries() {
             arrivals.join(*entry, &UNKNOWN);
@@ -185,6 +180,25 @@ impl Numbers {
             }
         }
         numbers
+    }
+
+    /// Where paths are unknown: follows constants in straight lines only, from one instruction that
+    /// something is seen to arrive at to the next. An arrival in between that nothing shows (a jump
+    /// table's) cannot be excluded, so these numbers are good for counting, not for trust.
+    fn follow_blocks(&mut self, function: &Function, info: &mut InstructionInfoFactory) {
+        let mut known = UNKNOWN;
+        for (index, instruction) in function.instructions().iter().enumerate() {
+            if function.is_target(instruction.ip()) {
+                known = UNKNOWN;
+            }
+            if is_syscall(instruction) {
+                self.of.insert(index, known[0]);
+            }
+            apply(&mut known, instruction, info);
+            if never_goes_on(instruction) {
+                known = UNKNOWN;
+            }
+        }
     }
 }
 
@@ -289,13 +303,6 @@ fn jump_target(instruction: &Instruction) -> Option<u64> {
         FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
     )
     .then(|| instruction.near_branch_target())
-}
-
-fn value_of(load: Load) -> u32 {
-    match load {
-        Load::Constant(value) => value,
-        Load::Zero => 0,
-    }
 }
 
 pub fn is_syscall(instruction: &Instruction) -> bool {
