@@ -178,14 +178,15 @@ impl<'image> Analyser<'image> {
             return;
         };
         let before = code.slice(code.address, address).unwrap_or_default();
-        if !looks_like_instruction(before) {
+        let number = numbers::guess_from_bytes(before);
+        if number.is_none() && !looks_like_instruction(before) {
             return;
         }
         self.result.found += 1;
         self.result.others.push(Unproven {
             file_offset: code.file_offset_of(address),
             address,
-            number: numbers::guess_from_bytes(before),
+            number,
             reason,
         });
     }
@@ -381,21 +382,17 @@ impl<'image> Analyser<'image> {
 /// shortly before hit a true one. For counting only; it keeps constants and operands that happen to
 /// have the two bytes out of the count, and some data in.
 fn looks_like_instruction(before: &[u8]) -> bool {
-    let hits = STREAMS
-        .filter(|back| {
-            let Some(start) = before.len().checked_sub(*back) else {
+    let hits = |start: usize| {
+        let mut decoder = Decoder::new(64, &before[start..], DecoderOptions::NONE);
+        while decoder.can_decode() {
+            if decoder.decode().is_invalid() {
                 return false;
-            };
-            let mut decoder = Decoder::new(64, &before[start..], DecoderOptions::NONE);
-            while decoder.can_decode() {
-                if decoder.decode().is_invalid() {
-                    return false;
-                }
             }
-            true
-        })
-        .count();
-    hits * 2 >= STREAMS.count()
+        }
+        true
+    };
+    let starts = || STREAMS.filter_map(|back| before.len().checked_sub(back));
+    starts().filter(|start| hits(*start)).count() * 2 >= starts().count()
 }
 
 /// How far back the streams start, in bytes: farther than the longest instruction.
