@@ -76,13 +76,16 @@ pub struct Image<'data> {
 pub enum NoImage {
     /// Not an ELF64 x86-64 executable or shared object, or a broken one: there is nothing to patch.
     NotForUs,
-    /// Has more code than a sane file.
+    /// Has more code, or in more pieces, than a sane file.
     TooLarge,
 }
 
 /// More executable bytes than this are not analysed: the largest programs known (browsers) have a
 /// third of it, and reading it must not exhaust the machine's memory.
 const CODE_LIMIT: u64 = 512 << 20;
+
+/// Real files have one executable segment, a few tools make two.
+const SEGMENT_LIMIT: usize = 16;
 
 impl<'data> Image<'data> {
     pub fn parse(file: &'data ReadCache<File>) -> Result<Image<'data>, NoImage> {
@@ -136,7 +139,7 @@ fn executable_segments<'data>(elf: &Elf<'data>) -> Result<Vec<Code<'data>>, NoIm
             continue;
         }
         total = total.saturating_add(size);
-        if total > CODE_LIMIT {
+        if total > CODE_LIMIT || code.len() == SEGMENT_LIMIT {
             return Err(NoImage::TooLarge);
         }
         let bytes = segment.data().map_err(|_| NoImage::NotForUs)?;

@@ -109,6 +109,16 @@ impl Disassembly {
             .collect()
     }
 
+    /// How often the second instruction stands right behind the first.
+    pub fn count_pairs(&self, first: &str, second: &str) -> usize {
+        self.lines
+            .iter()
+            .filter(|(offset, (text, length))| {
+                text == first && self.at(*offset + length).is_some_and(|at| at.0 == second)
+            })
+            .count()
+    }
+
     pub fn count(&self, text: &str) -> usize {
         self.lines.values().filter(|line| line.0 == text).count()
     }
