@@ -6,14 +6,33 @@
 //! up, compares the bytes, and writes.
 //!
 //! # Layout
-//! One file: a [`FileHeader`], then `HASH_SLOTS` [`Index`] entries (open addressing, linear probing,
+//! One file: a [`FileHeader`], then [`HASH_SLOTS`] [`Index`] entries (open addressing, linear probing,
 //! keyed by [`FileKey`]), then the sites, an array of [`Site`] that only ever grows. A writer holds an
-//! exclusive lock on the file, appends the sites first, then publishes the index entry by storing
-//! `key_hash` last (release). A reader maps the file read-only and never locks; it takes everything in
-//! the file as untrusted and checks each number against the size of the mapping.
+//! exclusive lock on the file, appends the sites first, then counts them in the header, then publishes
+//! the index entry by storing `key_hash` last (release). What is published never changes again, and the
+//! file is never cut: a fresh start is a new file, renamed over the old one. A reader maps the file
+//! read-only and never locks; it takes everything in the file as untrusted and checks each number
+//! against the size of the mapping, and each entry with its sites against the entry's checksum: after
+//! a loss of power the entry may have reached the disk and its sites not.
+//!
+//! # Rules for whoever patches
+//! - Compare [`Site::expected`] and [`Site::expected_pad`] of **all** sites of a file before the first
+//!   byte is written: the sixteen bytes behind one site may hold the next site, or a padding.
+//! - The stub may clobber the status flags (CF, PF, AF, ZF, SF, OF), `rcx` and `r11`, and must keep
+//!   everything else, the direction flag included.
+//! - Paddings are never shared between sites and never overlap one.
+//! - `expected` never reaches beyond the end of the executable segment, so that comparing it does not
+//!   touch a page that the segment does not have.
+
+use core::mem::{align_of, size_of};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// First eight bytes of a site file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsites1");
+
+/// Version of the rules by which sites are found. A file written under other rules is not read, and
+/// replaced by the next writer: raise it whenever the analysis learns to distrust something.
+pub const ANALYSIS_VERSION: u32 = 1;
 
 /// Entries of the index; a power of two. 4096 executable files are more than one user runs; when
 /// three quarters are in use the writer starts the file afresh.
@@ -23,19 +42,60 @@ pub const HASH_SLOTS: usize = 4096;
 /// [`Site::patch_offset`] on.
 pub const CHECKED_BYTES: usize = 16;
 
+/// Bytes of a `jmp rel32`: what a padding must have room for, and a long form's instruction.
+pub const NEAR_JUMP: usize = 5;
+
+/// [`Site::number`] of a displaced form whose number is not the same at every call, as in the C
+/// library's `syscall()`: only `eax` tells.
+pub const ANY_NUMBER: u16 = u16::MAX;
+
+/// Where the index starts in the file.
+pub const INDEX_OFFSET: usize = size_of::<FileHeader>();
+
+/// Where the sites start in the file.
+pub const SITES_OFFSET: usize = INDEX_OFFSET + HASH_SLOTS * size_of::<Index>();
+
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileHeader {
     pub magic: u64,
     /// Number of [`Index`] slots: [`HASH_SLOTS`].
     pub hash_slots: u32,
-    /// Number of index slots in use.
+    /// Number of index slots in use. For writers; a reader does not need it.
     pub used_slots: u32,
-    /// Number of [`Site`] records that are complete.
+    /// Number of [`Site`] records that are complete. For writers; a reader does not need it.
     pub sites: u32,
     /// `size_of::<Site>()`: a reader built differently refuses the file.
     pub site_size: u32,
-    pub reserved: [u64; 5],
+    /// [`ANALYSIS_VERSION`] of the writer.
+    pub analysis: u32,
+    pub reserved: [u32; 9],
+}
+
+impl FileHeader {
+    /// The header of a file that holds nothing yet.
+    pub const EMPTY: FileHeader = FileHeader {
+        magic: MAGIC,
+        hash_slots: HASH_SLOTS as u32,
+        used_slots: 0,
+        sites: 0,
+        site_size: size_of::<Site>() as u32,
+        analysis: ANALYSIS_VERSION,
+        reserved: [0; 9],
+    };
+
+    /// The header of a mapped file; `None` if it is too short for one.
+    pub fn read(mapping: &[u8]) -> Option<FileHeader> {
+        read_at(mapping, 0)
+    }
+
+    /// Whether this build can read (and append to) a file with this header.
+    pub const fn is_ours(&self) -> bool {
+        self.magic == MAGIC
+            && self.hash_slots as usize == HASH_SLOTS
+            && self.site_size as usize == size_of::<Site>()
+            && self.analysis == ANALYSIS_VERSION
+    }
 }
 
 /// What identifies one version of one executable file without reading it: `fstat` alone.
@@ -55,27 +115,39 @@ pub struct FileKey {
 impl FileKey {
     /// A hash that is never 0 (0 marks an empty index slot).
     pub const fn hash(&self) -> u64 {
-        let mut hash = 0xcbf2_9ce4_8422_2325u64;
-        let words = [
+        let words = self.words();
+        let mut hash = HASH_SEED;
+        let mut i = 0;
+        while i < words.len() {
+            hash = mix(hash, words[i]);
+            i += 1;
+        }
+        hash | 1
+    }
+
+    const fn words(&self) -> [u64; 5] {
+        [
             self.device,
             self.inode,
             self.size,
             self.modified,
             self.changed,
-        ];
-        let mut i = 0;
-        while i < words.len() {
-            hash = (hash ^ words[i]).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            hash ^= hash >> 29;
-            i += 1;
-        }
-        hash | 1
+        ]
     }
+}
+
+/// FNV-1a's offset basis: any odd-looking start does.
+const HASH_SEED: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// One step of the hash: multiply by 2^64 over the golden ratio, and bring the high bits down.
+const fn mix(hash: u64, word: u64) -> u64 {
+    let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^ (hash >> 29)
 }
 
 /// One analysed file. `key_hash` is 0 in an empty slot and is written last.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Index {
     pub key_hash: u64,
     pub key: FileKey,
@@ -86,31 +158,76 @@ pub struct Index {
     /// System call instructions that were found but could not be proven safe to rewrite and whose
     /// number is one that the agent must see (see [`Site::number`]), or is unknown.
     pub unproven: u32,
-    pub reserved: u32,
+    /// Over the entry and its sites: [`Index::checksum_of`].
+    pub checksum: u32,
+}
+
+impl Index {
+    /// The entry for a file whose `sites` start at record `first_site`.
+    pub fn new(key: FileKey, first_site: u32, sites: &[Site], unproven: u32) -> Index {
+        let mut index = Index {
+            key_hash: key.hash(),
+            key,
+            first_site,
+            site_count: sites.len() as u32,
+            unproven,
+            checksum: 0,
+        };
+        index.checksum = index.checksum_of(sites);
+        index
+    }
+
+    /// The checksum that this entry has if `sites` are its sites: against loss and garbage, not
+    /// against malice (the file is as trusted as the user's own home).
+    pub fn checksum_of(&self, sites: &[Site]) -> u32 {
+        let mut hash = mix(self.key.hash(), u64::from(self.first_site));
+        hash = mix(hash, u64::from(self.site_count));
+        hash = mix(hash, u64::from(self.unproven));
+        for site in sites {
+            for word in site.words() {
+                hash = mix(hash, word);
+            }
+        }
+        (hash >> 32) as u32
+    }
 }
 
 /// How a site is rewritten.
 ///
 /// All forms leave the `syscall` instruction itself where it is: the stub jumps back to it whenever
 /// the call may block, so that cancellation ranges, restarts and unwinders see what they always saw.
-/// What is overwritten is the instruction *right before* it, the one that loads the call's number.
+/// What is overwritten is the instruction *right before* it.
+///
+/// A *short* form has only two to four bytes: they become `jmp rel8` to unreachable padding at
+/// [`Site::pad_offset`], which becomes `jmp rel32` to the stub.
+///
+/// A *displaced* form overwrites an instruction that only moves or combines registers and constants or
+/// loads from a slot above `rsp` (no other memory, no `rip`, no branch). The stub executes it first,
+/// with the registers, `rsp` included, that it was entered with: copy the first
+/// [`Site::syscall_distance`] bytes of [`Site::expected`] to the stub's start. Only then does `eax` hold
+/// the number; the analysis has followed constants to learn it, but the stub must go by `eax`, not by
+/// [`Site::number`].
 pub mod form {
-    /// `mov eax, imm32` (5 bytes) directly before `syscall`: becomes `jmp rel32` to the stub.
+    /// `mov eax, imm32` (5 bytes) or `mov rax, imm32` (7) directly before `syscall`: becomes
+    /// `jmp rel32` to the stub.
     pub const MOV_IMM32: u8 = 1;
-    /// `xor eax, eax` (2 bytes) directly before `syscall`: becomes `jmp rel8` to unreachable padding
-    /// at [`Site::pad_offset`], which becomes `jmp rel32` to the stub.
+    /// `xor eax, eax` (2 bytes) directly before `syscall`: short.
     pub const SHORT_VIA_PAD: u8 = 2;
+    /// Another instruction of five bytes or more: displaced, becomes `jmp rel32` to the stub.
+    pub const DISPLACED: u8 = 3;
+    /// Another instruction of two to four bytes: displaced and short.
+    pub const SHORT_DISPLACED: u8 = 4;
 }
 
 /// One site that may be rewritten. Offsets are bytes from the start of the *file* (not addresses).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Where the first rewritten byte is: the instruction that loads the number.
+    /// Where the first rewritten byte is: the instruction before the `syscall`.
     pub patch_offset: u64,
-    /// Where the five bytes of padding are ([`form::SHORT_VIA_PAD`]), else 0.
+    /// Where the five bytes of padding are (the short forms), else 0.
     pub pad_offset: u64,
-    /// The system call's number, known from the instruction that loads it.
+    /// The system call's number, known from the instruction that loads it, or [`ANY_NUMBER`].
     pub number: u16,
     /// One of [`form`].
     pub form: u8,
@@ -119,10 +236,156 @@ pub struct Site {
     pub reserved: u32,
     /// What must be found at `patch_offset`.
     pub expected: [u8; CHECKED_BYTES],
-    /// What must be found at `pad_offset`.
+    /// What must be found at `pad_offset` (the short forms), else zeros.
     pub expected_pad: [u8; 8],
 }
 
-const _: () = assert!(core::mem::size_of::<FileHeader>() == 64);
-const _: () = assert!(core::mem::size_of::<Index>() == 64);
-const _: () = assert!(core::mem::size_of::<Site>() == 48);
+impl Site {
+    /// Whether the site is reached through padding.
+    pub const fn is_short(&self) -> bool {
+        matches!(self.form, form::SHORT_VIA_PAD | form::SHORT_DISPLACED)
+    }
+
+    fn words(&self) -> [u64; 6] {
+        let (low, high) = self.expected.split_at(8);
+        [
+            self.patch_offset,
+            self.pad_offset,
+            u64::from(self.number)
+                | u64::from(self.form) << 16
+                | u64::from(self.syscall_distance) << 24
+                | u64::from(self.reserved) << 32,
+            word_of(low),
+            word_of(high),
+            u64::from_le_bytes(self.expected_pad),
+        ]
+    }
+}
+
+fn word_of(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// What a site file says of one executable file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    pub sites: &'a [Site],
+    /// As [`Index::unproven`].
+    pub unproven: u32,
+}
+
+/// The sites of the file `key`: see [`lookup_entry`].
+pub fn lookup<'a>(mapping: &'a [u8], key: &FileKey) -> Option<&'a [Site]> {
+    lookup_entry(mapping, key).map(|entry| entry.sites)
+}
+
+/// Looks `key` up in a mapped site file. `None`: never analysed, or the file is not to be believed.
+/// An empty slice of sites: analysed, and there is nothing to patch.
+///
+/// `mapping` must start at an address divisible by 8, as every mapping does; any content whatever is
+/// allowed, and another process may append meanwhile. Async-signal-safe; allocates nothing; visits at
+/// most [`HASH_SLOTS`] slots; cannot panic.
+pub fn lookup_entry<'a>(mapping: &'a [u8], key: &FileKey) -> Option<Entry<'a>> {
+    if !FileHeader::read(mapping)?.is_ours() {
+        return None;
+    }
+    let hash = key.hash();
+    for probe in 0..HASH_SLOTS {
+        let offset = slot_offset(hash, probe);
+        let published = load_published(mapping, offset)?;
+        if published == 0 {
+            return None;
+        }
+        if published != hash {
+            continue;
+        }
+        let index: Index = read_at(mapping, offset)?;
+        if index.key != *key {
+            continue;
+        }
+        // An entry that fails its check is passed over: the writer adds a better one behind it.
+        if let Some(sites) = sites_of(mapping, &index)
+            && index.checksum == index.checksum_of(sites)
+        {
+            return Some(Entry {
+                sites,
+                unproven: index.unproven,
+            });
+        }
+    }
+    None
+}
+
+/// File offset of the slot that is looked at as number `probe` (from 0) for a key with this hash.
+pub const fn slot_offset(hash: u64, probe: usize) -> usize {
+    // The low bit of a hash is always set; the slot comes from the bits above it.
+    let slot = ((hash >> 1) as usize).wrapping_add(probe) % HASH_SLOTS;
+    INDEX_OFFSET + slot * size_of::<Index>()
+}
+
+/// `key_hash` of the slot at `offset`, with acquire order: what the writer stored before it is seen.
+fn load_published(mapping: &[u8], offset: usize) -> Option<u64> {
+    let bytes = mapping.get(offset..)?.get(..size_of::<u64>())?;
+    let pointer = bytes.as_ptr().cast::<AtomicU64>();
+    if !pointer.is_aligned() {
+        return None;
+    }
+    // SAFETY: the eight bytes lie inside the mapping and are aligned; any value is a valid u64, and
+    // an atomic load is the one way to read what another process may be writing.
+    Some(unsafe { (*pointer).load(Ordering::Acquire) })
+}
+
+/// A copy of the plain record at `offset`.
+fn read_at<T: Plain>(mapping: &[u8], offset: usize) -> Option<T> {
+    let bytes = mapping.get(offset..)?.get(..size_of::<T>())?;
+    // SAFETY: the slice has size_of::<T>() bytes, the read asks for no alignment, and T is Plain: any
+    // bytes are a valid value.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// The sites that an index entry names, if they all lie inside the mapping.
+fn sites_of<'a>(mapping: &'a [u8], index: &Index) -> Option<&'a [Site]> {
+    let start = (index.first_site as usize)
+        .checked_mul(size_of::<Site>())?
+        .checked_add(SITES_OFFSET)?;
+    let count = index.site_count as usize;
+    let length = count.checked_mul(size_of::<Site>())?;
+    let bytes = mapping.get(start..)?.get(..length)?;
+    let pointer = bytes.as_ptr().cast::<Site>();
+    if !pointer.is_aligned() {
+        return None;
+    }
+    // SAFETY: `count` records lie inside the mapping, aligned; Site is Plain; published sites are
+    // never written again, so that nobody changes them under the shared reference.
+    Some(unsafe { core::slice::from_raw_parts(pointer, count) })
+}
+
+/// Records without padding of which any bytes are a valid value.
+///
+/// # Safety
+/// `repr(C)`, made of integers only, no padding bytes.
+pub unsafe trait Plain: Copy {
+    /// The record's bytes, for the writer.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: Plain records have no padding, so every byte is initialised.
+        unsafe {
+            core::slice::from_raw_parts(core::ptr::from_ref(self).cast::<u8>(), size_of::<Self>())
+        }
+    }
+}
+
+// SAFETY: integers only; the size below is the sum of the fields' sizes.
+unsafe impl Plain for FileHeader {}
+// SAFETY: as above.
+unsafe impl Plain for Index {}
+// SAFETY: as above.
+unsafe impl Plain for Site {}
+
+const _: () = assert!(size_of::<FileHeader>() == 8 + 5 * 4 + 9 * 4);
+const _: () = assert!(size_of::<Index>() == 8 + 5 * 8 + 4 * 4);
+const _: () = assert!(size_of::<Site>() == 2 * 8 + 2 + 1 + 1 + 4 + 16 + 8);
+const _: () = assert!(SITES_OFFSET.is_multiple_of(align_of::<Site>()));
+const _: () = assert!(HASH_SLOTS.is_power_of_two());

@@ -1,1 +1,40 @@
-//! (to come)
+//! Finds the system call sites of executable files that may be rewritten, and remembers them.
+//!
+//! The agent inside a program patches the instruction right before a `syscall`. Whether that is safe
+//! is a question about the whole function around it, too slow to ask at a program's start. So it is
+//! asked here, once for each executable file, by the `runahead` command: [`analyse`] proves sites,
+//! [`SiteFile`] keeps them where the agent looks them up (`runahead_abi::sites`).
+//!
+//! # What is proven
+//! Instruction boundaries come from functions with a known start (unwind tables, symbols), decoded in
+//! two ways that must agree: linearly from start to end, and along every direct path from the start.
+//! A site lies on such a path. Where something speaks against it (an invalid instruction, a branch into
+//! the middle of one, data between instructions), all of the function is left alone. A site left
+//! alone costs benefit, never correctness.
+//!
+//! # Rooms
+//! | module | concern |
+//! |---|---|
+//! | `image` | what the ELF file says: executable ranges, function ranges |
+//! | `function` | one decoded function: boundaries, branches, reachability; the proof |
+//! | `flags` | whether the status flags are dead after a system call |
+//! | `numbers` | which call it is; which ones must be seen, which ones are never patched |
+//! | `padding` | bytes that are never executed, for the sites too short for a near jump |
+//! | `analysis` | the above put together for one file |
+//! | `site_file` | the file in which the results are kept |
+//! | `location` | the user's cache directory, in which that file is |
+
+mod analysis;
+mod flags;
+mod function;
+mod image;
+mod location;
+mod numbers;
+mod padding;
+mod site_file;
+
+pub use analysis::{Analysis, Reason, Unproven, analyse, analyse_file};
+pub use function::Distrust;
+pub use location::{cache_directory, private_directory};
+pub use numbers::{MUST_SEE, NEVER_PATCHED};
+pub use site_file::{Outcome, SiteFile, SiteFileError, file_key};

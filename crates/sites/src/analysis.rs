@@ -1,0 +1,482 @@
+//! The analysis of one executable file: which of its `syscall` instructions become sites.
+//!
+//! Candidates are all places where the two bytes of `syscall` occur in executable segments. Only
+//! functions with candidates are decoded (and their neighbours, where a padding between the two is
+//! wanted, and functions they jump to, which may jump back). For each `syscall` of a proven function
+//! the instruction before it decides the form; whatever fails a check is listed with its reason.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use memchr::memmem;
+use object::ReadCache;
+use runahead_abi::sites::{ANY_NUMBER, CHECKED_BYTES, NEAR_JUMP, Site, form};
+
+use crate::flags;
+use crate::function::{Distrust, Function};
+use crate::image::{Image, NoImage};
+use crate::numbers::{self, Load, MUST_SEE, NEVER_PATCHED, Numbers, RT_SIGRETURN};
+use crate::padding::{Paddings, run_between, runs_inside};
+
+/// The two bytes of `syscall`.
+const SYSCALL: &[u8] = &[0x0f, 0x05];
+
+/// Farthest that a `jmp rel8` reaches, with room for the instruction and the padding themselves.
+const SHORT_REACH: u64 = 160;
+
+/// Functions that are decoded to learn who jumps into one; tail calls can chain up, and a function
+/// with more relatives than this goes without paddings and constants of its own.
+const RELATIVES_LIMIT: usize = 64;
+
+/// What was found in one file.
+#[derive(Debug, Default)]
+pub struct Analysis {
+    /// Sorted by [`Site::patch_offset`].
+    pub sites: Vec<Site>,
+    /// The `syscall` instructions that are not (or not only) reached through a site, whatever their
+    /// number; sorted by offset.
+    pub others: Vec<Unproven>,
+    /// `syscall` instructions found: in proven functions true ones, elsewhere what looks like one.
+    pub found: usize,
+    /// `false`: not an ELF64 x86-64 file, or too large; nothing was looked at.
+    pub understood: bool,
+}
+
+impl Analysis {
+    /// Those that the agent may miss something through: number unknown or one of [`MUST_SEE`].
+    pub fn unproven(&self) -> impl Iterator<Item = &Unproven> {
+        self.others.iter().filter(|other| other.matters())
+    }
+}
+
+/// A `syscall` instruction that is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unproven {
+    /// Of the `syscall` instruction, in bytes from the start of the file.
+    pub file_offset: u64,
+    /// As the file has it: its address before it is loaded anywhere else.
+    pub address: u64,
+    /// The call's number where constants tell.
+    pub number: Option<u32>,
+    pub reason: Reason,
+}
+
+impl Unproven {
+    fn matters(&self) -> bool {
+        match self.number {
+            None => true,
+            Some(number) => u16::try_from(number).is_ok_and(|n| MUST_SEE.contains(&n)),
+        }
+    }
+}
+
+/// Why a `syscall` instruction did not become a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// No unwind table or symbol says which function it is in.
+    NoFunction,
+    /// Its function's instruction boundaries are not proven.
+    Function(Distrust),
+    /// Nothing visible leads to it from the function's start.
+    NotReached,
+    /// The instruction before it has no form.
+    NoForm,
+    /// The status flags may be read behind it.
+    FlagsLive,
+    /// No unused padding within reach.
+    NoPadding,
+    /// Too near to the end of the executable segment.
+    SegmentEnd,
+    /// A branch leads to the `syscall` itself, past the rewritten instruction: that path stays as it
+    /// is, although the other one is a site.
+    Bypassed,
+    /// One of [`NEVER_PATCHED`], or beside an `rt_sigreturn`.
+    Never,
+}
+
+/// Analyses the file at `path`. A file that is no program for this machine, or a broken one, has
+/// nothing to patch: that is a result, not an error;
+/// an error is that it cannot be opened.
+pub fn analyse(path: &Path) -> io::Result<Analysis> {
+    File::open(path).map(analyse_file)
+}
+
+/// Analyses an open file, from its start, wherever its position is.
+pub fn analyse_file(file: File) -> Analysis {
+    let cache = ReadCache::new(file);
+    match Image::parse(&cache) {
+        Ok(image) => Analyser::new(&image).run(),
+        Err(NoImage::NotForUs | NoImage::TooLarge) => Analysis::default(),
+    }
+}
+
+/// What the instruction before a `syscall` allows, before a padding is found.
+struct Draft {
+    /// Index of the rewritten instruction.
+    index: usize,
+    number: u16,
+    form: u8,
+    short: bool,
+}
+
+struct Analyser<'image> {
+    image: &'image Image<'image>,
+    decoded: HashMap<usize, Result<Rc<Function>, Distrust>>,
+    paddings: Paddings,
+    /// Functions whose gap to the next one has been added to `paddings`.
+    gaps: HashSet<usize>,
+    result: Analysis,
+}
+
+impl<'image> Analyser<'image> {
+    fn new(image: &'image Image<'image>) -> Self {
+        Analyser {
+            image,
+            decoded: HashMap::new(),
+            paddings: Paddings::default(),
+            gaps: HashSet::new(),
+            result: Analysis {
+                understood: true,
+                ..Analysis::default()
+            },
+        }
+    }
+
+    fn run(mut self) -> Analysis {
+        let mut functions: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        for code in &self.image.code {
+            for position in memmem::find_iter(code.bytes, SYSCALL) {
+                let address = code.address + position as u64;
+                match self.image.function_at(address) {
+                    Some(index) => functions.entry(index).or_default().push(address),
+                    None if self.image.holds_instructions(address) => {
+                        self.leave_raw(address, Reason::NoFunction);
+                    }
+                    None => {}
+                }
+            }
+        }
+        for (index, candidates) in functions {
+            if let Err(distrust) = self.function(index) {
+                for address in candidates {
+                    self.leave_raw(address, Reason::Function(distrust));
+                }
+            }
+        }
+        self.result.sites.sort_by_key(|site| site.patch_offset);
+        self.result.others.sort_by_key(|other| other.file_offset);
+        self.result
+    }
+
+    /// Notes a candidate of which only the bytes are known.
+    fn leave_raw(&mut self, address: u64, reason: Reason) {
+        let Some(code) = self.image.code_at(address) else {
+            return;
+        };
+        let before = code.slice(code.address, address).unwrap_or_default();
+        let number = numbers::guess_from_bytes(before);
+        if number.is_none() && !looks_like_instruction(before) {
+            return;
+        }
+        self.result.found += 1;
+        self.result.others.push(Unproven {
+            file_offset: code.file_offset_of(address),
+            address,
+            number,
+            reason,
+        });
+    }
+
+    /// Turns the system calls of one function into sites, or says why the function is not trusted.
+    fn function(&mut self, position: usize) -> Result<(), Distrust> {
+        let function = self.decode(position)?;
+        let relatives = self.jumps_from_relatives(position, &function);
+        let from_outside = relatives.as_deref().unwrap_or_default();
+        if from_outside.iter().any(|a| function.arrival(*a).is_none()) {
+            return Err(Distrust::BranchIntoInstruction);
+        }
+        let numbers = Numbers::follow(&function, relatives.as_deref());
+        let calls: Vec<usize> = (0..function.instructions().len())
+            .filter(|index| numbers::is_syscall(&function.instructions()[*index]))
+            .collect();
+        self.result.found += calls.len();
+        let sigreturn = calls
+            .iter()
+            .any(|call| numbers.at(*call) == Some(u32::from(RT_SIGRETURN)));
+
+        let mut drafts = Vec::new();
+        for call in calls {
+            let number = numbers.at(call);
+            let draft = if sigreturn {
+                Err(Reason::Never)
+            } else {
+                draft(&function, call, number)
+            };
+            match draft {
+                Ok(draft) => drafts.push((call, draft)),
+                Err(reason) => self.leave(&function, call, number, reason),
+            }
+        }
+        self.paddings
+            .forget_before(function.range().start.saturating_sub(SHORT_REACH));
+        if drafts.iter().any(|(_, draft)| draft.short) {
+            self.add_paddings(position, &function, relatives.as_deref());
+        }
+        // Paddings are scarce: the calls that must be seen come first.
+        drafts.sort_by_key(|(_, draft)| !MUST_SEE.contains(&draft.number));
+        for (call, draft) in drafts {
+            let instruction = &function.instructions()[call];
+            match self.site(&function, &draft) {
+                Ok(site) => {
+                    self.result.sites.push(site);
+                    let bypass = function.is_target(instruction.ip())
+                        || from_outside.contains(&instruction.ip());
+                    if bypass {
+                        self.leave(&function, call, numbers.at(call), Reason::Bypassed);
+                    }
+                }
+                Err(reason) => self.leave(&function, call, numbers.at(call), reason),
+            }
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, function: &Function, call: usize, number: Option<u32>, reason: Reason) {
+        let address = function.instructions()[call].ip();
+        let Some(code) = self.image.code_at(address) else {
+            return;
+        };
+        self.result.others.push(Unproven {
+            file_offset: code.file_offset_of(address),
+            address,
+            number,
+            reason,
+        });
+    }
+
+    fn decode(&mut self, position: usize) -> Result<Rc<Function>, Distrust> {
+        let image = self.image;
+        self.decoded
+            .entry(position)
+            .or_insert_with(|| {
+                let range = image.functions[position];
+                let bytes = image
+                    .code_at(range.start)
+                    .and_then(|code| code.slice(range.start, range.end))
+                    .ok_or(Distrust::Range)?;
+                Function::decode(range, bytes, &image.entries).map(Rc::new)
+            })
+            .clone()
+    }
+
+    /// Addresses in the function that are jumped to by the functions that it jumps to, and by those
+    /// that they jump to: its cold part, or the function whose cold part it is. `None`: unknown.
+    fn jumps_from_relatives(&mut self, position: usize, function: &Function) -> Option<Vec<u64>> {
+        let range = function.range();
+        let mut seen = HashSet::from([position]);
+        let mut work = function.exits().to_vec();
+        let mut jumps = Vec::new();
+        while let Some(address) = work.pop() {
+            let relative = self.image.function_at(address)?;
+            if !seen.insert(relative) {
+                continue;
+            }
+            if seen.len() > RELATIVES_LIMIT {
+                return None;
+            }
+            let relative = self.decode(relative).ok()?;
+            let (into, onward): (Vec<u64>, Vec<u64>) = relative
+                .exits()
+                .iter()
+                .partition(|exit| (range.start..range.end).contains(exit));
+            jumps.extend(into);
+            work.extend(onward);
+        }
+        jumps.sort_unstable();
+        jumps.dedup();
+        Some(jumps)
+    }
+
+    fn add_paddings(&mut self, position: usize, function: &Function, relatives: Option<&[u64]>) {
+        if let Some(from_outside) = relatives {
+            for run in runs_inside(function, from_outside) {
+                self.paddings.add(run);
+            }
+        }
+        for before in [position.checked_sub(1), Some(position)]
+            .into_iter()
+            .flatten()
+        {
+            if self.gaps.insert(before) {
+                self.add_gap(before);
+            }
+        }
+    }
+
+    /// Adds the padding between the function `before` and the next one.
+    fn add_gap(&mut self, before: usize) {
+        let image = self.image;
+        let (Some(range), Some(next)) =
+            (image.functions.get(before), image.functions.get(before + 1))
+        else {
+            return;
+        };
+        let bytes = image
+            .code_at(range.start)
+            .and_then(|code| code.slice(range.end, next.start));
+        let (Some(bytes), false) = (bytes, next.contradicted) else {
+            return;
+        };
+        if bytes.len() < NEAR_JUMP {
+            return;
+        }
+        if let Ok(function) = self.decode(before)
+            && let Some(run) = run_between(&function, bytes, &image.symbols)
+        {
+            self.paddings.add(run);
+        }
+    }
+
+    fn site(&mut self, function: &Function, draft: &Draft) -> Result<Site, Reason> {
+        let instruction = &function.instructions()[draft.index];
+        let code = self
+            .image
+            .code_at(instruction.ip())
+            .ok_or(Reason::SegmentEnd)?;
+        let expected = code
+            .slice(instruction.ip(), instruction.ip() + CHECKED_BYTES as u64)
+            .and_then(|bytes| <[u8; CHECKED_BYTES]>::try_from(bytes).ok())
+            .ok_or(Reason::SegmentEnd)?;
+        let mut site = Site {
+            patch_offset: code.file_offset_of(instruction.ip()),
+            pad_offset: 0,
+            number: draft.number,
+            form: draft.form,
+            syscall_distance: instruction.len() as u8,
+            reserved: 0,
+            expected,
+            expected_pad: [0; 8],
+        };
+        if draft.short {
+            // `jmp rel8` is two bytes long, and counts from its end.
+            let pad = self
+                .paddings
+                .take(instruction.ip() + 2)
+                .ok_or(Reason::NoPadding)?;
+            site.expected_pad = code
+                .slice(pad, pad + site.expected_pad.len() as u64)
+                .and_then(|bytes| bytes.try_into().ok())
+                .ok_or(Reason::SegmentEnd)?;
+            site.pad_offset = code.file_offset_of(pad);
+        }
+        Ok(site)
+    }
+}
+
+/// Whether something starts behind these bytes, where no function tells: decoding from any place
+/// finds back to the true boundaries within a few instructions, so most of the streams that start
+/// shortly before hit a true one. For counting only; it keeps constants and operands that happen to
+/// have the two bytes out of the count, and some data in.
+fn looks_like_instruction(before: &[u8]) -> bool {
+    let hits = |start: usize| {
+        let mut decoder = Decoder::new(64, &before[start..], DecoderOptions::NONE);
+        while decoder.can_decode() {
+            if decoder.decode().is_invalid() {
+                return false;
+            }
+        }
+        true
+    };
+    let starts = || STREAMS.filter_map(|back| before.len().checked_sub(back));
+    starts().filter(|start| hits(*start)).count() * 2 >= starts().count()
+}
+
+/// How far back the streams start, in bytes: farther than the longest instruction.
+const STREAMS: std::ops::Range<usize> = 16..48;
+
+/// The form that the instruction before the `syscall` with index `call` allows, if its place is proven
+/// and the flags are dead behind it.
+fn draft(function: &Function, call: usize, number: Option<u32>) -> Result<Draft, Reason> {
+    let index = call.checked_sub(1).ok_or(Reason::NoForm)?;
+    let before = &function.instructions()[index];
+    let (number, form, short) = match numbers::load_of(before) {
+        Some(Load::Constant(value)) => {
+            let number = u16::try_from(value).map_err(|_| Reason::NoForm)?;
+            (number, form::MOV_IMM32, false)
+        }
+        Some(Load::Zero) => (0, form::SHORT_VIA_PAD, true),
+        None => {
+            let number = displaced_number(function, number).ok_or(Reason::NoForm)?;
+            if !may_be_displaced(before) {
+                return Err(Reason::NoForm);
+            }
+            if before.len() < NEAR_JUMP {
+                (number, form::SHORT_DISPLACED, true)
+            } else {
+                (number, form::DISPLACED, false)
+            }
+        }
+    };
+    if NEVER_PATCHED.contains(&number) {
+        return Err(Reason::Never);
+    }
+    if !function.is_reached(index) || !function.is_reached(call) {
+        return Err(Reason::NotReached);
+    }
+    if !flags::dead_at(function, call + 1) {
+        return Err(Reason::FlagsLive);
+    }
+    Ok(Draft {
+        index,
+        number,
+        form,
+        short,
+    })
+}
+
+/// The number to record for a displaced form, if such a site is worth its stub and its padding: a call
+/// that must be seen, or one that can be any (`syscall()` of the C library).
+fn displaced_number(function: &Function, number: Option<u32>) -> Option<u16> {
+    match number {
+        Some(number) => u16::try_from(number).ok().filter(|n| MUST_SEE.contains(n)),
+        // With indirect flow, unknown rather means that constants could not be followed.
+        None if function.has_indirect_flow() => None,
+        None => Some(ANY_NUMBER),
+    }
+}
+
+/// Whether the instruction does the same wherever it stands, and cannot fault: it moves or combines
+/// general registers (not the stack pointer) and constants, or loads from the stack.
+fn may_be_displaced(instruction: &Instruction) -> bool {
+    let plain = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Mov
+            | Mnemonic::Xor
+            | Mnemonic::And
+            | Mnemonic::Or
+            | Mnemonic::Add
+            | Mnemonic::Sub
+            | Mnemonic::Not
+    );
+    let operands = (0..instruction.op_count()).all(|operand| match instruction.op_kind(operand) {
+        OpKind::Register => {
+            let register = instruction.op_register(operand);
+            register.is_gpr() && register.full_register() != Register::RSP
+        }
+        OpKind::Memory => operand > 0 && is_stack_slot(instruction),
+        _ => true,
+    });
+    plain && operands && instruction.len() >= 2
+}
+
+/// Whether the memory operand is a fixed distance above the stack pointer.
+fn is_stack_slot(instruction: &Instruction) -> bool {
+    instruction.memory_base() == Register::RSP
+        && instruction.memory_index() == Register::None
+        && instruction.segment_prefix() == Register::None
+        && instruction.memory_displacement64().cast_signed() >= 0
+}

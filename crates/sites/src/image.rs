@@ -1,0 +1,315 @@
+//! What an ELF file says about itself: executable ranges, and where its functions start and end.
+//!
+//! Everything in the file is untrusted: numbers are checked against the ranges they index, ranges that
+//! contradict each other are marked and never used. Only the parts that are needed are read, and they
+//! are read, not mapped: a file that is cut short meanwhile ends in an error, not in a signal.
+
+use std::collections::HashMap;
+use std::fs::File;
+
+use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, UnwindSection};
+use object::elf::{EM_X86_64, PF_X, PT_GNU_EH_FRAME, SHF_EXECINSTR};
+use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
+use object::{
+    LittleEndian as ElfEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache,
+    SectionFlags, SegmentFlags, SymbolKind,
+};
+
+type Elf<'data> = ElfFile64<'data, ElfEndian, &'data ReadCache<File>>;
+
+/// One executable segment: its bytes, where they are in memory and where in the file.
+pub struct Code<'data> {
+    pub address: u64,
+    pub file_offset: u64,
+    pub bytes: &'data [u8],
+}
+
+impl<'data> Code<'data> {
+    pub fn end(&self) -> u64 {
+        self.address + self.bytes.len() as u64
+    }
+
+    pub fn contains(&self, address: u64) -> bool {
+        (self.address..self.end()).contains(&address)
+    }
+
+    /// The bytes from `start` to `end` (addresses), if all of them are in the segment.
+    pub fn slice(&self, start: u64, end: u64) -> Option<&'data [u8]> {
+        let from = usize::try_from(start.checked_sub(self.address)?).ok()?;
+        let to = usize::try_from(end.checked_sub(self.address)?).ok()?;
+        self.bytes.get(from..to)
+    }
+
+    pub fn file_offset_of(&self, address: u64) -> u64 {
+        self.file_offset + (address - self.address)
+    }
+}
+
+/// A function's range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub start: u64,
+    pub end: u64,
+    /// It has exception landing pads, which nothing in its instructions points at.
+    pub landing_pads: bool,
+    /// A signal trampoline: its range starts one byte early, for the unwinders' sake.
+    pub trampoline: bool,
+    /// Overlaps another range: one of them is wrong, so neither is used.
+    pub contradicted: bool,
+}
+
+/// All that the analysis needs to know of a file.
+pub struct Image<'data> {
+    pub code: Vec<Code<'data>>,
+    /// Sorted by start; disjoint but for those marked as contradicted.
+    pub functions: Vec<Range>,
+    /// Addresses of all symbols in executable code, sorted.
+    pub symbols: Vec<u64>,
+    /// Addresses of the symbols that are functions, sorted.
+    pub entries: Vec<u64>,
+    /// Ranges of addresses that hold instructions, by the section headers; by the segments without.
+    pub instruction_sections: Vec<(u64, u64)>,
+}
+
+/// Why there is nothing to analyse.
+#[derive(Debug)]
+pub enum NoImage {
+    /// Not an ELF64 x86-64 executable or shared object, or a broken one: there is nothing to patch.
+    NotForUs,
+    /// Has more code, or in more pieces, than a sane file.
+    TooLarge,
+}
+
+/// More executable bytes than this are not analysed: the largest programs known (browsers) have a
+/// third of it, and reading it must not exhaust the machine's memory.
+const CODE_LIMIT: u64 = 512 << 20;
+
+/// Real files have one executable segment, a few tools make two.
+const SEGMENT_LIMIT: usize = 16;
+
+impl<'data> Image<'data> {
+    pub fn parse(file: &'data ReadCache<File>) -> Result<Image<'data>, NoImage> {
+        let elf = Elf::parse(file).map_err(|_| NoImage::NotForUs)?;
+        let header = elf.elf_header();
+        if header.e_machine(ElfEndian) != EM_X86_64 {
+            return Err(NoImage::NotForUs);
+        }
+        let code = executable_segments(&elf)?;
+        let (symbols, entries, sized) = symbols_in(&elf, &code);
+        let mut functions = unwind_ranges(&elf, &code);
+        add_symbol_ranges(&mut functions, sized);
+        mark_contradictions(&mut functions);
+        let instruction_sections = instruction_sections(&elf, &code);
+        Ok(Image {
+            code,
+            functions,
+            symbols,
+            entries,
+            instruction_sections,
+        })
+    }
+
+    /// The position of the function that holds `address`.
+    pub fn function_at(&self, address: u64) -> Option<usize> {
+        let next = self.functions.partition_point(|f| f.start <= address);
+        let index = next.checked_sub(1)?;
+        (address < self.functions[index].end).then_some(index)
+    }
+
+    pub fn code_at(&self, address: u64) -> Option<&Code<'data>> {
+        self.code.iter().find(|code| code.contains(address))
+    }
+
+    pub fn holds_instructions(&self, address: u64) -> bool {
+        self.instruction_sections
+            .iter()
+            .any(|(start, end)| (*start..*end).contains(&address))
+    }
+}
+
+fn executable_segments<'data>(elf: &Elf<'data>) -> Result<Vec<Code<'data>>, NoImage> {
+    let mut code = Vec::new();
+    let mut total = 0u64;
+    for segment in elf.segments() {
+        let SegmentFlags::Elf { p_flags, .. } = segment.flags() else {
+            continue;
+        };
+        let (file_offset, size) = segment.file_range();
+        if p_flags.0 & PF_X.0 == 0 || size == 0 {
+            continue;
+        }
+        total = total.saturating_add(size);
+        if total > CODE_LIMIT || code.len() == SEGMENT_LIMIT {
+            return Err(NoImage::TooLarge);
+        }
+        let bytes = segment.data().map_err(|_| NoImage::NotForUs)?;
+        let address = segment.address();
+        if address.checked_add(bytes.len() as u64).is_none() {
+            return Err(NoImage::NotForUs);
+        }
+        code.push(Code {
+            address,
+            file_offset,
+            bytes,
+        });
+    }
+    Ok(code)
+}
+
+fn instruction_sections(elf: &Elf<'_>, code: &[Code<'_>]) -> Vec<(u64, u64)> {
+    let by_section: Vec<(u64, u64)> = elf
+        .sections()
+        .filter(|section| {
+            matches!(section.flags(), SectionFlags::Elf { sh_flags, .. }
+                if sh_flags.0 & SHF_EXECINSTR.0 != 0)
+        })
+        .map(|section| {
+            (
+                section.address(),
+                section.address().saturating_add(section.size()),
+            )
+        })
+        .collect();
+    if by_section.is_empty() {
+        code.iter().map(|c| (c.address, c.end())).collect()
+    } else {
+        by_section
+    }
+}
+
+/// Addresses of all symbols in the code, those of functions, and the functions' ranges where a size
+/// is given.
+fn symbols_in(elf: &Elf<'_>, code: &[Code<'_>]) -> (Vec<u64>, Vec<u64>, Vec<(u64, u64)>) {
+    let mut all = Vec::new();
+    let mut entries = Vec::new();
+    let mut sized = Vec::new();
+    for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
+        let address = symbol.address();
+        if symbol.is_undefined() || !code.iter().any(|c| c.contains(address)) {
+            continue;
+        }
+        all.push(address);
+        if symbol.kind() == SymbolKind::Text {
+            entries.push(address);
+            if let Some(end) = address.checked_add(symbol.size())
+                && end > address
+            {
+                sized.push((address, end));
+            }
+        }
+    }
+    for list in [&mut all, &mut entries] {
+        list.sort_unstable();
+        list.dedup();
+    }
+    sized.sort_unstable();
+    sized.dedup();
+    (all, entries, sized)
+}
+
+/// Adds the functions that only a symbol tells of: those that touch no range known from the unwind
+/// tables. Where symbols overlap each other, the marking that follows sees it.
+fn add_symbol_ranges(functions: &mut Vec<Range>, sized: Vec<(u64, u64)>) {
+    functions.sort_unstable_by_key(|f| (f.start, f.end));
+    let known = functions.len();
+    for (start, end) in sized {
+        let next = functions[..known].partition_point(|f| f.end <= start);
+        if next < known && functions[next].start < end {
+            continue;
+        }
+        functions.push(Range {
+            start,
+            end,
+            landing_pads: false,
+            trampoline: false,
+            contradicted: false,
+        });
+    }
+}
+
+fn mark_contradictions(functions: &mut Vec<Range>) {
+    functions.sort_unstable_by_key(|f| (f.start, f.end));
+    functions.dedup_by(|later, earlier| {
+        let same = later.start == earlier.start && later.end == earlier.end;
+        earlier.landing_pads |= same && later.landing_pads;
+        earlier.trampoline |= same && later.trampoline;
+        same
+    });
+    // The widest range so far: a later one may lie inside it although its direct neighbour does not
+    // touch it.
+    let mut widest = 0;
+    for index in 1..functions.len() {
+        if functions[index].start < functions[widest].end {
+            functions[index].contradicted = true;
+            functions[widest].contradicted = true;
+        }
+        if functions[index].end > functions[widest].end {
+            widest = index;
+        }
+    }
+}
+
+/// Function ranges from the unwind tables. A table that cannot be read ends the list: the functions
+/// behind are then unknown, and their sites unproven.
+fn unwind_ranges(elf: &Elf<'_>, code: &[Code<'_>]) -> Vec<Range> {
+    let Some((address, bytes)) = unwind_table(elf) else {
+        return Vec::new();
+    };
+    let table = EhFrame::new(bytes, LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(address);
+    let mut cies = HashMap::new();
+    let mut ranges = Vec::new();
+    let mut entries = table.entries(&bases);
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else {
+            continue;
+        };
+        let parsed = partial.parse(|section, bases, offset| {
+            if let Some(cie) = cies.get(&offset.0) {
+                return Ok(gimli::CommonInformationEntry::clone(cie));
+            }
+            let cie = section.cie_from_offset(bases, offset)?;
+            cies.insert(offset.0, cie.clone());
+            Ok(cie)
+        });
+        let Ok(fde) = parsed else { continue };
+        let start = fde.initial_address();
+        let Some(end) = start.checked_add(fde.len()) else {
+            continue;
+        };
+        if end > start && code.iter().any(|c| c.contains(start) && end <= c.end()) {
+            ranges.push(Range {
+                start,
+                end,
+                landing_pads: fde.lsda().is_some(),
+                trampoline: fde.is_signal_trampoline(),
+                contradicted: false,
+            });
+        }
+    }
+    ranges
+}
+
+/// Address and bytes of the unwind table: by its section, or, in a file without section headers,
+/// through the segment that points at it.
+fn unwind_table<'data>(elf: &Elf<'data>) -> Option<(u64, &'data [u8])> {
+    if let Some(section) = elf.section_by_name(".eh_frame") {
+        return Some((section.address(), section.data().ok()?));
+    }
+    let headers = elf.elf_program_headers();
+    let header = headers
+        .iter()
+        .find(|h| h.p_type(ElfEndian) == PT_GNU_EH_FRAME)?;
+    let address = header.p_vaddr(ElfEndian);
+    let bytes = header.data(ElfEndian, elf.data()).ok()?;
+    let bases = BaseAddresses::default().set_eh_frame_hdr(address);
+    let parsed = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;
+    let gimli::Pointer::Direct(table) = parsed.eh_frame_ptr() else {
+        return None;
+    };
+    elf.segments().find_map(|segment| {
+        let data = segment.data().ok()?;
+        let skip = usize::try_from(table.checked_sub(segment.address())?).ok()?;
+        Some((table, data.get(skip..).filter(|rest| !rest.is_empty())?))
+    })
+}

@@ -1,0 +1,108 @@
+//! Where the site file is: a directory of the user's own, that nobody else may write.
+//!
+//! What is in a site file is written over instructions, so whoever can write it can have the user's
+//! programs do what he likes. A directory that belongs to somebody else, or that others may write, is
+//! refused, whatever is in it.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Group and others may write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// The user's cache directory for Runahead, from `XDG_CACHE_HOME` or `HOME`; `None` where neither is
+/// an absolute path, or where it is the home of another user (`sudo` may keep `HOME`). Not created.
+pub fn cache_directory() -> Option<PathBuf> {
+    cache_directory_from(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"))
+}
+
+fn cache_directory_from(cache: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    let absolute = |value: OsString| Some(PathBuf::from(value)).filter(|p| p.is_absolute());
+    let cache = cache.and_then(absolute);
+    let home = home.and_then(absolute);
+    let (owned, base) = match (cache, home) {
+        (Some(cache), _) => (cache.clone(), cache),
+        (None, Some(home)) => (home.clone(), home.join(".cache")),
+        (None, None) => return None,
+    };
+    let mine = match fs::metadata(&owned) {
+        Ok(metadata) => metadata.uid() == effective_user(),
+        Err(_) => true,
+    };
+    mine.then(|| base.join("runahead"))
+}
+
+/// Makes `directory` (and its parents) with mode 0700, or checks the one that is there: it must be a
+/// directory of the effective user that only he may write.
+pub fn private_directory(directory: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    let metadata = fs::symlink_metadata(directory)?;
+    let problem = if !metadata.is_dir() {
+        "it is not a directory"
+    } else if metadata.uid() != effective_user() {
+        "it belongs to another user"
+    } else if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
+        "others may write it (mend with: chmod go-w)"
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
+}
+
+pub fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_cache_comes_first_then_the_home() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = directory.path().join("cache");
+        let home = directory.path().join("home");
+        let both = cache_directory_from(Some(cache.clone().into()), Some(home.clone().into()));
+        assert_eq!(both, Some(cache.join("runahead")));
+        let only_home = cache_directory_from(None, Some(home.clone().into()));
+        assert_eq!(only_home, Some(home.join(".cache/runahead")));
+        let relative = cache_directory_from(Some("cache".into()), Some(home.clone().into()));
+        assert_eq!(relative, Some(home.join(".cache/runahead")));
+        assert_eq!(cache_directory_from(None, Some("".into())), None);
+        assert_eq!(cache_directory_from(None, None), None);
+    }
+
+    #[test]
+    fn a_directory_is_made_for_the_user_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let wanted = directory.path().join("a/b");
+        private_directory(&wanted).unwrap();
+        private_directory(&wanted).unwrap();
+        assert_eq!(fs::metadata(&wanted).unwrap().mode() & 0o7777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o770)).unwrap();
+        let error = private_directory(directory.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn a_link_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = directory.path().join("real");
+        private_directory(&real).unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        assert!(private_directory(&link).is_err());
+    }
+}

@@ -1,0 +1,310 @@
+//! Which system call a `syscall` instruction makes.
+//!
+//! Often the number is loaded right before it; else constants are followed through the function: moves
+//! of constants into registers and between registers, along every direct path, a join keeping what all
+//! paths agree on. In a function with indirect jumps only straight lines are followed.
+
+use std::collections::HashMap;
+
+use iced_x86::{
+    Code as Opcode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register,
+};
+
+use crate::function::{Function, never_goes_on};
+
+/// System calls that the agent must see, each with its number: those that it serves, and those that
+/// change what it relies on. A site of one of these that stays unpatched is counted in
+/// `runahead_abi::sites::Index::unproven`, so that the agent knows that it may miss some.
+///
+/// | why | calls |
+/// |---|---|
+/// | served: reads | `read`, `pread64`, `readv`, `preadv`, `preadv2` |
+/// | served: names | `open`, `openat`, `openat2`, `stat`, `fstat`, `lstat`, `newfstatat`, `statx`, `getdents`, `getdents64`, `access`, `faccessat`, `faccessat2`, `readlink`, `readlinkat` |
+/// | new code appears | `mmap` |
+/// | the sandbox or the dumpable flag changes | `prctl`, `seccomp` |
+/// | the image goes away | `execve`, `execveat`, `exit_group` |
+/// | somebody else takes control | `ptrace` |
+pub const MUST_SEE: &[u16] = &[
+    0,   // read
+    17,  // pread64
+    19,  // readv
+    295, // preadv
+    327, // preadv2
+    2,   // open
+    257, // openat
+    437, // openat2
+    4,   // stat
+    5,   // fstat
+    6,   // lstat
+    262, // newfstatat
+    332, // statx
+    217, // getdents64
+    78,  // getdents
+    21,  // access
+    269, // faccessat
+    439, // faccessat2
+    89,  // readlink
+    267, // readlinkat
+    9,   // mmap
+    157, // prctl
+    317, // seccomp
+    59,  // execve
+    322, // execveat
+    231, // exit_group
+    101, // ptrace
+];
+
+/// System calls whose sites are never rewritten: those that return in a new thread or process with
+/// another stack or the same one twice (`clone`, `fork`, `vfork`, `clone3`), the one that unwinders
+/// and debuggers recognise by its bytes (`rt_sigreturn`), and two that an agent has nothing to do with
+/// (`exit` of a thread, `futex`).
+pub const NEVER_PATCHED: &[u16] = &[
+    56,  // clone
+    57,  // fork
+    58,  // vfork
+    435, // clone3
+    RT_SIGRETURN,
+    60,  // exit
+    202, // futex
+];
+
+pub const RT_SIGRETURN: u16 = 15;
+
+/// How the instruction right before a `syscall` loads the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// `mov eax, imm32` (five bytes), `mov rax, imm32` (seven).
+    Constant(u32),
+    /// `xor eax, eax` (two bytes).
+    Zero,
+}
+
+/// What `instruction` loads into `eax`, if it is one of the two loads that have a form of their own.
+pub fn load_of(instruction: &Instruction) -> Option<Load> {
+    match instruction.code() {
+        Opcode::Mov_r32_imm32 if instruction.op0_register() == Register::EAX => {
+            // Five bytes: no prefix that would mean something else to somebody.
+            (instruction.len() == 5).then(|| Load::Constant(instruction.immediate32()))
+        }
+        Opcode::Mov_rm64_imm32 if instruction.op0_register() == Register::RAX => {
+            let value = u32::try_from(instruction.immediate(1)).ok()?;
+            (instruction.len() == 7).then_some(Load::Constant(value))
+        }
+        Opcode::Xor_rm32_r32 | Opcode::Xor_r32_rm32 => {
+            let zeroes = instruction.op0_register() == Register::EAX
+                && instruction.op1_kind() == OpKind::Register
+                && instruction.op1_register() == Register::EAX
+                && instruction.len() == 2;
+            zeroes.then_some(Load::Zero)
+        }
+        _ => None,
+    }
+}
+
+/// The number at the raw bytes in front of a `syscall` that is in no proven function: a guess for
+/// counting, not for patching.
+pub fn guess_from_bytes(before: &[u8]) -> Option<u32> {
+    match before {
+        [.., 0xb8, a, b, c, d] => Some(u32::from_le_bytes([*a, *b, *c, *d])),
+        [.., 0x48, 0xc7, 0xc0, a, b, c, d] => Some(u32::from_le_bytes([*a, *b, *c, *d])),
+        [.., 0x31, 0xc0] => Some(0),
+        _ => None,
+    }
+}
+
+/// Constants that the sixteen general registers are known to hold, whole: the upper half is zero.
+type Known = [Option<u32>; 16];
+
+const UNKNOWN: Known = [None; 16];
+
+/// What a function may change for its caller, by the platform's calling convention.
+const CALL_CLOBBERS: [Register; 9] = [
+    Register::RAX,
+    Register::RCX,
+    Register::RDX,
+    Register::RSI,
+    Register::RDI,
+    Register::R8,
+    Register::R9,
+    Register::R10,
+    Register::R11,
+];
+
+/// The numbers of the `syscall` instructions of one function, as far as constants tell.
+pub struct Numbers {
+    /// By index of the instruction: what `eax` holds on arrival.
+    of: HashMap<usize, Option<u32>>,
+}
+
+impl Numbers {
+    /// The number of the `syscall` instruction with this index.
+    pub fn at(&self, index: usize) -> Option<u32> {
+        self.of.get(&index).copied().flatten()
+    }
+
+    /// `from_outside`: addresses in the function that other functions jump to; `None`: unknown.
+    pub fn follow(function: &Function, from_outside: Option<&[u64]>) -> Numbers {
+        let mut numbers = Numbers { of: HashMap::new() };
+        let instructions = function.instructions();
+        let mut info = InstructionInfoFactory::new();
+        let (Some(from_outside), false) = (from_outside, function.has_indirect_flow()) else {
+            numbers.follow_blocks(function, &mut info);
+            return numbers;
+        };
+        let mut arrivals = Arrivals::default();
+        for entry in function.entries() {
+            arrivals.join(*entry, &UNKNOWN);
+        }
+        for address in from_outside {
+            if let Some(index) = function.arrival(*address) {
+                arrivals.join(index, &UNKNOWN);
+            }
+        }
+        while let Some((start, mut known)) = arrivals.next() {
+            for (index, instruction) in instructions.iter().enumerate().skip(start) {
+                if index > start && function.is_target(instruction.ip()) {
+                    arrivals.join(index, &known);
+                    break;
+                }
+                if is_syscall(instruction) {
+                    numbers.of.insert(index, known[0]);
+                }
+                apply(&mut known, instruction, &mut info);
+                if let Some(target) = jump_target(instruction).and_then(|t| function.arrival(t)) {
+                    arrivals.join(target, &known);
+                }
+                if never_goes_on(instruction) {
+                    break;
+                }
+            }
+        }
+        numbers
+    }
+
+    /// Where paths are unknown: follows constants in straight lines only, from one instruction that
+    /// something is seen to arrive at to the next. An arrival in between that nothing shows (a jump
+    /// table's) cannot be excluded, so these numbers are good for counting, not for trust.
+    fn follow_blocks(&mut self, function: &Function, info: &mut InstructionInfoFactory) {
+        let mut known = UNKNOWN;
+        for (index, instruction) in function.instructions().iter().enumerate() {
+            if function.is_target(instruction.ip()) {
+                known = UNKNOWN;
+            }
+            if is_syscall(instruction) {
+                self.of.insert(index, known[0]);
+            }
+            apply(&mut known, instruction, info);
+            if never_goes_on(instruction) {
+                known = UNKNOWN;
+            }
+        }
+    }
+}
+
+/// What is known on arrival at the starts of blocks, and which of them are to be gone through (again).
+#[derive(Default)]
+struct Arrivals {
+    known: HashMap<usize, Known>,
+    work: Vec<usize>,
+}
+
+impl Arrivals {
+    /// One more path arrives at the instruction `index`, with this knowledge.
+    fn join(&mut self, index: usize, known: &Known) {
+        let Some(before) = self.known.get_mut(&index) else {
+            self.known.insert(index, *known);
+            self.work.push(index);
+            return;
+        };
+        let mut after = *before;
+        for (register, value) in after.iter_mut().zip(known) {
+            if register != value {
+                *register = None;
+            }
+        }
+        // Knowledge only ever shrinks, so this comes to an end.
+        if after != *before {
+            *before = after;
+            self.work.push(index);
+        }
+    }
+
+    fn next(&mut self) -> Option<(usize, Known)> {
+        let index = self.work.pop()?;
+        Some((index, self.known[&index]))
+    }
+}
+
+fn apply(known: &mut Known, instruction: &Instruction, info: &mut InstructionInfoFactory) {
+    if is_syscall(instruction) {
+        for register in [Register::RAX, Register::RCX, Register::R11] {
+            known[register.number()] = None;
+        }
+        return;
+    }
+    if matches!(
+        instruction.flow_control(),
+        FlowControl::Call | FlowControl::IndirectCall
+    ) {
+        for register in CALL_CLOBBERS {
+            known[register.number()] = None;
+        }
+        return;
+    }
+    let value = constant_of(known, instruction);
+    for used in info.info(instruction).used_registers() {
+        let register = used.register().full_register();
+        let writes = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
+        if writes && register.is_gpr64() {
+            known[register.number()] = None;
+        }
+    }
+    if let Some(value) = value {
+        known[instruction.op0_register().number()] = Some(value);
+    }
+}
+
+/// The constant that the instruction puts into its first operand, a whole register.
+fn constant_of(known: &Known, instruction: &Instruction) -> Option<u32> {
+    let (target, source) = (instruction.op0_register(), instruction.op1_register());
+    if !(target.is_gpr32() || target.is_gpr64()) {
+        return None;
+    }
+    match instruction.mnemonic() {
+        Mnemonic::Mov if source != Register::None => {
+            // A register of the same size, so the whole value moves.
+            source.is_gpr().then(|| known[source.number()])?
+        }
+        Mnemonic::Mov if is_immediate(instruction.op1_kind()) => {
+            let value = instruction.immediate(1);
+            let value = if target.is_gpr32() {
+                value & u64::from(u32::MAX)
+            } else {
+                value
+            };
+            u32::try_from(value).ok()
+        }
+        Mnemonic::Xor | Mnemonic::Sub if target == source => Some(0),
+        _ => None,
+    }
+}
+
+fn is_immediate(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+    )
+}
+
+fn jump_target(instruction: &Instruction) -> Option<u64> {
+    matches!(
+        instruction.flow_control(),
+        FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+    )
+    .then(|| instruction.near_branch_target())
+}
+
+pub fn is_syscall(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Syscall
+}

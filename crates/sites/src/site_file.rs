@@ -1,0 +1,462 @@
+//! The file in which the results are kept; its layout and its readers are `runahead_abi::sites`.
+//!
+//! # Rules
+//! - Whoever appends holds an exclusive `flock` on the file, and has made sure, holding it, that the
+//!   file is still the one at the path.
+//! - Order of an append: the sites, then their count in the header, then the index entry without its
+//!   `key_hash`, then `key_hash`. A writer that dies in between leaves an empty slot and some records
+//!   that nobody names: at any instant a reader finds what was published before.
+//! - What is published is never changed. A file that is full, or that was written by other rules, is
+//!   replaced by a new one, made aside and renamed; the directory is locked while that is done. Maps
+//!   of the old one stay good.
+//! - Only one lock order: file, then directory.
+//!
+//! Nothing here is needed for correctness: without the file programs run, unpatched.
+
+use std::fmt;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use memmap2::Mmap;
+use runahead_abi::sites::{
+    Entry, FileHeader, FileKey, HASH_SLOTS, Index, Plain, SITES_OFFSET, Site, lookup_entry,
+    slot_offset,
+};
+use rustix::fs::OFlags;
+use rustix::process::{Resource, getrlimit};
+
+use crate::analysis::{Analysis, analyse_file};
+use crate::location::{cache_directory, effective_user, private_directory};
+
+/// The file's name in its directory.
+const NAME: &str = "sites";
+
+/// In how many slots entries may be before the file is started afresh: three quarters, beyond which
+/// probing gets long.
+const FULL_SLOTS: u32 = (HASH_SLOTS / 4 * 3) as u32;
+
+/// In how many sites, likewise: 48 MiB; a C library has some 400, most programs none.
+const FULL_SITES: usize = 1 << 20;
+
+/// A file that changed more recently than this before its analysis is not remembered: the kernel's
+/// file times advance in ticks of up to 10 ms, so within one tick it may change again, size and times
+/// equal. Twice that.
+const SETTLED_NANOSECONDS: u64 = 20_000_000;
+
+/// An open site file.
+#[derive(Debug)]
+pub struct SiteFile {
+    path: PathBuf,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    mapping: Mmap,
+}
+
+/// What [`SiteFile::ensure`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The file was analysed before.
+    Known { sites: usize, unproven: u32 },
+    /// It has been analysed now, and the result is kept.
+    Analysed { sites: usize, unproven: u32 },
+    /// It has only just changed, or changed meanwhile: nothing is kept; ask again later.
+    Unsettled,
+}
+
+/// What failed, with which file, and why.
+#[derive(Debug)]
+pub struct SiteFileError {
+    what: &'static str,
+    path: PathBuf,
+    cause: io::Error,
+}
+
+impl SiteFileError {
+    pub fn cause(&self) -> &io::Error {
+        &self.cause
+    }
+}
+
+impl fmt::Display for SiteFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot {} {}: {}",
+            self.what,
+            self.path.display(),
+            self.cause
+        )
+    }
+}
+
+impl std::error::Error for SiteFileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+type Result<T> = std::result::Result<T, SiteFileError>;
+
+fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SiteFileError + 'a {
+    move |cause| SiteFileError {
+        what,
+        path: path.to_owned(),
+        cause,
+    }
+}
+
+/// The key of a file with this metadata.
+pub fn file_key(metadata: &Metadata) -> FileKey {
+    let nanoseconds = |seconds: i64, rest: i64| {
+        seconds
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(rest)
+            .cast_unsigned()
+    };
+    FileKey {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        size: metadata.size(),
+        modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+        changed: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+    }
+}
+
+impl SiteFile {
+    /// Opens the site file in the user's cache; where that cannot be (no home, not writable), in
+    /// `fallback`. Both are made if need be, with mode 0700. The error is the fallback's.
+    pub fn open_in_cache(fallback: &Path) -> Result<SiteFile> {
+        if let Some(directory) = cache_directory()
+            && let Ok(file) = SiteFile::open_in(&directory)
+        {
+            return Ok(file);
+        }
+        SiteFile::open_in(fallback)
+    }
+
+    fn open_in(directory: &Path) -> Result<SiteFile> {
+        private_directory(directory).map_err(failed("use the directory", directory))?;
+        SiteFile::open_or_create(&directory.join(NAME))
+    }
+
+    /// Opens the site file at `path`, whose directory exists and is the user's alone; makes it, or
+    /// starts it afresh, if what is there is no site file of this build.
+    pub fn open_or_create(path: &Path) -> Result<SiteFile> {
+        let open = match Open::at(path) {
+            Ok(open) => open,
+            Err(error) if error.cause.kind() == io::ErrorKind::NotFound => {
+                replace(path, None)?;
+                Open::at(path)?
+            }
+            Err(error) => return Err(error),
+        };
+        let site_file = SiteFile {
+            path: path.to_owned(),
+            open: Mutex::new(open),
+        };
+        let mut open = site_file.opened();
+        if !open.is_ours() {
+            open.lock(path)?;
+            // Somebody else may have mended it while we waited for the lock.
+            if !open.is_ours() {
+                open.start_afresh(path)?;
+            }
+            open.unlock(path)?;
+        }
+        drop(open);
+        Ok(site_file)
+    }
+
+    /// Where the file is: what the agent is told.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the file says of the executable with this key: its sites, and the count of unproven ones.
+    pub fn lookup(&self, key: &FileKey) -> Option<(Vec<Site>, u32)> {
+        let open = self.opened();
+        let entry = lookup_entry(&open.mapping, key)?;
+        Some((entry.sites.to_vec(), entry.unproven))
+    }
+
+    /// Makes sure that the executable file at `executable` has its entry: analyses it if it has none.
+    /// For a known file this is a `stat` and a look-up; the file is not opened.
+    pub fn ensure(&self, executable: &Path) -> Result<Outcome> {
+        let metadata = fs::metadata(executable).map_err(failed("look at", executable))?;
+        if !metadata.is_file() {
+            return Err(failed("analyse", executable)(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is not a regular file",
+            )));
+        }
+        let key = file_key(&metadata);
+        {
+            let mut open = self.opened();
+            if let Some(known) = open.known(&key) {
+                return Ok(known);
+            }
+            // Another process may have appended since the file was mapped.
+            open.refresh(&self.path)?;
+            if let Some(known) = open.known(&key) {
+                return Ok(known);
+            }
+        }
+        let started = SystemTime::now();
+        let file = File::open(executable).map_err(failed("open", executable))?;
+        let opened = file.metadata().map_err(failed("look at", executable))?;
+        let watched = file.try_clone().map_err(failed("open", executable))?;
+        let analysis = analyse_file(file);
+        let after = watched.metadata().map_err(failed("look at", executable))?;
+        if file_key(&opened) != key || file_key(&after) != key || !settled(&key, started) {
+            return Ok(Outcome::Unsettled);
+        }
+        self.append(&key, &analysis)
+    }
+
+    fn append(&self, key: &FileKey, analysis: &Analysis) -> Result<Outcome> {
+        let unproven = u32::try_from(analysis.unproven().count()).unwrap_or(u32::MAX);
+        let mut open = self.opened();
+        open.lock(&self.path)?;
+        let outcome = match open.known(key) {
+            Some(known) => Ok(known),
+            None => open
+                .append(&self.path, key, &analysis.sites, unproven)
+                .map(|()| Outcome::Analysed {
+                    sites: analysis.sites.len(),
+                    unproven,
+                }),
+        };
+        open.unlock(&self.path)?;
+        outcome
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Open> {
+        // A panic of another thread leaves at worst an old map behind.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    fn at(path: &Path) -> Result<Open> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
+            .open(path)
+            .map_err(failed("open the site file", path))?;
+        let metadata = file
+            .metadata()
+            .map_err(failed("open the site file", path))?;
+        if !metadata.is_file() || metadata.uid() != effective_user() {
+            return Err(failed("use the site file", path)(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "it is not a regular file of this user",
+            )));
+        }
+        let mapping = map(&file, path)?;
+        Ok(Open { file, mapping })
+    }
+
+    fn is_ours(&self) -> bool {
+        self.header().is_some_and(|header| header.is_ours()) && self.mapping.len() >= SITES_OFFSET
+    }
+
+    fn header(&self) -> Option<FileHeader> {
+        FileHeader::read(&self.mapping)
+    }
+
+    fn known(&self, key: &FileKey) -> Option<Outcome> {
+        let Entry { sites, unproven } = lookup_entry(&self.mapping, key)?;
+        Some(Outcome::Known {
+            sites: sites.len(),
+            unproven,
+        })
+    }
+
+    /// Takes up what other processes have done: the file at the path, in its present length.
+    fn refresh(&mut self, path: &Path) -> Result<()> {
+        let now = fs::metadata(path).map_err(failed("look at the site file", path))?;
+        let ours = self
+            .file
+            .metadata()
+            .map_err(failed("look at the site file", path))?;
+        if (now.dev(), now.ino()) != (ours.dev(), ours.ino()) {
+            *self = Open::at(path)?;
+        } else if ours.len() != self.mapping.len() as u64 {
+            self.mapping = map(&self.file, path)?;
+        }
+        Ok(())
+    }
+
+    /// Locks the file that is at the path once the lock is held, with all that is in it.
+    fn lock(&mut self, path: &Path) -> Result<()> {
+        loop {
+            self.file
+                .lock()
+                .map_err(failed("lock the site file", path))?;
+            let locked = self
+                .file
+                .metadata()
+                .map_err(failed("look at the site file", path))?
+                .ino();
+            // Opening another file gives up the lock with the old one.
+            self.refresh(path)?;
+            let now = self
+                .file
+                .metadata()
+                .map_err(failed("look at the site file", path))?
+                .ino();
+            if now == locked {
+                return Ok(());
+            }
+        }
+    }
+
+    fn unlock(&self, path: &Path) -> Result<()> {
+        self.file
+            .unlock()
+            .map_err(failed("unlock the site file", path))
+    }
+
+    /// Replaces the file, whose lock is held, by an empty one, and locks that.
+    fn start_afresh(&mut self, path: &Path) -> Result<()> {
+        replace(path, Some(&self.file))?;
+        self.lock(path)
+    }
+
+    /// Appends one entry; the lock is held.
+    fn append(&mut self, path: &Path, key: &FileKey, sites: &[Site], unproven: u32) -> Result<()> {
+        let place = match self.place_for(key, sites.len()) {
+            Some(place) => place,
+            None => {
+                self.start_afresh(path)?;
+                self.place_for(key, sites.len()).ok_or_else(|| {
+                    failed("append to the site file", path)(io::Error::other("it does not fit"))
+                })?
+            }
+        };
+        self.write(place, key, sites, unproven)
+            .map_err(failed("append to the site file", path))?;
+        self.refresh(path)
+    }
+
+    /// Where the entry goes; `None` if the file is full or its header contradicts its length.
+    fn place_for(&self, key: &FileKey, count: usize) -> Option<Place> {
+        let header = self.header().filter(|_| self.is_ours())?;
+        let first = header.sites as usize;
+        let room = (self.mapping.len() - SITES_OFFSET) / size_of::<Site>();
+        if first > room || first + count > FULL_SITES || header.used_slots >= FULL_SLOTS {
+            return None;
+        }
+        let hash = key.hash();
+        let slot = (0..HASH_SLOTS)
+            .map(|probe| slot_offset(hash, probe))
+            .find(|offset| self.mapping[*offset..][..8] == [0; 8])?;
+        Some(Place {
+            header,
+            first,
+            slot: slot as u64,
+        })
+    }
+
+    fn write(&self, place: Place, key: &FileKey, sites: &[Site], unproven: u32) -> io::Result<()> {
+        let Place {
+            mut header,
+            first,
+            slot,
+        } = place;
+        let start = (SITES_OFFSET + first * size_of::<Site>()) as u64;
+        let bytes: Vec<u8> = sites.iter().flat_map(Plain::bytes).copied().collect();
+        check_size_limit(start + bytes.len() as u64)?;
+        self.file.write_all_at(&bytes, start)?;
+        // `place_for` has checked that both sums are far below 2^32.
+        header.sites = (first + sites.len()) as u32;
+        header.used_slots += 1;
+        self.file.write_all_at(header.bytes(), 0)?;
+        let index = Index::new(*key, first as u32, sites, unproven);
+        let (hash, rest) = index.bytes().split_at(size_of::<u64>());
+        self.file.write_all_at(rest, slot + hash.len() as u64)?;
+        // Each write is a system call that copies into the page that the readers have mapped, and this
+        // machine's processors keep stores in order: who sees the hash sees what came before it.
+        self.file.write_all_at(hash, slot)
+    }
+}
+
+struct Place {
+    header: FileHeader,
+    /// Number of the first site's record.
+    first: usize,
+    /// File offset of the index slot.
+    slot: u64,
+}
+
+fn map(file: &File, path: &Path) -> Result<Mmap> {
+    // SAFETY: the file is in a directory that only this user can write, nobody who follows this
+    // module's rules ever cuts it, and readers take its content as untrusted (`lookup_entry`).
+    unsafe { Mmap::map(file) }.map_err(failed("map the site file", path))
+}
+
+/// Puts an empty site file at `path`, unless somebody else was faster: `old` is what was to be
+/// replaced (`None`: nothing was there).
+fn replace(path: &Path, old: Option<&File>) -> Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let lock = File::open(directory).map_err(failed("open the directory", directory))?;
+    lock.lock()
+        .map_err(failed("lock the directory", directory))?;
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let there = fs::symlink_metadata(path).ok().map(identity);
+    let expected = old.and_then(|file| file.metadata().ok()).map(identity);
+    if there != expected {
+        return Ok(());
+    }
+    let aside = path.with_extension("new");
+    write_empty(&aside)
+        .and_then(|()| fs::rename(&aside, path))
+        .map_err(failed("make the site file", path))
+}
+
+fn write_empty(path: &Path) -> io::Result<()> {
+    check_size_limit(SITES_OFFSET as u64)?;
+    // A leftover of a writer that died: the directory's lock says that nobody is at it.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all_at(FileHeader::EMPTY.bytes(), 0)?;
+    file.set_len(SITES_OFFSET as u64)
+}
+
+/// A write beyond the process's file size limit would not fail but kill us with SIGXFSZ.
+fn check_size_limit(end: u64) -> io::Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < end => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "the process's file size limit (ulimit -f) is too low",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the file had last changed long enough before `now` for its times to tell it apart from what
+/// it may become. Times in the future tell nothing, now or later, and are taken as they are.
+fn settled(key: &FileKey, now: SystemTime) -> bool {
+    let Ok(now) = now.duration_since(UNIX_EPOCH) else {
+        return true;
+    };
+    let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+    let last = key.changed.max(key.modified.min(now));
+    last > now || now - last >= SETTLED_NANOSECONDS
+}

@@ -1,0 +1,224 @@
+//! The analysis of real files against an independent disassembly (binutils), and against what is known
+//! of the C library. Prints a table of what was found: `cargo test -p runahead-sites --test real_files
+//! -- --nocapture`.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use common::{Disassembly, is_padding_text, rewritten, symbol};
+use runahead_abi::sites::{ANY_NUMBER, NEAR_JUMP, Site, form};
+use runahead_sites::{Analysis, MUST_SEE, NEVER_PATCHED, analyse};
+
+/// The file that this very process has mapped under this name.
+fn mapped(name: &str) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines()
+        .filter_map(|line| line.split_whitespace().nth(5))
+        .map(PathBuf::from)
+        .find(|path| {
+            path.file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with(name))
+        })
+}
+
+fn libc() -> PathBuf {
+    mapped("libc.so").expect("this test runs on a machine with glibc, dynamically linked")
+}
+
+fn real_files() -> Vec<PathBuf> {
+    let wanted = [
+        "/usr/lib/x86_64-linux-gnu/libpthread.so.0",
+        "/usr/lib/x86_64-linux-gnu/libgomp.so.1",
+        "/usr/lib/x86_64-linux-gnu/libasan.so.8",
+        "/usr/bin/git",
+        "/usr/bin/python3",
+        "/usr/bin/sqlite3",
+        "/bin/busybox",
+        "/sbin/ldconfig",
+        "/usr/bin/agrep",
+    ];
+    let mut files = vec![libc(), mapped("ld-linux").unwrap()];
+    for path in wanted.map(PathBuf::from) {
+        if path.exists() {
+            files.push(path);
+        } else {
+            eprintln!("SKIPPED: {} is not on this machine", path.display());
+        }
+    }
+    files
+}
+
+#[test]
+fn every_site_of_real_files_stands_up_to_binutils() {
+    println!("  found  proven  of them short  unproven  ms  file");
+    let mut compared = 0;
+    for path in real_files() {
+        let start = Instant::now();
+        let analysis = analyse(&path).unwrap();
+        let elapsed = start.elapsed().as_millis();
+        println!(
+            "{:7}  {:6}  {:13}  {:8}  {:2}  {}",
+            analysis.found,
+            analysis.sites.len(),
+            analysis.sites.iter().filter(|s| s.is_short()).count(),
+            analysis.unproven().count(),
+            elapsed,
+            path.display()
+        );
+        if analysis.sites.is_empty() {
+            continue;
+        }
+        compare(&path, &analysis);
+        compared += analysis.sites.len();
+    }
+    assert!(compared > 300, "only {compared} sites compared");
+}
+
+fn compare(path: &Path, analysis: &Analysis) {
+    let disassembly = Disassembly::of(path);
+    let content = std::fs::read(path).unwrap();
+    let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
+    for site in &analysis.sites {
+        let at = |offset| disassembly.at(offset).unwrap_or(("no boundary", 0));
+        let name = format!("{}: {site:x?}", path.display());
+        let (text, length) = at(site.patch_offset);
+        assert_eq!(length, u64::from(site.syscall_distance), "{name}: {text}");
+        assert_eq!(at(site.patch_offset + length).0, "syscall", "{name}");
+        check_form(site, text, &name);
+        let patch = site.patch_offset as usize;
+        assert_eq!(content[patch..patch + 16], site.expected, "{name}");
+        if site.is_short() {
+            let pad = site.pad_offset as usize;
+            assert_eq!(content[pad..pad + 8], site.expected_pad, "{name}");
+            let reach = site.pad_offset as i64 - (site.patch_offset as i64 + 2);
+            assert!(i8::try_from(reach).is_ok(), "{name}: {reach}");
+            let bytes = disassembly.touching(site.pad_offset, site.pad_offset + NEAR_JUMP as u64);
+            assert!(!bytes.is_empty(), "{name}");
+            assert!(
+                bytes.iter().all(|t| is_padding_text(t)),
+                "{name}: {bytes:?}"
+            );
+        }
+        for (start, end) in rewritten(site) {
+            let before = taken.range(..end).next_back();
+            assert!(before.is_none_or(|(_, other)| *other <= start), "{name}");
+            taken.insert(start, end);
+        }
+    }
+    let left: usize = analysis.others.len();
+    assert!(analysis.sites.len() + left >= disassembly.count("syscall"));
+}
+
+fn check_form(site: &Site, text: &str, name: &str) {
+    let number = site.number;
+    assert!(!NEVER_PATCHED.contains(&number), "{name}");
+    match site.form {
+        form::MOV_IMM32 => {
+            let five = format!("mov $0x{number:x},%eax");
+            let seven = format!("mov $0x{number:x},%rax");
+            assert!(text == five || text == seven, "{name}: {text}");
+        }
+        form::SHORT_VIA_PAD => {
+            assert_eq!((number, text), (0, "xor %eax,%eax"), "{name}");
+        }
+        form::DISPLACED | form::SHORT_DISPLACED => {
+            assert!(number == ANY_NUMBER || MUST_SEE.contains(&number), "{name}");
+            let stack_only = !text.contains('(') || text.contains("(%rsp)");
+            assert!(stack_only && !text.contains("%rip"), "{name}: {text}");
+        }
+        other => panic!("{name}: form {other}"),
+    }
+    assert_eq!(
+        text.len() > 1 && site.is_short(),
+        site.syscall_distance < NEAR_JUMP as u8,
+        "{name}"
+    );
+}
+
+/// Each must be there, or programs stall unseen.
+const IN_LIBC: &[(&str, u16)] = &[
+    ("read", 0),
+    ("pread64", 17),
+    ("readv", 19),
+    ("preadv64", 295),
+    ("preadv64v2", 327),
+    ("open64", 257),
+    ("openat64", 257),
+    ("fstatat64", 262),
+    ("statx", 332),
+    ("getdents64", 217),
+    ("faccessat", 439),
+    ("readlink", 89),
+    ("readlinkat", 267),
+    ("mmap64", 9),
+    ("prctl", 157),
+    ("ptrace", 101),
+    ("execve", 59),
+    ("_exit", 231),
+    ("syscall", ANY_NUMBER),
+];
+
+#[test]
+fn the_c_library_has_what_the_agent_lives_on() {
+    let path = libc();
+    let analysis = analyse(&path).unwrap();
+    for (name, number) in IN_LIBC {
+        let (start, size) = symbol(&path, name).unwrap_or_else(|| panic!("no symbol {name}"));
+        let found = analysis.sites.iter().any(|site| {
+            site.number == *number && (start..start + size).contains(&site.patch_offset)
+        });
+        assert!(
+            found,
+            "{name} ({number}) is not a site of {}",
+            path.display()
+        );
+    }
+    let known_unproven: Vec<_> = analysis
+        .unproven()
+        .filter(|other| other.number.is_some())
+        .collect();
+    assert!(known_unproven.is_empty(), "{known_unproven:x?}");
+}
+
+#[test]
+fn all_ways_to_read_in_the_c_library_are_sites() {
+    let path = libc();
+    let analysis = analyse(&path).unwrap();
+    let disassembly = Disassembly::of(&path);
+    let reads = |number: u16| {
+        let load = match number {
+            0 => "xor %eax,%eax".to_owned(),
+            other => format!("mov $0x{other:x},%eax"),
+        };
+        disassembly.count_pairs(&load, "syscall")
+    };
+    for number in [0, 17, 19, 295, 327, 257, 262, 217, 9] {
+        let sites = analysis
+            .sites
+            .iter()
+            .filter(|site| site.number == number)
+            .filter(|site| !matches!(site.form, form::DISPLACED | form::SHORT_DISPLACED))
+            .count();
+        assert_eq!(sites, reads(number), "number {number}");
+        assert!(sites > 0);
+    }
+}
+
+/// Not a limit to be tuned against, but a bound on what a first run under Runahead may cost.
+#[test]
+fn the_c_library_is_analysed_in_a_tenth_of_a_second() {
+    let path = libc();
+    let fastest = (0..5)
+        .map(|_| {
+            let start = Instant::now();
+            analyse(&path).unwrap();
+            start.elapsed()
+        })
+        .min()
+        .unwrap();
+    let bound = if cfg!(debug_assertions) { 3000 } else { 100 };
+    assert!(fastest.as_millis() < bound, "{fastest:?}");
+}
