@@ -34,13 +34,7 @@ impl<'a> Session<'a> {
         let (descriptor, rest) = field(rest)?;
         let (flags, rest) = field(rest)?;
         let (filters, site_file) = field(rest)?;
-        (!site_file.is_empty()).then_some(Self {
-            host,
-            descriptor,
-            flags,
-            filters,
-            site_file,
-        })
+        (!site_file.is_empty()).then_some(Self { host, descriptor, flags, filters, site_file })
     }
 }
 
@@ -50,9 +44,7 @@ fn field(bytes: &[u8]) -> Option<(u32, &[u8])> {
     if digits.is_empty() || digits.len() > 9 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let value = digits
-        .iter()
-        .fold(0, |value, &digit| value * 10 + u32::from(digit - b'0'));
+    let value = digits.iter().fold(0, |value, &digit| value * 10 + u32::from(digit - b'0'));
     Some((value, &bytes[end + 1..]))
 }
 
@@ -62,23 +54,9 @@ mod tests {
 
     #[test]
     fn parses_what_the_host_writes_and_nothing_else() {
-        let session = Session {
-            host: 12,
-            descriptor: 3,
-            flags: 2,
-            filters: 0,
-            site_file: b"/a:b",
-        };
+        let session = Session { host: 12, descriptor: 3, flags: 2, filters: 0, site_file: b"/a:b" };
         assert_eq!(Session::parse(b"12:3:2:0:/a:b"), Some(session));
-        for bad in [
-            "",
-            "12",
-            "12:3:2",
-            "12:3:2:",
-            "x:3:2:/a",
-            "-1:3:2:/a",
-            "9999999999:3:2:/a",
-        ] {
+        for bad in ["", "12", "12:3:2", "12:3:2:", "x:3:2:/a", "-1:3:2:/a", "9999999999:3:2:/a"] {
             assert_eq!(Session::parse(bad.as_bytes()), None, "{bad}");
         }
     }

@@ -87,9 +87,7 @@ impl Log {
         entry.what.store(what, Ordering::Relaxed);
         entry.detail.store(prediction.detail, Ordering::Relaxed);
         entry.place.store(prediction.place, Ordering::Relaxed);
-        entry
-            .tag
-            .store(Self::tag(epoch, position), Ordering::Release);
+        entry.tag.store(Self::tag(epoch, position), Ordering::Release);
     }
 
     /// The prediction for `position` of `epoch`; None if it is not there (yet).
@@ -115,9 +113,7 @@ impl Log {
 /// The hash of a path as the program gave it, for [`kind::NAME`] predictions.
 pub fn name_hash(directory: i32, path: &[u8]) -> u64 {
     let seed = 0xcbf2_9ce4_8422_2325u64 ^ u64::from(directory as u32);
-    path.iter().fold(seed, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    path.iter().fold(seed, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -132,13 +128,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read_for_its_epoch_and_position_only() {
         let log = ring();
-        let p = Prediction {
-            kind: kind::READ,
-            marks: 1,
-            subject: -1,
-            detail: u64::MAX,
-            place: 7,
-        };
+        let p = Prediction { kind: kind::READ, marks: 1, subject: -1, detail: u64::MAX, place: 7 };
         assert_eq!(log.read(0, 0), None);
         log.write(3, 5, &p);
         assert_eq!(log.read(3, 5), Some(p));

@@ -185,6 +185,9 @@ pub struct SpeculatorPart {
     pub ended: AtomicU32,
     /// The system call or signal number that ended it.
     pub ended_by: AtomicU32,
+    /// For a fault: the instruction and the address that it touched.
+    pub fault_instruction: AtomicU64,
+    pub fault_address: AtomicU64,
     pub counts: SpeculatorCounts,
 }
 

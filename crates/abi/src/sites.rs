@@ -126,13 +126,7 @@ impl FileKey {
     }
 
     const fn words(&self) -> [u64; 5] {
-        [
-            self.device,
-            self.inode,
-            self.size,
-            self.modified,
-            self.changed,
-        ]
+        [self.device, self.inode, self.size, self.modified, self.changed]
     }
 }
 
@@ -263,10 +257,7 @@ impl Site {
 }
 
 fn word_of(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |word, byte| word << 8 | u64::from(*byte))
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 /// What a site file says of one executable file.
@@ -310,10 +301,7 @@ pub fn lookup_entry<'a>(mapping: &'a [u8], key: &FileKey) -> Option<Entry<'a>> {
         if let Some(sites) = sites_of(mapping, &index)
             && index.checksum == index.checksum_of(sites)
         {
-            return Some(Entry {
-                sites,
-                unproven: index.unproven,
-            });
+            return Some(Entry { sites, unproven: index.unproven });
         }
     }
     None
@@ -348,9 +336,7 @@ fn read_at<T: Plain>(mapping: &[u8], offset: usize) -> Option<T> {
 
 /// The sites that an index entry names, if they all lie inside the mapping.
 fn sites_of<'a>(mapping: &'a [u8], index: &Index) -> Option<&'a [Site]> {
-    let start = (index.first_site as usize)
-        .checked_mul(size_of::<Site>())?
-        .checked_add(SITES_OFFSET)?;
+    let start = (index.first_site as usize).checked_mul(size_of::<Site>())?.checked_add(SITES_OFFSET)?;
     let count = index.site_count as usize;
     let length = count.checked_mul(size_of::<Site>())?;
     let bytes = mapping.get(start..)?.get(..length)?;
@@ -371,9 +357,7 @@ pub unsafe trait Plain: Copy {
     /// The record's bytes, for the writer.
     fn bytes(&self) -> &[u8] {
         // SAFETY: Plain records have no padding, so every byte is initialised.
-        unsafe {
-            core::slice::from_raw_parts(core::ptr::from_ref(self).cast::<u8>(), size_of::<Self>())
-        }
+        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast::<u8>(), size_of::<Self>()) }
     }
 }
 

@@ -8,9 +8,9 @@ use runahead_abi::session::{
 };
 use runahead_kernel::files::{close, open_at};
 use runahead_kernel::memory::{PROT_READ, PROT_WRITE, advise, map};
-use runahead_kernel::process::{futex_wait, futex_wake, process_id};
+use runahead_kernel::process::{futex_wait, futex_wake, prctl, process_id};
 use runahead_kernel::text::Text;
-use runahead_kernel::uapi::general as n;
+use runahead_kernel::uapi::{general as n, prctl::PR_SET_PTRACER};
 
 /// How long an exiting program waits for the report to be printed, when one was asked for.
 const REPORT_WAIT_NS: u64 = 2_000_000_000;
@@ -66,6 +66,9 @@ fn join(state: &Fixed, process: &Process) -> Option<&'static Slot> {
     const _: () = assert!(AGENT_BYTES + SPECULATOR_BYTES < SLOT_BYTES);
     // SAFETY: just mapped, of a slot's size, never unmapped.
     let slot = unsafe { &*(address as *const Slot) };
+    // Under Yama's restricted scope nobody may read us unless we say so. Refused where there is no Yama.
+    // SAFETY: names a process that may read this one; changes nothing else.
+    let _ = unsafe { prctl(PR_SET_PTRACER, state.host as usize, 0, 0, 0) };
     slot.agent.state_address.store(state as *const Fixed as u64, Ordering::Relaxed);
     slot.agent.state_cookie.store(state.cookie, Ordering::Relaxed);
     process.slot.store(address, Ordering::Release);
@@ -120,8 +123,8 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     }
     request.state.store(1, Ordering::Release);
     ring(header);
-    let answered = futex_wait(&request.state, 1, Some(timeout_ns))
-        || request.state.load(Ordering::Acquire) == 2;
+    let answered =
+        futex_wait(&request.state, 1, Some(timeout_ns)) || request.state.load(Ordering::Acquire) == 2;
     request.state.store(0, Ordering::Relaxed);
     request.holder.store(0, Ordering::Release);
     answered

@@ -11,10 +11,7 @@ use runahead_kernel::uapi::prctl::PR_SET_SECCOMP;
 /// The calls whose sites are rewritten.
 pub fn wanted(number: u16) -> bool {
     sampled(number)
-        || matches!(
-            u32::from(number),
-            n::__NR_mmap | n::__NR_prctl | n::__NR_seccomp | n::__NR_exit_group
-        )
+        || matches!(u32::from(number), n::__NR_mmap | n::__NR_prctl | n::__NR_seccomp | n::__NR_exit_group)
 }
 
 /// The calls that may pass unseen while the agent is calm.

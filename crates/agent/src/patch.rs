@@ -167,7 +167,8 @@ fn patch_mapping(state: &Fixed, sites: &[Site], mapping: Mapping, protection: u3
     };
     // Execution stays possible throughout: at a late mapping other threads run other code of ours.
     // SAFETY: the file's text is private to this process; its bytes change only at proven sites.
-    if unsafe { memory::protect(mapping.start, mapping.length, protection | PROT_READ | PROT_WRITE) }.is_ok() {
+    if unsafe { memory::protect(mapping.start, mapping.length, protection | PROT_READ | PROT_WRITE) }.is_ok()
+    {
         for (index, site) in sites.iter().filter(usable).enumerate() {
             let at = (stubs + index * STUB_BYTES) as *mut [u8; STUB_BYTES];
             // SAFETY: inside the stub area, which nobody else knows.
@@ -247,7 +248,8 @@ fn patch_site(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB
             let Some(pad) = mapped_bytes(mapping, site.pad_offset, 5) else {
                 return;
             };
-            if let (Some(near), Some(short)) = (arch::near_jump(pad, target), arch::short_jump(address, pad)) {
+            if let (Some(near), Some(short)) = (arch::near_jump(pad, target), arch::short_jump(address, pad))
+            {
                 // SAFETY: proven padding, then a proven site; the padding is complete first.
                 unsafe {
                     write_code(pad, &near);

@@ -25,8 +25,7 @@ const PIECES: usize = 8;
 
 /// `read(fd, _, length)`.
 pub fn here(frame: &Frame, sse: &SseRegisters, fd: i32, length: usize) -> Answer {
-    let operation =
-        Prediction { kind: kind::READ, marks: 0, subject: fd, detail: length as u64, place: 0 };
+    let operation = Prediction { kind: kind::READ, marks: 0, subject: fd, detail: length as u64, place: 0 };
     with_process(frame, |visit| visit.read_here(frame, sse, operation));
     Answer::plain(frame)
 }
@@ -40,14 +39,7 @@ pub fn vector_here(frame: &Frame, sse: &SseRegisters, a: [usize; 6]) -> Answer {
 }
 
 /// `pread64(fd, buffer, length, offset)`.
-pub fn at(
-    frame: &Frame,
-    sse: &SseRegisters,
-    fd: i32,
-    buffer: usize,
-    length: usize,
-    offset: i64,
-) -> Answer {
+pub fn at(frame: &Frame, sse: &SseRegisters, fd: i32, buffer: usize, length: usize, offset: i64) -> Answer {
     read_at(frame, sse, fd, &[IoVec { base: buffer, length }], offset)
 }
 

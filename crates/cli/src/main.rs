@@ -1,1 +1,87 @@
-fn main() {}
+//! The `runahead` command: takes the command line apart, says what went wrong. No policy lives here.
+
+use clap::{Args, Parser, Subcommand};
+use runahead_host::Options;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    name = "runahead",
+    version,
+    about = "Programs that wait for the disk stop waiting, without being changed.",
+    long_about = "Runs a command with a speculative copy of it ahead, which turns the reads it meets \
+                  into prefetches. The command's results are the same as without it."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Run a command, with its reads prefetched
+    Run(Run),
+    /// Run a command without speculation, and say how much of its time it waits for the disk
+    Stat(Stat),
+}
+
+#[derive(Args)]
+struct Run {
+    /// Print what was gained and what was wasted, on stderr, after the command
+    #[arg(long)]
+    stats: bool,
+    /// Write the same as JSON to FILE
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Watch only: intercept reads, but never speculate
+    #[arg(long)]
+    no_speculate: bool,
+    /// Say why a command runs plainly, when it does
+    #[arg(long, short)]
+    verbose: bool,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Args)]
+struct Stat {
+    /// Write the counts as JSON to FILE
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Exit status for what is wrong with our own command line; the command was not started.
+const USAGE: u8 = 125;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    let (options, command) = match arguments.action {
+        Action::Run(run) => (
+            Options {
+                stats: run.stats,
+                report: run.report,
+                no_speculate: run.no_speculate,
+                verbose: run.verbose,
+            },
+            run.command,
+        ),
+        Action::Stat(stat) => {
+            (Options { stats: true, report: stat.report, no_speculate: true, verbose: false }, stat.command)
+        }
+    };
+    let failure = runahead_host::run(options, &command);
+    eprintln!("runahead: {}", failure.message());
+    ExitCode::from(failure.status())
+}

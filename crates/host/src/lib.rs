@@ -1,1 +1,19 @@
-//! (to come)
+//! The host: the process beside the programs of one `runahead run`.
+//!
+//! `runahead run` makes a [`session`], forks the host off (an orphan of its own session, so that the
+//! command has no child that it did not start), and becomes the command. The host then sleeps on the
+//! session's doorbell. It starts a speculator for each process that attaches ([`supervise`]), analyses
+//! executable files for agents that meet a new one, and gathers the counts of processes that end
+//! ([`counts`]), which become the [`report`].
+//!
+//! The host is the speculators' parent: they die with it, and nobody else waits for them.
+
+pub mod counts;
+mod installation;
+pub mod launch;
+mod program;
+pub mod report;
+mod session;
+mod supervise;
+
+pub use launch::{Failure, Options, run};

@@ -32,17 +32,7 @@ pub fn open_at(directory: i32, path: &CStr, flags: u32, mode: u32) -> Result<i32
 pub unsafe fn open_at_address(directory: i32, path: usize, flags: u32, mode: u32) -> Result<i32> {
     // SAFETY: the kernel checks the address.
     let r = unsafe {
-        syscall(
-            n::__NR_openat as usize,
-            [
-                directory as usize,
-                path,
-                flags as usize,
-                mode as usize,
-                0,
-                0,
-            ],
-        )
+        syscall(n::__NR_openat as usize, [directory as usize, path, flags as usize, mode as usize, 0, 0])
     };
     check(r).map(|fd| fd as i32)
 }
@@ -55,17 +45,7 @@ pub unsafe fn open_at2_address(directory: i32, path: usize, how: &n::open_how) -
     let size = core::mem::size_of::<n::open_how>();
     // SAFETY: `how` is valid for reads; the kernel checks the path's address.
     let r = unsafe {
-        syscall(
-            n::__NR_openat2 as usize,
-            [
-                directory as usize,
-                path,
-                how as *const _ as usize,
-                size,
-                0,
-                0,
-            ],
-        )
+        syscall(n::__NR_openat2 as usize, [directory as usize, path, how as *const _ as usize, size, 0, 0])
     };
     check(r).map(|fd| fd as i32)
 }
@@ -83,27 +63,13 @@ pub fn close_range(first: u32, last: u32) -> Result<()> {
 }
 
 pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
-    let a = [
-        fd as usize,
-        buffer.as_mut_ptr() as usize,
-        buffer.len(),
-        0,
-        0,
-        0,
-    ];
+    let a = [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];
     // SAFETY: the buffer is valid for writes of its length.
     check(unsafe { syscall(n::__NR_read as usize, a) })
 }
 
 pub fn pread(fd: i32, buffer: &mut [u8], offset: i64) -> Result<usize> {
-    let a = [
-        fd as usize,
-        buffer.as_mut_ptr() as usize,
-        buffer.len(),
-        offset as usize,
-        0,
-        0,
-    ];
+    let a = [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), offset as usize, 0, 0];
     // SAFETY: the buffer is valid for writes of its length.
     check(unsafe { syscall(n::__NR_pread64 as usize, a) })
 }
@@ -114,14 +80,7 @@ pub fn pread(fd: i32, buffer: &mut [u8], offset: i64) -> Result<usize> {
 /// # Safety
 /// The pieces may be overwritten. Bad addresses give EFAULT or a short count.
 pub unsafe fn preadv2(fd: i32, pieces: &[IoVec], offset: i64, flags: u32) -> Result<usize> {
-    let a = [
-        fd as usize,
-        pieces.as_ptr() as usize,
-        pieces.len(),
-        offset as usize,
-        0,
-        flags as usize,
-    ];
+    let a = [fd as usize, pieces.as_ptr() as usize, pieces.len(), offset as usize, 0, flags as usize];
     // SAFETY: `pieces` is valid for reads; the rest is the caller's promise.
     check(unsafe { syscall(n::__NR_preadv2 as usize, a) })
 }
@@ -147,25 +106,10 @@ pub fn cached_pages(fd: i32, offset: u64, length: u64) -> Result<u64> {
 
 /// The whole answer of `cachestat` for `offset..offset + length` (bytes). Linux 6.5.
 pub fn cache_status(fd: i32, offset: u64, length: u64) -> Result<n::cachestat> {
-    let range = n::cachestat_range {
-        off: offset,
-        len: length,
-    };
-    let mut status = n::cachestat {
-        nr_cache: 0,
-        nr_dirty: 0,
-        nr_writeback: 0,
-        nr_evicted: 0,
-        nr_recently_evicted: 0,
-    };
-    let a = [
-        fd as usize,
-        &raw const range as usize,
-        &raw mut status as usize,
-        0,
-        0,
-        0,
-    ];
+    let range = n::cachestat_range { off: offset, len: length };
+    let mut status =
+        n::cachestat { nr_cache: 0, nr_dirty: 0, nr_writeback: 0, nr_evicted: 0, nr_recently_evicted: 0 };
+    let a = [fd as usize, &raw const range as usize, &raw mut status as usize, 0, 0, 0];
     // SAFETY: both structures are valid and of the kernel's layout.
     check(unsafe { syscall(n::__NR_cachestat as usize, a) })?;
     Ok(status)
@@ -180,14 +124,7 @@ pub fn readahead(fd: i32, offset: u64, length: u64) -> Result<()> {
 }
 
 pub fn fadvise(fd: i32, offset: u64, length: u64, advice: u32) -> Result<()> {
-    let a = [
-        fd as usize,
-        offset as usize,
-        length as usize,
-        advice as usize,
-        0,
-        0,
-    ];
+    let a = [fd as usize, offset as usize, length as usize, advice as usize, 0, 0];
     // SAFETY: touches no memory of ours.
     check(unsafe { syscall(n::__NR_fadvise64 as usize, a) }).map(drop)
 }
@@ -200,26 +137,14 @@ fn empty_stat() -> Stat {
 pub fn fstat(fd: i32) -> Result<Stat> {
     let mut stat = empty_stat();
     // SAFETY: `stat` is valid for writes.
-    check(unsafe {
-        syscall(
-            n::__NR_fstat as usize,
-            [fd as usize, &raw mut stat as usize, 0, 0, 0, 0],
-        )
-    })?;
+    check(unsafe { syscall(n::__NR_fstat as usize, [fd as usize, &raw mut stat as usize, 0, 0, 0, 0]) })?;
     Ok(stat)
 }
 
 pub fn stat_at(directory: i32, path: &CStr, flags: u32) -> Result<Stat> {
     let mut stat = empty_stat();
     // SAFETY: the path is a C string, `stat` is valid for writes.
-    unsafe {
-        stat_at_address(
-            directory,
-            path.as_ptr() as usize,
-            &raw mut stat as usize,
-            flags,
-        )?
-    };
+    unsafe { stat_at_address(directory, path.as_ptr() as usize, &raw mut stat as usize, flags)? };
     Ok(stat)
 }
 
@@ -238,23 +163,13 @@ pub fn file_system_type(fd: i32) -> Result<i64> {
     let mut answer = [0u64; 32];
     // SAFETY: `statfs` is 120 bytes, the buffer 256.
     check(unsafe {
-        syscall(
-            n::__NR_fstatfs as usize,
-            [fd as usize, answer.as_mut_ptr() as usize, 0, 0, 0, 0],
-        )
+        syscall(n::__NR_fstatfs as usize, [fd as usize, answer.as_mut_ptr() as usize, 0, 0, 0, 0])
     })?;
     Ok(answer[0] as i64)
 }
 
 pub fn read_directory(fd: i32, buffer: &mut [u8]) -> Result<usize> {
-    let a = [
-        fd as usize,
-        buffer.as_mut_ptr() as usize,
-        buffer.len(),
-        0,
-        0,
-        0,
-    ];
+    let a = [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];
     // SAFETY: the buffer is valid for writes.
     check(unsafe { syscall(n::__NR_getdents64 as usize, a) })
 }
@@ -265,12 +180,7 @@ pub fn read_directory(fd: i32, buffer: &mut [u8]) -> Result<usize> {
 /// Whatever the request does with `argument`.
 pub unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> Result<usize> {
     // SAFETY: the caller's promise.
-    check(unsafe {
-        syscall(
-            n::__NR_ioctl as usize,
-            [fd as usize, request, argument, 0, 0, 0],
-        )
-    })
+    check(unsafe { syscall(n::__NR_ioctl as usize, [fd as usize, request, argument, 0, 0, 0]) })
 }
 
 /// Writes all of `bytes`, for messages; gives up silently on the first error.

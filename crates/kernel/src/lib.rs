@@ -62,11 +62,7 @@ pub type Result<T> = core::result::Result<T, Errno>;
 /// Turns the kernel's return value into a `Result`: -4095..=-1 are errors.
 #[inline]
 pub fn check(returned: isize) -> Result<usize> {
-    if (-4095..0).contains(&returned) {
-        Err(Errno(-returned as i32))
-    } else {
-        Ok(returned as usize)
-    }
+    if (-4095..0).contains(&returned) { Err(Errno(-returned as i32)) } else { Ok(returned as usize) }
 }
 
 pub use uapi::general as number;

@@ -22,14 +22,7 @@ pub unsafe fn map(
     fd: i32,
     offset: u64,
 ) -> Result<usize> {
-    let a = [
-        address,
-        length,
-        protection as usize,
-        flags as usize,
-        fd as usize,
-        offset as usize,
-    ];
+    let a = [address, length, protection as usize, flags as usize, fd as usize, offset as usize];
     // SAFETY: the caller's promise.
     check(unsafe { syscall(n::__NR_mmap as usize, a) })
 }
@@ -63,14 +56,7 @@ pub unsafe fn advise(address: usize, length: usize, advice: u32) -> Result<()> {
 /// # Safety
 /// The local pieces are overwritten.
 pub unsafe fn read_process(pid: i32, local: &[IoVec], remote: &[IoVec]) -> Result<usize> {
-    let a = [
-        pid as usize,
-        local.as_ptr() as usize,
-        local.len(),
-        remote.as_ptr() as usize,
-        remote.len(),
-        0,
-    ];
+    let a = [pid as usize, local.as_ptr() as usize, local.len(), remote.as_ptr() as usize, remote.len(), 0];
     // SAFETY: the vectors are valid; the rest is the caller's promise.
     check(unsafe { syscall(n::__NR_process_vm_readv as usize, a) })
 }
@@ -80,17 +66,8 @@ pub unsafe fn read_process(pid: i32, local: &[IoVec], remote: &[IoVec]) -> Resul
 pub fn userfault_sigbus() -> Result<i32> {
     let flags = n::O_CLOEXEC | n::UFFD_USER_MODE_ONLY;
     // SAFETY: creates a descriptor.
-    let fd = check(unsafe {
-        syscall(
-            n::__NR_userfaultfd as usize,
-            [flags as usize, 0, 0, 0, 0, 0],
-        )
-    })? as i32;
-    let mut api = n::uffdio_api {
-        api: UFFD_API,
-        features: UFFD_FEATURE_SIGBUS,
-        ioctls: 0,
-    };
+    let fd = check(unsafe { syscall(n::__NR_userfaultfd as usize, [flags as usize, 0, 0, 0, 0, 0]) })? as i32;
+    let mut api = n::uffdio_api { api: UFFD_API, features: UFFD_FEATURE_SIGBUS, ioctls: 0 };
     // SAFETY: the structure is the one that the request wants.
     match unsafe { files::ioctl(fd, UFFDIO_API, &raw mut api as usize) } {
         Ok(_) => Ok(fd),
@@ -114,10 +91,7 @@ const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
 /// Registers a range for missing-page faults.
 pub fn userfault_register(fd: i32, start: usize, length: usize) -> Result<()> {
     let mut register = n::uffdio_register {
-        range: n::uffdio_range {
-            start: start as u64,
-            len: length as u64,
-        },
+        range: n::uffdio_range { start: start as u64, len: length as u64 },
         mode: UFFDIO_REGISTER_MODE_MISSING,
         ioctls: 0,
     };
@@ -130,13 +104,7 @@ pub fn userfault_register(fd: i32, start: usize, length: usize) -> Result<()> {
 /// # Safety
 /// `from` must be readable for `length` bytes; what lies at `to` appears there.
 pub unsafe fn userfault_copy(fd: i32, to: usize, from: usize, length: usize) -> Result<()> {
-    let mut copy = n::uffdio_copy {
-        dst: to as u64,
-        src: from as u64,
-        len: length as u64,
-        mode: 0,
-        copy: 0,
-    };
+    let mut copy = n::uffdio_copy { dst: to as u64, src: from as u64, len: length as u64, mode: 0, copy: 0 };
     // SAFETY: the structure is the one that the request wants; the rest is the caller's promise.
     unsafe { files::ioctl(fd, UFFDIO_COPY, &raw mut copy as usize) }.map(drop)
 }

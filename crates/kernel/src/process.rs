@@ -19,12 +19,7 @@ pub fn thread_id() -> i32 {
 pub fn exit(status: i32) -> ! {
     loop {
         // SAFETY: does not return.
-        unsafe {
-            syscall(
-                n::__NR_exit_group as usize,
-                [status as usize, 0, 0, 0, 0, 0],
-            )
-        };
+        unsafe { syscall(n::__NR_exit_group as usize, [status as usize, 0, 0, 0, 0, 0]) };
     }
 }
 
@@ -42,14 +37,7 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> b
             &raw const time as usize
         }
     };
-    let a = [
-        word.as_ptr() as usize,
-        n::FUTEX_WAIT as usize,
-        expected as usize,
-        time_address,
-        0,
-        0,
-    ];
+    let a = [word.as_ptr() as usize, n::FUTEX_WAIT as usize, expected as usize, time_address, 0, 0];
     // SAFETY: the word is valid; the timeout is null or valid.
     match check(unsafe { syscall(n::__NR_futex as usize, a) }) {
         Ok(_) | Err(Errno::EAGAIN) => true,
@@ -59,14 +47,7 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> b
 
 /// Wakes everybody who sleeps on `word`, in any process that shares it; returns how many.
 pub fn futex_wake(word: &AtomicU32) -> usize {
-    let a = [
-        word.as_ptr() as usize,
-        n::FUTEX_WAKE as usize,
-        i32::MAX as usize,
-        0,
-        0,
-        0,
-    ];
+    let a = [word.as_ptr() as usize, n::FUTEX_WAKE as usize, i32::MAX as usize, 0, 0, 0];
     // SAFETY: the word is valid.
     check(unsafe { syscall(n::__NR_futex as usize, a) }).unwrap_or(0)
 }
@@ -82,10 +63,7 @@ pub fn processor_ns() -> u64 {
 }
 
 fn clock_ns(clock: u32) -> u64 {
-    let mut time = n::__kernel_timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = n::__kernel_timespec { tv_sec: 0, tv_nsec: 0 };
     let a = [clock as usize, &raw mut time as usize, 0, 0, 0, 0];
     // SAFETY: the structure is valid for writes.
     unsafe { syscall(n::__NR_clock_gettime as usize, a) };

@@ -39,14 +39,7 @@ pub unsafe fn set_handler(
 /// Replaces the thread's signal mask, returns the old one.
 pub fn set_mask(mask: u64) -> Result<u64> {
     let mut old = 0u64;
-    let a = [
-        n::SIG_SETMASK as usize,
-        &raw const mask as usize,
-        &raw mut old as usize,
-        8,
-        0,
-        0,
-    ];
+    let a = [n::SIG_SETMASK as usize, &raw const mask as usize, &raw mut old as usize, 8, 0, 0];
     // SAFETY: both words are valid.
     check(unsafe { syscall(n::__NR_rt_sigprocmask as usize, a) })?;
     Ok(old)
@@ -63,19 +56,10 @@ pub unsafe fn set_alternate_stack(base: usize, length: usize) -> Result<()> {
         flags: i32,
         length: usize,
     }
-    let stack = Stack {
-        base,
-        flags: 0,
-        length,
-    };
+    let stack = Stack { base, flags: 0, length };
     // SAFETY: the structure has the kernel's layout; the range is the caller's promise.
-    check(unsafe {
-        syscall(
-            n::__NR_sigaltstack as usize,
-            [&raw const stack as usize, 0, 0, 0, 0, 0],
-        )
-    })
-    .map(drop)
+    check(unsafe { syscall(n::__NR_sigaltstack as usize, [&raw const stack as usize, 0, 0, 0, 0, 0]) })
+        .map(drop)
 }
 
 /// Starts (interval > 0) or stops (0) the process's real-time interval timer: SIGALRM every
@@ -87,18 +71,8 @@ pub fn set_alarm_interval(interval_us: u64) -> Result<()> {
         value: [u64; 2],
     }
     let time = [interval_us / 1_000_000, interval_us % 1_000_000];
-    let timer = Timer {
-        interval: time,
-        value: time,
-    };
-    let a = [
-        n::ITIMER_REAL as usize,
-        &raw const timer as usize,
-        0,
-        0,
-        0,
-        0,
-    ];
+    let timer = Timer { interval: time, value: time };
+    let a = [n::ITIMER_REAL as usize, &raw const timer as usize, 0, 0, 0, 0];
     // SAFETY: the structure has the kernel's layout.
     check(unsafe { syscall(n::__NR_setitimer as usize, a) }).map(drop)
 }

@@ -17,11 +17,7 @@ impl<const N: usize> Default for Text<N> {
 
 impl<const N: usize> Text<N> {
     pub const fn new() -> Self {
-        Self {
-            bytes: [0; N],
-            length: 0,
-            overflow: false,
-        }
+        Self { bytes: [0; N], length: 0, overflow: false }
     }
 
     pub fn push(mut self, part: &[u8]) -> Self {
@@ -113,8 +109,7 @@ pub fn maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let device_end = rest.iter().position(|&b| b == b' ')?;
     let (inode, rest) = decimal(&rest[device_end + 1..]);
     let name_start = rest.iter().position(|&b| b != b' ').unwrap_or(rest.len());
-    let flag =
-        |index: usize, letter: u8, bit: u32| if permissions[index] == letter { bit } else { 0 };
+    let flag = |index: usize, letter: u8, bit: u32| if permissions[index] == letter { bit } else { 0 };
     Some(MapsLine {
         start: start as usize,
         end: end as usize,
@@ -150,10 +145,7 @@ mod tests {
     fn text_that_does_not_fit_is_empty() {
         assert_eq!(Text::<8>::new().push(b"/proc/").as_c_str(), c"/proc/");
         assert_eq!(Text::<8>::new().push(b"/proc/12").as_c_str(), c"");
-        assert_eq!(
-            Text::<24>::new().push_number(u64::MAX).as_c_str(),
-            c"18446744073709551615"
-        );
+        assert_eq!(Text::<24>::new().push_number(u64::MAX).as_c_str(), c"18446744073709551615");
         assert_eq!(Text::<24>::new().push_number(0).as_c_str(), c"0");
     }
 }

@@ -25,11 +25,7 @@ pub struct Attention {
 
 impl Default for Attention {
     fn default() -> Self {
-        Self {
-            quiet: 0,
-            limit: FIRST_LOOK,
-            skip: SKIP_FIRST,
-        }
+        Self { quiet: 0, limit: FIRST_LOOK, skip: SKIP_FIRST }
     }
 }
 
@@ -52,11 +48,7 @@ impl Attention {
 
     /// A read had to wait, or would have had without its prefetch.
     pub fn stall(&mut self) {
-        *self = Self {
-            quiet: 0,
-            limit: CALM_AFTER,
-            skip: SKIP_FIRST,
-        };
+        *self = Self { quiet: 0, limit: CALM_AFTER, skip: SKIP_FIRST };
     }
 }
 

@@ -27,16 +27,8 @@ impl Hold {
     /// single outliers (a neighbour, a merge with read-ahead) are not.
     pub fn stalled(&mut self, ns: u64) {
         // A stall measured to the program's next call includes its computing: distrust long ones.
-        let ns = if self.stall == 0 {
-            ns
-        } else {
-            ns.min(self.stall.saturating_mul(4))
-        };
-        self.stall = if self.stall == 0 {
-            ns
-        } else {
-            self.stall - self.stall / 8 + ns / 8
-        };
+        let ns = if self.stall == 0 { ns } else { ns.min(self.stall.saturating_mul(4)) };
+        self.stall = if self.stall == 0 { ns } else { self.stall - self.stall / 8 + ns / 8 };
     }
 
     pub fn expected_stall(&self) -> u64 {

@@ -102,11 +102,7 @@ impl Track {
 
     /// A post was made: a new epoch begins with the present operation passed.
     pub fn posted(&mut self) {
-        *self = Track {
-            on: true,
-            late_stalls: 0,
-            foretold: false,
-        };
+        *self = Track { on: true, late_stalls: 0, foretold: false };
     }
 }
 
@@ -142,10 +138,7 @@ mod tests {
         let mut track = on();
         assert_eq!(track.passes(Next::Different), Passing::Off { cancel: true });
         assert_eq!(track.stalls(), AtStall::Post);
-        assert_eq!(
-            track.passes(Next::Different),
-            Passing::Off { cancel: false }
-        );
+        assert_eq!(track.passes(Next::Different), Passing::Off { cancel: false });
     }
 
     #[test]

@@ -32,11 +32,7 @@ fn main() {
             analysis.others.len(),
             start.elapsed().as_millis(),
             path.display(),
-            if analysis.understood {
-                ""
-            } else {
-                " (not a program for this machine)"
-            },
+            if analysis.understood { "" } else { " (not a program for this machine)" },
         );
         if verbose {
             for other in &analysis.others {

@@ -139,10 +139,7 @@ impl<'image> Analyser<'image> {
             decoded: HashMap::new(),
             paddings: Paddings::default(),
             gaps: HashSet::new(),
-            result: Analysis {
-                understood: true,
-                ..Analysis::default()
-            },
+            result: Analysis { understood: true, ..Analysis::default() },
         }
     }
 
@@ -204,25 +201,18 @@ impl<'image> Analyser<'image> {
             .filter(|index| numbers::is_syscall(&function.instructions()[*index]))
             .collect();
         self.result.found += calls.len();
-        let sigreturn = calls
-            .iter()
-            .any(|call| numbers.at(*call) == Some(u32::from(RT_SIGRETURN)));
+        let sigreturn = calls.iter().any(|call| numbers.at(*call) == Some(u32::from(RT_SIGRETURN)));
 
         let mut drafts = Vec::new();
         for call in calls {
             let number = numbers.at(call);
-            let draft = if sigreturn {
-                Err(Reason::Never)
-            } else {
-                draft(&function, call, number)
-            };
+            let draft = if sigreturn { Err(Reason::Never) } else { draft(&function, call, number) };
             match draft {
                 Ok(draft) => drafts.push((call, draft)),
                 Err(reason) => self.leave(&function, call, number, reason),
             }
         }
-        self.paddings
-            .forget_before(function.range().start.saturating_sub(SHORT_REACH));
+        self.paddings.forget_before(function.range().start.saturating_sub(SHORT_REACH));
         if drafts.iter().any(|(_, draft)| draft.short) {
             self.add_paddings(position, &function, relatives.as_deref());
         }
@@ -233,8 +223,8 @@ impl<'image> Analyser<'image> {
             match self.site(&function, &draft) {
                 Ok(site) => {
                     self.result.sites.push(site);
-                    let bypass = function.is_target(instruction.ip())
-                        || from_outside.contains(&instruction.ip());
+                    let bypass =
+                        function.is_target(instruction.ip()) || from_outside.contains(&instruction.ip());
                     if bypass {
                         self.leave(&function, call, numbers.at(call), Reason::Bypassed);
                     }
@@ -289,10 +279,8 @@ impl<'image> Analyser<'image> {
                 return None;
             }
             let relative = self.decode(relative).ok()?;
-            let (into, onward): (Vec<u64>, Vec<u64>) = relative
-                .exits()
-                .iter()
-                .partition(|exit| (range.start..range.end).contains(exit));
+            let (into, onward): (Vec<u64>, Vec<u64>) =
+                relative.exits().iter().partition(|exit| (range.start..range.end).contains(exit));
             jumps.extend(into);
             work.extend(onward);
         }
@@ -307,10 +295,7 @@ impl<'image> Analyser<'image> {
                 self.paddings.add(run);
             }
         }
-        for before in [position.checked_sub(1), Some(position)]
-            .into_iter()
-            .flatten()
-        {
+        for before in [position.checked_sub(1), Some(position)].into_iter().flatten() {
             if self.gaps.insert(before) {
                 self.add_gap(before);
             }
@@ -320,14 +305,10 @@ impl<'image> Analyser<'image> {
     /// Adds the padding between the function `before` and the next one.
     fn add_gap(&mut self, before: usize) {
         let image = self.image;
-        let (Some(range), Some(next)) =
-            (image.functions.get(before), image.functions.get(before + 1))
-        else {
+        let (Some(range), Some(next)) = (image.functions.get(before), image.functions.get(before + 1)) else {
             return;
         };
-        let bytes = image
-            .code_at(range.start)
-            .and_then(|code| code.slice(range.end, next.start));
+        let bytes = image.code_at(range.start).and_then(|code| code.slice(range.end, next.start));
         let (Some(bytes), false) = (bytes, next.contradicted) else {
             return;
         };
@@ -343,10 +324,7 @@ impl<'image> Analyser<'image> {
 
     fn site(&mut self, function: &Function, draft: &Draft) -> Result<Site, Reason> {
         let instruction = &function.instructions()[draft.index];
-        let code = self
-            .image
-            .code_at(instruction.ip())
-            .ok_or(Reason::SegmentEnd)?;
+        let code = self.image.code_at(instruction.ip()).ok_or(Reason::SegmentEnd)?;
         let expected = code
             .slice(instruction.ip(), instruction.ip() + CHECKED_BYTES as u64)
             .and_then(|bytes| <[u8; CHECKED_BYTES]>::try_from(bytes).ok())
@@ -363,10 +341,7 @@ impl<'image> Analyser<'image> {
         };
         if draft.short {
             // `jmp rel8` is two bytes long, and counts from its end.
-            let pad = self
-                .paddings
-                .take(instruction.ip() + 2)
-                .ok_or(Reason::NoPadding)?;
+            let pad = self.paddings.take(instruction.ip() + 2).ok_or(Reason::NoPadding)?;
             site.expected_pad = code
                 .slice(pad, pad + site.expected_pad.len() as u64)
                 .and_then(|bytes| bytes.try_into().ok())
@@ -430,12 +405,7 @@ fn draft(function: &Function, call: usize, number: Option<u32>) -> Result<Draft,
     if !flags::dead_at(function, call + 1) {
         return Err(Reason::FlagsLive);
     }
-    Ok(Draft {
-        index,
-        number,
-        form,
-        short,
-    })
+    Ok(Draft { index, number, form, short })
 }
 
 /// The number to record for a displaced form, if such a site is worth its stub and its padding: a call

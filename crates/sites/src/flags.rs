@@ -11,12 +11,8 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, RflagsBits};
 use crate::function::Function;
 
 /// The flags that arithmetic writes. The direction flag is not among them: the stub keeps it.
-const STATUS: u32 = RflagsBits::OF
-    | RflagsBits::SF
-    | RflagsBits::ZF
-    | RflagsBits::AF
-    | RflagsBits::CF
-    | RflagsBits::PF;
+const STATUS: u32 =
+    RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
 
 /// Compilers test the result within a few instructions; who has not by then is left alone.
 const STEPS: usize = 64;
@@ -43,12 +39,10 @@ pub fn dead_at(function: &Function, mut index: usize) -> bool {
             FlowControl::Call | FlowControl::IndirectCall => {
                 return instruction.mnemonic() == Mnemonic::Call;
             }
-            FlowControl::UnconditionalBranch => {
-                match function.index_of(instruction.near_branch_target()) {
-                    Some(target) => index = target,
-                    None => return false,
-                }
-            }
+            FlowControl::UnconditionalBranch => match function.index_of(instruction.near_branch_target()) {
+                Some(target) => index = target,
+                None => return false,
+            },
             _ => return false,
         }
     }
@@ -76,9 +70,5 @@ fn surely_written(instruction: &Instruction) -> u32 {
             | Mnemonic::Rcr
     ) || instruction.has_rep_prefix()
         || instruction.has_repne_prefix();
-    if perhaps_not {
-        0
-    } else {
-        instruction.rflags_modified() & STATUS
-    }
+    if perhaps_not { 0 } else { instruction.rflags_modified() & STATUS }
 }

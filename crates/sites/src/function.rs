@@ -137,9 +137,7 @@ impl Function {
 
     /// The instruction that starts at `address`.
     pub fn index_of(&self, address: u64) -> Option<usize> {
-        self.instructions
-            .binary_search_by_key(&address, Instruction::ip)
-            .ok()
+        self.instructions.binary_search_by_key(&address, Instruction::ip).ok()
     }
 
     /// The instruction that is executed when flow arrives at `address`, if that does not upset the
@@ -170,9 +168,7 @@ impl Function {
         for instruction in &self.instructions {
             if let Some(target) = direct_target(instruction) {
                 if inside(target) {
-                    let index = self
-                        .arrival(target)
-                        .ok_or(Distrust::BranchIntoInstruction)?;
+                    let index = self.arrival(target).ok_or(Distrust::BranchIntoInstruction)?;
                     if instruction.flow_control() == FlowControl::Call {
                         called.push(index);
                     }
@@ -208,9 +204,7 @@ impl Function {
     fn add_entries(&mut self, symbols: &[u64]) -> Result<(), Distrust> {
         let first = symbols.partition_point(|symbol| *symbol <= self.range.start);
         for symbol in symbols[first..].iter().take_while(|s| **s < self.range.end) {
-            let index = self
-                .index_of(*symbol)
-                .ok_or(Distrust::EntryInsideInstruction)?;
+            let index = self.index_of(*symbol).ok_or(Distrust::EntryInsideInstruction)?;
             self.targets.push(*symbol);
             self.entries.push(index);
         }

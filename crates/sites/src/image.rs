@@ -11,8 +11,8 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, UnwindSe
 use object::elf::{EM_X86_64, PF_X, PT_GNU_EH_FRAME, SHF_EXECINSTR};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{
-    LittleEndian as ElfEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache,
-    SectionFlags, SegmentFlags, SymbolKind,
+    LittleEndian as ElfEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SectionFlags,
+    SegmentFlags, SymbolKind,
 };
 
 type Elf<'data> = ElfFile64<'data, ElfEndian, &'data ReadCache<File>>;
@@ -100,13 +100,7 @@ impl<'data> Image<'data> {
         add_symbol_ranges(&mut functions, sized);
         mark_contradictions(&mut functions);
         let instruction_sections = instruction_sections(&elf, &code);
-        Ok(Image {
-            code,
-            functions,
-            symbols,
-            entries,
-            instruction_sections,
-        })
+        Ok(Image { code, functions, symbols, entries, instruction_sections })
     }
 
     /// The position of the function that holds `address`.
@@ -121,9 +115,7 @@ impl<'data> Image<'data> {
     }
 
     pub fn holds_instructions(&self, address: u64) -> bool {
-        self.instruction_sections
-            .iter()
-            .any(|(start, end)| (*start..*end).contains(&address))
+        self.instruction_sections.iter().any(|(start, end)| (*start..*end).contains(&address))
     }
 }
 
@@ -147,11 +139,7 @@ fn executable_segments<'data>(elf: &Elf<'data>) -> Result<Vec<Code<'data>>, NoIm
         if address.checked_add(bytes.len() as u64).is_none() {
             return Err(NoImage::NotForUs);
         }
-        code.push(Code {
-            address,
-            file_offset,
-            bytes,
-        });
+        code.push(Code { address, file_offset, bytes });
     }
     Ok(code)
 }
@@ -163,18 +151,9 @@ fn instruction_sections(elf: &Elf<'_>, code: &[Code<'_>]) -> Vec<(u64, u64)> {
             matches!(section.flags(), SectionFlags::Elf { sh_flags, .. }
                 if sh_flags.0 & SHF_EXECINSTR.0 != 0)
         })
-        .map(|section| {
-            (
-                section.address(),
-                section.address().saturating_add(section.size()),
-            )
-        })
+        .map(|section| (section.address(), section.address().saturating_add(section.size())))
         .collect();
-    if by_section.is_empty() {
-        code.iter().map(|c| (c.address, c.end())).collect()
-    } else {
-        by_section
-    }
+    if by_section.is_empty() { code.iter().map(|c| (c.address, c.end())).collect() } else { by_section }
 }
 
 /// Addresses of all symbols in the code, those of functions, and the functions' ranges where a size
@@ -217,13 +196,7 @@ fn add_symbol_ranges(functions: &mut Vec<Range>, sized: Vec<(u64, u64)>) {
         if next < known && functions[next].start < end {
             continue;
         }
-        functions.push(Range {
-            start,
-            end,
-            landing_pads: false,
-            trampoline: false,
-            contradicted: false,
-        });
+        functions.push(Range { start, end, landing_pads: false, trampoline: false, contradicted: false });
     }
 }
 
@@ -297,9 +270,7 @@ fn unwind_table<'data>(elf: &Elf<'data>) -> Option<(u64, &'data [u8])> {
         return Some((section.address(), section.data().ok()?));
     }
     let headers = elf.elf_program_headers();
-    let header = headers
-        .iter()
-        .find(|h| h.p_type(ElfEndian) == PT_GNU_EH_FRAME)?;
+    let header = headers.iter().find(|h| h.p_type(ElfEndian) == PT_GNU_EH_FRAME)?;
     let address = header.p_vaddr(ElfEndian);
     let bytes = header.data(ElfEndian, elf.data()).ok()?;
     let bases = BaseAddresses::default().set_eh_frame_hdr(address);

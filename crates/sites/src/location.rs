@@ -38,10 +38,7 @@ fn cache_directory_from(cache: Option<OsString>, home: Option<OsString>) -> Opti
 /// Makes `directory` (and its parents) with mode 0700, or checks the one that is there: it must be a
 /// directory of the effective user that only he may write.
 pub fn private_directory(directory: &Path) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let metadata = fs::symlink_metadata(directory)?;
     let problem = if !metadata.is_dir() {
         "it is not a directory"

@@ -7,8 +7,7 @@
 use std::collections::HashMap;
 
 use iced_x86::{
-    Code as Opcode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register,
+    Code as Opcode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
 use crate::function::{Function, never_goes_on};
@@ -243,10 +242,7 @@ fn apply(known: &mut Known, instruction: &Instruction, info: &mut InstructionInf
         }
         return;
     }
-    if matches!(
-        instruction.flow_control(),
-        FlowControl::Call | FlowControl::IndirectCall
-    ) {
+    if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
         for register in CALL_CLOBBERS {
             known[register.number()] = None;
         }
@@ -278,11 +274,7 @@ fn constant_of(known: &Known, instruction: &Instruction) -> Option<u32> {
         }
         Mnemonic::Mov if is_immediate(instruction.op1_kind()) => {
             let value = instruction.immediate(1);
-            let value = if target.is_gpr32() {
-                value & u64::from(u32::MAX)
-            } else {
-                value
-            };
+            let value = if target.is_gpr32() { value & u64::from(u32::MAX) } else { value };
             u32::try_from(value).ok()
         }
         Mnemonic::Xor | Mnemonic::Sub if target == source => Some(0),
@@ -291,18 +283,12 @@ fn constant_of(known: &Known, instruction: &Instruction) -> Option<u32> {
 }
 
 fn is_immediate(kind: OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
-    )
+    matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64)
 }
 
 fn jump_target(instruction: &Instruction) -> Option<u64> {
-    matches!(
-        instruction.flow_control(),
-        FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
-    )
-    .then(|| instruction.near_branch_target())
+    matches!(instruction.flow_control(), FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch)
+        .then(|| instruction.near_branch_target())
 }
 
 pub fn is_syscall(instruction: &Instruction) -> bool {

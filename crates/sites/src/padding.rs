@@ -46,13 +46,8 @@ pub fn runs_inside(function: &Function, from_outside: &[u64]) -> Vec<Run> {
         if index == first {
             continue;
         }
-        let run = Run {
-            start: instructions[first].ip(),
-            end: instructions[index - 1].next_ip(),
-        };
-        let jumped_into = from_outside
-            .iter()
-            .any(|target| (run.start..run.end).contains(target));
+        let run = Run { start: instructions[first].ip(), end: instructions[index - 1].next_ip() };
+        let jumped_into = from_outside.iter().any(|target| (run.start..run.end).contains(target));
         // A reached no-op is an executed one, whatever else was concluded.
         let executed = (first..index).any(|padding| function.is_reached(padding));
         if !jumped_into && !executed && !function.has_target_in(run.start, run.end) {
@@ -105,11 +100,7 @@ impl Paddings {
         let reach = |address: u64| i8::try_from(address.wrapping_sub(from).cast_signed()).ok();
         let mut best: Option<(u8, usize, bool)> = None;
         for (position, run) in self.runs.iter().enumerate() {
-            let Some(last) = run
-                .end
-                .checked_sub(NEAR_JUMP as u64)
-                .filter(|l| *l >= run.start)
-            else {
+            let Some(last) = run.end.checked_sub(NEAR_JUMP as u64).filter(|l| *l >= run.start) else {
                 continue;
             };
             for (address, at_end) in [(run.start, false), (last, true)] {

@@ -23,8 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use memmap2::Mmap;
 use runahead_abi::sites::{
-    Entry, FileHeader, FileKey, HASH_SLOTS, Index, Plain, SITES_OFFSET, Site, lookup_entry,
-    slot_offset,
+    Entry, FileHeader, FileKey, HASH_SLOTS, Index, Plain, SITES_OFFSET, Site, lookup_entry, slot_offset,
 };
 use rustix::fs::OFlags;
 use rustix::process::{Resource, getrlimit};
@@ -87,13 +86,7 @@ impl SiteFileError {
 
 impl fmt::Display for SiteFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot {} {}: {}",
-            self.what,
-            self.path.display(),
-            self.cause
-        )
+        write!(f, "cannot {} {}: {}", self.what, self.path.display(), self.cause)
     }
 }
 
@@ -106,21 +99,13 @@ impl std::error::Error for SiteFileError {
 type Result<T> = std::result::Result<T, SiteFileError>;
 
 fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SiteFileError + 'a {
-    move |cause| SiteFileError {
-        what,
-        path: path.to_owned(),
-        cause,
-    }
+    move |cause| SiteFileError { what, path: path.to_owned(), cause }
 }
 
 /// The key of a file with this metadata.
 pub fn file_key(metadata: &Metadata) -> FileKey {
-    let nanoseconds = |seconds: i64, rest: i64| {
-        seconds
-            .wrapping_mul(1_000_000_000)
-            .wrapping_add(rest)
-            .cast_unsigned()
-    };
+    let nanoseconds =
+        |seconds: i64, rest: i64| seconds.wrapping_mul(1_000_000_000).wrapping_add(rest).cast_unsigned();
     FileKey {
         device: metadata.dev(),
         inode: metadata.ino(),
@@ -158,10 +143,7 @@ impl SiteFile {
             }
             Err(error) => return Err(error),
         };
-        let site_file = SiteFile {
-            path: path.to_owned(),
-            open: Mutex::new(open),
-        };
+        let site_file = SiteFile { path: path.to_owned(), open: Mutex::new(open) };
         let mut open = site_file.opened();
         if !open.is_ours() {
             open.lock(path)?;
@@ -229,10 +211,7 @@ impl SiteFile {
             Some(known) => Ok(known),
             None => open
                 .append(&self.path, key, &analysis.sites, unproven)
-                .map(|()| Outcome::Analysed {
-                    sites: analysis.sites.len(),
-                    unproven,
-                }),
+                .map(|()| Outcome::Analysed { sites: analysis.sites.len(), unproven }),
         };
         open.unlock(&self.path)?;
         outcome
@@ -252,9 +231,7 @@ impl Open {
             .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
             .open(path)
             .map_err(failed("open the site file", path))?;
-        let metadata = file
-            .metadata()
-            .map_err(failed("open the site file", path))?;
+        let metadata = file.metadata().map_err(failed("open the site file", path))?;
         if !metadata.is_file() || metadata.uid() != effective_user() {
             return Err(failed("use the site file", path)(io::Error::new(
                 io::ErrorKind::PermissionDenied,
@@ -275,19 +252,13 @@ impl Open {
 
     fn known(&self, key: &FileKey) -> Option<Outcome> {
         let Entry { sites, unproven } = lookup_entry(&self.mapping, key)?;
-        Some(Outcome::Known {
-            sites: sites.len(),
-            unproven,
-        })
+        Some(Outcome::Known { sites: sites.len(), unproven })
     }
 
     /// Takes up what other processes have done: the file at the path, in its present length.
     fn refresh(&mut self, path: &Path) -> Result<()> {
         let now = fs::metadata(path).map_err(failed("look at the site file", path))?;
-        let ours = self
-            .file
-            .metadata()
-            .map_err(failed("look at the site file", path))?;
+        let ours = self.file.metadata().map_err(failed("look at the site file", path))?;
         if (now.dev(), now.ino()) != (ours.dev(), ours.ino()) {
             *self = Open::at(path)?;
         } else if ours.len() != self.mapping.len() as u64 {
@@ -299,21 +270,11 @@ impl Open {
     /// Locks the file that is at the path once the lock is held, with all that is in it.
     fn lock(&mut self, path: &Path) -> Result<()> {
         loop {
-            self.file
-                .lock()
-                .map_err(failed("lock the site file", path))?;
-            let locked = self
-                .file
-                .metadata()
-                .map_err(failed("look at the site file", path))?
-                .ino();
+            self.file.lock().map_err(failed("lock the site file", path))?;
+            let locked = self.file.metadata().map_err(failed("look at the site file", path))?.ino();
             // Opening another file gives up the lock with the old one.
             self.refresh(path)?;
-            let now = self
-                .file
-                .metadata()
-                .map_err(failed("look at the site file", path))?
-                .ino();
+            let now = self.file.metadata().map_err(failed("look at the site file", path))?.ino();
             if now == locked {
                 return Ok(());
             }
@@ -321,9 +282,7 @@ impl Open {
     }
 
     fn unlock(&self, path: &Path) -> Result<()> {
-        self.file
-            .unlock()
-            .map_err(failed("unlock the site file", path))
+        self.file.unlock().map_err(failed("unlock the site file", path))
     }
 
     /// Replaces the file, whose lock is held, by an empty one, and locks that.
@@ -343,8 +302,7 @@ impl Open {
                 })?
             }
         };
-        self.write(place, key, sites, unproven)
-            .map_err(failed("append to the site file", path))?;
+        self.write(place, key, sites, unproven).map_err(failed("append to the site file", path))?;
         self.refresh(path)
     }
 
@@ -360,19 +318,11 @@ impl Open {
         let slot = (0..HASH_SLOTS)
             .map(|probe| slot_offset(hash, probe))
             .find(|offset| self.mapping[*offset..][..8] == [0; 8])?;
-        Some(Place {
-            header,
-            first,
-            slot: slot as u64,
-        })
+        Some(Place { header, first, slot: slot as u64 })
     }
 
     fn write(&self, place: Place, key: &FileKey, sites: &[Site], unproven: u32) -> io::Result<()> {
-        let Place {
-            mut header,
-            first,
-            slot,
-        } = place;
+        let Place { mut header, first, slot } = place;
         let start = (SITES_OFFSET + first * size_of::<Site>()) as u64;
         let bytes: Vec<u8> = sites.iter().flat_map(Plain::bytes).copied().collect();
         check_size_limit(start + bytes.len() as u64)?;
@@ -409,8 +359,7 @@ fn map(file: &File, path: &Path) -> Result<Mmap> {
 fn replace(path: &Path, old: Option<&File>) -> Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let lock = File::open(directory).map_err(failed("open the directory", directory))?;
-    lock.lock()
-        .map_err(failed("lock the directory", directory))?;
+    lock.lock().map_err(failed("lock the directory", directory))?;
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
     let there = fs::symlink_metadata(path).ok().map(identity);
     let expected = old.and_then(|file| file.metadata().ok()).map(identity);
@@ -418,9 +367,7 @@ fn replace(path: &Path, old: Option<&File>) -> Result<()> {
         return Ok(());
     }
     let aside = path.with_extension("new");
-    write_empty(&aside)
-        .and_then(|()| fs::rename(&aside, path))
-        .map_err(failed("make the site file", path))
+    write_empty(&aside).and_then(|()| fs::rename(&aside, path)).map_err(failed("make the site file", path))
 }
 
 fn write_empty(path: &Path) -> io::Result<()> {
@@ -430,11 +377,7 @@ fn write_empty(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all_at(FileHeader::EMPTY.bytes(), 0)?;
     file.set_len(SITES_OFFSET as u64)
 }

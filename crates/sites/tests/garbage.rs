@@ -39,10 +39,7 @@ fn small() -> &'static [u8] {
                 "xor %eax, %eax\nsyscall\ncmp $-4095, %rax\njae 1f\nret\nnopw 0(%rax,%rax,1)\n1: ret",
             ),
             function("opener", "mov $257, %eax\nsyscall\ntest %eax, %eax\nret"),
-            function(
-                "any",
-                "mov %rdi, %rax\nmov 8(%rsp), %r9\nsyscall\ntest %eax, %eax\nret",
-            ),
+            function("any", "mov %rdi, %rax\nmov 8(%rsp), %r9\nsyscall\ntest %eax, %eax\nret"),
             TAIL.to_owned(),
         ]
         .concat();
@@ -63,12 +60,7 @@ fn the_small_object_is_a_real_one() {
 
 #[test]
 fn what_is_no_program_has_nothing() {
-    for bytes in [
-        &b""[..],
-        b"\x7fELF",
-        b"#!/bin/sh\n",
-        &[0x0f, 0x05].repeat(1000),
-    ] {
+    for bytes in [&b""[..], b"\x7fELF", b"#!/bin/sh\n", &[0x0f, 0x05].repeat(1000)] {
         let analysis = analyse_bytes(bytes);
         assert!(!analysis.understood && analysis.sites.is_empty());
     }

@@ -18,10 +18,7 @@ fn mapped(name: &str) -> Option<PathBuf> {
     maps.lines()
         .filter_map(|line| line.split_whitespace().nth(5))
         .map(PathBuf::from)
-        .find(|path| {
-            path.file_name()
-                .is_some_and(|n| n.to_string_lossy().starts_with(name))
-        })
+        .find(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(name)))
 }
 
 fn libc() -> PathBuf {
@@ -97,10 +94,7 @@ fn compare(path: &Path, analysis: &Analysis) {
             assert!(i8::try_from(reach).is_ok(), "{name}: {reach}");
             let bytes = disassembly.touching(site.pad_offset, site.pad_offset + NEAR_JUMP as u64);
             assert!(!bytes.is_empty(), "{name}");
-            assert!(
-                bytes.iter().all(|t| is_padding_text(t)),
-                "{name}: {bytes:?}"
-            );
+            assert!(bytes.iter().all(|t| is_padding_text(t)), "{name}: {bytes:?}");
         }
         for (start, end) in rewritten(site) {
             let before = taken.range(..end).next_back();
@@ -131,11 +125,7 @@ fn check_form(site: &Site, text: &str, name: &str) {
         }
         other => panic!("{name}: form {other}"),
     }
-    assert_eq!(
-        text.len() > 1 && site.is_short(),
-        site.syscall_distance < NEAR_JUMP as u8,
-        "{name}"
-    );
+    assert_eq!(text.len() > 1 && site.is_short(), site.syscall_distance < NEAR_JUMP as u8, "{name}");
 }
 
 /// Each must be there, or programs stall unseen.
@@ -167,19 +157,13 @@ fn the_c_library_has_what_the_agent_lives_on() {
     let analysis = analyse(&path).unwrap();
     for (name, number) in IN_LIBC {
         let (start, size) = symbol(&path, name).unwrap_or_else(|| panic!("no symbol {name}"));
-        let found = analysis.sites.iter().any(|site| {
-            site.number == *number && (start..start + size).contains(&site.patch_offset)
-        });
-        assert!(
-            found,
-            "{name} ({number}) is not a site of {}",
-            path.display()
-        );
+        let found = analysis
+            .sites
+            .iter()
+            .any(|site| site.number == *number && (start..start + size).contains(&site.patch_offset));
+        assert!(found, "{name} ({number}) is not a site of {}", path.display());
     }
-    let known_unproven: Vec<_> = analysis
-        .unproven()
-        .filter(|other| other.number.is_some())
-        .collect();
+    let known_unproven: Vec<_> = analysis.unproven().filter(|other| other.number.is_some()).collect();
     assert!(known_unproven.is_empty(), "{known_unproven:x?}");
 }
 

@@ -30,10 +30,7 @@ impl Fixture {
         let assembly = format!("{}{TAIL}", function("f", body));
         let executable = assemble(directory.path(), "small", &assembly);
         std::thread::sleep(Duration::from_millis(30));
-        Fixture {
-            directory,
-            executable,
-        }
+        Fixture { directory, executable }
     }
 
     fn path(&self) -> PathBuf {
@@ -55,14 +52,8 @@ impl Fixture {
     }
 }
 
-const NEW: Outcome = Outcome::Analysed {
-    sites: 1,
-    unproven: 0,
-};
-const KNOWN: Outcome = Outcome::Known {
-    sites: 1,
-    unproven: 0,
-};
+const NEW: Outcome = Outcome::Analysed { sites: 1, unproven: 0 };
+const KNOWN: Outcome = Outcome::Known { sites: 1, unproven: 0 };
 
 #[test]
 fn what_is_ensured_is_found() {
@@ -72,17 +63,11 @@ fn what_is_ensured_is_found() {
     assert_eq!(file.ensure(&fixture.executable).unwrap(), NEW);
     assert_eq!(file.ensure(&fixture.executable).unwrap(), KNOWN);
     let analysis = analyse(&fixture.executable).unwrap();
-    assert_eq!(
-        file.lookup(&fixture.key()),
-        Some((analysis.sites.clone(), 0))
-    );
+    assert_eq!(file.lookup(&fixture.key()), Some((analysis.sites.clone(), 0)));
     // By another process, and as the agent reads it.
     assert_eq!(fixture.open().ensure(&fixture.executable).unwrap(), KNOWN);
     let bytes = aligned(&fs::read(fixture.path()).unwrap());
-    assert_eq!(
-        lookup(as_bytes(&bytes), &fixture.key()),
-        Some(&*analysis.sites)
-    );
+    assert_eq!(lookup(as_bytes(&bytes), &fixture.key()), Some(&*analysis.sites));
     assert_eq!(fs::metadata(fixture.path()).unwrap().mode() & 0o7777, 0o600);
 }
 
@@ -102,14 +87,8 @@ fn files_with_nothing_to_patch_are_remembered_too() {
     std::thread::sleep(Duration::from_millis(30));
     let file = fixture.open();
     let (sites, unproven) = (0, 0);
-    assert_eq!(
-        file.ensure(&script).unwrap(),
-        Outcome::Analysed { sites, unproven }
-    );
-    assert_eq!(
-        file.ensure(&script).unwrap(),
-        Outcome::Known { sites, unproven }
-    );
+    assert_eq!(file.ensure(&script).unwrap(), Outcome::Analysed { sites, unproven });
+    assert_eq!(file.ensure(&script).unwrap(), Outcome::Known { sites, unproven });
     assert!(file.ensure(fixture.directory.path()).is_err());
     let error = file.ensure(Path::new("/nonexistent")).unwrap_err();
     assert!(error.to_string().contains("/nonexistent"), "{error}");
@@ -133,10 +112,7 @@ fn a_changed_file_is_another_file() {
     assert_eq!(file.ensure(&fixture.executable).unwrap(), NEW);
     // The same bytes and size, an older time.
     let times = FileTimes::new().set_modified(SystemTime::now() - Duration::from_secs(100));
-    let executable = OpenOptions::new()
-        .write(true)
-        .open(&fixture.executable)
-        .unwrap();
+    let executable = OpenOptions::new().write(true).open(&fixture.executable).unwrap();
     executable.set_times(times).unwrap();
     std::thread::sleep(Duration::from_millis(30));
     assert_eq!(file.ensure(&fixture.executable).unwrap(), NEW);
@@ -371,13 +347,7 @@ fn site(seed: u64) -> Site {
 }
 
 fn key(seed: u64) -> FileKey {
-    FileKey {
-        device: 1,
-        inode: seed,
-        size: 2,
-        modified: 3,
-        changed: 4,
-    }
+    FileKey { device: 1, inode: seed, size: 2, modified: 3, changed: 4 }
 }
 
 /// A site file in memory with these entries, and room for damage.

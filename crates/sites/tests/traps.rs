@@ -18,11 +18,7 @@ struct Object {
 fn object(assembly: &str) -> Object {
     let directory = tempfile::tempdir().unwrap();
     let path = assemble(directory.path(), "object", &format!("{assembly}{TAIL}"));
-    Object {
-        analysis: analyse(&path).unwrap(),
-        path,
-        _directory: directory,
-    }
+    Object { analysis: analyse(&path).unwrap(), path, _directory: directory }
 }
 
 impl Object {
@@ -118,10 +114,7 @@ fn a_branch_into_the_load_from_a_cold_part_is_seen() {
     assert_eq!(object(&cold(0)).sites("f").len(), 1);
     let trap = object(&cold(1));
     assert_eq!(trap.sites("f"), vec![]);
-    assert_eq!(
-        trap.reasons("f"),
-        vec![Reason::Function(Distrust::BranchIntoInstruction)]
-    );
+    assert_eq!(trap.reasons("f"), vec![Reason::Function(Distrust::BranchIntoInstruction)]);
 }
 
 #[test]
@@ -161,8 +154,7 @@ fn data_in_the_text_is_not_taken_for_code() {
     assert_eq!(object.sites("f")[0].number, 257);
     assert_eq!(object.reasons("f"), vec![Reason::NotReached]);
     // A function that reads its own bytes is not trusted at all.
-    let reasons =
-        refused("mov 1f(%rip), %edi\nmov $257, %eax\nsyscall\nret\n1: .long 0x90909090\n");
+    let reasons = refused("mov 1f(%rip), %edi\nmov $257, %eax\nsyscall\nret\n1: .long 0x90909090\n");
     assert_eq!(reasons, vec![Reason::Function(Distrust::DataInside)]);
     // Nor one whose bytes do not decode to the end, or run over it.
     for junk in [".byte 0x06", ".byte 0xb8, 0"] {
@@ -176,10 +168,7 @@ fn a_symbol_into_the_load_is_seen() {
     let reasons = refused(
         "mov $257, %eax\nsyscall\ntest %eax, %eax\nret\n.type g, @function\n.globl g\n.set g, f + 2\n",
     );
-    assert_eq!(
-        reasons,
-        vec![Reason::Function(Distrust::EntryInsideInstruction)]
-    );
+    assert_eq!(reasons, vec![Reason::Function(Distrust::EntryInsideInstruction)]);
 }
 
 #[test]
@@ -192,16 +181,12 @@ fn ranges_that_contradict_each_other_are_not_used() {
         mov $257, %eax\nsyscall\ntest %eax, %eax\nret\n.size f, .-f - 2\n.size g, .-g\n";
     let object = object(overlapping);
     assert_eq!(object.sites("g"), vec![]);
-    assert_eq!(
-        object.reasons("g"),
-        vec![Reason::Function(Distrust::Contradicted)]
-    );
+    assert_eq!(object.reasons("g"), vec![Reason::Function(Distrust::Contradicted)]);
 }
 
 #[test]
 fn a_symbol_alone_makes_a_function() {
-    let assembly =
-        ".globl f\n.type f, @function\nf: mov $257, %eax\nsyscall\ntest %eax, %eax\nret\n";
+    let assembly = ".globl f\n.type f, @function\nf: mov $257, %eax\nsyscall\ntest %eax, %eax\nret\n";
     let with = object(&format!("{assembly}.size f, .-f\n"));
     assert_eq!(with.analysis.sites.len(), 1);
     let without = object(assembly);
@@ -244,10 +229,7 @@ fn live_flags_are_seen() {
 
 #[test]
 fn a_call_at_the_end_of_the_function_is_left_alone() {
-    assert_eq!(
-        refused("mov $257, %eax\nsyscall\n"),
-        vec![Reason::FlagsLive]
-    );
+    assert_eq!(refused("mov $257, %eax\nsyscall\n"), vec![Reason::FlagsLive]);
 }
 
 #[test]
@@ -307,28 +289,15 @@ fn padding_inside_is_used_only_if_nothing_leads_to_it() {
     // Too short; code, not padding; behind something that goes on.
     none(short("nopl (%rax)"));
     none(short("incl %eax\nincl %eax\nincl %eax"));
-    none(format!(
-        "xor %eax, %eax\nsyscall\ntest %eax, %eax\njne 1f\n{NOP5}\n1: ret\n"
-    ));
-    none(format!(
-        "xor %eax, %eax\nsyscall\ntest %eax, %eax\ncall tail\n{NOP5}\nret\n"
-    ));
+    none(format!("xor %eax, %eax\nsyscall\ntest %eax, %eax\njne 1f\n{NOP5}\n1: ret\n"));
+    none(format!("xor %eax, %eax\nsyscall\ntest %eax, %eax\ncall tail\n{NOP5}\nret\n"));
     // A debugger's trap may be stepped over.
-    none(format!(
-        "xor %eax, %eax\nsyscall\ntest %eax, %eax\nint3\n{NOP5}\nret\n"
-    ));
+    none(format!("xor %eax, %eax\nsyscall\ntest %eax, %eax\nint3\n{NOP5}\nret\n"));
     // A branch to the padding, or to the middle of it.
-    none(format!(
-        "xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 2f\nret\n2: {NOP5}\nret\n"
-    ));
-    none(
-        "xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 2f\nret\nnop\nnop\n2: nop\nnop\nnop\nret\n"
-            .into(),
-    );
+    none(format!("xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 2f\nret\n2: {NOP5}\nret\n"));
+    none("xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 2f\nret\nnop\nnop\n2: nop\nnop\nnop\nret\n".into());
     // A jump table somewhere: it may lead to a label in front of the padding.
-    none(format!(
-        "xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 1f\njmp *%rdx\n{NOP5}\n1: ret\n"
-    ));
+    none(format!("xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 1f\njmp *%rdx\n{NOP5}\n1: ret\n"));
     // The function computes an address of its own code.
     none(format!("lea 3f(%rip), %rdx\n{}\n3: ret\n", short(NOP5)));
     // Out of reach.
@@ -340,9 +309,8 @@ fn padding_inside_is_used_only_if_nothing_leads_to_it() {
 #[test]
 fn padding_is_not_used_if_the_cold_part_jumps_to_it() {
     let with = |target: &str| {
-        let hot = format!(
-            "xor %eax, %eax\nsyscall\ntest %eax, %eax\njne f_cold\nret\ninside: {NOP5}\nbehind: ret"
-        );
+        let hot =
+            format!("xor %eax, %eax\nsyscall\ntest %eax, %eax\njne f_cold\nret\ninside: {NOP5}\nbehind: ret");
         let assembly = format!(
             ".globl f\n.type f, @function\nf:\n.cfi_startproc\n{hot}\n.cfi_endproc\n.size f, .-f\n\
              .type f_cold, @function\nf_cold:\n.cfi_startproc\nincl %eax\njmp {target}\n\
@@ -366,17 +334,11 @@ fn padding_between_functions_is_used_once() {
         ))
     };
     assert_eq!(with(body, NOP5).sites("f").len(), 1);
-    assert_eq!(
-        with(body, "int3\nint3\nint3\nint3\nint3").sites("f").len(),
-        1
-    );
+    assert_eq!(with(body, "int3\nint3\nint3\nint3\nint3").sites("f").len(), 1);
     assert_eq!(with(body, "nop\nnop\nnop\nnop").sites("f").len(), 0);
     assert_eq!(with(body, "nop\nnop\nincl %eax\nnop").sites("f").len(), 0);
     assert_eq!(with(body, &format!("h: {NOP5}")).sites("f").len(), 0);
-    assert_eq!(
-        with(body, &format!("{NOP5}\nincl %eax")).sites("f").len(),
-        0
-    );
+    assert_eq!(with(body, &format!("{NOP5}\nincl %eax")).sites("f").len(), 0);
     // Falls through: the padding is executed.
     let falls = "xor %eax, %eax\nsyscall\ntest %eax, %eax\n";
     assert_eq!(with(falls, NOP5).sites("f").len(), 0);
@@ -410,9 +372,7 @@ fn two_functions_share_no_padding() {
 #[test]
 fn calls_that_return_twice_or_elsewhere_are_never_patched() {
     for number in [56, 57, 58, 435, 15, 60, 202] {
-        let reasons = refused(&format!(
-            "mov ${number}, %eax\nsyscall\ntest %eax, %eax\nret\n"
-        ));
+        let reasons = refused(&format!("mov ${number}, %eax\nsyscall\ntest %eax, %eax\nret\n"));
         assert_eq!(reasons, vec![Reason::Never]);
     }
     // Nor anything beside an rt_sigreturn, whose function unwinders know by its bytes.
@@ -426,10 +386,7 @@ fn a_trampolines_range_starts_one_byte_early() {
         f: mov $257, %eax\nsyscall\nret\n.cfi_endproc\n.size f, .-f\n";
     let object = object(assembly);
     assert_eq!(object.sites("f"), vec![]);
-    assert_eq!(
-        object.reasons("f"),
-        vec![Reason::Function(Distrust::Trampoline)]
-    );
+    assert_eq!(object.reasons("f"), vec![Reason::Function(Distrust::Trampoline)]);
 }
 
 #[test]
@@ -456,8 +413,7 @@ fn a_number_loaded_earlier_makes_a_displaced_site() {
         "mov %rsp, %rsi",        // the stub may have moved it
         "cpuid",                 // not plain
     ] {
-        let body =
-            format!("mov $257, %eax\n{displaced}\nsyscall\ntest %eax, %eax\nret\n{NOP5}\n1: ret\n");
+        let body = format!("mov $257, %eax\n{displaced}\nsyscall\ntest %eax, %eax\nret\n{NOP5}\n1: ret\n");
         refused(&body);
     }
 }
@@ -472,26 +428,15 @@ fn numbers_are_followed_through_branches() {
     // `push` before the call: no form, so it is listed with what is known of its number.
     let tail = "push %rdi\nsyscall\npop %rdi\ntest %eax, %eax\nret\n";
     assert_eq!(number_of(&format!("mov $5, %eax\n{tail}")), Some(5));
-    assert_eq!(
-        number_of(&format!("mov $5, %ebx\ncall tail\nmov %ebx, %eax\n{tail}")),
-        Some(5)
-    );
+    assert_eq!(number_of(&format!("mov $5, %ebx\ncall tail\nmov %ebx, %eax\n{tail}")), Some(5));
     assert_eq!(number_of(&format!("mov $5, %eax\ncall tail\n{tail}")), None);
     let join = |other: u32| {
-        format!(
-            "mov $5, %r8d\ntest %edi, %edi\nje 1f\nmov ${other}, %r8d\n1: mov %r8d, %eax\n{tail}"
-        )
+        format!("mov $5, %r8d\ntest %edi, %edi\nje 1f\nmov ${other}, %r8d\n1: mov %r8d, %eax\n{tail}")
     };
     assert_eq!(number_of(&join(5)), Some(5));
     assert_eq!(number_of(&join(6)), None);
-    assert_eq!(
-        number_of(&format!("mov $5, %eax\nmov %dil, %al\n{tail}")),
-        None
-    );
-    assert_eq!(
-        number_of(&format!("mov %edi, %eax\nsub %eax, %eax\n{tail}")),
-        Some(0)
-    );
+    assert_eq!(number_of(&format!("mov $5, %eax\nmov %dil, %al\n{tail}")), None);
+    assert_eq!(number_of(&format!("mov %edi, %eax\nsub %eax, %eax\n{tail}")), Some(0));
     assert_eq!(number_of(&format!("mov $-1, %rax\n{tail}")), None);
     // A loop that changes it.
     let round = "mov $5, %eax\n1: push %rdi\nsyscall\npop %rdi\nmov $6, %eax\ntest %edi, %edi\nje 1b\nret\n";

@@ -260,10 +260,7 @@ impl Table {
 
     /// Whether speculation has written to the file of this device and inode through any descriptor.
     pub fn was_written(&self, device: u64, inode: u64) -> bool {
-        self.entries
-            .iter()
-            .take(self.used)
-            .any(|e| e.written && e.device == device && e.inode == inode)
+        self.entries.iter().take(self.used).any(|e| e.written && e.device == device && e.inode == inode)
     }
 
     /// The stalled read's position, which the agent posted.

@@ -64,9 +64,7 @@ const SESSION: i32 = 3;
 extern "C" fn start(stack: *const usize) -> ! {
     // SAFETY: the kernel's layout of a new process.
     let arguments = unsafe { Arguments::read(stack) };
-    let Some(arguments) = arguments else {
-        process::exit(EXIT_USAGE)
-    };
+    let Some(arguments) = arguments else { process::exit(EXIT_USAGE) };
     prepare_process();
     if !make_room(arguments.process, arguments.slot) {
         process::exit(EXIT_NO_MEMORY)
@@ -147,15 +145,9 @@ impl Arguments {
 
 /// Makes the process harmless and last in every queue.
 fn prepare_process() {
-    const SCHED_IDLE: usize = 5;
     // SAFETY: no pointers but a valid parameter block; each call only affects this process.
     unsafe {
         let _ = process::prctl(prctl::PR_SET_PDEATHSIG, n::SIGKILL as usize, 0, 0, 0);
-        let priority = 0u32;
-        runahead_kernel::arch::syscall(
-            n::__NR_sched_setscheduler as usize,
-            [0, SCHED_IDLE, &raw const priority as usize, 0, 0, 0],
-        );
     }
     // First to go when memory runs out.
     if let Ok(fd) = open_at(n::AT_FDCWD, c"/proc/self/oom_score_adj", n::O_WRONLY | n::O_CLOEXEC, 0) {

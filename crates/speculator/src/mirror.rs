@@ -59,6 +59,7 @@ pub struct Mirror {
     changing_count: usize,
     /// The agent's state page: kept out of all copying, see [`Mirror::set_state_page`].
     state_page: usize,
+    stub_entry: usize,
     /// Ranges below stacks that speculation was given.
     grown: [(usize, usize); 16],
     grown_count: usize,
@@ -73,6 +74,7 @@ pub static MIRROR: Global<Mirror> = Global::new(Mirror {
     changing: [0; PAGES_MOST],
     changing_count: 0,
     state_page: 0,
+    stub_entry: 0,
     grown: [(0, 0); 16],
     grown_count: 0,
 });
@@ -170,7 +172,9 @@ impl Mirror {
         let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED_NOREPLACE | n::MAP_NORESERVE;
         let length = region.end - region.start;
         // SAFETY: replaces nothing.
-        let mapped = unsafe { memory::map(region.start, length, region.protection, flags, -1, 0) };
+        // What the program may only read is writable here, or it could not be refreshed in place.
+        let writable = if region.stable { 0 } else { PROT_WRITE };
+        let mapped = unsafe { memory::map(region.start, length, region.protection | writable, flags, -1, 0) };
         if mapped != Ok(region.start) {
             return false;
         }
@@ -219,7 +223,8 @@ impl Mirror {
         }
         (0..length).step_by(PAGE).all(|offset| {
             // SAFETY: as above.
-            let placed = unsafe { memory::userfault_copy(self.userfault, start + offset, from + offset, PAGE) };
+            let placed =
+                unsafe { memory::userfault_copy(self.userfault, start + offset, from + offset, PAGE) };
             matches!(placed, Ok(()) | Err(Errno::EEXIST))
         })
     }
@@ -327,17 +332,21 @@ impl Mirror {
         if self.is_present(page) {
             return;
         }
-        let mut slot = Self::slot_of(page);
-        while self.present[slot % self.present.len()] != 0 {
-            slot += 1;
-        }
-        let length = self.present.len();
-        self.present[slot % length] = (page / PAGE) as u64 + 1;
-        self.present_count += 1;
+        self.enter(page);
         if !stable && let Some(place) = self.changing.get_mut(self.changing_count) {
             *place = page;
             self.changing_count += 1;
         }
+    }
+
+    fn enter(&mut self, page: usize) {
+        let length = self.present.len();
+        let mut slot = Self::slot_of(page);
+        while self.present[slot % length] != 0 {
+            slot += 1;
+        }
+        self.present[slot % length] = (page / PAGE) as u64 + 1;
+        self.present_count += 1;
     }
 
     /// Brings every changing page to the program's present content, or drops them all when they are
@@ -346,24 +355,44 @@ impl Mirror {
         self.shrink_stack();
         if self.changing_count > CHANGING_MOST {
             self.drop_changing();
-            return;
         }
         let pages = self.changing.get(..self.changing_count).unwrap_or(&[]);
+        shared::count(&shared::speculator().counts.pages_refreshed, pages.len() as u64);
         let mut batch = Batch::new();
-        let mut stale = false;
+        let mut complete = true;
         for &page in pages {
-            let writable = self.region_at(page).is_some_and(|r| r.protection & PROT_WRITE != 0);
-            // What the program may not write but may map anew (a window on a file, say) is not kept.
-            stale |= !writable;
-            if writable && !batch.add(page) {
-                stale |= !batch.copy(process);
+            if !batch.add(page) {
+                complete &= batch.copy(process);
                 batch.add(page);
             }
         }
-        stale |= !batch.copy(process);
-        shared::count(&shared::speculator().counts.pages_refreshed, pages.len() as u64);
-        if stale {
-            self.drop_changing();
+        complete &= batch.copy(process);
+        if !complete {
+            self.refresh_singly(process);
+        }
+        self.renew_state_page();
+    }
+
+    /// Some page is gone from the program: refreshes one by one and forgets what is not there.
+    fn refresh_singly(&mut self, process: i32) {
+        let mut kept = 0;
+        for index in 0..self.changing_count {
+            let page = self.changing[index];
+            let piece = [IoVec { base: page, length: PAGE }];
+            // SAFETY: a mirror page that is there and writable.
+            if unsafe { memory::read_process(process, &piece, &piece) } == Ok(PAGE) {
+                self.changing[kept] = page;
+                kept += 1;
+            } else {
+                // SAFETY: mirror memory; comes back from the program if it is touched.
+                let _ = unsafe { memory::advise(page, PAGE, n::MADV_DONTNEED) };
+            }
+        }
+        self.changing_count = kept;
+        self.present.fill(0);
+        self.present_count = 0;
+        for index in 0..kept {
+            self.enter(self.changing[index]);
         }
     }
 
@@ -393,10 +422,16 @@ impl Mirror {
             return false;
         }
         self.state_page = address;
-        // SAFETY: just mapped; the layout is that of `agent::state::Fixed`.
-        unsafe { (address as *mut usize).write(entry) };
-        self.keep_calm_off();
+        self.stub_entry = entry;
+        self.renew_state_page();
         true
+    }
+
+    /// Writes the state page's content: it may have been dropped with the pages around it.
+    fn renew_state_page(&self) {
+        // SAFETY: mapped by `set_state_page`; the layout is that of `agent::state::Fixed`.
+        unsafe { (self.state_page as *mut usize).write(self.stub_entry) };
+        self.keep_calm_off();
     }
 
     /// Stubs count this word down and enter when it is negative.

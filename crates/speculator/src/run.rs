@@ -141,7 +141,6 @@ fn sync(post: &Post) {
     run.thread = post.thread;
     emulate::reset();
     MIRROR.get().refresh(crate::mirror::process());
-    MIRROR.get().keep_calm_off();
     descriptors::sync();
     part.synced.store(post.epoch, Ordering::Release);
     if agent().holding.load(Ordering::Acquire) != 0 {

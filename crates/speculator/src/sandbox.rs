@@ -225,10 +225,8 @@ fn build(filter: &mut Filter) {
     // FUTEX_WAIT (0) and FUTEX_WAKE (1).
     filter.rule(n::__NR_futex, &[Rule::NoneOf(1, !1)]);
     let private = n::MAP_SHARED;
-    filter.rule(
-        n::__NR_mmap,
-        &[Rule::OutsideWindow, Rule::NoneOf(3, private), Rule::Bit(3, n::MAP_ANONYMOUS)],
-    );
+    filter
+        .rule(n::__NR_mmap, &[Rule::OutsideWindow, Rule::NoneOf(3, private), Rule::Bit(3, n::MAP_ANONYMOUS)]);
     filter.rule(n::__NR_munmap, &[Rule::OutsideWindow]);
     filter.rule(n::__NR_mprotect, &[Rule::OutsideWindow]);
     filter.rule(n::__NR_madvise, &[Rule::OutsideWindow, Rule::Is(2, n::MADV_DONTNEED)]);
@@ -237,10 +235,8 @@ fn build(filter: &mut Filter) {
 
 /// Puts the filter up, for good. False if the kernel refuses.
 pub fn enter() -> bool {
-    let mut filter = Filter {
-        code: [Instruction { code: 0, jump_true: 0, jump_false: 0, operand: 0 }; MOST],
-        length: 0,
-    };
+    let mut filter =
+        Filter { code: [Instruction { code: 0, jump_true: 0, jump_false: 0, operand: 0 }; MOST], length: 0 };
     build(&mut filter);
     if filter.length > MOST {
         return false;

@@ -15,6 +15,7 @@ use crate::layout::{SIGNAL_STACK, SIGNAL_STACK_BYTES, WINDOW, WINDOW_END};
 use crate::mirror::{self, MIRROR, NoPage};
 use crate::{descriptors, emulate, run, shared};
 use core::ffi::c_void;
+use core::sync::atomic::Ordering;
 use runahead_abi::session::ended;
 use runahead_kernel::signals::{self, set_handler};
 use runahead_kernel::uapi::general as n;
@@ -43,14 +44,24 @@ pub fn install() -> bool {
     })
 }
 
+/// Ends the speculation because of a signal, leaving word where and why.
+fn fault(signal: u32, instruction: usize, address: usize) -> ! {
+    let part = shared::speculator();
+    part.fault_instruction.store(instruction as u64, Ordering::Relaxed);
+    part.fault_address.store(address as u64, Ordering::Relaxed);
+    run::end(ended::FAULT, signal)
+}
+
 fn address_of(info: *mut n::siginfo_t) -> usize {
     const ADDRESS_AT: usize = 16;
     // SAFETY: the kernel's layout of siginfo: the address follows three words of header.
     unsafe { info.cast::<u8>().add(ADDRESS_AT).cast::<usize>().read() }
 }
 
-unsafe extern "C" fn missing_page(_: i32, info: *mut n::siginfo_t, _: *mut c_void) {
+unsafe extern "C" fn missing_page(_: i32, info: *mut n::siginfo_t, context: *mut c_void) {
     shared::count(&shared::speculator().counts.signals, 1);
+    // SAFETY: we are a handler.
+    let instruction = unsafe { SignalContext::new(context) }.instruction();
     let address = address_of(info);
     if emulate::memory::fill_file_page(address) {
         return;
@@ -58,7 +69,7 @@ unsafe extern "C" fn missing_page(_: i32, info: *mut n::siginfo_t, _: *mut c_voi
     match MIRROR.get().fill(mirror::process(), address) {
         Ok(()) => {}
         Err(NoPage::Full) => run::end(ended::MEMORY, 0),
-        Err(NoPage::Absent) => run::end(ended::FAULT, n::SIGBUS),
+        Err(NoPage::Absent) => fault(n::SIGBUS, instruction, address),
     }
 }
 
@@ -79,7 +90,7 @@ unsafe extern "C" fn bad_address(_: i32, info: *mut n::siginfo_t, context: *mut 
     if mirror.grow_stack(address, context.stack()) {
         return;
     }
-    run::end(ended::FAULT, n::SIGSEGV)
+    fault(n::SIGSEGV, context.instruction(), address)
 }
 
 /// Addresses below are never mapped (`vm.mmap_min_addr`): null pointers need no look.
@@ -90,7 +101,7 @@ unsafe extern "C" fn system_call(_: i32, _: *mut n::siginfo_t, context: *mut c_v
     let context = unsafe { SignalContext::new(context) };
     if (WINDOW..WINDOW_END).contains(&context.instruction()) {
         // The sandbox refused something of the runtime's own: somebody jumped into it.
-        run::end(ended::FAULT, n::SIGSYS);
+        fault(n::SIGSYS, context.instruction(), 0);
     }
     shared::count(&shared::speculator().counts.trapped_calls, 1);
     let returned = emulate::call(&context.call());
@@ -106,6 +117,8 @@ unsafe extern "C" fn alarm(_: i32, _: *mut n::siginfo_t, context: *mut c_void) {
     }
 }
 
-unsafe extern "C" fn broken(signal: i32, _: *mut n::siginfo_t, _: *mut c_void) {
-    run::end(ended::FAULT, signal as u32)
+unsafe extern "C" fn broken(signal: i32, info: *mut n::siginfo_t, context: *mut c_void) {
+    // SAFETY: we are a handler.
+    let context = unsafe { SignalContext::new(context) };
+    fault(signal as u32, context.instruction(), address_of(info))
 }

@@ -309,7 +309,11 @@ pub unsafe fn save_vector_state(area: *mut u8, sse: &SseRegisters) {
         core::ptr::write_bytes(area.add(HEADER_AT), 0, HEADER_BYTES);
         asm!("xsave64 [{area}]", area = in(reg) area,
             in("eax") VECTOR_STATE_MASK as u32, in("edx") 0u32, options(nostack));
-        core::ptr::copy_nonoverlapping(sse.as_ptr().cast::<u8>(), area.add(SSE_AT), size_of::<SseRegisters>());
+        core::ptr::copy_nonoverlapping(
+            sse.as_ptr().cast::<u8>(),
+            area.add(SSE_AT),
+            size_of::<SseRegisters>(),
+        );
         // The SSE registers are in use now even if xsave found them in their initial state.
         let components = area.add(HEADER_AT).cast::<u64>();
         *components |= 2;

@@ -41,10 +41,8 @@ pub const TAIL: &str = ".p2align 4\n.type tail, @function\ntail:\n.cfi_startproc
 pub fn symbol(path: &Path, name: &str) -> Option<(u64, u64)> {
     let data = fs::read(path).unwrap();
     let file = object::File::parse(&*data).unwrap();
-    let found = file
-        .dynamic_symbols()
-        .chain(file.symbols())
-        .find(|s| s.name() == Ok(name) && s.address() != 0)?;
+    let found =
+        file.dynamic_symbols().chain(file.symbols()).find(|s| s.name() == Ok(name) && s.address() != 0)?;
     Some((offset_of(&file, found.address())?, found.size()))
 }
 
@@ -73,8 +71,7 @@ impl Disassembly {
         let mut lines = BTreeMap::new();
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             let mut columns = line.split('\t');
-            let (Some(address), Some(bytes), Some(text)) =
-                (columns.next(), columns.next(), columns.next())
+            let (Some(address), Some(bytes), Some(text)) = (columns.next(), columns.next(), columns.next())
             else {
                 continue;
             };
@@ -91,22 +88,13 @@ impl Disassembly {
     }
 
     pub fn at(&self, offset: u64) -> Option<(&str, u64)> {
-        self.lines
-            .get(&offset)
-            .map(|(text, length)| (text.as_str(), *length))
+        self.lines.get(&offset).map(|(text, length)| (text.as_str(), *length))
     }
 
     /// All instructions that have a byte in the range.
     pub fn touching(&self, start: u64, end: u64) -> Vec<&str> {
-        let first = self
-            .lines
-            .range(..=start)
-            .next_back()
-            .map_or(start, |(offset, _)| *offset);
-        self.lines
-            .range(first..end)
-            .map(|(_, (text, _))| text.as_str())
-            .collect()
+        let first = self.lines.range(..=start).next_back().map_or(start, |(offset, _)| *offset);
+        self.lines.range(first..end).map(|(_, (text, _))| text.as_str()).collect()
     }
 
     /// How often the second instruction stands right behind the first.
@@ -131,13 +119,6 @@ pub fn is_padding_text(text: &str) -> bool {
 
 /// All offsets that a site rewrites: the instruction and the padding.
 pub fn rewritten(site: &Site) -> Vec<(u64, u64)> {
-    let patch = (
-        site.patch_offset,
-        site.patch_offset + u64::from(site.syscall_distance),
-    );
-    if site.is_short() {
-        vec![patch, (site.pad_offset, site.pad_offset + 5)]
-    } else {
-        vec![patch]
-    }
+    let patch = (site.patch_offset, site.patch_offset + u64::from(site.syscall_distance));
+    if site.is_short() { vec![patch, (site.pad_offset, site.pad_offset + 5)] } else { vec![patch] }
 }

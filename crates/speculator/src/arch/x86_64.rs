@@ -10,8 +10,6 @@ use runahead_abi::registers::{Registers, VECTOR_STATE_MASK};
 pub struct Call {
     pub number: usize,
     pub arguments: [usize; 6],
-    /// The program's stack pointer.
-    pub stack: usize,
     /// It came through a stub: the program's own agent sees this call too.
     pub through_stub: bool,
 }
@@ -26,7 +24,7 @@ pub struct Frame {
     r10: u64,
     r8: u64,
     r9: u64,
-    program_stack: u64,
+    _program_stack: u64,
 }
 
 /// What a stub of the agent hands over (`agent::arch::Description`, in the program's memory).
@@ -51,7 +49,6 @@ extern "C" fn stub_call(frame: &Frame) -> Answer {
     let call = Call {
         number: description.number as usize,
         arguments: [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9].map(|r| r as usize),
-        stack: frame.program_stack as usize,
         through_stub: true,
     };
     let returned = crate::emulate::call(&call);
@@ -302,7 +299,6 @@ impl SignalContext {
         Call {
             number: r.rax as usize,
             arguments: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9].map(|r| r as usize),
-            stack: r.rsp as usize,
             through_stub: false,
         }
     }

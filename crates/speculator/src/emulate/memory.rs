@@ -250,12 +250,8 @@ pub fn fill_file_page(address: usize) -> bool {
     }
     let arenas = ARENAS.get();
     // The latest mapping that holds the address: later ones were placed over earlier ones.
-    let found = arenas
-        .mappings
-        .iter()
-        .take(arenas.mapping_count)
-        .rev()
-        .find(|m| (m.start..m.end).contains(&address));
+    let found =
+        arenas.mappings.iter().take(arenas.mapping_count).rev().find(|m| (m.start..m.end).contains(&address));
     let Some(mapping) = found else {
         return false;
     };
@@ -270,7 +266,8 @@ pub fn fill_file_page(address: usize) -> bool {
         // SAFETY: as above.
         let got = unsafe { files::preadv2(mapping.real, &piece, offset as i64, RWF_NOWAIT) };
         let got = got.unwrap_or(0);
-        if got < length && files::readahead(mapping.real, offset + got as u64, (length - got) as u64).is_ok() {
+        if got < length && files::readahead(mapping.real, offset + got as u64, (length - got) as u64).is_ok()
+        {
             shared::count(&shared::speculator().counts.prefetched_pages, ((length - got) / PAGE) as u64);
         }
     }

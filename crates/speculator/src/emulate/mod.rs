@@ -69,7 +69,6 @@ pub fn stalled_call(registers: &Registers) -> isize {
     let stalled = Call {
         number: registers.rax as usize,
         arguments: registers.arguments().map(|r| r as usize),
-        stack: registers.rsp as usize,
         through_stub: true,
     };
     files::set_posted_position(&stalled);

@@ -35,18 +35,18 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
         n::__NR_lstat => ask(here, a[0], a[1], stat_bytes, |base| stat_call(base, a[0], a[1], no_follow)),
         n::__NR_newfstatat => stat_at(a),
         n::__NR_statx => statx(a),
-        n::__NR_access => ask(here, a[0], 0, 0, |base| {
-            (n::__NR_faccessat, [base as usize, a[0], a[1], 0, 0, 0])
-        }),
-        n::__NR_faccessat => ask(a[0] as i32, a[1], 0, 0, |base| {
-            (n::__NR_faccessat, [base as usize, a[1], a[2], 0, 0, 0])
-        }),
-        n::__NR_faccessat2 => ask(a[0] as i32, a[1], 0, 0, |base| {
-            (n::__NR_faccessat2, [base as usize, a[1], a[2], a[3], 0, 0])
-        }),
-        n::__NR_readlink => ask(here, a[0], a[1], a[2], |base| {
-            (n::__NR_readlinkat, [base as usize, a[0], a[1], a[2], 0, 0])
-        }),
+        n::__NR_access => {
+            ask(here, a[0], 0, 0, |base| (n::__NR_faccessat, [base as usize, a[0], a[1], 0, 0, 0]))
+        }
+        n::__NR_faccessat => {
+            ask(a[0] as i32, a[1], 0, 0, |base| (n::__NR_faccessat, [base as usize, a[1], a[2], 0, 0, 0]))
+        }
+        n::__NR_faccessat2 => {
+            ask(a[0] as i32, a[1], 0, 0, |base| (n::__NR_faccessat2, [base as usize, a[1], a[2], a[3], 0, 0]))
+        }
+        n::__NR_readlink => {
+            ask(here, a[0], a[1], a[2], |base| (n::__NR_readlinkat, [base as usize, a[0], a[1], a[2], 0, 0]))
+        }
         n::__NR_readlinkat => ask(a[0] as i32, a[1], a[2], a[3], |base| {
             (n::__NR_readlinkat, [base as usize, a[1], a[2], a[3], 0, 0])
         }),
@@ -113,12 +113,8 @@ fn stat_call(base: i32, path: usize, out: usize, flags: u32) -> (u32, [usize; 6]
 
 fn stat_at(a: [usize; 6]) -> Outcome {
     if a[3] as u32 & n::AT_EMPTY_PATH != 0 && path_length(a[1]) == Some(0) {
-        let fstat = Call {
-            number: n::__NR_fstat as usize,
-            arguments: [a[0], a[2], 0, 0, 0, 0],
-            stack: 0,
-            through_stub: false,
-        };
+        let fstat =
+            Call { number: n::__NR_fstat as usize, arguments: [a[0], a[2], 0, 0, 0, 0], through_stub: false };
         return super::files::dispatch(&fstat).unwrap_or(UNKNOWN);
     }
     ask(a[0] as i32, a[1], a[2], size_of::<Stat>(), |base| stat_call(base, a[1], a[2], a[3] as u32))

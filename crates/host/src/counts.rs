@@ -1,0 +1,128 @@
+//! The counts of a run: sums over all processes that attached.
+
+use runahead_abi::session::{Slot, ended};
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is counted, in the order of the report. Times in ns, sizes in bytes or 4 KiB pages.
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct Counts {
+    /// Processes of the program that stalled at least once (the others cost nothing and count
+    /// nothing).
+    pub processes: u64,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub reads_hinted: u64,
+    pub read_bytes_hinted: u64,
+    pub full_prefetches: u64,
+    pub partial_prefetches: u64,
+    pub stalls: u64,
+    pub stall_ns: u64,
+    pub posts: u64,
+    pub post_ns: u64,
+    pub holds: u64,
+    pub hold_ns: u64,
+    pub mismatches: u64,
+    pub lags: u64,
+    pub speculator: SpeculatorCounts,
+}
+
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct SpeculatorCounts {
+    pub syncs: u64,
+    pub sync_ns: u64,
+    pub pages_filled: u64,
+    pub pages_refreshed: u64,
+    pub pages_most: u64,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub prefetches: u64,
+    pub prefetched_pages: u64,
+    pub unused_pages: u64,
+    pub system_calls: u64,
+    pub trapped_calls: u64,
+    pub signals: u64,
+    pub processor_ns: u64,
+    pub endings: Endings,
+}
+
+/// How speculations ended.
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct Endings {
+    pub overtaken: u64,
+    pub cancelled: u64,
+    pub system_call: u64,
+    pub fault: u64,
+    pub time: u64,
+    pub exit: u64,
+    pub memory: u64,
+    pub descriptor: u64,
+    pub waits: u64,
+    /// The system call that ended the latest one that a system call ended, of the last process.
+    pub last_system_call: u64,
+    /// The latest fault: instruction and address, in hexadecimal, of the last process that had one.
+    pub last_fault: Option<String>,
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Counts {
+    /// Adds what a process and its speculator have counted. A process could write anything there, so
+    /// the sums wrap rather than fail.
+    pub fn add(&mut self, slot: &Slot) {
+        let agent = &slot.agent.counts;
+        let add = |sum: &mut u64, counter: &AtomicU64| *sum = sum.wrapping_add(get(counter));
+        self.processes += 1;
+        add(&mut self.reads, &agent.reads);
+        add(&mut self.read_bytes, &agent.read_bytes);
+        add(&mut self.reads_hinted, &agent.reads_hinted);
+        add(&mut self.read_bytes_hinted, &agent.read_bytes_hinted);
+        add(&mut self.full_prefetches, &agent.full);
+        add(&mut self.partial_prefetches, &agent.partial);
+        add(&mut self.stalls, &agent.stalls);
+        add(&mut self.stall_ns, &agent.stall_ns);
+        add(&mut self.posts, &agent.posts);
+        add(&mut self.post_ns, &agent.post_ns);
+        add(&mut self.holds, &agent.holds);
+        add(&mut self.hold_ns, &agent.hold_ns);
+        add(&mut self.mismatches, &agent.mismatches);
+        add(&mut self.lags, &agent.lags);
+        let counts = &slot.speculator.counts;
+        let sum = &mut self.speculator;
+        add(&mut sum.syncs, &counts.syncs);
+        add(&mut sum.sync_ns, &counts.sync_ns);
+        add(&mut sum.pages_filled, &counts.pages_filled);
+        add(&mut sum.pages_refreshed, &counts.pages_refreshed);
+        sum.pages_most = sum.pages_most.max(get(&counts.pages_most));
+        add(&mut sum.reads, &counts.reads);
+        add(&mut sum.read_bytes, &counts.read_bytes);
+        add(&mut sum.prefetches, &counts.prefetches);
+        add(&mut sum.prefetched_pages, &counts.prefetched_pages);
+        add(&mut sum.unused_pages, &counts.unused_pages);
+        add(&mut sum.system_calls, &counts.system_calls);
+        add(&mut sum.trapped_calls, &counts.trapped_calls);
+        add(&mut sum.signals, &counts.signals);
+        add(&mut sum.processor_ns, &counts.processor_ns);
+        let ended_as = |reason: u32| get(&counts.endings[reason as usize]);
+        let endings = &mut sum.endings;
+        endings.overtaken += ended_as(ended::OVERTAKEN);
+        endings.cancelled += ended_as(ended::CANCELLED);
+        endings.system_call += ended_as(ended::SYSTEM_CALL);
+        endings.fault += ended_as(ended::FAULT);
+        endings.time += ended_as(ended::TIME);
+        endings.exit += ended_as(ended::EXIT);
+        endings.memory += ended_as(ended::MEMORY);
+        endings.descriptor += ended_as(ended::DESCRIPTOR);
+        endings.waits += ended_as(ended::WAITS);
+        let instruction = slot.speculator.fault_instruction.load(Ordering::Relaxed);
+        if instruction != 0 {
+            let address = slot.speculator.fault_address.load(Ordering::Relaxed);
+            endings.last_fault = Some(format!("{instruction:#x} touching {address:#x}"));
+        }
+        if slot.speculator.ended.load(Ordering::Relaxed) == ended::SYSTEM_CALL {
+            endings.last_system_call = u64::from(slot.speculator.ended_by.load(Ordering::Relaxed));
+        }
+    }
+}

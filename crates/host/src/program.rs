@@ -1,0 +1,110 @@
+//! Becoming the command.
+//!
+//! The standard library's own exec resets the signal mask and the disposition of SIGPIPE, which its
+//! start-up changed; the command must find exactly what we were started with. So the disposition is
+//! noted before the standard library starts, put back at the end, and the rest is left alone.
+
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The disposition of SIGPIPE that this process was started with. Written once, before `main`.
+static PIPE_DISPOSITION: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+
+/// Runs before the standard library, which ignores SIGPIPE.
+extern "C" fn note_disposition() {
+    // SAFETY: asking for a disposition changes nothing; zeros are a valid `sigaction`.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGPIPE, ptr::null(), &mut action) == 0 {
+            PIPE_DISPOSITION.store(action.sa_sigaction, Ordering::Relaxed);
+        }
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_DISPOSITION: extern "C" fn() = note_disposition;
+
+/// A command line and the variables that are added to the environment.
+pub struct Program {
+    arguments: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+}
+
+impl Program {
+    pub fn new(name: &OsStr, arguments: &[OsString]) -> Program {
+        let arguments = std::iter::once(name.to_owned()).chain(arguments.iter().cloned()).collect();
+        Program { arguments, variables: Vec::new() }
+    }
+
+    pub fn set_variables(&mut self, variables: Vec<(OsString, OsString)>) {
+        self.variables = variables;
+    }
+
+    /// Replaces this process; returns only if that fails.
+    pub fn become_it(self) -> io::Error {
+        let Some(arguments) = c_strings(self.arguments) else {
+            return io::Error::from(io::ErrorKind::InvalidInput);
+        };
+        let Some(environment) = self.environment() else {
+            return io::Error::from(io::ErrorKind::InvalidInput);
+        };
+        // SAFETY: one thread; null-terminated arrays of C strings that live until the call returns.
+        unsafe {
+            libc::signal(libc::SIGPIPE, PIPE_DISPOSITION.load(Ordering::Relaxed));
+            libc::execvpe(
+                arguments[0].as_ptr(),
+                pointers(&arguments).as_ptr(),
+                pointers(&environment).as_ptr(),
+            );
+        }
+        io::Error::last_os_error()
+    }
+}
+
+impl Program {
+    /// The environment that we were given, entry by entry as it is (odd ones too), with our variables in
+    /// the place of those of the same name, or at the end.
+    fn environment(&self) -> Option<Vec<CString>> {
+        let mut entries = inherited_environment();
+        for (name, value) in &self.variables {
+            let mut entry = name.clone();
+            entry.push("=");
+            let prefix = entry.as_bytes().to_vec();
+            entry.push(value);
+            let entry = CString::new(entry.into_vec()).ok()?;
+            match entries.iter_mut().find(|old| old.as_bytes().starts_with(&prefix)) {
+                Some(old) => *old = entry,
+                None => entries.push(entry),
+            }
+        }
+        Some(entries)
+    }
+}
+
+fn inherited_environment() -> Vec<CString> {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    let mut entries = Vec::new();
+    // SAFETY: one thread, which does not change the environment: a null-terminated array of C strings.
+    unsafe {
+        let mut entry = environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            entries.push(CStr::from_ptr(*entry).to_owned());
+            entry = entry.add(1);
+        }
+    }
+    entries
+}
+
+fn c_strings(strings: Vec<OsString>) -> Option<Vec<CString>> {
+    strings.into_iter().map(|string| CString::new(string.into_vec()).ok()).collect()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain(std::iter::once(ptr::null())).collect()
+}

@@ -1,0 +1,127 @@
+//! The report of a run: for people (`--stats`) and as JSON (`--report`).
+
+use crate::counts::Counts;
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// The JSON document; documented in docs/report.md.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Version of this document's layout.
+    pub version: u32,
+    pub command: Vec<String>,
+    /// From the start of the command to the report.
+    pub elapsed_ns: u64,
+    /// Why nothing was speculated, where something prevented it.
+    pub plainly_because: Option<String>,
+    pub counts: Counts,
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+fn milliseconds(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+impl Report {
+    /// The report as text, a screen at most.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        let c = &self.counts;
+        let s = &c.speculator;
+        let mut line = |name: &str, value: String| {
+            // Writing into a String cannot fail.
+            let _ = writeln!(text, "runahead: {name:<24} {value}");
+        };
+        line("command", self.command.join(" "));
+        line("elapsed", format!("{:.1} ms", milliseconds(self.elapsed_ns)));
+        if let Some(reason) = &self.plainly_because {
+            line("ran plainly", reason.clone());
+            return text;
+        }
+        line(
+            "reads on files",
+            format!(
+                "{} calls, {:.1} MB; looked at while there were stalls",
+                c.reads,
+                c.read_bytes as f64 / 1e6
+            ),
+        );
+        line(
+            "  hinted",
+            format!(
+                "{} ({:.1}%), {:.1} MB",
+                c.reads_hinted,
+                percent(c.reads_hinted, c.reads),
+                c.read_bytes_hinted as f64 / 1e6
+            ),
+        );
+        line("prefetches", format!("{} full, {} partial", c.full_prefetches, c.partial_prefetches));
+        line(
+            "prefetched pages",
+            format!(
+                "{}, unused {} ({:.1}%)",
+                s.prefetched_pages,
+                s.unused_pages,
+                percent(s.unused_pages, s.prefetched_pages)
+            ),
+        );
+        line("stalls", format!("{}, {:.1} ms (upper bound)", c.stalls, milliseconds(c.stall_ns)));
+        let mean = |ns: u64, count: u64| ns.checked_div(count).unwrap_or(0) as f64 / 1e3;
+        line(
+            "posts",
+            format!(
+                "{}, {:.1} us each; held {} times, {:.1} us each; {} mismatches, {} lags",
+                c.posts,
+                mean(c.post_ns, c.posts),
+                c.holds,
+                mean(c.hold_ns, c.holds),
+                c.mismatches,
+                c.lags
+            ),
+        );
+        line(
+            "speculators",
+            format!(
+                "{} processes, {} syncs, {:.1} us each; {} reads, {} calls ({} trapped), {} signals",
+                c.processes,
+                s.syncs,
+                mean(s.sync_ns, s.syncs),
+                s.reads,
+                s.system_calls,
+                s.trapped_calls,
+                s.signals
+            ),
+        );
+        line(
+            "  memory, processor",
+            format!(
+                "{} pages at most, {} filled, {} refreshed; {:.1} ms",
+                s.pages_most,
+                s.pages_filled,
+                s.pages_refreshed,
+                milliseconds(s.processor_ns)
+            ),
+        );
+        let e = &s.endings;
+        line(
+            "  ended by",
+            format!(
+                "overtaken {}, cancelled {}, call {} (last: {}), fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}",
+                e.overtaken,
+                e.cancelled,
+                e.system_call,
+                e.last_system_call,
+                e.fault,
+                e.time,
+                e.exit,
+                e.memory,
+                e.descriptor,
+                e.waits
+            ),
+        );
+        text
+    }
+}
