@@ -46,7 +46,7 @@ impl Program {
 
     /// Replaces this process; returns only if that fails.
     pub fn become_it(self) -> io::Error {
-        let Some(arguments) = c_strings(self.arguments) else {
+        let Some(arguments) = c_strings(self.arguments.clone()) else {
             return io::Error::from(io::ErrorKind::InvalidInput);
         };
         let Some(environment) = self.environment() else {
