@@ -171,9 +171,9 @@ impl Mirror {
         }
         let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED_NOREPLACE | n::MAP_NORESERVE;
         let length = region.end - region.start;
-        // SAFETY: replaces nothing.
         // What the program may only read is writable here, or it could not be refreshed in place.
         let writable = if region.stable { 0 } else { PROT_WRITE };
+        // SAFETY: replaces nothing.
         let mapped = unsafe { memory::map(region.start, length, region.protection | writable, flags, -1, 0) };
         if mapped != Ok(region.start) {
             return false;

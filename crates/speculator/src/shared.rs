@@ -75,7 +75,7 @@ pub struct Post {
 /// The even number of the latest complete post; `None` while one is being written or there is none.
 pub fn latest_post() -> Option<u32> {
     let posted = agent().posted.load(Ordering::Acquire);
-    (posted != 0 && posted % 2 == 0).then_some(posted)
+    (posted != 0 && posted.is_multiple_of(2)).then_some(posted)
 }
 
 /// Copies the post numbered `posted`; None if the agent has begun another.

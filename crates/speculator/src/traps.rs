@@ -98,7 +98,7 @@ const LOWEST_MAPPED: usize = 65536;
 
 unsafe extern "C" fn system_call(_: i32, _: *mut n::siginfo_t, context: *mut c_void) {
     // SAFETY: we are a handler.
-    let context = unsafe { SignalContext::new(context) };
+    let mut context = unsafe { SignalContext::new(context) };
     if (WINDOW..WINDOW_END).contains(&context.instruction()) {
         // The sandbox refused something of the runtime's own: somebody jumped into it.
         fault(n::SIGSYS, context.instruction(), 0);

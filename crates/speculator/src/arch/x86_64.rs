@@ -270,32 +270,28 @@ struct SignalRegisters {
 const REGISTERS_AT: usize = 40;
 
 /// A signal's context, as the kernel passes it to a handler.
-pub struct SignalContext(*mut SignalRegisters);
+pub struct SignalContext(&'static mut SignalRegisters);
 
 impl SignalContext {
     /// # Safety
-    /// `context` is the third argument of a running signal handler.
+    /// `context` is the third argument of a running signal handler, and the value is not used after it
+    /// returns.
     pub unsafe fn new(context: *mut c_void) -> Self {
         // SAFETY: inside the context, by the kernel's layout.
-        Self(unsafe { context.byte_add(REGISTERS_AT) }.cast())
-    }
-
-    fn registers(&self) -> &mut SignalRegisters {
-        // SAFETY: valid while the handler runs.
-        unsafe { &mut *self.0 }
+        Self(unsafe { &mut *context.byte_add(REGISTERS_AT).cast() })
     }
 
     pub fn instruction(&self) -> usize {
-        self.registers().rip as usize
+        self.0.rip as usize
     }
 
     pub fn stack(&self) -> usize {
-        self.registers().rsp as usize
+        self.0.rsp as usize
     }
 
     /// The system call that was trapped.
     pub fn call(&self) -> Call {
-        let r = self.registers();
+        let r = &*self.0;
         Call {
             number: r.rax as usize,
             arguments: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9].map(|r| r as usize),
@@ -303,8 +299,8 @@ impl SignalContext {
         }
     }
 
-    pub fn set_returned(&self, value: isize) {
-        self.registers().rax = value as u64;
+    pub fn set_returned(&mut self, value: isize) {
+        self.0.rax = value as u64;
     }
 }
 

@@ -197,7 +197,7 @@ fn map_file(a: [usize; 6], length: usize, fixed: bool) -> Outcome {
         Some(Ok(entry)) => *entry,
     };
     let shared_writable = a[3] as u32 & n::MAP_SHARED != 0 && a[2] as u32 & PROT_WRITE != 0;
-    if entry.kind != Kind::File || entry.written || shared_writable || a[5] % PAGE != 0 {
+    if entry.kind != Kind::File || entry.written || shared_writable || !a[5].is_multiple_of(PAGE) {
         return UNKNOWN;
     }
     let arenas = ARENAS.get();
@@ -356,7 +356,7 @@ fn remap(a: [usize; 6]) -> Outcome {
 
 fn advise(start: usize, length: usize, advice: u32) -> Outcome {
     // Dropping contents is the one piece of advice that changes what is read.
-    if advice == n::MADV_DONTNEED && start >= ANONYMOUS_ARENA && start < FILE_ARENA {
+    if advice == n::MADV_DONTNEED && (ANONYMOUS_ARENA..FILE_ARENA).contains(&start) {
         let arenas = ARENAS.get();
         let end = start.saturating_add(length).min(arenas.anonymous_next);
         drop_range(start & !(PAGE - 1), end);
