@@ -44,10 +44,7 @@ pub fn whole_process(state: &Fixed) {
         return;
     };
     let mut held = 0;
-    loop {
-        let Some(room) = lines.get_mut(held..) else {
-            break;
-        };
+    while let Some(room) = lines.get_mut(held..) {
         match files::read(fd, room) {
             Ok(0) | Err(_) => break,
             Ok(length) => held += length,

@@ -30,6 +30,7 @@ mod mirror;
 mod run;
 mod sandbox;
 mod shared;
+mod stubs;
 mod traps;
 mod vdso;
 

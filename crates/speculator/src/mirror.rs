@@ -427,6 +427,11 @@ impl Mirror {
         true
     }
 
+    /// Address of the agent's state page.
+    pub fn state_page(&self) -> usize {
+        self.state_page
+    }
+
     /// Writes the state page's content: it may have been dropped with the pages around it.
     fn renew_state_page(&self) {
         // SAFETY: mapped by `set_state_page`; the layout is that of `agent::state::Fixed`.

@@ -13,7 +13,7 @@
 use crate::arch::{SignalContext, runahead_signal_return};
 use crate::layout::{SIGNAL_STACK, SIGNAL_STACK_BYTES, WINDOW, WINDOW_END};
 use crate::mirror::{self, MIRROR, NoPage};
-use crate::{descriptors, emulate, run, shared};
+use crate::{descriptors, emulate, run, shared, stubs};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use runahead_abi::session::ended;
@@ -104,7 +104,9 @@ unsafe extern "C" fn system_call(_: i32, _: *mut n::siginfo_t, context: *mut c_v
         fault(n::SIGSYS, context.instruction(), 0);
     }
     shared::count(&shared::speculator().counts.trapped_calls, 1);
-    let returned = emulate::call(&context.call());
+    let call = context.call();
+    stubs::adopt(context.instruction(), call.number);
+    let returned = emulate::call(&call);
     context.set_returned(returned);
 }
 

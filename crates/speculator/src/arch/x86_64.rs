@@ -27,12 +27,17 @@ pub struct Frame {
     _program_stack: u64,
 }
 
-/// What a stub of the agent hands over (`agent::arch::Description`, in the program's memory).
+/// What a stub hands over: the agent's (`agent::arch::Description`, in the program's memory) or one of
+/// our own, which sets [`OURS`] in the number.
 #[repr(C)]
 struct Description {
     syscall_address: u64,
     number: u64,
 }
+
+/// In a description's number: the site is rewritten in the mirror only, the program's agent does not see
+/// its calls.
+const OURS: u64 = 1 << 32;
 
 #[repr(C)]
 pub struct Answer {
@@ -40,19 +45,20 @@ pub struct Answer {
     target: u64,
 }
 
-const SYSCALL_BYTES: u64 = 2;
+/// Bytes of a `syscall` instruction.
+pub const SYSCALL_BYTES: usize = 2;
 
 extern "C" fn stub_call(frame: &Frame) -> Answer {
     // SAFETY: rcx points into a stub that this code was jumped through; if the program's wild jump
     // made it up, the fault ends the speculation.
     let description = unsafe { &*frame.description };
     let call = Call {
-        number: description.number as usize,
+        number: (description.number & !OURS) as usize,
         arguments: [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9].map(|r| r as usize),
-        through_stub: true,
+        through_stub: description.number & OURS == 0,
     };
     let returned = crate::emulate::call(&call);
-    Answer { rax: returned as u64, target: description.syscall_address + SYSCALL_BYTES }
+    Answer { rax: returned as u64, target: description.syscall_address + SYSCALL_BYTES as u64 }
 }
 
 // SAFETY (of the whole block). The start: the kernel enters with rsp at the argument count. The stub
@@ -308,4 +314,66 @@ impl SignalContext {
 pub fn system_call_function(number: u32) -> [u8; 8] {
     let n = number.to_le_bytes();
     [0xb8, n[0], n[1], n[2], n[3], 0x0f, 0x05, 0xc3]
+}
+
+/// Bytes of `mov eax, imm32; syscall`.
+pub const SITE_BYTES: usize = 7;
+
+/// Bytes of one stub.
+pub const STUB_BYTES: usize = 64;
+
+/// Whether the bytes at `site` read `mov eax, number; syscall`.
+///
+/// # Safety
+/// `SITE_BYTES` bytes at `site` must be readable.
+pub unsafe fn loads_number(site: usize, number: u32) -> bool {
+    let n = number.to_le_bytes();
+    // SAFETY: the caller's promise.
+    let found = unsafe { *(site as *const [u8; SITE_BYTES]) };
+    found == [0xb8, n[0], n[1], n[2], n[3], 0x0f, 0x05]
+}
+
+/// `jmp rel32` from `at` to `target`; None if it is out of reach.
+pub fn near_jump(at: usize, target: usize) -> Option<[u8; 5]> {
+    let distance = i32::try_from(target as i64 - (at as i64 + 5)).ok()?;
+    let d = distance.to_le_bytes();
+    Some([0xe9, d[0], d[1], d[2], d[3]])
+}
+
+/// Writes a stub like the agent's, for a site that only the mirror has rewritten.
+///
+/// # Safety
+/// `STUB_BYTES` bytes at `at` must be writable and unused.
+pub unsafe fn write_stub(at: usize, state_page: usize, syscall_address: usize, number: u32) {
+    const DESCRIPTION_AT: usize = 48;
+    let s = state_page.to_le_bytes();
+    let code = [
+        0x49,
+        0xbb,
+        s[0],
+        s[1],
+        s[2],
+        s[3],
+        s[4],
+        s[5],
+        s[6],
+        s[7], // mov r11, state page
+        0x48,
+        0x8d,
+        0x0d,
+        DESCRIPTION_AT as u8 - 17,
+        0,
+        0,
+        0, // lea rcx, [description]
+        0x41,
+        0xff,
+        0x23, // jmp [r11]
+    ];
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, code.len());
+        let description =
+            Description { syscall_address: syscall_address as u64, number: u64::from(number) | OURS };
+        ((at + DESCRIPTION_AT) as *mut Description).write(description);
+    }
 }
