@@ -98,7 +98,8 @@ impl FileHeader {
     }
 }
 
-/// What identifies one version of one executable file without reading it: `fstat` alone.
+/// What identifies one version of one executable file without reading it: `stat` alone. (Not the device
+/// that `/proc/PID/maps` shows: on btrfs and overlay that is another one.)
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileKey {

@@ -14,12 +14,12 @@
 //! Nothing here is needed for correctness: without the file programs run, unpatched.
 
 use std::fmt;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memmap2::Mmap;
 use runahead_abi::sites::{
@@ -299,9 +299,7 @@ impl Open {
     /// Locks the file that is at the path once the lock is held, with all that is in it.
     fn lock(&mut self, path: &Path) -> Result<()> {
         loop {
-            self.file
-                .lock()
-                .map_err(failed("lock the site file", path))?;
+            lock_patiently(&self.file).map_err(failed("lock the site file", path))?;
             let locked = self
                 .file
                 .metadata()
@@ -409,8 +407,7 @@ fn map(file: &File, path: &Path) -> Result<Mmap> {
 fn replace(path: &Path, old: Option<&File>) -> Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let lock = File::open(directory).map_err(failed("open the directory", directory))?;
-    lock.lock()
-        .map_err(failed("lock the directory", directory))?;
+    lock_patiently(&lock).map_err(failed("lock the directory", directory))?;
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
     let there = fs::symlink_metadata(path).ok().map(identity);
     let expected = old.and_then(|file| file.metadata().ok()).map(identity);
@@ -437,6 +434,27 @@ fn write_empty(path: &Path) -> io::Result<()> {
         .open(path)?;
     file.write_all_at(FileHeader::EMPTY.bytes(), 0)?;
     file.set_len(SITES_OFFSET as u64)
+}
+
+/// How long to wait for a lock. Holders write some kilobytes and let go; one that does not has been
+/// stopped in the middle, and nobody's command shall hang for that.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+fn lock_patiently(file: &File) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if start.elapsed() > LOCK_PATIENCE => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "another process has held its lock for a second",
+                ));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
 }
 
 /// A write beyond the process's file size limit would not fail but kill us with SIGXFSZ.

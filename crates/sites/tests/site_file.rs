@@ -316,6 +316,18 @@ fn many_writers_and_readers_at_once() {
     assert_eq!(length, SITES_OFFSET + copies.len() * size_of::<Site>());
 }
 
+#[test]
+fn a_lock_that_is_never_released_hangs_nobody() {
+    let fixture = Fixture::new();
+    let file = fixture.open();
+    let holder = OpenOptions::new().read(true).open(fixture.path()).unwrap();
+    holder.lock().unwrap();
+    let error = file.ensure(&fixture.executable).unwrap_err();
+    assert_eq!(error.cause().kind(), std::io::ErrorKind::TimedOut);
+    drop(holder);
+    assert_eq!(file.ensure(&fixture.executable).unwrap(), NEW);
+}
+
 /// Bytes that this thread has read through system calls so far.
 fn bytes_read() -> u64 {
     let counters = fs::read_to_string("/proc/thread-self/io").unwrap();

@@ -325,6 +325,10 @@ fn padding_inside_is_used_only_if_nothing_leads_to_it() {
         "xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 2f\nret\nnop\nnop\n2: nop\nnop\nnop\nret\n"
             .into(),
     );
+    // A branch from code that nothing is seen to reach: whoever gets there goes on to the padding.
+    none(format!(
+        "xor %eax, %eax\nsyscall\ntest %eax, %eax\nret\n2: {NOP5}\nret\njmp 2b\n"
+    ));
     // A jump table somewhere: it may lead to a label in front of the padding.
     none(format!(
         "xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 1f\njmp *%rdx\n{NOP5}\n1: ret\n"
