@@ -49,7 +49,7 @@ fn real_files() -> Vec<PathBuf> {
         }
     }
     let further = std::env::var_os("SITES_TEST_FILES").unwrap_or_default();
-    files.extend(std::env::split_paths(&further));
+    files.extend(std::env::split_paths(&further).filter(|path| path.is_file()));
     files
 }
 

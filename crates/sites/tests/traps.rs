@@ -199,6 +199,22 @@ fn ranges_that_contradict_each_other_are_not_used() {
 }
 
 #[test]
+fn a_range_inside_another_is_seen_behind_a_third() {
+    // `outer` holds `first` and `f`, which do not touch each other.
+    let with = |outer_size: &str| {
+        let assembly = format!(
+            ".globl f\n.type outer, @function\n.type first, @function\n.type f, @function\n\
+             outer: incl %eax\nret\nfirst: incl %eax\nret\n.size first, .-first\nincl %eax\nret\n\
+             f: mov $257, %eax\nsyscall\ntest %eax, %eax\nret\n.size f, .-f\n\
+             .size outer, {outer_size}\n"
+        );
+        object(&assembly).sites("f").len()
+    };
+    assert_eq!(with("first - outer"), 1);
+    assert_eq!(with(". - outer"), 0);
+}
+
+#[test]
 fn a_symbol_alone_makes_a_function() {
     let assembly =
         ".globl f\n.type f, @function\nf: mov $257, %eax\nsyscall\ntest %eax, %eax\nret\n";
