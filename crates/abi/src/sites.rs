@@ -98,7 +98,8 @@ impl FileHeader {
     }
 }
 
-/// What identifies one version of one executable file without reading it: `fstat` alone.
+/// What identifies one version of one executable file without reading it: `stat` alone. (Not the device
+/// that `/proc/PID/maps` shows: on btrfs and overlay that is another one.)
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileKey {
@@ -276,11 +277,12 @@ pub fn lookup<'a>(mapping: &'a [u8], key: &FileKey) -> Option<&'a [Site]> {
 /// Looks `key` up in a mapped site file. `None`: never analysed, or the file is not to be believed.
 /// An empty slice of sites: analysed, and there is nothing to patch.
 ///
-/// `mapping` must start at an address divisible by 8, as every mapping does; any content whatever is
-/// allowed, and another process may append meanwhile. Async-signal-safe; allocates nothing; visits at
+/// `mapping` must start at an address divisible by 8, as every mapping does (else: `None`); any content
+/// whatever is allowed, and another process may append meanwhile. Async-signal-safe; allocates nothing; visits at
 /// most [`HASH_SLOTS`] slots; cannot panic.
 pub fn lookup_entry<'a>(mapping: &'a [u8], key: &FileKey) -> Option<Entry<'a>> {
-    if !FileHeader::read(mapping)?.is_ours() {
+    let aligned = mapping.as_ptr().cast::<Site>().is_aligned();
+    if !aligned || !FileHeader::read(mapping)?.is_ours() {
         return None;
     }
     let hash = key.hash();
@@ -318,10 +320,8 @@ pub const fn slot_offset(hash: u64, probe: usize) -> usize {
 fn load_published(mapping: &[u8], offset: usize) -> Option<u64> {
     let bytes = mapping.get(offset..)?.get(..size_of::<u64>())?;
     let pointer = bytes.as_ptr().cast::<AtomicU64>();
-    if !pointer.is_aligned() {
-        return None;
-    }
-    // SAFETY: the eight bytes lie inside the mapping and are aligned; any value is a valid u64, and
+    // SAFETY: the eight bytes lie inside the mapping and are aligned, as the mapping is (the caller has
+    // checked) and every slot's offset is (asserted below); any value is a valid u64, and
     // an atomic load is the one way to read what another process may be writing.
     Some(unsafe { (*pointer).load(Ordering::Acquire) })
 }
@@ -341,10 +341,8 @@ fn sites_of<'a>(mapping: &'a [u8], index: &Index) -> Option<&'a [Site]> {
     let length = count.checked_mul(size_of::<Site>())?;
     let bytes = mapping.get(start..)?.get(..length)?;
     let pointer = bytes.as_ptr().cast::<Site>();
-    if !pointer.is_aligned() {
-        return None;
-    }
-    // SAFETY: `count` records lie inside the mapping, aligned; Site is Plain; published sites are
+    // SAFETY: `count` records lie inside the mapping, aligned, as the mapping is (the caller has checked)
+    // and the records' offsets are (asserted below); Site is Plain; published sites are
     // never written again, so that nobody changes them under the shared reference.
     Some(unsafe { core::slice::from_raw_parts(pointer, count) })
 }
@@ -371,5 +369,8 @@ unsafe impl Plain for Site {}
 const _: () = assert!(size_of::<FileHeader>() == 8 + 5 * 4 + 9 * 4);
 const _: () = assert!(size_of::<Index>() == 8 + 5 * 8 + 4 * 4);
 const _: () = assert!(size_of::<Site>() == 2 * 8 + 2 + 1 + 1 + 4 + 16 + 8);
+const _: () = assert!(INDEX_OFFSET.is_multiple_of(align_of::<AtomicU64>()));
+const _: () = assert!(size_of::<Index>().is_multiple_of(align_of::<AtomicU64>()));
 const _: () = assert!(SITES_OFFSET.is_multiple_of(align_of::<Site>()));
+const _: () = assert!(align_of::<Site>() >= align_of::<AtomicU64>());
 const _: () = assert!(HASH_SLOTS.is_power_of_two());

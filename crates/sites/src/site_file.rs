@@ -14,12 +14,12 @@
 //! Nothing here is needed for correctness: without the file programs run, unpatched.
 
 use std::fmt;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memmap2::Mmap;
 use runahead_abi::sites::{
@@ -270,8 +270,17 @@ impl Open {
     /// Locks the file that is at the path once the lock is held, with all that is in it.
     fn lock(&mut self, path: &Path) -> Result<()> {
         loop {
+<<<<<<< HEAD
             self.file.lock().map_err(failed("lock the site file", path))?;
             let locked = self.file.metadata().map_err(failed("look at the site file", path))?.ino();
+=======
+            lock_patiently(&self.file).map_err(failed("lock the site file", path))?;
+            let locked = self
+                .file
+                .metadata()
+                .map_err(failed("look at the site file", path))?
+                .ino();
+>>>>>>> sites
             // Opening another file gives up the lock with the old one.
             self.refresh(path)?;
             let now = self.file.metadata().map_err(failed("look at the site file", path))?.ino();
@@ -322,6 +331,7 @@ impl Open {
     }
 
     fn write(&self, place: Place, key: &FileKey, sites: &[Site], unproven: u32) -> io::Result<()> {
+<<<<<<< HEAD
         let Place { mut header, first, slot } = place;
         let start = (SITES_OFFSET + first * size_of::<Site>()) as u64;
         let bytes: Vec<u8> = sites.iter().flat_map(Plain::bytes).copied().collect();
@@ -334,9 +344,18 @@ impl Open {
         let index = Index::new(*key, first as u32, sites, unproven);
         let (hash, rest) = index.bytes().split_at(size_of::<u64>());
         self.file.write_all_at(rest, slot + hash.len() as u64)?;
+=======
+        let writes = place.writes(key, sites, unproven);
+        let ends = writes
+            .iter()
+            .map(|(start, bytes)| start + bytes.len() as u64);
+        check_size_limit(ends.max().unwrap_or_default())?;
+>>>>>>> sites
         // Each write is a system call that copies into the page that the readers have mapped, and this
         // machine's processors keep stores in order: who sees the hash sees what came before it.
-        self.file.write_all_at(hash, slot)
+        writes
+            .iter()
+            .try_for_each(|(start, bytes)| self.file.write_all_at(bytes, *start))
     }
 }
 
@@ -346,6 +365,30 @@ struct Place {
     first: usize,
     /// File offset of the index slot.
     slot: u64,
+}
+
+impl Place {
+    /// The writes of an append, each with its file offset, in the order in which they must be done.
+    fn writes(&self, key: &FileKey, sites: &[Site], unproven: u32) -> [(u64, Vec<u8>); 4] {
+        // `place_for` has checked that the sums are far below 2^32.
+        let header = FileHeader {
+            sites: (self.first + sites.len()) as u32,
+            used_slots: self.header.used_slots + 1,
+            ..self.header
+        };
+        let index = Index::new(*key, self.first as u32, sites, unproven);
+        let (hash, rest) = index.bytes().split_at(size_of::<u64>());
+        let sites_start = SITES_OFFSET + self.first * size_of::<Site>();
+        [
+            (
+                sites_start as u64,
+                sites.iter().flat_map(Plain::bytes).copied().collect(),
+            ),
+            (0, header.bytes().to_vec()),
+            (self.slot + hash.len() as u64, rest.to_vec()),
+            (self.slot, hash.to_vec()),
+        ]
+    }
 }
 
 fn map(file: &File, path: &Path) -> Result<Mmap> {
@@ -359,7 +402,11 @@ fn map(file: &File, path: &Path) -> Result<Mmap> {
 fn replace(path: &Path, old: Option<&File>) -> Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let lock = File::open(directory).map_err(failed("open the directory", directory))?;
+<<<<<<< HEAD
     lock.lock().map_err(failed("lock the directory", directory))?;
+=======
+    lock_patiently(&lock).map_err(failed("lock the directory", directory))?;
+>>>>>>> sites
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
     let there = fs::symlink_metadata(path).ok().map(identity);
     let expected = old.and_then(|file| file.metadata().ok()).map(identity);
@@ -382,6 +429,27 @@ fn write_empty(path: &Path) -> io::Result<()> {
     file.set_len(SITES_OFFSET as u64)
 }
 
+/// How long to wait for a lock. Holders write some kilobytes and let go; one that does not has been
+/// stopped in the middle, and nobody's command shall hang for that.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+fn lock_patiently(file: &File) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if start.elapsed() > LOCK_PATIENCE => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "another process has held its lock for a second",
+                ));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
 /// A write beyond the process's file size limit would not fail but kill us with SIGXFSZ.
 fn check_size_limit(end: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
@@ -402,4 +470,85 @@ fn settled(key: &FileKey, now: SystemTime) -> bool {
     let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
     let last = key.changed.max(key.modified.min(now));
     last > now || now - last >= SETTLED_NANOSECONDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runahead_abi::sites::form;
+
+    fn key(inode: u64) -> FileKey {
+        FileKey {
+            device: 1,
+            inode,
+            size: 2,
+            modified: 3,
+            changed: 4,
+        }
+    }
+
+    fn analysis(seeds: std::ops::Range<u8>) -> Analysis {
+        let site = |seed| Site {
+            patch_offset: u64::from(seed),
+            pad_offset: 0,
+            number: 9,
+            form: form::MOV_IMM32,
+            syscall_distance: 5,
+            reserved: 0,
+            expected: [seed; 16],
+            expected_pad: [0; 8],
+        };
+        Analysis {
+            sites: seeds.map(site).collect(),
+            ..Analysis::default()
+        }
+    }
+
+    /// Every instant of an append, as a crash would leave the file: the writes as the writer does
+    /// them, cut in the middle of each and after it.
+    #[test]
+    fn a_crash_at_any_instant_leaves_a_good_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(NAME);
+        let (first, second) = (analysis(1..4), analysis(10..15));
+        let file = SiteFile::open_or_create(&path).unwrap();
+        file.append(&key(1), &first).unwrap();
+        let writes = {
+            let open = file.opened();
+            let place = open.place_for(&key(2), second.sites.len()).unwrap();
+            place.writes(&key(2), &second.sites, 0)
+        };
+        let before = fs::read(&path).unwrap();
+        let steps: Vec<(usize, u8)> = writes
+            .iter()
+            .flat_map(|(start, bytes)| (*start as usize..).zip(bytes.iter().copied()))
+            .collect();
+        // The last write is one aligned word, which the readers see whole or not at all.
+        let last = steps.len() - size_of::<u64>();
+        for done in (0..=last).chain([steps.len()]) {
+            let mut image = before.clone();
+            for (position, byte) in &steps[..done] {
+                image.resize(image.len().max(position + 1), 0);
+                image[*position] = *byte;
+            }
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, image).unwrap();
+            let file = SiteFile::open_or_create(&path).unwrap();
+            let published = done == steps.len();
+            assert_eq!(file.lookup(&key(1)), Some((first.sites.clone(), 0)));
+            assert_eq!(file.lookup(&key(2)).is_some(), published, "after {done}");
+            // And the next writer goes on from there.
+            file.append(&key(2), &second).unwrap();
+            assert_eq!(file.lookup(&key(1)), Some((first.sites.clone(), 0)));
+            assert_eq!(file.lookup(&key(2)), Some((second.sites.clone(), 0)));
+            let slots = file.opened().header().unwrap().used_slots;
+            assert!((2..=3).contains(&slots));
+            // Nothing half-written is left in the way of others.
+            let hashes = fs::read(&path).unwrap()[runahead_abi::sites::INDEX_OFFSET..SITES_OFFSET]
+                .chunks(size_of::<Index>())
+                .filter(|slot| slot[..8] != [0; 8])
+                .count();
+            assert_eq!(hashes, 2);
+        }
+    }
 }

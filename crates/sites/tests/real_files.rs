@@ -1,6 +1,6 @@
 //! The analysis of real files against an independent disassembly (binutils), and against what is known
 //! of the C library. Prints a table of what was found: `cargo test -p runahead-sites --test real_files
-//! -- --nocapture`.
+//! -- --nocapture`. Further files can be named, separated by colons, in `SITES_TEST_FILES`.
 
 mod common;
 
@@ -45,6 +45,8 @@ fn real_files() -> Vec<PathBuf> {
             eprintln!("SKIPPED: {} is not on this machine", path.display());
         }
     }
+    let further = std::env::var_os("SITES_TEST_FILES").unwrap_or_default();
+    files.extend(std::env::split_paths(&further).filter(|path| path.is_file()));
     files
 }
 
