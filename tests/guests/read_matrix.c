@@ -6,6 +6,7 @@
 // run: inline
 // timeout: 120
 #include "guest.h"
+#include <poll.h>
 #include <pty.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -71,6 +72,9 @@ static int terminal_with_a_line(bool raw) {
     }
     CHECK(write(master, "a line\nmore\n", 12) == 12);
     descriptors_of_kind[0] = master;
+    // A line travels from one end to the other, and its echo back, in the kernel's own time.
+    struct pollfd both[2] = {{slave, POLLIN, 0}, {master, POLLIN, 0}};
+    CHECK(poll(&both[0], 1, 2000) == 1 && (raw || poll(&both[1], 1, 2000) == 1));
     CHECK(fcntl(slave, F_SETFL, O_NONBLOCK) == 0);
     return slave;
 }

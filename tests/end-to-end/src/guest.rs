@@ -7,7 +7,8 @@
 //! // library: plugin.c         also build plugin.so from it, beside the guest
 //! // needs: root               skip without it (see needs.rs); may repeat
 //! // data: cold.bin 4M         make this file before each run; may repeat
-//! // run: arguments            one test for each such line; none means one without arguments
+//! // run: arguments            one test for each such line; none means one without arguments;
+//! // run: arguments => signal 9  the same with an ending of its own
 //! // stdin: cold.bin           or `closed`, or `keys abc\n`; /dev/null if not said
 //! // terminal:                 standard streams are a terminal
 //! // around: taskset -c 0      set the scene
@@ -33,6 +34,13 @@ pub struct Guest {
     source: PathBuf,
     directives: Vec<(String, String)>,
     built: OnceLock<Result<PathBuf, String>>,
+}
+
+/// One of a guest's tests.
+pub struct GuestRun {
+    pub name: String,
+    arguments: Vec<String>,
+    expect: String,
 }
 
 const KNOWN: [&str; 12] = [
@@ -102,36 +110,36 @@ impl Guest {
     }
 
     /// The guest's tests: a name and the arguments of each.
-    pub fn runs(&self) -> Vec<(String, Vec<String>)> {
-        let mut runs: Vec<Vec<String>> = self
-            .every("run")
-            .map(|line| line.replace("{here}", &here()).split_whitespace().map(str::to_owned).collect())
-            .collect();
-        if runs.is_empty() {
-            runs.push(Vec::new());
+    pub fn runs(&self) -> Vec<GuestRun> {
+        let usual = self.first("expect").unwrap_or("exit 0");
+        let mut lines: Vec<&str> = self.every("run").collect();
+        if lines.is_empty() {
+            lines.push("");
         }
-        runs.into_iter()
-            .map(|arguments| {
-                let mut name = format!("guest::{}", self.name());
-                for word in &arguments {
-                    name += &format!("::{}", word.replace(&here(), ""));
-                }
-                (name, arguments)
-            })
-            .collect()
+        let run = |line: &str| {
+            let (words, expect) = line.split_once("=>").unwrap_or((line, usual));
+            let mut name = format!("guest::{}", self.name());
+            for word in words.split_whitespace() {
+                name += &format!("::{}", word.replace("{here}/", ""));
+            }
+            let words = words.replace("{here}", &here());
+            let arguments = words.split_whitespace().map(str::to_owned).collect();
+            GuestRun { name, arguments, expect: expect.trim().to_owned() }
+        };
+        lines.into_iter().map(run).collect()
     }
 
     /// The scenario of one of the guest's tests.
-    pub fn scenario(&self, name: &str, arguments: &[String]) -> Result<Scenario, String> {
+    pub fn scenario(&self, run: &GuestRun) -> Result<Scenario, String> {
         let program = self.build()?;
         let mut argv = vec![program.to_string_lossy().into_owned()];
-        argv.extend(arguments.iter().cloned());
+        argv.extend(run.arguments.iter().cloned());
         let mut data = Vec::new();
         for (seed, line) in self.every("data").enumerate() {
             let (file, size) = line.split_once(' ').ok_or(format!("data: '{line}' has no size"))?;
             data.push((file.to_owned(), parse_size(size)?, seed as u64 + 1));
         }
-        let mut scenario = Scenario::new(name, argv)
+        let mut scenario = Scenario::new(run.name.clone(), argv)
             .prepare(move |directory| {
                 for (file, size, seed) in &data {
                     fs::write(directory.join(file), bytes(*seed, *size))?;
@@ -139,7 +147,7 @@ impl Guest {
                 Ok(())
             })
             .modes(self.modes()?)
-            .expect(Some(self.expectation()?));
+            .expect(Some(expectation(&run.expect)?));
         scenario = match self.first("stdin") {
             None => scenario,
             Some("closed") => scenario.stdin(Stdin::Closed),
@@ -173,15 +181,14 @@ impl Guest {
             })
             .collect()
     }
+}
 
-    fn expectation(&self) -> Result<Expectation, String> {
-        let line = self.first("expect").unwrap_or("exit 0");
-        let number = |text: &str| text.parse().map_err(|_| format!("expect: '{line}'"));
-        match line.split_once(' ') {
-            Some(("exit", code)) => Ok(Expectation::Exit(number(code)?)),
-            Some(("signal", signal)) => Ok(Expectation::Signal(number(signal)?)),
-            _ => Err(format!("expect: '{line}'")),
-        }
+fn expectation(text: &str) -> Result<Expectation, String> {
+    let number = |digits: &str| digits.parse().map_err(|_| format!("expect: '{text}'"));
+    match text.split_once(' ') {
+        Some(("exit", code)) => Ok(Expectation::Exit(number(code)?)),
+        Some(("signal", signal)) => Ok(Expectation::Signal(number(signal)?)),
+        _ => Err(format!("expect: '{text}'")),
     }
 }
 

@@ -16,6 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{OpenptyResult, openpty};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, sigprocmask};
+use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2, setsid};
 use serde::{Deserialize, Serialize};
@@ -158,6 +159,10 @@ struct Streams {
 fn streams(spec: &RunSpec) -> io::Result<Streams> {
     if spec.terminal {
         let OpenptyResult { master, slave } = openpty(None, None)?;
+        // The kernel would echo what is typed in its own time, between the program's lines.
+        let mut modes = tcgetattr(&slave)?;
+        modes.local_flags.remove(LocalFlags::ECHO);
+        tcsetattr(&slave, SetArg::TCSANOW, &modes)?;
         if let Stdin::Pipe(keys) = &spec.stdin {
             File::from(master.try_clone()?).write_all(keys)?;
         }

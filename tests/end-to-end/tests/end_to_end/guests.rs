@@ -13,10 +13,10 @@ pub fn add(suite: &mut Suite) {
         }
     };
     for guest in guests {
-        for (name, arguments) in guest.runs() {
+        for run in guest.runs() {
             let guest = Arc::clone(&guest);
-            suite.add(name.clone(), guest.needs(), move || {
-                guest.scenario(&name, &arguments)?.check(&Runahead::built()?)
+            suite.add(run.name.clone(), guest.needs(), move || {
+                guest.scenario(&run)?.check(&Runahead::built()?)
             });
         }
     }
