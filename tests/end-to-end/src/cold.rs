@@ -7,18 +7,34 @@
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::Path;
+
+const WRITE_AND_WAIT: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+    | libc::SYNC_FILE_RANGE_WRITE
+    | libc::SYNC_FILE_RANGE_WAIT_AFTER;
 
 /// Evicts every regular file below `root`.
 pub fn evict(root: &Path) -> io::Result<()> {
+    let mut files = Vec::new();
     for path in crate::tree::walk(root)? {
-        if !fs::symlink_metadata(&path)?.is_file() {
-            continue;
+        if fs::symlink_metadata(&path)?.is_file() {
+            // A file that may not be read (mode 0, not root) cannot make its reader wait either.
+            files.extend(File::open(&path));
         }
-        // A file that may not be read (mode 0, not root) cannot make its reader wait either.
-        let Ok(file) = File::open(&path) else { continue };
-        file.sync_all()?;
-        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+    }
+    // Only clean pages can be dropped. Writing the data is enough: fsync would commit the journal for
+    // each file, and was most of the suite's time.
+    for flags in [libc::SYNC_FILE_RANGE_WRITE, WRITE_AND_WAIT] {
+        for file in &files {
+            // SAFETY: takes no pointer. Where the file system does not know it, fsync does the work.
+            if unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) } != 0 {
+                file.sync_all()?;
+            }
+        }
+    }
+    for file in &files {
+        posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
     }
     if std::env::var_os("RUNAHEAD_TEST_DROP_CACHES").is_some_and(|value| value == "1") {
         fs::write("/proc/sys/vm/drop_caches", "3")?;
@@ -29,7 +45,6 @@ pub fn evict(root: &Path) -> io::Result<()> {
 /// How many of a file's pages are in memory, and of how many. Unlike `cachestat`, `mincore` counts
 /// only what has arrived, and is there on every kernel we support.
 pub fn resident_pages(path: &Path) -> io::Result<(usize, usize)> {
-    use std::os::fd::AsRawFd;
     let file = File::open(path)?;
     let length = file.metadata()?.len() as usize;
     let pages = length.div_ceil(4096);

@@ -15,7 +15,7 @@ fn main() {
     locate::set_paths(env!("CARGO_BIN_EXE_supervisor"), env!("CARGO_TARGET_TMPDIR"));
     let mut suite = suite::Suite::default();
     guests::add(&mut suite);
-    programs::add(&mut suite);
+    programs::suite(&mut suite);
     contract::add(&mut suite);
     torture::add(&mut suite);
     canaries::add(&mut suite);
