@@ -144,7 +144,7 @@ static void settings(void) {
     char *status = slurp("/proc/self/status");
     for (char *line = strtok(status, "\n"); line; line = strtok(NULL, "\n")) {
         static const char *const wanted[] = {"TracerPid", "CapInh", "CapPrm", "CapEff", "CapBnd",
-                                             "CapAmb", "Seccomp", "SigQ", "FDSize", "Threads",
+                                             "CapAmb", "Seccomp", "FDSize", "Threads",
                                              "SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt",
                                              "NoNewPrivs", "Umask", "CoreDumping", "Speculation"};
         for (size_t at = 0; at < sizeof wanted / sizeof *wanted; at++)

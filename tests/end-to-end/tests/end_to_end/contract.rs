@@ -72,7 +72,7 @@ fn expect_not_started(outcome: &Outcome) -> Verdict {
     Err("the command was started all the same".to_owned())
 }
 
-fn not_found(runahead: &Runahead) -> Verdict {
+pub fn not_found(runahead: &Runahead) -> Verdict {
     for missing in ["./nothing-here", "no-such-command-anywhere", "plain-file/below"] {
         let outcome = run("not found", &[], &format!("exec $UNDER {missing} argument"), runahead)?;
         // A path through a file is ENOTDIR, which a shell calls 126 and env 127; either will do.
@@ -86,7 +86,7 @@ fn not_found(runahead: &Runahead) -> Verdict {
     Ok(())
 }
 
-fn not_executable(runahead: &Runahead) -> Verdict {
+pub fn not_executable(runahead: &Runahead) -> Verdict {
     for refused in ["./plain-file", "./folder"] {
         let outcome = run("not executable", &[], &format!("exec $UNDER {refused}"), runahead)?;
         expect_code(&outcome, 126)?;
@@ -102,7 +102,7 @@ fn wrong_usage(runahead: &Runahead) -> Verdict {
     // $UNDER is "…/runahead run --"; its first word is the command.
     for (line, about) in [
         ("set -- $UNDER; exec $1 run --no-such-option -- touch started", "no-such-option"),
-        ("set -- $UNDER; exec $1 run", "usage"),
+        ("set -- $UNDER; exec $1 run", "ommand"),
         ("set -- $UNDER; exec $1 run --", "ommand"),
         ("set -- $UNDER; exec $1 run --report", "report"),
         ("set -- $UNDER; exec $1 no-such-verb -- touch started", "no-such-verb"),
@@ -118,8 +118,8 @@ fn wrong_usage(runahead: &Runahead) -> Verdict {
     Ok(())
 }
 
-fn unwritable_report(runahead: &Runahead) -> Verdict {
-    for path in ["/nonexistent/report.json", "folder", "/proc/version"] {
+pub fn unwritable_report(runahead: &Runahead) -> Verdict {
+    for path in ["/nonexistent/report.json", "folder", "plain-file/report"] {
         let line = format!("set -- $UNDER; exec $1 run --report {path} -- touch started");
         let outcome = run("unwritable report", &[], &line, runahead)?;
         expect_code(&outcome, 125).map_err(|why| format!("--report {path}: {why}"))?;
@@ -129,7 +129,7 @@ fn unwritable_report(runahead: &Runahead) -> Verdict {
     Ok(())
 }
 
-fn report_is_json(runahead: &Runahead) -> Verdict {
+pub fn report_is_json(runahead: &Runahead) -> Verdict {
     // The report is there when the command is done, also for one that fails or is killed.
     for (name, command) in [("ok", "cat tree/noise.bin"), ("fails", "false"), ("killed", "bash -c 'kill -9 $$'")] {
         let line = format!(
@@ -149,7 +149,7 @@ fn report_is_json(runahead: &Runahead) -> Verdict {
     Ok(())
 }
 
-fn statistics(runahead: &Runahead) -> Verdict {
+pub fn statistics(runahead: &Runahead) -> Verdict {
     let line = "exec $UNDER bash -c 'echo own words >&2; cat tree/*/*.txt | cksum'";
     let plain = run("statistics", &[], line, runahead)?;
     let outcome = run("statistics", &["--stats"], line, runahead)?;
@@ -164,7 +164,7 @@ fn statistics(runahead: &Runahead) -> Verdict {
     }
 }
 
-fn exit_statuses(runahead: &Runahead) -> Verdict {
+pub fn exit_statuses(runahead: &Runahead) -> Verdict {
     for code in [0, 1, 2, 77, 124, 125, 126, 127, 128, 254, 255] {
         let outcome = run("status", &[], &format!("exec $UNDER bash -c 'exit {code}'"), runahead)?;
         expect_code(&outcome, code)?;
@@ -179,7 +179,7 @@ fn exit_statuses(runahead: &Runahead) -> Verdict {
     Ok(())
 }
 
-fn same_process(runahead: &Runahead) -> Verdict {
+pub fn same_process(runahead: &Runahead) -> Verdict {
     // bash's own number before, and the program's after.
     let line = "echo $$; exec $UNDER bash -c 'echo $$; cat tree/folder-1/*.txt > /dev/null; echo $$'";
     let outcome = run("process", &[], line, runahead)?;
@@ -192,7 +192,7 @@ fn same_process(runahead: &Runahead) -> Verdict {
     Err(format!("process numbers before, at the start and at the end: {numbers}"))
 }
 
-fn switched_off(runahead: &Runahead) -> Verdict {
+pub fn switched_off(runahead: &Runahead) -> Verdict {
     // Nothing at all of Runahead's is in the program then, not even in its environment or mappings.
     let line = "export RUNAHEAD=off; exec $UNDER bash -c 'cat tree/*/*.txt | cksum; cat /proc/self/maps; env'";
     let outcome = run("off", &[], line, runahead)?;
@@ -205,7 +205,7 @@ fn switched_off(runahead: &Runahead) -> Verdict {
     if traces.is_empty() { Ok(()) } else { Err(format!("left in the program: {traces:?}")) }
 }
 
-fn arguments(runahead: &Runahead) -> Verdict {
+pub fn arguments(runahead: &Runahead) -> Verdict {
     let scenario = Scenario::new(
         "contract arguments",
         ["printf", "<%s>\\n", "--stats", "--", "-x", "", "two words", "new\nline", "ünï", "$HOME", "*"],
@@ -214,7 +214,7 @@ fn arguments(runahead: &Runahead) -> Verdict {
     scenario.check(runahead)
 }
 
-fn verbose(runahead: &Runahead) -> Verdict {
+pub fn verbose(runahead: &Runahead) -> Verdict {
     let scenario = |options: Option<&'static [&'static str]>| {
         let mode = Mode { name: "verbose", options, cold: true };
         Scenario::new("contract verbose", ["bash", "-c", "cat tree/*/*.txt | cksum"])

@@ -25,6 +25,7 @@ fn main() {
     }
     let conclusion = libtest_mimic::run(&arguments, suite.into_trials());
     if !listing {
+        suite::tell_slowest();
         eprintln!("{}", locate::runs_summary());
     }
     // A failed run's directory is kept: it is what one looks at next.

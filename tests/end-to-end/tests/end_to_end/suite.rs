@@ -2,6 +2,19 @@
 
 use libtest_mimic::{Failed, Trial};
 use runahead_end_to_end::{Verdict, needs};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
+
+/// The tests that took longest: the suite has a time to keep.
+pub fn tell_slowest() {
+    let mut times = std::mem::take(&mut *TIMES.lock().expect("all tests are done"));
+    times.sort_by(|one, other| other.cmp(one));
+    for (time, name) in times.iter().take(15) {
+        eprintln!("{:6.1} s {name}", time.as_secs_f64());
+    }
+}
 
 #[derive(Default)]
 pub struct Suite {
@@ -20,7 +33,13 @@ impl Suite {
         let name = name.into();
         let wants: Vec<String> = wants.into_iter().map(|want| want.to_string()).collect();
         let missing = needs::missing(&wants);
-        let trial = Trial::test(name.clone(), move || test().map_err(Failed::from))
+        let timed = name.clone();
+        let trial = Trial::test(name.clone(), move || {
+            let started = Instant::now();
+            let verdict = test();
+            TIMES.lock().expect("no test panics while it notes its time").push((started.elapsed(), timed));
+            verdict.map_err(Failed::from)
+        })
             .with_ignored_flag(missing.is_some());
         if let Some(missing) = missing {
             self.skipped.push((name, missing));
