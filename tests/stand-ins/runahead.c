@@ -203,6 +203,7 @@ int main(int argc, char **argv) {
         }
     }
     char *command = argv[at];
+    if (broken("last-argument")) argv[argc - 1] = NULL;
     if (broken("argument")) argv[at] = "another-name";
     execvp(command, argv + at);
     int error = errno;

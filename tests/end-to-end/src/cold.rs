@@ -73,5 +73,8 @@ pub fn resident_pages(path: &Path) -> io::Result<(usize, usize)> {
     if failed != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok((resident.iter().filter(|page| **page & 1 == 1).count(), pages))
+    Ok((
+        resident.iter().filter(|page| **page & 1 == 1).count(),
+        pages,
+    ))
 }

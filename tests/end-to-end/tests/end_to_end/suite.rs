@@ -37,10 +37,13 @@ impl Suite {
         let trial = Trial::test(name.clone(), move || {
             let started = Instant::now();
             let verdict = test();
-            TIMES.lock().expect("no test panics while it notes its time").push((started.elapsed(), timed));
+            TIMES
+                .lock()
+                .expect("no test panics while it notes its time")
+                .push((started.elapsed(), timed));
             verdict.map_err(Failed::from)
         })
-            .with_ignored_flag(missing.is_some());
+        .with_ignored_flag(missing.is_some());
         if let Some(missing) = missing {
             self.skipped.push((name, missing));
         }
@@ -61,7 +64,11 @@ impl Suite {
         for (name, missing) in &self.skipped {
             eprintln!("SKIPPED {name}: this machine lacks: {missing}");
         }
-        eprintln!("{} of {} tests skipped for what this machine lacks", self.skipped.len(), self.trials.len());
+        eprintln!(
+            "{} of {} tests skipped for what this machine lacks",
+            self.skipped.len(),
+            self.trials.len()
+        );
     }
 
     pub fn into_trials(self) -> Vec<Trial> {

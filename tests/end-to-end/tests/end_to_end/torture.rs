@@ -14,29 +14,58 @@ use std::time::{Duration, Instant};
 
 /// How long the killing goes on; `RUNAHEAD_TORTURE_SECONDS` lengthens it.
 fn torture_time() -> Duration {
-    let seconds = std::env::var("RUNAHEAD_TORTURE_SECONDS").ok().and_then(|text| text.parse().ok());
+    let seconds = std::env::var("RUNAHEAD_TORTURE_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(20))
 }
 
 pub fn add(suite: &mut Suite) {
     suite.add_plain("torture::helpers killed at random instants", killing);
     surroundings(suite);
-    suite.add("torture::memory cgroup with too little", ["root", "memory-cgroup"], memory_cgroup);
-    suite.add("torture::a full disk", ["root"], full_disk);
+    suite.add(
+        "torture::memory cgroup with too little",
+        ["root", "memory-cgroup"],
+        memory_cgroup,
+    );
+    suite.add(
+        "torture::a full disk",
+        ["root", "command unshare"],
+        full_disk,
+    );
     suite.add_plain("cold::eviction leaves nothing in the page cache", eviction);
 }
 
 /// Readers of different kinds: files by name, dependent blocks, children, threads.
 fn victims() -> Result<Vec<Scenario>, String> {
     let mut scenarios = vec![
-        Scenario::new("torture md5sum", ["bash", "-c", "find tree -name '*.txt' | sort | xargs -n 40 md5sum"]).prepare(files),
+        Scenario::new(
+            "torture md5sum",
+            [
+                "bash",
+                "-c",
+                "find tree -name '*.txt' | sort | xargs -n 40 md5sum",
+            ],
+        )
+        .prepare(files),
         Scenario::new("torture tar", ["tar", "--sort=name", "-cf", "-", "tree"]).prepare(files),
-        Scenario::new("torture grep", ["bash", "-c", "exec grep -c needle tree/*/*.txt"]).prepare(files),
+        Scenario::new(
+            "torture grep",
+            ["bash", "-c", "exec grep -c needle tree/*/*.txt"],
+        )
+        .prepare(files),
     ];
     for guest in Guest::all()? {
         for run in guest.runs() {
-            let wanted = ["guest::observe::streams", "guest::threads_own_files::fork", "guest::alarm_storm::reading-handler",
-                "guest::fork_shared::fork", "guest::children::fork", "guest::pipe_ends", "guest::registers::general"];
+            let wanted = [
+                "guest::observe::streams",
+                "guest::threads_own_files::fork",
+                "guest::alarm_storm::reading-handler",
+                "guest::fork_shared::fork",
+                "guest::children::fork",
+                "guest::pipe_ends",
+                "guest::registers::general",
+            ];
             if wanted.contains(&run.name.as_str()) {
                 let mut scenario = guest.scenario(&run)?;
                 scenario.name = format!("torture {}", run.name);
@@ -59,9 +88,14 @@ fn killing() -> Verdict {
             // Now hardly ever, now all the time.
             let longest_pause_us = [500, 5_000, 40_000][seed as usize % 3];
             let name = scenario.name.clone();
-            let torture = Torture { seed, longest_pause_us };
+            let torture = Torture {
+                seed,
+                longest_pause_us,
+            };
             let verdict = scenario.torture(torture).modes([COLD]).check(&runahead);
-            verdict.map_err(|why| format!("{name}, seed {seed}, pauses up to {longest_pause_us} us: {why}"))?;
+            verdict.map_err(|why| {
+                format!("{name}, seed {seed}, pauses up to {longest_pause_us} us: {why}")
+            })?;
             if rounds > 0 && started.elapsed() > torture_time() {
                 break;
             }
@@ -73,20 +107,64 @@ fn killing() -> Verdict {
 
 /// Commands that set a scene, around a reader that stalls a few hundred times.
 fn surroundings(suite: &mut Suite) {
-    let as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
+    let as_nobody = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "--",
+    ];
     let limits = |limit: &str| {
-        vec!["bash".to_owned(), "-c".to_owned(), format!("{limit}; exec \"$@\""), "bash".to_owned()]
+        vec![
+            "bash".to_owned(),
+            "-c".to_owned(),
+            format!("{limit}; exec \"$@\""),
+            "bash".to_owned(),
+        ]
     };
-    let words = |words: &[&str]| words.iter().map(|word| word.to_string()).collect::<Vec<_>>();
+    let words = |words: &[&str]| {
+        words
+            .iter()
+            .map(|word| word.to_string())
+            .collect::<Vec<_>>()
+    };
     let scenes: Vec<(&str, Vec<&str>, Vec<String>)> = vec![
-        ("one core", vec!["command taskset"], words(&["taskset", "-c", "0"])),
-        ("an ordinary user", vec!["root", "command setpriv"], words(&as_nobody)),
-        ("an ordinary user without new privileges", vec!["root", "command setpriv"], words(&["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all", "--"])),
-        ("an ordinary user, no processes to be had", vec!["root", "command setpriv"], {
-            let mut both = words(&as_nobody);
-            both.extend(limits("ulimit -u 1"));
-            both
-        }),
+        (
+            "one core",
+            vec!["command taskset"],
+            words(&["taskset", "-c", "0"]),
+        ),
+        (
+            "an ordinary user",
+            vec!["root", "command setpriv"],
+            words(&as_nobody),
+        ),
+        (
+            "an ordinary user without new privileges",
+            vec!["root", "command setpriv"],
+            words(&[
+                "setpriv",
+                "--reuid",
+                "65534",
+                "--regid",
+                "65534",
+                "--clear-groups",
+                "--no-new-privs",
+                "--bounding-set=-all",
+                "--",
+            ]),
+        ),
+        (
+            "an ordinary user, no processes to be had",
+            vec!["root", "command setpriv"],
+            {
+                let mut both = words(&as_nobody);
+                both.extend(limits("ulimit -u 1"));
+                both
+            },
+        ),
         ("few processes", vec![], limits("ulimit -u 3")),
         ("little address space", vec![], limits("ulimit -v 200000")),
         ("few descriptors", vec![], limits("ulimit -n 8")),
@@ -95,25 +173,73 @@ fn surroundings(suite: &mut Suite) {
         ("no core files", vec![], limits("ulimit -c 0")),
         ("unlimited stack", vec![], limits("ulimit -s unlimited")),
         ("lowest priority", vec![], words(&["nice", "-n", "19"])),
-        ("idle class", vec!["command chrt"], words(&["chrt", "-i", "0"])),
-        ("real-time class", vec!["root", "command chrt"], words(&["chrt", "-f", "1"])),
-        ("no random addresses", vec!["command setarch"], words(&["setarch", "-R"])),
-        ("legacy address layout", vec!["command setarch"], words(&["setarch", "-L"])),
+        (
+            "idle class",
+            vec!["command chrt"],
+            words(&["chrt", "-i", "0"]),
+        ),
+        (
+            "real-time class",
+            vec!["root", "command chrt"],
+            words(&["chrt", "-f", "1"]),
+        ),
+        (
+            "no random addresses",
+            vec!["command setarch"],
+            words(&["setarch", "-R"]),
+        ),
+        (
+            "legacy address layout",
+            vec!["command setarch"],
+            words(&["setarch", "-L"]),
+        ),
         ("empty environment", vec![], words(&["env", "-i"])),
-        ("own process namespace", vec!["root", "command unshare"], words(&["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"])),
-        ("own user namespace", vec!["command unshare", "file /proc/self/ns/user"], words(&["unshare", "--user", "--map-root-user"])),
-        ("no network", vec!["root", "command unshare"], words(&["unshare", "--net"])),
-        ("signals ignored", vec![], limits("trap '' HUP INT TERM USR1 USR2 CHLD")),
-        ("temporary directory not writable", vec![], words(&["env", "TMPDIR=/nonexistent", "XDG_RUNTIME_DIR=/nonexistent", "HOME=/nonexistent"])),
+        (
+            "own process namespace",
+            vec!["root", "command unshare"],
+            words(&["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]),
+        ),
+        (
+            "own user namespace",
+            vec!["command unshare", "file /proc/self/ns/user"],
+            words(&["unshare", "--user", "--map-root-user"]),
+        ),
+        (
+            "no network",
+            vec!["root", "command unshare"],
+            words(&["unshare", "--net"]),
+        ),
+        (
+            "signals ignored",
+            vec![],
+            limits("trap '' HUP INT TERM USR1 USR2 CHLD"),
+        ),
+        (
+            "temporary directory not writable",
+            vec![],
+            words(&[
+                "env",
+                "TMPDIR=/nonexistent",
+                "XDG_RUNTIME_DIR=/nonexistent",
+                "HOME=/nonexistent",
+            ]),
+        ),
         ("nohup", vec![], words(&["nohup"])),
-        ("time limit", vec!["command timeout"], words(&["timeout", "50"])),
+        (
+            "time limit",
+            vec!["command timeout"],
+            words(&["timeout", "50"]),
+        ),
     ];
     for (name, needs, around) in scenes {
         let around_own = around.clone();
         suite.add(format!("torture::{name}"), needs, move || {
             let runahead = Runahead::built()?;
             for scenario in [reader("by name"), reader("python")] {
-                scenario.around(around_own.clone()).modes([COLD, WARM]).check(&runahead)?;
+                scenario
+                    .around(around_own.clone())
+                    .modes([COLD, WARM])
+                    .check(&runahead)?;
             }
             Ok(())
         });
@@ -123,13 +249,26 @@ fn surroundings(suite: &mut Suite) {
 /// A reader whose files everybody may read.
 fn reader(kind: &str) -> Scenario {
     let argv = match kind {
-        "python" => vec!["/usr/bin/python3", "-B", "-S", "-c", "import os, zlib\nfor at in range(60): print(at, zlib.crc32(open(f'plain/{at}', 'rb').read()))"],
+        "python" => vec![
+            "/usr/bin/python3",
+            "-B",
+            "-S",
+            "-c",
+            "import os, zlib\nfor at in range(60): print(at, zlib.crc32(open(f'plain/{at}', 'rb').read()))",
+        ],
         _ => vec!["bash", "-c", "exec md5sum plain/*"],
     };
-    Scenario::new(format!("torture reader {kind} {:?}", std::thread::current().id()), argv).prepare(|directory| {
+    Scenario::new(
+        format!("torture reader {kind} {:?}", std::thread::current().id()),
+        argv,
+    )
+    .prepare(|directory| {
         fs::create_dir(directory.join("plain"))?;
         for at in 0..60 {
-            fs::write(directory.join(format!("plain/{at}")), bytes(at + 1, 9000 + at as usize * 500))?;
+            fs::write(
+                directory.join(format!("plain/{at}")),
+                bytes(at + 1, 9000 + at as usize * 500),
+            )?;
         }
         Ok(())
     })
@@ -143,11 +282,16 @@ fn memory_cgroup() -> Verdict {
     let attempt = || -> Verdict {
         let runahead = Runahead::built()?;
         for limit in ["64M", "24M", "12M"] {
-            fs::write(folder.join(limit_file), limit).map_err(|error| format!("{limit_file}: {error}"))?;
+            fs::write(folder.join(limit_file), limit)
+                .map_err(|error| format!("{limit_file}: {error}"))?;
             let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", folder.display());
             for scenario in [reader("by name"), reader("python")] {
-                let scenario = scenario.around(["bash", "-c", &join, "bash"]).modes([COLD, WARM]);
-                scenario.check(&runahead).map_err(|why| format!("limit {limit}: {why}"))?;
+                let scenario = scenario
+                    .around(["bash", "-c", &join, "bash"])
+                    .modes([COLD, WARM]);
+                scenario
+                    .check(&runahead)
+                    .map_err(|why| format!("limit {limit}: {why}"))?;
             }
         }
         Ok(())
@@ -166,9 +310,9 @@ fn memory_cgroup() -> Verdict {
 /// A file system with no byte left, for the run's files, its TMPDIR and /dev/shm alike.
 fn full_disk() -> Verdict {
     let runahead = Runahead::built()?;
-    // In a mount namespace of its own (the supervisor's), so nothing is left to clean up.
+    // In a mount namespace of its own, so nothing is left to clean up.
     let fill = "mount -t tmpfs -o size=4M tmpfs plain/full && head -c 5M /dev/zero > plain/full/zeros 2> /dev/null; \
-                mount --bind plain/full \"$TMPDIR\"; mount --bind plain/full /dev/shm; mount --bind plain/full /tmp; \
+                mount --bind plain/full /dev/shm; mount --bind plain/full /tmp; \
                 TMPDIR=$PWD/plain/full XDG_RUNTIME_DIR=$PWD/plain/full exec \"$@\"";
     let scenario = Scenario::new(
         "torture full disk",
@@ -181,7 +325,7 @@ fn full_disk() -> Verdict {
         }
         Ok(())
     })
-    .around(["bash", "-c", fill, "bash"])
+    .around(["unshare", "--mount", "bash", "-c", fill, "bash"])
     .modes([COLD, WARM]);
     scenario.check(&runahead)
 }
