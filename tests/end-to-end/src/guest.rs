@@ -1,0 +1,355 @@
+//! Guest programs: small C or C++ programs, one trap each, in `tests/guests`. The comment at the
+//! head of a guest says how it is built and run, so that a new test is one new file:
+//!
+//! ```c
+//! // trap: what may go wrong, in one sentence
+//! // build: -pthread           more words for the compiler
+//! // library: plugin.c         also build plugin.so from it, beside the guest
+//! // needs: root               skip without it (see needs.rs); may repeat
+//! // data: cold.bin 4M         make this file before each run; may repeat
+//! // run: arguments            one test for each such line; none means one without arguments;
+//! // run: arguments => signal 9  the same with an ending of its own
+//! // stdin: cold.bin           or `closed`, or `keys abc\n`; /dev/null if not said
+//! // terminal:                 standard streams are a terminal
+//! // around: taskset -c 0      set the scene
+//! // expect: exit 3            or `signal 9`; exit 0 if not said
+//! // modes: cold warm          default: cold, warm and no-speculation
+//! // timeout: 20               seconds; 60 if not said
+//! ```
+//!
+//! In `build`, `around` and `run`, `{here}` is the folder of the built guests.
+
+use crate::compare::Expectation;
+use crate::locate::{self, Runahead};
+use crate::scenario::{COLD, Mode, NO_SPECULATION, Scenario, WARM, bytes};
+use crate::supervise::Stdin;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+/// A guest's file and what its head says.
+pub struct Guest {
+    source: PathBuf,
+    directives: Vec<(String, String)>,
+    built: OnceLock<Result<PathBuf, String>>,
+}
+
+/// One of a guest's tests.
+pub struct GuestRun {
+    pub name: String,
+    arguments: Vec<String>,
+    expect: String,
+}
+
+const KNOWN: [&str; 12] = [
+    "trap", "build", "library", "needs", "data", "run", "stdin", "terminal", "around", "expect",
+    "modes", "timeout",
+];
+
+impl Guest {
+    /// Every guest in `tests/guests`, in the order of names.
+    pub fn all() -> Result<Vec<Arc<Guest>>, String> {
+        let folder = locate::tests_folder().join("guests");
+        let mut sources: Vec<PathBuf> = fs::read_dir(&folder)
+            .map_err(|error| format!("{}: {error}", folder.display()))?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|kind| kind == "c" || kind == "cc")
+            })
+            .collect();
+        sources.sort();
+        sources
+            .into_iter()
+            .map(|source| Guest::read(source).map(Arc::new))
+            .collect()
+    }
+
+    fn read(source: PathBuf) -> Result<Guest, String> {
+        let text = fs::read_to_string(&source).map_err(|error| error.to_string())?;
+        let mut directives = Vec::new();
+        for line in text.lines().map_while(|line| line.strip_prefix("// ")) {
+            let Some((name, value)) = line.split_once(':') else {
+                continue;
+            };
+            if KNOWN.contains(&name) {
+                directives.push((name.to_owned(), value.trim().to_owned()));
+            } else if !name.contains(' ') {
+                return Err(format!("{}: unknown directive '{name}'", source.display()));
+            }
+        }
+        let guest = Guest {
+            source,
+            directives,
+            built: OnceLock::new(),
+        };
+        match guest.first("trap") {
+            None => Err(format!("{}: no '// trap:' line", guest.source.display())),
+            Some(_) => Ok(guest),
+        }
+    }
+
+    fn every<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.directives
+            .iter()
+            .filter(move |(found, _)| found == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    fn first(&self, name: &str) -> Option<&str> {
+        self.directives
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    pub fn name(&self) -> String {
+        self.source
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    pub fn needs(&self) -> Vec<String> {
+        self.every("needs").map(str::to_owned).collect()
+    }
+
+    /// Compiles the guest, once.
+    pub fn build(&self) -> Result<PathBuf, String> {
+        let build = || {
+            for library in self.every("library") {
+                let source = self.source.with_file_name("libraries").join(library);
+                compile(&source, "so", &["-shared", "-fPIC"])?;
+            }
+            let words = self
+                .first("build")
+                .unwrap_or_default()
+                .replace("{here}", &here());
+            compile(
+                &self.source,
+                "",
+                &words.split_whitespace().collect::<Vec<_>>(),
+            )
+        };
+        self.built.get_or_init(build).clone()
+    }
+
+    /// The guest's tests: a name and the arguments of each.
+    pub fn runs(&self) -> Vec<GuestRun> {
+        let usual = self.first("expect").unwrap_or("exit 0");
+        let mut lines: Vec<&str> = self.every("run").collect();
+        if lines.is_empty() {
+            lines.push("");
+        }
+        let run = |line: &str| {
+            let (words, expect) = line.split_once("=>").unwrap_or((line, usual));
+            let mut name = format!("guest::{}", self.name());
+            for word in words.split_whitespace() {
+                name += &format!("::{}", word.replace("{here}/", ""));
+            }
+            let words = words.replace("{here}", &here());
+            let arguments = words.split_whitespace().map(str::to_owned).collect();
+            GuestRun {
+                name,
+                arguments,
+                expect: expect.trim().to_owned(),
+            }
+        };
+        lines.into_iter().map(run).collect()
+    }
+
+    /// The scenario of one of the guest's tests.
+    pub fn scenario(&self, run: &GuestRun) -> Result<Scenario, String> {
+        let program = self.build()?;
+        let mut argv = vec![program.to_string_lossy().into_owned()];
+        argv.extend(run.arguments.iter().cloned());
+        let mut data = Vec::new();
+        for (seed, line) in self.every("data").enumerate() {
+            let (file, size) = line
+                .split_once(' ')
+                .ok_or(format!("data: '{line}' has no size"))?;
+            data.push((file.to_owned(), parse_size(size)?, seed as u64 + 1));
+        }
+        let mut scenario = Scenario::new(run.name.clone(), argv)
+            .prepare(move |directory| {
+                for (file, size, seed) in &data {
+                    fs::write(directory.join(file), bytes(*seed, *size))?;
+                }
+                Ok(())
+            })
+            .modes(self.modes()?)
+            .expect(Some(expectation(&run.expect)?));
+        scenario = match self.first("stdin") {
+            None => scenario,
+            Some("closed") => scenario.stdin(Stdin::Closed),
+            Some(text) if text.starts_with("keys ") => {
+                scenario.stdin(Stdin::Pipe(unescape(&text["keys ".len()..])))
+            }
+            Some(file) => scenario.stdin(Stdin::File(PathBuf::from(file))),
+        };
+        if self.first("terminal").is_some() {
+            scenario = scenario.terminal();
+        }
+        if let Some(words) = self.first("around") {
+            scenario = scenario.around(words.replace("{here}", &here()).split_whitespace());
+        }
+        if let Some(seconds) = self.first("timeout") {
+            let seconds = seconds
+                .parse()
+                .map_err(|_| format!("timeout: '{seconds}'"))?;
+            scenario = scenario.timeout(Duration::from_secs(seconds));
+        }
+        Ok(scenario)
+    }
+
+    fn modes(&self) -> Result<Vec<Mode>, String> {
+        let words = self.first("modes").unwrap_or("cold warm no-speculation");
+        words
+            .split_whitespace()
+            .map(|word| match word {
+                "cold" => Ok(COLD),
+                "warm" => Ok(WARM),
+                "no-speculation" => Ok(NO_SPECULATION),
+                other => Err(format!("modes: '{other}'")),
+            })
+            .collect()
+    }
+}
+
+fn expectation(text: &str) -> Result<Expectation, String> {
+    let number = |digits: &str| digits.parse().map_err(|_| format!("expect: '{text}'"));
+    match text.split_once(' ') {
+        Some(("exit", code)) => Ok(Expectation::Exit(number(code)?)),
+        Some(("signal", signal)) => Ok(Expectation::Signal(number(signal)?)),
+        _ => Err(format!("expect: '{text}'")),
+    }
+}
+
+fn here() -> String {
+    locate::build_folder()
+        .join("guests")
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn parse_size(text: &str) -> Result<usize, String> {
+    let (digits, factor) = match text.strip_suffix(['K', 'M']) {
+        Some(digits) if text.ends_with('K') => (digits, 1 << 10),
+        Some(digits) => (digits, 1 << 20),
+        None => (text, 1),
+    };
+    digits
+        .trim()
+        .parse::<usize>()
+        .map(|size| size * factor)
+        .map_err(|_| format!("size: '{text}'"))
+}
+
+fn unescape(text: &str) -> Vec<u8> {
+    text.replace("\\n", "\n")
+        .replace("\\4", "\u{4}")
+        .replace("\\3", "\u{3}")
+        .into_bytes()
+}
+
+/// The newest change among the guests' headers and libraries: any of them rebuilds every guest,
+/// which is simple, and costs seconds when a header changes.
+fn newest_shared_source() -> SystemTime {
+    static NEWEST: OnceLock<SystemTime> = OnceLock::new();
+    *NEWEST.get_or_init(|| {
+        let folder = locate::tests_folder().join("guests");
+        let shared = crate::tree::walk(&folder).unwrap_or_default();
+        let times = shared
+            .iter()
+            .filter(|path| path.extension().is_some_and(|kind| kind == "h"));
+        times
+            .filter_map(|path| modified(path))
+            .max()
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    })
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path)
+        .and_then(|metadata| metadata.modified())
+        .ok()
+}
+
+/// Compiles one source into the build folder, if it is newer than what is there. Warnings are
+/// errors: a guest that does not say what it means tests something else.
+fn compile(source: &Path, kind: &str, flags: &[&str]) -> Result<PathBuf, String> {
+    let stem = source.file_stem().unwrap_or_default();
+    let parent = source
+        .parent()
+        .and_then(Path::file_name)
+        .unwrap_or_default();
+    let folder = locate::build_folder().join(if parent == "libraries" {
+        "guests".as_ref()
+    } else {
+        parent
+    });
+    fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+    let target = folder.join(stem).with_extension(kind);
+    let newest_source = modified(source).max(Some(newest_shared_source()));
+    if modified(&target) >= newest_source {
+        return Ok(target);
+    }
+    let compiler = if source.extension().is_some_and(|kind| kind == "cc") {
+        "g++"
+    } else {
+        "gcc"
+    };
+    let aside = target.with_extension(format!(
+        "new-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    let output = Command::new(compiler)
+        .args([
+            "-O1",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-unused-result",
+        ])
+        .arg("-D_GNU_SOURCE")
+        .arg("-I")
+        .arg(locate::tests_folder().join("guests"))
+        .arg("-o")
+        .arg(&aside)
+        .arg(source)
+        .args(flags)
+        .output()
+        .map_err(|error| format!("{compiler} cannot be started: {error}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{} does not compile:\n{said}", source.display()));
+    }
+    fs::rename(&aside, &target).map_err(|error| error.to_string())?;
+    Ok(target)
+}
+
+/// A stand-in for Runahead that breaks one property (`none`: no property). It is told which in the
+/// environment, where names beginning with RUNAHEAD may differ.
+pub fn stand_in(broken: &str) -> Result<Runahead, String> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || {
+        let folder = locate::tests_folder().join("stand-ins");
+        compile(
+            &folder.join("agent.c"),
+            "so",
+            &["-shared", "-fPIC", "-pthread"],
+        )?;
+        compile(&folder.join("runahead.c"), "", &[])
+    };
+    let path = BUILT.get_or_init(build).clone()?;
+    Ok(Runahead {
+        command: path.to_string_lossy().into_owned(),
+        environment: vec![("RUNAHEAD_BREAKS".to_owned(), broken.to_owned())],
+    })
+}

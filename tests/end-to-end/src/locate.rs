@@ -1,0 +1,105 @@
+//! Where things are: the command under test, the stand-ins, the scratch space; and the count of what
+//! the runs under Runahead were seen to do.
+
+use crate::supervise::RunReport;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The command under test, and what its environment needs (stand-ins are told what to break).
+#[derive(Clone, Debug)]
+pub struct Runahead {
+    pub command: String,
+    pub environment: Vec<(String, String)>,
+}
+
+impl Runahead {
+    /// The built command: `RUNAHEAD_BIN`, or `target/release/runahead` of this workspace.
+    /// `RUNAHEAD_BIN=stand-in` is the stand-in that does nothing but run the command.
+    pub fn built() -> Result<Runahead, String> {
+        let wanted = std::env::var("RUNAHEAD_BIN").ok();
+        if wanted.as_deref() == Some("stand-in") {
+            return crate::guest::stand_in("none");
+        }
+        let path = wanted.map_or_else(
+            || workspace().join("target/release/runahead"),
+            |path| std::env::current_dir().unwrap_or_default().join(path),
+        );
+        if !path.is_file() {
+            return Err(format!(
+                "there is no command to test at {}: build it with './x build', or name another in RUNAHEAD_BIN",
+                path.display()
+            ));
+        }
+        Ok(Runahead {
+            command: path.to_string_lossy().into_owned(),
+            environment: Vec::new(),
+        })
+    }
+}
+
+fn workspace() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// The folder `tests/`.
+pub fn tests_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap_or(Path::new("/"))
+        .to_owned()
+}
+
+static SUPERVISOR: OnceLock<PathBuf> = OnceLock::new();
+static BUILD_FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
+/// Told once by the test binary, to which alone cargo tells them.
+pub fn set_paths(supervisor: &str, temporary: &str) {
+    let _ = SUPERVISOR.set(PathBuf::from(supervisor));
+    let _ = BUILD_FOLDER.set(PathBuf::from(temporary));
+}
+
+pub fn supervisor() -> &'static Path {
+    SUPERVISOR.get().expect("set_paths comes first")
+}
+
+/// Where guests and stand-ins are built.
+pub fn build_folder() -> PathBuf {
+    BUILD_FOLDER
+        .get()
+        .expect("set_paths comes first")
+        .join("end-to-end")
+}
+
+/// Where the runs' directories are: `RUNAHEAD_SLOW_DIR` (a directory on a slow disk) or a folder of
+/// the build's, on whatever disk that is.
+pub fn scratch() -> PathBuf {
+    let base = std::env::var_os("RUNAHEAD_SLOW_DIR").map_or_else(build_folder, PathBuf::from);
+    // The process number keeps two suites on one machine apart.
+    base.join(format!("runs-{}", std::process::id()))
+}
+
+static RUNS: AtomicU32 = AtomicU32::new(0);
+static RUNS_WITH_HELPERS: AtomicU32 = AtomicU32::new(0);
+static KILLED: AtomicU32 = AtomicU32::new(0);
+
+/// Counts a run under Runahead. A suite in which no helper was ever seen tested interception alone,
+/// and has to say so.
+pub fn note_run(report: &RunReport) {
+    RUNS.fetch_add(1, Ordering::Relaxed);
+    RUNS_WITH_HELPERS.fetch_add(
+        u32::from(!report.helpers_seen.is_empty()),
+        Ordering::Relaxed,
+    );
+    KILLED.fetch_add(report.helpers_killed, Ordering::Relaxed);
+}
+
+/// The counts, as a sentence.
+pub fn runs_summary() -> String {
+    format!(
+        "{} runs under Runahead (or a stand-in); a process of Runahead's was seen beside {} of them; torture ended {}",
+        RUNS.load(Ordering::Relaxed),
+        RUNS_WITH_HELPERS.load(Ordering::Relaxed),
+        KILLED.load(Ordering::Relaxed)
+    )
+}

@@ -1,0 +1,39 @@
+//! The end-to-end suite. See `tests/README.md` for how a test is written and run.
+
+mod canaries;
+mod contract;
+mod guests;
+mod programs;
+mod suite;
+mod torture;
+
+use libtest_mimic::Arguments;
+use runahead_end_to_end::locate;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    locate::set_paths(
+        env!("CARGO_BIN_EXE_supervisor"),
+        env!("CARGO_TARGET_TMPDIR"),
+    );
+    let mut suite = suite::Suite::default();
+    guests::add(&mut suite);
+    programs::suite(&mut suite);
+    contract::add(&mut suite);
+    torture::add(&mut suite);
+    canaries::add(&mut suite);
+    let listing = arguments.list;
+    if !listing {
+        suite.tell_skips();
+    }
+    let conclusion = libtest_mimic::run(&arguments, suite.into_trials());
+    if !listing {
+        suite::tell_slowest();
+        eprintln!("{}", locate::runs_summary());
+    }
+    // A failed run's directory is kept: it is what one looks at next.
+    if !conclusion.has_failed() {
+        let _ = std::fs::remove_dir_all(locate::scratch());
+    }
+    conclusion.exit()
+}

@@ -1,0 +1,37 @@
+// trap: a read changes an AVX-512 register, of the upper sixteen too
+// build: -mavx512f
+// needs: flag avx512f
+// data: cold.bin 4M
+#include "registers.h"
+
+enum { COUNT = 32, WIDTH = 64 };
+#define EACH ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n"
+
+int main(void) {
+    static char block[4096];
+    int descriptor = open("cold.bin", O_RDONLY);
+    long changed = 0;
+    for (long step = 0; step < 400; step++) {
+        static unsigned char before[COUNT * WIDTH], after[COUNT * WIDTH];
+        for (size_t at = 0; at < sizeof before; at++) before[at] = (unsigned char)(at * 31 + (size_t)step);
+        long result;
+        register long place __asm__("r10") = step * 7919 % 1000 * 4096;
+        __asm__ volatile(EACH "vmovdqu64 \\n*64(%6), %%zmm\\n\n.endr\n"
+                         "syscall\n"
+                         EACH "vmovdqu64 %%zmm\\n, \\n*64(%7)\n.endr\n"
+                         : "=a"(result)
+                         : "0"(SYS_pread64), "D"((long)descriptor), "S"(block), "d"(sizeof block),
+                           "r"(place), "r"(before), "r"(after)
+                         : "rcx", "r11", "memory",
+                           "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",
+                           "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15",
+                           "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23",
+                           "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
+        CHECK(result == sizeof block);
+        for (int at = 0; at < COUNT; at++)
+            if (memcmp(before + at * WIDTH, after + at * WIDTH, WIDTH) != 0)
+                changed++, printf("step %ld: zmm%d changed\n", step, at);
+    }
+    printf("%ld changed\n", changed);
+    CHECK(changed == 0);
+}
