@@ -14,6 +14,7 @@ pub mod cold;
 pub mod compare;
 pub mod configuration;
 pub mod data;
+pub mod demo;
 pub mod group;
 pub mod guard;
 pub mod limit;

@@ -9,7 +9,7 @@ use clap::Parser;
 use runahead_bench::configuration::{self, Configuration};
 use runahead_bench::session::{self, Options};
 use runahead_bench::workload::{self, Workload};
-use runahead_bench::{compare, data, guard, machine, results, table};
+use runahead_bench::{compare, data, demo, guard, machine, results, table};
 use slowdisk::profile::Profile;
 
 /// Measure programs alone and under Runahead
@@ -17,7 +17,7 @@ use slowdisk::profile::Profile;
 #[command(
     name = "./x bench",
     version,
-    after_help = "Commands in place of NAME: list, data SET..., compare A B, clean"
+    after_help = "Commands in place of NAME: list, data SET..., compare A B, clean, demo"
 )]
 struct Arguments {
     /// Workloads or lists of them; `list` shows all
@@ -119,6 +119,10 @@ fn run(arguments: Arguments) -> Result<()> {
             let left = guard::clean_up();
             ensure!(left.is_empty(), "still there: {}", left.join(", "));
         }
+        "demo" => print!(
+            "{}",
+            demo::demo(&checkout, &subject(&checkout, &arguments)?)?
+        ),
         _ => measure(&checkout, &arguments)?,
     }
     Ok(())
@@ -164,6 +168,13 @@ fn make_data(checkout: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
+fn subject(checkout: &Path, arguments: &Arguments) -> Result<PathBuf> {
+    Ok(match &arguments.subject {
+        Some(subject) => std::path::absolute(subject)?,
+        None => checkout.join("target/release/runahead"),
+    })
+}
+
 fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
     let workloads = workloads(&arguments.names, arguments.command.as_deref())?;
     let profiles = arguments
@@ -190,10 +201,7 @@ fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
     for profile in profiles {
         records.extend(session::run(&Options {
             checkout: checkout.to_path_buf(),
-            subject: match &arguments.subject {
-                Some(subject) => std::path::absolute(subject)?,
-                None => checkout.join("target/release/runahead"),
-            },
+            subject: subject(checkout, arguments)?,
             profile,
             filesystem: arguments.fs.clone(),
             read_ahead_kb: arguments.read_ahead_kb,

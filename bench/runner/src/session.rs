@@ -53,7 +53,6 @@ const LOCK: &str = "/tmp/runahead-bench-session.lock";
 
 /// Runs it all. Each workload's record is appended to the results as soon as it is complete.
 pub fn run(options: &Options) -> Result<Vec<Record>> {
-    cold::possible()?;
     missing_commands(options)?;
     let data = data::root(&options.checkout);
     for set in data_sets(options) {
@@ -310,7 +309,14 @@ impl<'a> Session<'a> {
         cold::make_cold(&self.place.disk, &files)?;
         // The first fills the reference; the second brings back what was paged out meanwhile.
         for _ in 0..2 {
-            self.start(&command, false)?;
+            let measured = self.start(&command, false)?;
+            ensure!(
+                measured.exit == 0 && measured.same,
+                "the command alone ended with status {} ({}): {}",
+                measured.exit,
+                measured.difference.unwrap_or_default(),
+                self.said()
+            );
         }
         let requests = if self.options.replays > 0
             || self.options.configurations.iter().any(|one| one.prefetch)
@@ -389,6 +395,13 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// The end of what the first run wrote to standard error.
+    fn said(&self) -> String {
+        let text = fs::read(self.reference().join("stderr")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(500)..]).into_owned();
+        text.trim().to_string()
+    }
+
     fn reference(&self) -> PathBuf {
         guard::scratch().join("reference")
     }
@@ -435,6 +448,9 @@ impl<'a> Session<'a> {
                 "the disk's self-check failed: {}",
                 failures.join("; ")
             ));
+        }
+        if !cold::may_drop_caches() {
+            marks.push("names were not cold: dropping them takes root".into());
         }
         for run in runs {
             let which = format!("{} round {}", run.configuration, run.round + 1);

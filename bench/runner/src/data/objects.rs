@@ -25,7 +25,7 @@ pub fn binutils(maker: &Maker) -> Result<()> {
             touch configured
         fi
         nice make -j"$(nproc)" MAKEINFO=true all-bfd all-opcodes all-libctf configure-binutils
-        nice make -C binutils MAKEINFO=true bfdver.h objdump
+        nice make -C binutils MAKEINFO=true objdump
     "#;
     maker.shell(compile, &[&package, &build])?;
     let collect = r#"
