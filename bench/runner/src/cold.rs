@@ -1,0 +1,152 @@
+//! Makes the data cold, and looks whether they are.
+//!
+//! Page cache, names and inodes are dropped for the whole machine, then a sample of the workload's files
+//! is asked for resident pages. Asking opens the files, which warms their names again: those are
+//! dropped once more, which leaves pages alone.
+//!
+//! An ordinary user can only ask the kernel to drop the files' own pages. Names stay cached then, and
+//! results say so.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+/// At most so many files are asked: enough to see a cache that was not dropped, in a few milliseconds.
+const SAMPLE: usize = 200;
+
+/// What the sample showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Sample {
+    pub files: usize,
+    pub pages: u64,
+    /// Of these pages, in memory: 0 is cold.
+    pub resident: u64,
+}
+
+/// Whether this process may drop caches; otherwise only the files' own pages go.
+pub fn may_drop_caches() -> bool {
+    fs::OpenOptions::new()
+        .write(true)
+        .open("/proc/sys/vm/drop_caches")
+        .is_ok()
+}
+
+/// A page that somebody reads or holds at the moment is not dropped, so the sample may ask for another
+/// go; more than this means that the data are in use.
+const ATTEMPTS: usize = 4;
+
+/// Drops all caches, or what may be dropped, and samples `files` below `disk`.
+pub fn make_cold(disk: &Path, files: &[String]) -> Result<Sample> {
+    let all = may_drop_caches();
+    let mut found = Sample::default();
+    for _ in 0..ATTEMPTS {
+        // SAFETY: sync has no preconditions and cannot fail.
+        unsafe { libc::sync() };
+        if all {
+            drop_caches("3")?;
+        } else {
+            files.iter().for_each(|name| drop_pages(&disk.join(name)));
+        }
+        found = sample(disk, files)?;
+        if found.resident == 0 {
+            break;
+        }
+    }
+    if all {
+        drop_caches("2")?;
+    }
+    Ok(found)
+}
+
+/// One file's pages; what cannot be opened has none.
+fn drop_pages(path: &Path) {
+    if let Ok(file) = File::open(path) {
+        // SAFETY: advice on a descriptor of our own.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    }
+}
+
+fn drop_caches(what: &str) -> Result<()> {
+    fs::write("/proc/sys/vm/drop_caches", what).context("cannot drop caches; run the bench as root")
+}
+
+/// Resident pages of evenly spread files.
+pub fn sample(disk: &Path, files: &[String]) -> Result<Sample> {
+    let mut sample = Sample::default();
+    let step = files.len().div_ceil(SAMPLE).max(1);
+    for name in files.iter().step_by(step) {
+        let path = disk.join(name);
+        // Of a link only the name is read.
+        if !path
+            .symlink_metadata()
+            .is_ok_and(|metadata| metadata.is_file())
+        {
+            continue;
+        }
+        let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        let pages = resident(&file)?;
+        sample.files += 1;
+        sample.pages += pages.len() as u64;
+        sample.resident += pages.iter().filter(|page| **page).count() as u64;
+    }
+    Ok(sample)
+}
+
+pub const PAGE: u64 = 4096;
+
+/// For each page of the file, whether it is in memory (mincore: pages still in flight do not count).
+pub fn resident(file: &File) -> Result<Vec<bool>> {
+    let length = usize::try_from(file.metadata()?.len())?;
+    if length == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: a fresh read-only mapping at an address that the kernel chooses; it is never read through.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    ensure!(
+        start != libc::MAP_FAILED,
+        "cannot map a file to see what is cached: {}",
+        std::io::Error::last_os_error()
+    );
+    let mut pages = vec![0u8; length.div_ceil(PAGE as usize)];
+    // SAFETY: the range is the mapping just made, and the vector holds a byte for each of its pages.
+    let result = unsafe { libc::mincore(start, length, pages.as_mut_ptr()) };
+    let error = std::io::Error::last_os_error();
+    // SAFETY: the mapping is ours and nothing refers to it.
+    unsafe { libc::munmap(start, length) };
+    ensure!(result == 0, "mincore failed: {error}");
+    Ok(pages.into_iter().map(|page| page & 1 == 1).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_just_written_is_resident_and_a_cold_one_is_not() {
+        let directory =
+            std::env::temp_dir().join(format!("runahead-bench-cold-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("file"), vec![1u8; 10 * PAGE as usize]).unwrap();
+        let files = vec!["file".to_string()];
+        let warm = sample(&directory, &files).unwrap();
+        assert_eq!((warm.files, warm.pages, warm.resident), (1, 10, 10));
+        File::open(directory.join("file"))
+            .unwrap()
+            .sync_all()
+            .unwrap();
+        drop_pages(&directory.join("file"));
+        assert_eq!(sample(&directory, &files).unwrap().resident, 0);
+        fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,27 @@
+//! The bench: real programs, alone and under Runahead, on disks of known behaviour.
+//!
+//! A session ([`session`]) takes a disk ([`slowdisk`]), puts the data sets on it ([`data`]), and runs each
+//! workload ([`workload`]) in rounds: every configuration once a round ([`configuration`]), the order
+//! turning, each run cold ([`cold`]), measured ([`run`]) and its output compared with the first run's.
+//! Beside the runs stands what could be reached at best ([`limit`]). Results ([`results`]) are JSON lines.
+//!
+//! Rules that hold here:
+//! - A figure that was not measured under the conditions it claims is marked, never dropped and never
+//!   mended: a disk whose self-check failed, data that were not cold, outputs that differ.
+//! - Whatever a session sets up is taken down again even if it is killed ([`guard`]).
+
+pub mod cold;
+pub mod compare;
+pub mod configuration;
+pub mod data;
+pub mod demo;
+pub mod group;
+pub mod guard;
+pub mod limit;
+pub mod lock;
+pub mod machine;
+pub mod results;
+pub mod run;
+pub mod session;
+pub mod table;
+pub mod workload;

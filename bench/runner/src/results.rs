@@ -1,0 +1,360 @@
+//! What is kept of a workload's runs: one line of JSON each.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::cold::Sample;
+use crate::machine::Machine;
+use crate::run::Measured;
+use crate::workload::Floor;
+
+/// Changes when a field changes its meaning.
+pub const FORMAT: u32 = 1;
+
+/// One workload on one disk, all its runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub format: u32,
+    /// Seconds since 1970, at the end.
+    pub time: u64,
+    pub commit: String,
+    /// What the subject calls itself.
+    pub subject: String,
+    pub machine: Machine,
+    pub disk: Disk,
+    pub workload: String,
+    pub floor: Option<f64>,
+    pub runs: Vec<Run>,
+    /// Seconds of each replay (see [`crate::limit`]).
+    pub replays: Vec<f64>,
+    pub summary: Summary,
+    /// Why this result should not be believed as it stands; empty: nothing known.
+    pub marks: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Disk {
+    pub profile: String,
+    pub filesystem: String,
+    pub read_ahead_kb: Option<u64>,
+    /// The self-check's verdict, word for word.
+    pub check: serde_json::Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub configuration: String,
+    pub round: usize,
+    /// Before the run; absent for warm runs.
+    pub cold: Option<Sample>,
+    /// Seconds of prefetching before the command, where the configuration has it.
+    pub prefetch: Option<f64>,
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// What Runahead reported of itself.
+    pub report: Option<serde_json::Value>,
+}
+
+/// Figures that reports show.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    pub configurations: BTreeMap<String, Figures>,
+    /// Seconds that a perfect prefetcher would take: the greater of warm run and replay.
+    pub limit: Option<f64>,
+    /// (alone - ours) / (alone - limit).
+    pub share_of_possible_gain: Option<f64>,
+}
+
+/// Of one configuration, over its runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    pub runs: usize,
+    pub median: f64,
+    pub least: f64,
+    pub most: f64,
+    /// The base configuration's median over this one's.
+    pub ratio: Option<f64>,
+    /// Median processor time of all the run's processes.
+    pub processor: f64,
+    pub machine_processor: f64,
+    pub device_reads: Option<f64>,
+    pub device_read_bytes: Option<f64>,
+}
+
+/// The middle value, or the mean of the two in the middle; 0 of nothing.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    match (values.len(), values.len() / 2) {
+        (0, _) => 0.0,
+        (length, middle) if length % 2 == 1 => values[middle],
+        (_, middle) => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}
+
+impl Run {
+    /// Seconds, prefetching included.
+    pub fn seconds(&self) -> f64 {
+        self.measured.wall + self.prefetch.unwrap_or(0.0)
+    }
+
+    /// Processor time of the run's processes: all of them where that is known.
+    pub fn processor(&self) -> f64 {
+        self.measured
+            .group_processor
+            .unwrap_or(self.measured.user + self.measured.system)
+    }
+}
+
+impl Summary {
+    /// `base_of` names each configuration's base.
+    pub fn of(runs: &[Run], replays: &[f64], base_of: impl Fn(&str) -> String) -> Summary {
+        let mut configurations: BTreeMap<String, Figures> = BTreeMap::new();
+        for name in runs.iter().map(|run| &run.configuration) {
+            let of: Vec<&Run> = runs
+                .iter()
+                .filter(|run| run.configuration == *name)
+                .collect();
+            configurations
+                .entry(name.clone())
+                .or_insert_with(|| Figures::of(&of));
+        }
+        let medians: BTreeMap<String, f64> = configurations
+            .iter()
+            .map(|(name, figures)| (name.clone(), figures.median))
+            .collect();
+        for (name, figures) in &mut configurations {
+            let base = base_of(name);
+            figures.ratio = (base != *name)
+                .then(|| Some(medians.get(&base)? / figures.median))
+                .flatten();
+        }
+        let warm = medians.get("alone-warm").copied();
+        let replay = (!replays.is_empty()).then(|| median(replays.iter().copied()));
+        let limit = match (warm, replay) {
+            (Some(warm), Some(replay)) => Some(warm.max(replay)),
+            (one, other) => one.or(other),
+        };
+        let share = match (medians.get("alone"), medians.get("runahead"), limit) {
+            // Where a hundredth or less is to be gained, the share of it is noise.
+            (Some(alone), Some(ours), Some(limit)) if alone - limit > 0.01 * alone => {
+                Some((alone - ours) / (alone - limit))
+            }
+            _ => None,
+        };
+        Summary {
+            configurations,
+            limit,
+            share_of_possible_gain: share,
+        }
+    }
+}
+
+impl Figures {
+    fn of(runs: &[&Run]) -> Figures {
+        let times = || runs.iter().map(|run| run.seconds());
+        let optional = |value: fn(&Measured) -> Option<u64>| {
+            let values: Option<Vec<f64>> = runs
+                .iter()
+                .map(|run| value(&run.measured).map(|value| value as f64))
+                .collect();
+            values.map(median)
+        };
+        Figures {
+            runs: runs.len(),
+            median: median(times()),
+            least: times().fold(f64::INFINITY, f64::min),
+            most: times().fold(0.0, f64::max),
+            ratio: None,
+            processor: median(runs.iter().map(|run| run.processor())),
+            machine_processor: median(runs.iter().map(|run| run.measured.machine_processor)),
+            device_reads: optional(|measured| measured.device_reads),
+            device_read_bytes: optional(|measured| measured.device_read_bytes),
+        }
+    }
+}
+
+/// Adds a record to a file of JSON lines.
+pub fn append(path: &Path, record: &Record) -> Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+    }
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("cannot write results to {}", path.display()))?;
+    // One write: a line is there whole or not at all.
+    file.write_all(format!("{}\n", serde_json::to_string(record)?).as_bytes())?;
+    Ok(())
+}
+
+/// The records of one file.
+pub fn read(path: &Path) -> Result<Vec<Record>> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .map(|(number, line)| {
+            serde_json::from_str(line)
+                .with_context(|| format!("{} line {} is no result", path.display(), number + 1))
+        })
+        .collect()
+}
+
+/// The records that `name` means: a file, or in `directory` all those of the commit that begins so.
+pub fn find(directory: &Path, name: &str) -> Result<Vec<Record>> {
+    if Path::new(name).is_file() {
+        return read(Path::new(name));
+    }
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "jsonl")
+        })
+        .collect();
+    files.sort();
+    let mut found = Vec::new();
+    let mut commits: Vec<String> = Vec::new();
+    for file in &files {
+        for record in read(file)? {
+            if !commits.contains(&record.commit) {
+                commits.push(record.commit.clone());
+            }
+            if record.commit.starts_with(name) {
+                found.push(record);
+            }
+        }
+    }
+    if found.is_empty() {
+        bail!(
+            "'{name}' is neither a file of results nor a commit with results in {}; those are: {}",
+            directory.display(),
+            if commits.is_empty() {
+                "none yet".into()
+            } else {
+                commits.join(", ")
+            }
+        );
+    }
+    Ok(found)
+}
+
+/// The floor that counts for a profile: the issue names the machine's own disk and the disk of 1 ms.
+pub fn floor_for(floor: Option<Floor>, profile: &str) -> Option<f64> {
+    match profile {
+        "native" => floor.map(|floor| floor.native),
+        "cloud" => floor.map(|floor| floor.cloud),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub fn run(configuration: &str, wall: f64) -> Run {
+        Run {
+            configuration: configuration.into(),
+            round: 0,
+            cold: None,
+            prefetch: None,
+            measured: Measured {
+                wall,
+                user: 0.1,
+                same: true,
+                device_reads: Some(7),
+                ..Measured::default()
+            },
+            report: None,
+        }
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median([]), 0.0);
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn the_summary_has_ratio_limit_and_share() {
+        let base = |name: &str| {
+            if name.ends_with("warm") {
+                "alone-warm"
+            } else {
+                "alone"
+            }
+            .to_string()
+        };
+        let mut runs = vec![
+            run("alone", 10.0),
+            run("alone", 12.0),
+            run("alone", 8.0),
+            run("runahead", 2.0),
+        ];
+        runs.push(run("alone-warm", 1.0));
+        let summary = Summary::of(&runs, &[0.5, 0.6], base);
+        assert_eq!(summary.configurations["alone"].median, 10.0);
+        assert_eq!(
+            (
+                summary.configurations["alone"].least,
+                summary.configurations["alone"].most
+            ),
+            (8.0, 12.0)
+        );
+        assert_eq!(summary.configurations["runahead"].ratio, Some(5.0));
+        assert_eq!(summary.limit, Some(1.0));
+        assert_eq!(summary.share_of_possible_gain, Some(8.0 / 9.0));
+        assert_eq!(Summary::of(&runs, &[4.0], base).limit, Some(4.0));
+        assert_eq!(Summary::of(&runs[..3], &[], base).limit, None);
+    }
+
+    #[test]
+    fn records_survive_the_file() {
+        let record = Record {
+            format: FORMAT,
+            time: 1,
+            commit: "abc".into(),
+            subject: "runahead 0".into(),
+            machine: Machine::this(),
+            disk: Disk {
+                profile: "cloud".into(),
+                filesystem: "ext4".into(),
+                read_ahead_kb: Some(128),
+                check: serde_json::json!({ "ok": true }),
+            },
+            workload: "grep".into(),
+            floor: Some(9.0),
+            runs: vec![run("alone", 0.125)],
+            replays: vec![],
+            summary: Summary::default(),
+            marks: vec!["not cold".into()],
+        };
+        let directory =
+            std::env::temp_dir().join(format!("runahead-bench-results-{}", std::process::id()));
+        let path = directory.join("deep/results.jsonl");
+        append(&path, &record).unwrap();
+        append(&path, &record).unwrap();
+        assert_eq!(read(&path).unwrap(), vec![record.clone(), record]);
+        assert_eq!(find(&directory.join("deep"), "ab").unwrap().len(), 2);
+        assert!(
+            find(&directory.join("deep"), "zz")
+                .unwrap_err()
+                .to_string()
+                .contains("abc")
+        );
+        fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,530 @@
+//! What is run: real programs where one exists, over sets of [`crate::data`].
+//!
+//! A workload's command starts in the directory that holds the data sets on the disk under test, names
+//! its files relative to it, and writes nothing there: what it must write goes to a scratch directory in
+//! memory and is compared like its output.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::data;
+
+/// One program on one set of data.
+pub struct Workload {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Sets that must be on the disk.
+    pub data: &'static [&'static str],
+    /// Commands and the Debian packages that hold them.
+    pub needs: &'static [(&'static str, &'static str)],
+    /// What issue 2 asks for: alone over ours, at least.
+    pub floor: Option<Floor>,
+    /// Lists of workloads that this one belongs to.
+    pub lists: &'static [&'static str],
+    /// What it touches on the disk.
+    pub touches: Touches,
+    command: fn(&Place) -> Result<Vec<OsString>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Floor {
+    pub native: f64,
+    /// On the disk of 1 ms.
+    pub cloud: f64,
+}
+
+/// Which of a set's files a workload touches, and how.
+pub enum Touches {
+    /// The contents of the first so many files of the set's list.
+    Contents(&'static str, usize),
+    /// Names and attributes only.
+    Names(&'static str),
+}
+
+/// Where a workload finds things.
+pub struct Place {
+    /// Holds the sets; the command's working directory.
+    pub disk: PathBuf,
+    /// Holds the lists (`NAME.files`), not on the disk under test.
+    pub data: PathBuf,
+    /// For what the command writes; emptied before each run.
+    pub scratch: PathBuf,
+    /// Our own programs.
+    pub programs: PathBuf,
+    /// The checkout's `bench` folder.
+    pub bench: PathBuf,
+}
+
+const EVERY: usize = usize::MAX;
+
+const AGREP: &[(&str, &str)] = &[("agrep", "glimpse")];
+const RIPGREP: &[(&str, &str)] = &[("rg", "ripgrep")];
+const GIT: &[(&str, &str)] = &[("git", "git")];
+const PYTHON: &[(&str, &str)] = &[("python3", "python3")];
+const CSCOPE: &[(&str, &str)] = &[("cscope", "cscope")];
+const SQLITE: &[(&str, &str)] = &[("sqlite3", "sqlite3")];
+const LD: &[(&str, &str)] = &[("ld", "binutils"), ("gcc", "gcc"), ("make", "make")];
+
+const CORE: &[&str] = &["core", "all"];
+const SMOKE: &[&str] = &["smoke"];
+
+const fn floor(native: f64, cloud: f64) -> Option<Floor> {
+    Some(Floor { native, cloud })
+}
+
+/// Every workload, in the order of reports.
+pub const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "agrep",
+        about: "agrep for a word in 9000 kernel source files",
+        data: &["kernel"],
+        needs: AGREP,
+        floor: floor(1.7, 7.0),
+        lists: CORE,
+        touches: Touches::Contents("kernel", EVERY),
+        command: |place| with_files(place, &["agrep", "spin_lock_irqsave"], "kernel", EVERY),
+    },
+    Workload {
+        name: "grep",
+        about: "grep -c over the same files as arguments",
+        data: &["kernel"],
+        needs: &[],
+        floor: floor(1.7, 9.0),
+        lists: CORE,
+        touches: Touches::Contents("kernel", EVERY),
+        command: |place| with_files(place, &["grep", "-c", "spin_lock_irqsave"], "kernel", EVERY),
+    },
+    Workload {
+        name: "grep-r",
+        about: "grep -r over the same tree",
+        data: &["kernel"],
+        needs: &[],
+        floor: floor(1.7, 9.0),
+        lists: CORE,
+        touches: Touches::Contents("kernel", EVERY),
+        command: |_| words(&["grep", "-rc", "spin_lock_irqsave", "kernel"]),
+    },
+    Workload {
+        name: "ripgrep",
+        about: "ripgrep -j1 over the same tree",
+        data: &["kernel"],
+        needs: RIPGREP,
+        floor: floor(1.7, 9.0),
+        lists: CORE,
+        touches: Touches::Contents("kernel", EVERY),
+        command: |_| {
+            words(&[
+                "rg",
+                "--no-config",
+                "-j1",
+                "-c",
+                "spin_lock_irqsave",
+                "kernel",
+            ])
+        },
+    },
+    Workload {
+        name: "md5sum",
+        about: "md5sum of 3000 files",
+        data: &["kernel"],
+        needs: &[],
+        floor: floor(1.4, 8.0),
+        lists: CORE,
+        touches: Touches::Contents("kernel", 3000),
+        command: |place| with_files(place, &["md5sum"], "kernel", 3000),
+    },
+    Workload {
+        name: "cat",
+        about: "cat of 3000 files to a pipe",
+        data: &["kernel"],
+        needs: &[],
+        floor: floor(1.4, 8.0),
+        lists: CORE,
+        touches: Touches::Contents("kernel", 3000),
+        command: |place| with_files(place, &["cat"], "kernel", 3000),
+    },
+    Workload {
+        name: "tar",
+        about: "tar of the tree of 9000 files to a pipe",
+        data: &["kernel"],
+        needs: &[],
+        floor: floor(1.3, 8.0),
+        lists: CORE,
+        touches: Touches::Contents("kernel", EVERY),
+        command: |_| words(&["tar", "-cf", "-", "kernel"]),
+    },
+    Workload {
+        name: "git-grep",
+        about: "git grep, 1 thread, 9000 files",
+        data: &["git"],
+        needs: GIT,
+        floor: floor(1.5, 9.0),
+        lists: CORE,
+        touches: Touches::Contents("git", EVERY),
+        command: |_| {
+            // The tree belongs to whoever made it, and git asks about that.
+            let safe = [
+                "git",
+                "-c",
+                "safe.directory=*",
+                "-c",
+                "grep.threads=1",
+                "-C",
+                "git",
+            ];
+            words(&[&safe[..], &["grep", "-c", "spin_lock_irqsave"]].concat())
+        },
+    },
+    Workload {
+        name: "python",
+        about: "python3 reading 3000 files in a loop",
+        data: &["kernel"],
+        needs: PYTHON,
+        floor: floor(1.4, 8.0),
+        lists: CORE,
+        touches: Touches::Contents("kernel", 3000),
+        command: |place| {
+            let list = list(place, "kernel", 3000)?;
+            let script = place.bench.join("workloads/readall.py");
+            // The system's own where there is one: version managers put a script in its place.
+            let system = Path::new("/usr/bin/python3");
+            let python = if system.exists() {
+                system
+            } else {
+                Path::new("python3")
+            };
+            Ok(vec![python.into(), script.into(), list.into()])
+        },
+    },
+    Workload {
+        name: "preads",
+        about: "20,000 random 4 KiB preads, offsets computed",
+        data: &["blocks"],
+        needs: &[],
+        floor: floor(6.5, 20.0),
+        lists: CORE,
+        touches: Touches::Contents("blocks", EVERY),
+        command: |place| {
+            own(
+                place,
+                "bench-preads",
+                &["--reads", "20000", "blocks/blocks.raw"],
+            )
+        },
+    },
+    Workload {
+        name: "slices",
+        about: "25 slices of a 512^3 float volume, a pread for each row segment",
+        data: &["volume"],
+        needs: &[],
+        floor: floor(6.0, 20.0),
+        lists: CORE,
+        touches: Touches::Contents("volume", EVERY),
+        command: |place| {
+            let scratch = place.scratch.to_string_lossy().into_owned();
+            own(
+                place,
+                "bench-slices",
+                &["--out", &scratch, "volume/volume.raw"],
+            )
+        },
+    },
+    Workload {
+        name: "cscope",
+        about: "cscope -b, 3000 files",
+        data: &["kernel"],
+        needs: CSCOPE,
+        floor: floor(1.15, 4.5),
+        lists: CORE,
+        touches: Touches::Contents("kernel", 3000),
+        command: |place| {
+            let list = list(place, "kernel", 3000)?;
+            let out = place.scratch.join("cscope.out");
+            Ok(vec![
+                "cscope".into(),
+                "-b".into(),
+                "-f".into(),
+                out.into(),
+                "-i".into(),
+                list.into(),
+            ])
+        },
+    },
+    Workload {
+        name: "sqlite-index",
+        about: "sqlite3, 1500 look-ups by index in 1 GB",
+        data: &["database"],
+        needs: SQLITE,
+        floor: floor(1.0, 7.0),
+        lists: CORE,
+        touches: Touches::Contents("database", EVERY),
+        command: |place| look_up(place, "by-key.sql"),
+    },
+    Workload {
+        name: "sqlite-rowid",
+        about: "sqlite3, 1500 look-ups by row number in 1 GB",
+        data: &["database"],
+        needs: SQLITE,
+        floor: floor(1.0, 7.0),
+        lists: CORE,
+        touches: Touches::Contents("database", EVERY),
+        command: |place| look_up(place, "by-number.sql"),
+    },
+    Workload {
+        name: "ld",
+        about: "GNU ld, 490 objects with debug information",
+        data: &["objects"],
+        needs: LD,
+        floor: floor(1.0, 2.2),
+        lists: CORE,
+        touches: Touches::Contents("objects", EVERY),
+        command: link,
+    },
+    Workload {
+        name: "du",
+        about: "du -s, 48,000 files",
+        data: &["tree"],
+        needs: &[],
+        floor: floor(1.0, 1.0),
+        lists: CORE,
+        touches: Touches::Names("tree"),
+        command: |_| words(&["du", "-s", "tree"]),
+    },
+    Workload {
+        name: "find",
+        about: "find -ls, 48,000 files",
+        data: &["tree"],
+        needs: &[],
+        floor: floor(1.0, 1.0),
+        lists: CORE,
+        touches: Touches::Names("tree"),
+        command: |_| words(&["find", "tree", "-ls"]),
+    },
+    Workload {
+        name: "every-2nd",
+        about: "6000 preads, every 2nd offset depends on the data just read",
+        data: &["blocks"],
+        needs: &[],
+        floor: floor(1.0, 1.0),
+        lists: CORE,
+        touches: Touches::Contents("blocks", EVERY),
+        command: |place| {
+            own(
+                place,
+                "bench-preads",
+                &["--reads", "6000", "--every", "2", "blocks/blocks.raw"],
+            )
+        },
+    },
+    Workload {
+        name: "chain",
+        about: "4000 preads, each offset depends on the data just read",
+        data: &["blocks"],
+        needs: &[],
+        floor: floor(1.0, 1.0),
+        lists: CORE,
+        touches: Touches::Contents("blocks", EVERY),
+        command: |place| {
+            own(
+                place,
+                "bench-preads",
+                &["--reads", "4000", "--every", "1", "blocks/blocks.raw"],
+            )
+        },
+    },
+    Workload {
+        name: "smoke-grep",
+        about: "grep over 1000 files: small, for tests of the bench itself",
+        data: &["small"],
+        needs: &[],
+        floor: None,
+        lists: SMOKE,
+        touches: Touches::Contents("small", EVERY),
+        command: |place| with_files(place, &["grep", "-c", "spin_lock_irqsave"], "small", EVERY),
+    },
+    Workload {
+        name: "smoke-find",
+        about: "find over the same 1000 files",
+        data: &["small"],
+        needs: &[],
+        floor: None,
+        lists: SMOKE,
+        touches: Touches::Names("small"),
+        command: |_| words(&["find", "small", "-type", "f", "-size", "+3"]),
+    },
+];
+
+/// The names of lists, each with what it is.
+pub const LISTS: [(&str, &str); 3] = [
+    ("core", "issue 2's table"),
+    ("smoke", "small ones, to see that everything works"),
+    ("all", "every workload"),
+];
+
+/// The workloads of that name or list; an unknown name fails with all that exist.
+pub fn by_name(name: &str) -> Result<Vec<&'static Workload>> {
+    let found: Vec<_> = WORKLOADS
+        .iter()
+        .filter(|workload| workload.name == name || workload.lists.contains(&name))
+        .collect();
+    if found.is_empty() {
+        anyhow::bail!("there is no workload '{name}'; these exist:\n{}", known());
+    }
+    Ok(found)
+}
+
+/// All lists and workloads, one a line.
+pub fn known() -> String {
+    let lists = LISTS
+        .iter()
+        .map(|(name, about)| format!("  {name:<14} {about}\n"));
+    let workloads = WORKLOADS
+        .iter()
+        .map(|workload| format!("  {:<14} {}\n", workload.name, workload.about));
+    lists.chain(workloads).collect()
+}
+
+impl Workload {
+    /// The program and its arguments.
+    pub fn command(&self, place: &Place) -> Result<Vec<OsString>> {
+        (self.command)(place)
+            .with_context(|| format!("cannot put the command of '{}' together", self.name))
+    }
+
+    /// The files that it touches, relative to [`Place::disk`].
+    pub fn files(&self, place: &Place) -> Result<Vec<String>> {
+        let (set, count) = match self.touches {
+            Touches::Contents(set, count) => (set, count),
+            Touches::Names(set) => (set, EVERY),
+        };
+        let mut files = data::files(&place.data, set)?;
+        files.truncate(count);
+        Ok(files)
+    }
+
+    pub fn reads_contents(&self) -> bool {
+        matches!(self.touches, Touches::Contents(..))
+    }
+}
+
+fn words(words: &[&str]) -> Result<Vec<OsString>> {
+    Ok(words.iter().map(OsString::from).collect())
+}
+
+fn with_files(place: &Place, command: &[&str], set: &str, count: usize) -> Result<Vec<OsString>> {
+    let mut all = words(command)?;
+    all.extend(
+        data::files(&place.data, set)?
+            .into_iter()
+            .take(count)
+            .map(OsString::from),
+    );
+    Ok(all)
+}
+
+/// A file that holds the first names of a set's list; the same for every run.
+fn list(place: &Place, set: &str, count: usize) -> Result<PathBuf> {
+    let path = place.data.join(format!("{set}.first-{count}"));
+    let names = data::files(&place.data, set)?
+        .into_iter()
+        .take(count)
+        .map(|name| name + "\n")
+        .collect::<String>();
+    if std::fs::read_to_string(&path).is_ok_and(|found| found == names) {
+        return Ok(path);
+    }
+    std::fs::write(&path, names).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+fn own(place: &Place, program: &str, arguments: &[&str]) -> Result<Vec<OsString>> {
+    let mut all = vec![place.programs.join(program).into_os_string()];
+    all.extend(words(arguments)?);
+    Ok(all)
+}
+
+fn look_up(place: &Place, queries: &str) -> Result<Vec<OsString>> {
+    // The script lies beside the database's original, not on the disk under test.
+    let script = place.data.join("database").join(queries);
+    let read = format!(".read {}", script.display());
+    words(&[
+        "sqlite3",
+        "-init",
+        "/dev/null",
+        "-batch",
+        "-readonly",
+        "database/rows.db",
+        &read,
+    ])
+}
+
+fn link(place: &Place) -> Result<Vec<OsString>> {
+    let files = data::files(&place.data, "objects")?;
+    let named = |name: &str| OsString::from(format!("objects/{name}"));
+    let mut all = words(&["ld", "-o"])?;
+    all.push(place.scratch.join("objdump").into());
+    all.extend(words(&["-dynamic-linker", "/lib64/ld-linux-x86-64.so.2"])?);
+    all.extend(["crt1.o", "crti.o", "crtbegin.o"].map(named));
+    let start_files = ["crt1.o", "crti.o", "crtn.o", "crtbegin.o", "crtend.o"];
+    let ours = |name: &&String| {
+        name.ends_with(".o")
+            && !start_files
+                .iter()
+                .any(|start| Path::new(name.as_str()).ends_with(start))
+    };
+    all.extend(files.iter().filter(ours).map(OsString::from));
+    all.extend(
+        [
+            "libctf.a",
+            "libsframe.a",
+            "libiberty.a",
+            "libz.a",
+            "libgcc.a",
+        ]
+        .map(named),
+    );
+    all.extend(words(&["-L/usr/lib/x86_64-linux-gnu", "-lc"])?);
+    all.extend(["libgcc.a", "crtend.o", "crtn.o"].map(named));
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_their_data_exist() {
+        let mut seen: HashSet<&str> = LISTS.iter().map(|(name, _)| *name).collect();
+        for workload in WORKLOADS {
+            assert!(seen.insert(workload.name), "{} twice", workload.name);
+            for set in workload.data {
+                assert!(data::by_name(set).is_ok(), "{set}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_list_has_workloads_and_core_has_floors() {
+        for (list, _) in LISTS {
+            assert!(!by_name(list).unwrap().is_empty());
+        }
+        assert!(
+            by_name("core")
+                .unwrap()
+                .iter()
+                .all(|workload| workload.floor.is_some())
+        );
+    }
+
+    #[test]
+    fn an_unknown_name_fails_with_the_list() {
+        let message = by_name("solitaire").err().unwrap().to_string();
+        assert!(
+            message.contains("agrep") && message.contains("smoke"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,255 @@
+//! Keeps each answer back until its time.
+//!
+//! One mutex holds the model and the answers not yet due; one thread sleeps until the next is due and
+//! sends it. Whoever submits wakes that thread only if the new answer comes before all others: at a
+//! constant latency that happens only when nothing is in flight, which keeps a request at two or three
+//! context switches.
+//!
+//! An answer reaches the program later than it is sent (the daemon's wake-up, FUSE, the loop device).
+//! That overhead is measured at set-up and given to [`Pacer::set_overhead`]; answers go out so much
+//! earlier, never before their arrival.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::model::Model;
+
+/// Sends one answer.
+pub type Answer = Box<dyn FnOnce() + Send>;
+
+/// Answers due within this time go out in one go. A wake-up costs more than that (2-5 us on the
+/// machines we know), and it is far below what the self-check can tell apart (10% of 100 us).
+const TOGETHER_NS: u64 = 3_000;
+
+struct Waiting {
+    due: u64,
+    /// Order of submission, so that equal deadlines are answered in order.
+    number: u64,
+    answer: Answer,
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Waiting) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Waiting {}
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Waiting) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Waiting {
+    /// Reversed: the heap's greatest is what is due first.
+    fn cmp(&self, other: &Waiting) -> Ordering {
+        (other.due, other.number).cmp(&(self.due, self.number))
+    }
+}
+
+struct Queue {
+    model: Model,
+    waiting: BinaryHeap<Waiting>,
+    submitted: u64,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    overhead_ns: AtomicU64,
+    paced: AtomicBool,
+    requests: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Handle to the timing thread; clones share it.
+#[derive(Clone)]
+pub struct Pacer(Arc<Shared>);
+
+impl Pacer {
+    /// Starts the timing thread, which lives as long as the process.
+    pub fn start(model: Model) -> std::io::Result<Pacer> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue {
+                model,
+                waiting: BinaryHeap::new(),
+                submitted: 0,
+            }),
+            changed: Condvar::new(),
+            overhead_ns: AtomicU64::new(0),
+            paced: AtomicBool::new(true),
+            requests: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        });
+        let pacer = Pacer(shared);
+        let timing = pacer.clone();
+        std::thread::Builder::new()
+            .name("slowdisk-timing".into())
+            .spawn(move || timing.run())?;
+        Ok(pacer)
+    }
+
+    /// Takes a request for `length` bytes at `offset`; `answer` is called when it is due. Unpaced, the
+    /// caller answers at once.
+    pub fn submit(&self, offset: u64, length: u64, answer: Answer) {
+        self.0.requests.fetch_add(1, Relaxed);
+        self.0.bytes.fetch_add(length, Relaxed);
+        if !self.0.paced.load(Relaxed) {
+            return answer();
+        }
+        let now = now_ns();
+        let mut queue = self.lock();
+        let due = queue
+            .model
+            .admit(now, offset, length)
+            .saturating_sub(self.0.overhead_ns.load(Relaxed))
+            .max(now);
+        let first = queue.waiting.peek().is_none_or(|next| due < next.due);
+        let number = queue.submitted;
+        queue.submitted += 1;
+        queue.waiting.push(Waiting {
+            due,
+            number,
+            answer,
+        });
+        drop(queue);
+        if first {
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// Answers go out `nanoseconds` before their time, to make up for the way to the program.
+    pub fn set_overhead(&self, nanoseconds: u64) {
+        self.0.overhead_ns.store(nanoseconds, Relaxed);
+    }
+
+    pub fn overhead_ns(&self) -> u64 {
+        self.0.overhead_ns.load(Relaxed)
+    }
+
+    /// Off: requests are answered at once, to fill the disk with data. What waits is still kept back.
+    pub fn set_paced(&self, paced: bool) {
+        self.0.paced.store(paced, Relaxed);
+    }
+
+    pub fn paced(&self) -> bool {
+        self.0.paced.load(Relaxed)
+    }
+
+    /// Requests and bytes so far, paced or not.
+    pub fn served(&self) -> (u64, u64) {
+        (self.0.requests.load(Relaxed), self.0.bytes.load(Relaxed))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // No code that can panic runs under this lock, so what it guards is sound even if poisoned.
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut queue = self.lock();
+        loop {
+            let now = now_ns();
+            match queue.waiting.peek().map(|next| next.due) {
+                None => {
+                    queue = self
+                        .0
+                        .changed
+                        .wait(queue)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
+                Some(due) if due <= now + TOGETHER_NS => {
+                    let next = queue.waiting.pop();
+                    drop(queue);
+                    if let Some(next) = next {
+                        (next.answer)();
+                    }
+                    queue = self.lock();
+                }
+                Some(due) => {
+                    let wait = Duration::from_nanos(due - now);
+                    queue = self
+                        .0
+                        .changed
+                        .wait_timeout(queue, wait)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0;
+                }
+            }
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC, which is what the waits above use too.
+pub fn now_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is to a timespec of our own that outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Kind;
+    use std::sync::mpsc;
+
+    fn pacer(latency_ns: u64, parallel: usize) -> Pacer {
+        Pacer::start(Model::new(
+            &Kind::Fixed {
+                latency_ns,
+                parallel,
+            },
+            1 << 20,
+        ))
+        .unwrap()
+    }
+
+    fn submit_and_wait(pacer: &Pacer, count: usize) -> Duration {
+        let start = std::time::Instant::now();
+        let (done, finished) = mpsc::channel();
+        for number in 0..count {
+            let done = done.clone();
+            pacer.submit(0, 4096, Box::new(move || done.send(number).unwrap()));
+        }
+        let order: Vec<usize> = finished.iter().take(count).collect();
+        assert!(
+            order.is_sorted(),
+            "equal latency, so answers come in the order of the requests"
+        );
+        start.elapsed()
+    }
+
+    #[test]
+    fn an_answer_is_never_early() {
+        let pacer = pacer(20_000_000, 4);
+        assert!(submit_and_wait(&pacer, 4) >= Duration::from_millis(19));
+        assert!(submit_and_wait(&pacer, 5) >= Duration::from_millis(39));
+    }
+
+    #[test]
+    fn parallel_requests_wait_together() {
+        // Serially this would be 3.2 s.
+        assert!(submit_and_wait(&pacer(50_000_000, 64), 64) < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn unpaced_answers_come_at_once_and_are_counted() {
+        let pacer = pacer(3_600_000_000_000, 1);
+        pacer.set_paced(false);
+        submit_and_wait(&pacer, 100);
+        assert_eq!(pacer.served(), (100, 409_600));
+    }
+
+    #[test]
+    fn the_overhead_is_taken_off_but_never_more_than_there_is() {
+        let pacer = pacer(500_000_000, 64);
+        pacer.set_overhead(u64::MAX);
+        assert!(submit_and_wait(&pacer, 3) < Duration::from_millis(400));
+    }
+}

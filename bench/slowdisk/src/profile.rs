@@ -1,0 +1,178 @@
+//! The disks, by name.
+//!
+//! A profile is data only: which kind of disk, with which figures. `nvme` and `cloud` answer every
+//! request after a fixed time, so many in parallel. `disk1`, `array4` and `disk10` are the disks of the
+//! 1999 paper, one request at a time each, 64 KB stripes: an arm that moves, a platter that turns.
+//! `net` is a file server across a network, where names cost a request too.
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// A disk's name and figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    pub name: String,
+    pub kind: Kind,
+}
+
+/// What stands behind the mount point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// No emulation: a directory of the machine's own disk.
+    Native,
+    /// Every request takes `latency_ns`, at most `parallel` of them at once.
+    Fixed { latency_ns: u64, parallel: usize },
+    /// Disks with an arm and a platter, one request at a time each.
+    Spinning(Spinning),
+    /// A file system across a network: every request, names too, takes `latency_ns`.
+    Names { latency_ns: u64, parallel: usize },
+}
+
+/// Figures of a set of spinning disks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spinning {
+    pub disks: usize,
+    /// Bytes that lie on one disk before the next one's turn.
+    pub stripe: u64,
+    /// The shortest and the longest movement of the arm; between them it grows with the square root
+    /// of the distance.
+    pub seek_min_ns: u64,
+    pub seek_max_ns: u64,
+    /// One turn of the platter.
+    pub turn_ns: u64,
+    /// From the platter, once in position.
+    pub bytes_per_second: u64,
+}
+
+/// The names, in the order in which lists show them, with what each is.
+pub const KNOWN: [(&str, &str); 7] = [
+    (
+        "native",
+        "a directory on the machine's own disk, no emulation",
+    ),
+    (
+        "nvme",
+        "100 us, 64 in parallel (see `slowdisk check` for whether this machine can hold it)",
+    ),
+    ("cloud", "1 ms, 64 in parallel"),
+    (
+        "disk1",
+        "one spinning disk, one request at a time, about 14 ms each",
+    ),
+    ("array4", "four of them, 64 KB stripe: the papers' disks"),
+    ("disk10", "ten of them"),
+    (
+        "net",
+        "a file system over a network: 5 ms a request, names too",
+    ),
+];
+
+/// Positioning and transfer of the disks that the 1999 paper measured on, as far as it says: 15 ms
+/// average access for blocks of 8 KB, 5400 turns a minute. The arm's 1.5 to 12 ms average 7.1 over
+/// random pairs of places (the mean square root of the distance is 8/15), half a turn 5.6, and 4 KB
+/// at 4 MB/s 1.0: 13.7 ms.
+fn spinning(disks: usize) -> Kind {
+    Kind::Spinning(Spinning {
+        disks,
+        stripe: 64 << 10,
+        seek_min_ns: 1_500_000,
+        seek_max_ns: 12_000_000,
+        turn_ns: 11_111_111,
+        bytes_per_second: 4_000_000,
+    })
+}
+
+impl Profile {
+    /// The profile of that name; an unknown name fails with the list.
+    pub fn by_name(name: &str) -> Result<Profile> {
+        let kind = match name {
+            "native" => Kind::Native,
+            "nvme" => Kind::Fixed {
+                latency_ns: 100_000,
+                parallel: 64,
+            },
+            "cloud" => Kind::Fixed {
+                latency_ns: 1_000_000,
+                parallel: 64,
+            },
+            "disk1" => spinning(1),
+            "array4" => spinning(4),
+            "disk10" => spinning(10),
+            "net" => Kind::Names {
+                latency_ns: 5_000_000,
+                parallel: 64,
+            },
+            _ => bail!(
+                "there is no disk profile '{name}'; these exist:\n{}",
+                list()
+            ),
+        };
+        Ok(Profile {
+            name: name.to_string(),
+            kind,
+        })
+    }
+
+    /// The same disk with another latency; only the profiles with one fixed latency have it.
+    pub fn with_latency(mut self, nanoseconds: u64) -> Result<Profile> {
+        match &mut self.kind {
+            Kind::Fixed { latency_ns, .. } | Kind::Names { latency_ns, .. } => {
+                *latency_ns = nanoseconds
+            }
+            _ => bail!(
+                "the profile '{}' has no single latency to change; use nvme, cloud or net",
+                self.name
+            ),
+        }
+        Ok(self)
+    }
+
+    /// The same disk with another number of requests served at once.
+    pub fn with_parallel(mut self, count: usize) -> Result<Profile> {
+        match &mut self.kind {
+            Kind::Fixed { parallel, .. } | Kind::Names { parallel, .. } if count > 0 => {
+                *parallel = count
+            }
+            _ => bail!(
+                "the profile '{}' cannot serve {count} requests at once; use nvme, cloud or net and 1 or more",
+                self.name
+            ),
+        }
+        Ok(self)
+    }
+}
+
+/// One line for each profile.
+pub fn list() -> String {
+    KNOWN
+        .iter()
+        .map(|(name, what)| format!("  {name:<8} {what}\n"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_name_exists() {
+        for (name, _) in KNOWN {
+            assert_eq!(Profile::by_name(name).unwrap().name, name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_fails_with_the_list() {
+        let message = Profile::by_name("floppy").unwrap_err().to_string();
+        for (name, _) in KNOWN {
+            assert!(message.contains(name), "{message}");
+        }
+    }
+
+    #[test]
+    fn spinning_disks_have_no_single_latency() {
+        assert!(Profile::by_name("array4").unwrap().with_latency(1).is_err());
+        assert!(Profile::by_name("cloud").unwrap().with_latency(1).is_ok());
+    }
+}

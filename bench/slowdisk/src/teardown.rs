@@ -1,0 +1,173 @@
+//! Undoes a disk, whatever state it is in.
+//!
+//! The order is the reverse of set-up, and every step holds when what it undoes was never made, is half
+//! made, or lost its daemon: a busy mount is detached lazily, a daemon that does not answer is killed
+//! (which ends every request in flight with an error), loop devices are found by their backing file.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::control::{self, Ask};
+use crate::profile::Kind;
+use crate::state::{self, Lock, State};
+use crate::system::{self, Process};
+
+/// What was done, in words, and what is left because somebody uses it.
+#[derive(Debug, Default, serde::Serialize)]
+pub struct Undone {
+    pub did: Vec<String>,
+    pub left: Vec<String>,
+}
+
+/// Tears down the disk `name`. A name that is not set up is an error.
+pub fn down(name: &str) -> Result<Undone> {
+    let _lock = Lock::take()?;
+    let Some(state) = State::load(name)? else {
+        bail!(
+            "there is no disk '{name}' to take down; these are set up: {}",
+            state::names().join(", ")
+        );
+    };
+    Ok(undo(&state))
+}
+
+/// The caller holds the [`Lock`].
+pub(crate) fn undo(state: &State) -> Undone {
+    let mut undone = Undone::default();
+    let directory = state.directory();
+    let daemon = fs::read(directory.join("pid"))
+        .ok()
+        .and_then(|text| serde_json::from_slice::<Process>(&text).ok());
+    if let Some(daemon) = daemon.filter(Process::lives) {
+        // Written-back data need not wait for a slow disk now.
+        if control::ask(&state.socket(), Ask::Paced(false)).is_err() {
+            daemon.kill();
+            undone.did.push(format!(
+                "killed the daemon {}, which did not answer",
+                daemon.id
+            ));
+        }
+    }
+    if state.profile.kind != Kind::Native {
+        unmount(&state.mount, &mut undone);
+    }
+    detach_loops(&state.image_file(), &mut undone);
+    unmount(&state.image_mount(), &mut undone);
+    if let Some(daemon) = daemon {
+        end(daemon, &mut undone);
+    }
+    if let Some(source) = state.source.as_deref().filter(|_| state.own_source) {
+        unmount(source, &mut undone);
+    }
+    if let Some((file, before)) = &state.read_ahead_before
+        && file.exists()
+    {
+        match fs::write(file, before.to_string()) {
+            Ok(()) => undone.did.push(format!(
+                "read-ahead is {before} KB again ({})",
+                file.display()
+            )),
+            Err(error) => undone
+                .left
+                .push(format!("read-ahead in {}: {error}", file.display())),
+        }
+    }
+    for made in state.made_directories.iter().rev() {
+        // Only empty directories go: what somebody put there stays.
+        let _ = fs::remove_dir(made);
+    }
+    if undone.left.is_empty() {
+        forget(&directory, &mut undone);
+    }
+    undone
+}
+
+/// Removes the run directory, file by file: were something still mounted below it, a recursive removal
+/// would go into it.
+fn forget(directory: &Path, undone: &mut Undone) {
+    for directory_of_ours in ["image", "source", "mnt"] {
+        let _ = fs::remove_dir(directory.join(directory_of_ours));
+    }
+    for file in ["pid", "socket", "log", "state.new", "state.json"] {
+        let _ = fs::remove_file(directory.join(file));
+    }
+    if let Err(error) = fs::remove_dir(directory) {
+        undone
+            .left
+            .push(format!("{}: {error}", directory.display()));
+    }
+}
+
+/// Unmounts everything at `point`, lazily if it is busy.
+fn unmount(point: &Path, undone: &mut Undone) {
+    // More than one only if somebody mounted over us; ten is a bound, not an expectation.
+    for _ in 0..10 {
+        if !system::is_mount_point(point) {
+            return;
+        }
+        if system::run("umount", &[point]).is_ok() {
+            undone.did.push(format!("unmounted {}", point.display()));
+        } else if let Err(error) = system::run("umount", &[Path::new("-l"), point]) {
+            undone.left.push(format!("{error:#}"));
+            return;
+        } else {
+            undone.did.push(format!(
+                "detached {}, which is still in use by a process",
+                point.display()
+            ));
+        }
+    }
+}
+
+fn detach_loops(file: &Path, undone: &mut Undone) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let devices = system::loops_over(file);
+        if devices.is_empty() {
+            return;
+        }
+        for device in &devices {
+            // The device goes when its last user does; asking again does no harm.
+            if system::run("losetup", &[Path::new("-d"), device]).is_ok()
+                && system::loops_over(file).is_empty()
+            {
+                undone.did.push(format!("detached {}", device.display()));
+            }
+        }
+        if Instant::now() > deadline {
+            for device in system::loops_over(file) {
+                undone.left.push(format!(
+                    "{} is in use; it goes when its last user does",
+                    device.display()
+                ));
+            }
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The daemon ends by itself once it is unmounted.
+fn end(daemon: Process, undone: &mut Undone) {
+    let deadline = Instant::now() + Duration::from_secs(3);
+    while daemon.lives() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    if daemon.lives() {
+        daemon.kill();
+        undone.did.push(format!(
+            "killed the daemon {}, which did not end by itself",
+            daemon.id
+        ));
+        let deadline = Instant::now() + Duration::from_secs(3);
+        while daemon.lives() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    if daemon.lives() {
+        undone.left.push(format!("the daemon {}", daemon.id));
+    }
+}
