@@ -65,14 +65,8 @@ mod tests {
             sum.value()
         };
         assert_ne!(sum(&[b"12345678"]), sum(&[b"12345679"]));
-        assert_ne!(
-            sum(&[b"12345678", b"abcdefgh"]),
-            sum(&[b"abcdefgh", b"12345678"])
-        );
-        assert_eq!(
-            sum(&[b"12345678abcdefgh"]),
-            sum(&[b"12345678", b"abcdefgh"])
-        );
+        assert_ne!(sum(&[b"12345678", b"abcdefgh"]), sum(&[b"abcdefgh", b"12345678"]));
+        assert_eq!(sum(&[b"12345678abcdefgh"]), sum(&[b"12345678", b"abcdefgh"]));
     }
 
     #[test]
@@ -81,8 +75,6 @@ mod tests {
         let mut second = Random::new(1);
         let numbers: Vec<u64> = (0..1000).map(|_| first.below(10)).collect();
         assert!(numbers.iter().all(|number| *number == second.below(10)));
-        assert!(
-            (0..10).all(|digit| numbers.iter().filter(|number| **number == digit).count() > 50)
-        );
+        assert!((0..10).all(|digit| numbers.iter().filter(|number| **number == digit).count() > 50));
     }
 }

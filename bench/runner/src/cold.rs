@@ -27,10 +27,7 @@ pub struct Sample {
 
 /// Whether this process may drop caches; otherwise only the files' own pages go.
 pub fn may_drop_caches() -> bool {
-    fs::OpenOptions::new()
-        .write(true)
-        .open("/proc/sys/vm/drop_caches")
-        .is_ok()
+    fs::OpenOptions::new().write(true).open("/proc/sys/vm/drop_caches").is_ok()
 }
 
 /// A page that somebody reads or holds at the moment is not dropped, so the sample may ask for another
@@ -79,10 +76,7 @@ pub fn sample(disk: &Path, files: &[String]) -> Result<Sample> {
     for name in files.iter().step_by(step) {
         let path = disk.join(name);
         // Of a link only the name is read.
-        if !path
-            .symlink_metadata()
-            .is_ok_and(|metadata| metadata.is_file())
-        {
+        if !path.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
             continue;
         }
         let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -104,14 +98,7 @@ pub fn resident(file: &File) -> Result<Vec<bool>> {
     }
     // SAFETY: a fresh read-only mapping at an address that the kernel chooses; it is never read through.
     let start = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            length,
-            libc::PROT_READ,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            0,
-        )
+        libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
     };
     ensure!(
         start != libc::MAP_FAILED,
@@ -134,17 +121,13 @@ mod tests {
 
     #[test]
     fn a_file_just_written_is_resident_and_a_cold_one_is_not() {
-        let directory =
-            std::env::temp_dir().join(format!("runahead-bench-cold-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("runahead-bench-cold-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("file"), vec![1u8; 10 * PAGE as usize]).unwrap();
         let files = vec!["file".to_string()];
         let warm = sample(&directory, &files).unwrap();
         assert_eq!((warm.files, warm.pages, warm.resident), (1, 10, 10));
-        File::open(directory.join("file"))
-            .unwrap()
-            .sync_all()
-            .unwrap();
+        File::open(directory.join("file")).unwrap().sync_all().unwrap();
         drop_pages(&directory.join("file"));
         assert_eq!(sample(&directory, &files).unwrap().resident, 0);
         fs::remove_dir_all(directory).unwrap();

@@ -14,10 +14,8 @@ pub fn show(before: &[Record], after: &[Record]) -> String {
         "workload", "disk", "ratio A", "ratio B", "B over A", "ours A s", "ours B s"
     );
     let mut pairs = 0;
-    let mut keys: Vec<(&str, &str)> = before
-        .iter()
-        .map(|record| (record.workload.as_str(), record.disk.profile.as_str()))
-        .collect();
+    let mut keys: Vec<(&str, &str)> =
+        before.iter().map(|record| (record.workload.as_str(), record.disk.profile.as_str())).collect();
     keys.sort_unstable();
     keys.dedup();
     for (workload, profile) in keys {
@@ -27,11 +25,8 @@ pub fn show(before: &[Record], after: &[Record]) -> String {
                 .filter(|one| one.workload == workload && one.disk.profile == profile)
                 .collect();
             let ours = |record: &&Record| record.summary.configurations.get("runahead").cloned();
-            let figures: Vec<_> = same
-                .iter()
-                .filter_map(ours)
-                .filter(|figures| figures.ratio.is_some())
-                .collect();
+            let figures: Vec<_> =
+                same.iter().filter_map(ours).filter(|figures| figures.ratio.is_some()).collect();
             let marked = same.iter().any(|record| !record.marks.is_empty());
             (!figures.is_empty()).then(|| {
                 (

@@ -47,24 +47,14 @@ const ALONE: Configuration = Configuration {
 /// All of them, bases first.
 pub const CONFIGURATIONS: [Configuration; 10] = [
     ALONE,
-    Configuration {
-        name: "runahead",
-        about: "under Runahead",
-        subject: Subject::Runahead,
-        ..ALONE
-    },
+    Configuration { name: "runahead", about: "under Runahead", subject: Subject::Runahead, ..ALONE },
     Configuration {
         name: "ignored",
         about: "under Runahead, hints ignored",
         subject: Subject::HintsIgnored,
         ..ALONE
     },
-    Configuration {
-        name: "prefetched",
-        about: "everything prefetched beforehand",
-        prefetch: true,
-        ..ALONE
-    },
+    Configuration { name: "prefetched", about: "everything prefetched beforehand", prefetch: true, ..ALONE },
     Configuration {
         name: "readahead-0",
         about: "alone, kernel read-ahead off",
@@ -92,13 +82,7 @@ pub const CONFIGURATIONS: [Configuration; 10] = [
         base: "alone-one-core",
         ..ALONE
     },
-    Configuration {
-        name: "alone-warm",
-        about: "alone, all cached",
-        warm: true,
-        base: "alone-warm",
-        ..ALONE
-    },
+    Configuration { name: "alone-warm", about: "alone, all cached", warm: true, base: "alone-warm", ..ALONE },
     Configuration {
         name: "runahead-warm",
         about: "under Runahead, all cached",
@@ -111,24 +95,15 @@ pub const CONFIGURATIONS: [Configuration; 10] = [
 
 /// The configuration of that name; an unknown name fails with the list.
 pub fn by_name(name: &str) -> Result<Configuration> {
-    match CONFIGURATIONS
-        .iter()
-        .find(|configuration| configuration.name == name)
-    {
+    match CONFIGURATIONS.iter().find(|configuration| configuration.name == name) {
         Some(found) => Ok(*found),
-        None => bail!(
-            "there is no configuration '{name}'; these exist:\n{}",
-            known()
-        ),
+        None => bail!("there is no configuration '{name}'; these exist:\n{}", known()),
     }
 }
 
 /// One line for each.
 pub fn known() -> String {
-    CONFIGURATIONS
-        .iter()
-        .map(|one| format!("  {:<18} {}\n", one.name, one.about))
-        .collect()
+    CONFIGURATIONS.iter().map(|one| format!("  {:<18} {}\n", one.name, one.about)).collect()
 }
 
 impl Configuration {
@@ -137,12 +112,7 @@ impl Configuration {
     pub fn wrap(&self, subject: &Path, report: &Path, command: &[OsString]) -> Vec<OsString> {
         let mut all: Vec<OsString> = Vec::new();
         if self.subject != Subject::None {
-            all.extend([
-                subject.into(),
-                "run".into(),
-                "--report".into(),
-                report.into(),
-            ]);
+            all.extend([subject.into(), "run".into(), "--report".into(), report.into()]);
             if self.subject == Subject::HintsIgnored {
                 all.push("--no-speculate".into());
             }
@@ -164,39 +134,15 @@ mod tests {
             assert_eq!(base.base, base.name);
             assert_eq!(base.subject, Subject::None);
         }
-        assert!(
-            by_name("turbo")
-                .unwrap_err()
-                .to_string()
-                .contains("prefetched")
-        );
+        assert!(by_name("turbo").unwrap_err().to_string().contains("prefetched"));
     }
 
     #[test]
     fn runahead_stands_before_the_command() {
         let command: Vec<OsString> = vec!["grep".into(), "-c".into()];
-        let wrap = |name: &str| {
-            by_name(name)
-                .unwrap()
-                .wrap(Path::new("/r"), Path::new("/j"), &command)
-        };
+        let wrap = |name: &str| by_name(name).unwrap().wrap(Path::new("/r"), Path::new("/j"), &command);
         assert_eq!(wrap("alone"), command);
-        assert_eq!(
-            wrap("runahead"),
-            ["/r", "run", "--report", "/j", "--", "grep", "-c"]
-        );
-        assert_eq!(
-            wrap("ignored"),
-            [
-                "/r",
-                "run",
-                "--report",
-                "/j",
-                "--no-speculate",
-                "--",
-                "grep",
-                "-c"
-            ]
-        );
+        assert_eq!(wrap("runahead"), ["/r", "run", "--report", "/j", "--", "grep", "-c"]);
+        assert_eq!(wrap("ignored"), ["/r", "run", "--report", "/j", "--no-speculate", "--", "grep", "-c"]);
     }
 }

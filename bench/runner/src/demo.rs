@@ -19,17 +19,11 @@ const RUNS: usize = 3;
 pub fn demo(checkout: &Path, subject: &Path) -> Result<String> {
     let missing = slowdisk::system::missing();
     if let Some(reason) = &missing {
-        eprintln!(
-            "demo: on this machine's own disk, since a slower one cannot be emulated: {reason}"
-        );
+        eprintln!("demo: on this machine's own disk, since a slower one cannot be emulated: {reason}");
     }
     let profile = Profile::by_name(if missing.is_none() { "cloud" } else { "native" })?;
     let commit = machine::commit(checkout);
-    let name = format!(
-        "{}-{}-demo.jsonl",
-        machine::date(machine::now()),
-        commit.replace('+', "-changed")
-    );
+    let name = format!("{}-{}-demo.jsonl", machine::date(machine::now()), commit.replace('+', "-changed"));
     let records = session::run(&Options {
         checkout: checkout.to_path_buf(),
         subject: subject.to_path_buf(),
@@ -37,10 +31,7 @@ pub fn demo(checkout: &Path, subject: &Path) -> Result<String> {
         filesystem: "ext4".into(),
         read_ahead_kb: 128,
         workloads: workload::by_name("agrep")?,
-        configurations: vec![
-            configuration::by_name("alone")?,
-            configuration::by_name("runahead")?,
-        ],
+        configurations: vec![configuration::by_name("alone")?, configuration::by_name("runahead")?],
         runs: RUNS,
         replays: 0,
         results: checkout.join("bench/results").join(name),
@@ -50,21 +41,13 @@ pub fn demo(checkout: &Path, subject: &Path) -> Result<String> {
 }
 
 fn show(record: &Record) -> String {
-    let figures = |name: &str| {
-        record
-            .summary
-            .configurations
-            .get(name)
-            .cloned()
-            .unwrap_or_default()
-    };
+    let figures = |name: &str| record.summary.configurations.get(name).cloned().unwrap_or_default();
     let (alone, ours) = (figures("alone"), figures("runahead"));
     let disk = match record.disk.profile.as_str() {
         "cloud" => "an emulated cloud disk (1 ms a request, 64 at once)",
         _ => "this machine's own disk",
     };
-    let mut text =
-        format!("\nagrep for a word in 9000 kernel source files, nothing cached, on {disk}:\n\n");
+    let mut text = format!("\nagrep for a word in 9000 kernel source files, nothing cached, on {disk}:\n\n");
     for (name, figures) in [("alone", &alone), ("under Runahead", &ours)] {
         let _ = writeln!(
             text,
@@ -72,17 +55,11 @@ fn show(record: &Record) -> String {
             figures.median, figures.least, figures.most, figures.runs
         );
     }
-    let bytes = record
-        .runs
-        .first()
-        .map_or(0, |run| run.measured.output_bytes);
+    let bytes = record.runs.first().map_or(0, |run| run.measured.output_bytes);
     let equal = record.runs.iter().all(|run| run.measured.same);
     let _ = writeln!(text, "\n  {:.1} times as fast", ours.ratio.unwrap_or(0.0));
     text += &match equal {
-        true => format!(
-            "  outputs of all {} runs compared: equal, {bytes} bytes\n",
-            record.runs.len()
-        ),
+        true => format!("  outputs of all {} runs compared: equal, {bytes} bytes\n", record.runs.len()),
         false => "  THE OUTPUTS DIFFER\n".to_string(),
     };
     for mark in &record.marks {

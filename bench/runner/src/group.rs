@@ -24,10 +24,7 @@ pub struct Group {
 
 /// Where version 2 of control groups is mounted, if it is.
 pub fn mount_point() -> Option<PathBuf> {
-    slowdisk::system::mounts()
-        .into_iter()
-        .find(|(_, kind)| kind == "cgroup2")
-        .map(|(point, _)| point)
+    slowdisk::system::mounts().into_iter().find(|(_, kind)| kind == "cgroup2").map(|(point, _)| point)
 }
 
 impl Group {
@@ -36,10 +33,7 @@ impl Group {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = mount_point()?.join(format!("{PREFIX}{}-{number}", std::process::id()));
         fs::create_dir(&path).ok()?;
-        let processes = fs::OpenOptions::new()
-            .write(true)
-            .open(path.join("cgroup.procs"))
-            .ok()?;
+        let processes = fs::OpenOptions::new().write(true).open(path.join("cgroup.procs")).ok()?;
         Some(Group { path, processes })
     }
 
@@ -50,11 +44,10 @@ impl Group {
 
     /// Processor time of everything that ran in it, in seconds.
     pub fn processor_seconds(&self) -> Result<f64> {
-        let text = fs::read_to_string(self.path.join("cpu.stat"))
-            .context("cannot read the run's processor time")?;
-        let microseconds = text
-            .lines()
-            .find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<f64>().ok());
+        let text =
+            fs::read_to_string(self.path.join("cpu.stat")).context("cannot read the run's processor time")?;
+        let microseconds =
+            text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<f64>().ok());
         Ok(microseconds.context("the run's control group has no usage_usec")? / 1e6)
     }
 

@@ -37,11 +37,7 @@ impl Guard {
     pub fn start() -> Result<Guard> {
         let program = std::env::current_exe().context("cannot find our own program")?;
         let mut command = Command::new(program);
-        command
-            .arg(COMMAND)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .current_dir("/");
+        command.arg(COMMAND).stdin(Stdio::piped()).stdout(Stdio::null()).current_dir("/");
         // SAFETY: setsid is async-signal-safe and touches no memory: an interrupt from the terminal
         // reaches the session and not its guard.
         unsafe {
@@ -51,10 +47,7 @@ impl Guard {
             });
         }
         let mut child = command.spawn().context("cannot start the guard")?;
-        Ok(Guard {
-            input: child.stdin.take(),
-            child,
-        })
+        Ok(Guard { input: child.stdin.take(), child })
     }
 }
 
@@ -81,24 +74,14 @@ pub fn guard() -> Result<()> {
 pub fn clean_up() -> Vec<String> {
     let mut left = Vec::new();
     // Processes first: they may hold files of the disks.
-    for entry in group::mount_point()
-        .and_then(|point| fs::read_dir(point).ok())
-        .into_iter()
-        .flatten()
-        .flatten()
+    for entry in
+        group::mount_point().and_then(|point| fs::read_dir(point).ok()).into_iter().flatten().flatten()
     {
-        if entry
-            .file_name()
-            .to_string_lossy()
-            .starts_with(group::PREFIX)
-        {
+        if entry.file_name().to_string_lossy().starts_with(group::PREFIX) {
             group::dissolve(&entry.path());
         }
     }
-    for name in slowdisk::state::names()
-        .into_iter()
-        .filter(|name| name.starts_with(DISK_PREFIX))
-    {
+    for name in slowdisk::state::names().into_iter().filter(|name| name.starts_with(DISK_PREFIX)) {
         match slowdisk::teardown::down(&name) {
             Ok(undone) => left.extend(undone.left),
             Err(error) => left.push(format!("the disk '{name}': {error:#}")),

@@ -46,13 +46,8 @@ pub fn capture(disk: &Path, files: &[String], contents: bool) -> Result<Requests
     for (index, name) in files.iter().enumerate() {
         let path = disk.join(name);
         let mut parts = Vec::new();
-        if contents
-            && path
-                .symlink_metadata()
-                .is_ok_and(|metadata| metadata.is_file())
-        {
-            let file =
-                File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        if contents && path.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
+            let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
             let pages = resident(&file)?;
             requests.pages += pages.iter().filter(|page| **page).count() as u64;
             parts = runs(&pages);
@@ -62,10 +57,7 @@ pub fn capture(disk: &Path, files: &[String], contents: bool) -> Result<Requests
         } else {
             requests
                 .tasks
-                .extend(parts.chunks(TOGETHER).map(|parts| Task {
-                    file: index,
-                    parts: parts.to_vec(),
-                }));
+                .extend(parts.chunks(TOGETHER).map(|parts| Task { file: index, parts: parts.to_vec() }));
         }
     }
     Ok(requests)
@@ -77,9 +69,7 @@ fn runs(pages: &[bool]) -> Vec<(u64, u64)> {
     for (index, _) in pages.iter().enumerate().filter(|(_, resident)| **resident) {
         let offset = index as u64 * PAGE;
         match found.last_mut() {
-            Some((start, length)) if *start + *length == offset && *length < REQUEST => {
-                *length += PAGE
-            }
+            Some((start, length)) if *start + *length == offset && *length < REQUEST => *length += PAGE,
             _ => found.push((offset, PAGE)),
         }
     }
@@ -104,11 +94,7 @@ pub fn replay(disk: &Path, files: &[String], requests: &Requests) -> Result<f64>
             .collect();
         threads
             .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|_| anyhow::bail!("a thread panicked"))
-            })
+            .map(|thread| thread.join().unwrap_or_else(|_| anyhow::bail!("a thread panicked")))
             .collect()
     });
     results.into_iter().collect::<Result<()>>()?;
@@ -136,18 +122,14 @@ mod tests {
     fn stretches_are_joined_and_cut() {
         let mut pages = vec![true; 40];
         pages[35] = false;
-        assert_eq!(
-            runs(&pages),
-            vec![(0, REQUEST), (REQUEST, 3 * PAGE), (36 * PAGE, 4 * PAGE)]
-        );
+        assert_eq!(runs(&pages), vec![(0, REQUEST), (REQUEST, 3 * PAGE), (36 * PAGE, 4 * PAGE)]);
         assert_eq!(runs(&[]), vec![]);
         assert_eq!(runs(&[false, false]), vec![]);
     }
 
     #[test]
     fn what_is_cached_is_captured_and_replayed() {
-        let directory =
-            std::env::temp_dir().join(format!("runahead-bench-limit-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("runahead-bench-limit-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("a"), vec![1u8; 300 << 10]).unwrap();
         fs::write(directory.join("empty"), "").unwrap();
@@ -156,13 +138,7 @@ mod tests {
         assert_eq!(requests.pages, 75);
         assert_eq!(requests.tasks.len(), 2);
         assert!(replay(&directory, &files, &requests).unwrap() > 0.0);
-        assert!(
-            capture(&directory, &files, false)
-                .unwrap()
-                .tasks
-                .iter()
-                .all(|task| task.parts.is_empty())
-        );
+        assert!(capture(&directory, &files, false).unwrap().tasks.iter().all(|task| task.parts.is_empty()));
         fs::remove_dir_all(directory).unwrap();
     }
 }

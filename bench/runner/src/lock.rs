@@ -33,8 +33,7 @@ pub fn hold() -> Result<Hold> {
         return Ok(Hold(None));
     }
     if file.try_lock().is_err() {
-        WAITING
-            .call_once(|| eprintln!("bench: waits for {PATH} when another measurement holds it"));
+        WAITING.call_once(|| eprintln!("bench: waits for {PATH} when another measurement holds it"));
         file.lock().with_context(|| format!("cannot lock {PATH}"))?;
     }
     Ok(Hold(Some(file)))
@@ -44,9 +43,7 @@ pub fn hold() -> Result<Hold> {
 fn inherited(ours: &File) -> Result<bool> {
     let ours_is = ours.metadata()?;
     let number = std::os::fd::AsRawFd::as_raw_fd(ours).to_string();
-    let descriptors = fs::read_dir("/proc/self/fd")
-        .context("cannot read /proc/self/fd")?
-        .flatten();
+    let descriptors = fs::read_dir("/proc/self/fd").context("cannot read /proc/self/fd")?.flatten();
     Ok(descriptors
         .filter(|entry| entry.file_name().to_string_lossy() != number.as_str())
         .filter_map(|entry| fs::metadata(entry.path()).ok())

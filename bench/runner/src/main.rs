@@ -33,11 +33,7 @@ struct Arguments {
     #[arg(long)]
     command: Option<String>,
     /// Configurations, separated by commas; `list` shows all
-    #[arg(
-        long,
-        default_value = "alone,runahead,alone-warm,runahead-warm",
-        value_delimiter = ','
-    )]
+    #[arg(long, default_value = "alone,runahead,alone-warm,runahead-warm", value_delimiter = ',')]
     configurations: Vec<String>,
     /// The runahead to test [target/release/runahead]
     #[arg(long)]
@@ -80,14 +76,9 @@ fn main() -> ExitCode {
 /// Two folders above `target/release/runahead-bench`.
 fn checkout() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find our own program")?;
-    let found = program
-        .ancestors()
-        .find(|above| above.join("bench/workloads").is_dir());
+    let found = program.ancestors().find(|above| above.join("bench/workloads").is_dir());
     found.map(Path::to_path_buf).with_context(|| {
-        format!(
-            "{} does not lie in a checkout of Runahead; start it with ./x bench",
-            program.display()
-        )
+        format!("{} does not lie in a checkout of Runahead; start it with ./x bench", program.display())
     })
 }
 
@@ -97,32 +88,20 @@ fn run(arguments: Arguments) -> Result<()> {
     match arguments.names[0].as_str() {
         "list" => print!("{}", list()),
         "data" => make_data(&checkout, rest)?,
-        "packages" => println!(
-            "{}",
-            session::missing_packages(&workloads(rest, None)?).join("\n")
-        ),
+        "packages" => println!("{}", session::missing_packages(&workloads(rest, None)?).join("\n")),
         "compare" => {
-            ensure!(
-                rest.len() == 2,
-                "compare wants two commits or files of results: ./x bench compare A B"
-            );
+            ensure!(rest.len() == 2, "compare wants two commits or files of results: ./x bench compare A B");
             let directory = checkout.join("bench/results");
             print!(
                 "{}",
-                compare::show(
-                    &results::find(&directory, &rest[0])?,
-                    &results::find(&directory, &rest[1])?
-                )
+                compare::show(&results::find(&directory, &rest[0])?, &results::find(&directory, &rest[1])?)
             );
         }
         "clean" => {
             let left = guard::clean_up();
             ensure!(left.is_empty(), "still there: {}", left.join(", "));
         }
-        "demo" => print!(
-            "{}",
-            demo::demo(&checkout, &subject(&checkout, &arguments)?)?
-        ),
+        "demo" => print!("{}", demo::demo(&checkout, &subject(&checkout, &arguments)?)?),
         _ => measure(&checkout, &arguments)?,
     }
     Ok(())
@@ -134,10 +113,7 @@ fn list() -> String {
         workload::known(),
         slowdisk::profile::list(),
         configuration::known(),
-        data::SETS
-            .iter()
-            .map(|set| format!("  {:<10} {}\n", set.name, set.about))
-            .collect::<String>()
+        data::SETS.iter().map(|set| format!("  {:<10} {}\n", set.name, set.about)).collect::<String>()
     )
 }
 
@@ -145,9 +121,8 @@ fn workloads(names: &[String], pattern: Option<&str>) -> Result<Vec<&'static Wor
     let mut chosen: Vec<&'static Workload> = Vec::new();
     for name in names {
         for workload in workload::by_name(name)? {
-            let wanted = pattern.is_none_or(|pattern| {
-                workload.name.contains(pattern) || workload.about.contains(pattern)
-            });
+            let wanted = pattern
+                .is_none_or(|pattern| workload.name.contains(pattern) || workload.about.contains(pattern));
             if wanted && !chosen.iter().any(|other| other.name == workload.name) {
                 chosen.push(workload);
             }
@@ -177,11 +152,7 @@ fn subject(checkout: &Path, arguments: &Arguments) -> Result<PathBuf> {
 
 fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
     let workloads = workloads(&arguments.names, arguments.command.as_deref())?;
-    let profiles = arguments
-        .profile
-        .iter()
-        .map(|name| Profile::by_name(name))
-        .collect::<Result<Vec<_>>>()?;
+    let profiles = arguments.profile.iter().map(|name| Profile::by_name(name)).collect::<Result<Vec<_>>>()?;
     let configurations = arguments
         .configurations
         .iter()
@@ -193,10 +164,7 @@ fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
         machine::date(machine::now()),
         machine::commit(checkout).replace('+', "-changed")
     );
-    let results = arguments
-        .results
-        .clone()
-        .unwrap_or_else(|| checkout.join("bench/results").join(name));
+    let results = arguments.results.clone().unwrap_or_else(|| checkout.join("bench/results").join(name));
     let mut records = Vec::new();
     for profile in profiles {
         records.extend(session::run(&Options {
@@ -207,16 +175,8 @@ fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
             read_ahead_kb: arguments.read_ahead_kb,
             workloads: workloads.clone(),
             configurations: configurations.clone(),
-            runs: if arguments.smoke {
-                arguments.runs.min(2)
-            } else {
-                arguments.runs
-            },
-            replays: if arguments.smoke {
-                arguments.replays.min(1)
-            } else {
-                arguments.replays
-            },
+            runs: if arguments.smoke { arguments.runs.min(2) } else { arguments.runs },
+            replays: if arguments.smoke { arguments.replays.min(1) } else { arguments.replays },
             results: results.clone(),
             patience: Duration::from_secs(arguments.patience),
         })?);

@@ -105,9 +105,7 @@ impl Run {
 
     /// Processor time of the run's processes: all of them where that is known.
     pub fn processor(&self) -> f64 {
-        self.measured
-            .group_processor
-            .unwrap_or(self.measured.user + self.measured.system)
+        self.measured.group_processor.unwrap_or(self.measured.user + self.measured.system)
     }
 }
 
@@ -116,23 +114,14 @@ impl Summary {
     pub fn of(runs: &[Run], replays: &[f64], base_of: impl Fn(&str) -> String) -> Summary {
         let mut configurations: BTreeMap<String, Figures> = BTreeMap::new();
         for name in runs.iter().map(|run| &run.configuration) {
-            let of: Vec<&Run> = runs
-                .iter()
-                .filter(|run| run.configuration == *name)
-                .collect();
-            configurations
-                .entry(name.clone())
-                .or_insert_with(|| Figures::of(&of));
+            let of: Vec<&Run> = runs.iter().filter(|run| run.configuration == *name).collect();
+            configurations.entry(name.clone()).or_insert_with(|| Figures::of(&of));
         }
-        let medians: BTreeMap<String, f64> = configurations
-            .iter()
-            .map(|(name, figures)| (name.clone(), figures.median))
-            .collect();
+        let medians: BTreeMap<String, f64> =
+            configurations.iter().map(|(name, figures)| (name.clone(), figures.median)).collect();
         for (name, figures) in &mut configurations {
             let base = base_of(name);
-            figures.ratio = (base != *name)
-                .then(|| Some(medians.get(&base)? / figures.median))
-                .flatten();
+            figures.ratio = (base != *name).then(|| Some(medians.get(&base)? / figures.median)).flatten();
         }
         let warm = medians.get("alone-warm").copied();
         let replay = (!replays.is_empty()).then(|| median(replays.iter().copied()));
@@ -147,11 +136,7 @@ impl Summary {
             }
             _ => None,
         };
-        Summary {
-            configurations,
-            limit,
-            share_of_possible_gain: share,
-        }
+        Summary { configurations, limit, share_of_possible_gain: share }
     }
 }
 
@@ -159,10 +144,8 @@ impl Figures {
     fn of(runs: &[&Run]) -> Figures {
         let times = || runs.iter().map(|run| run.seconds());
         let optional = |value: fn(&Measured) -> Option<u64>| {
-            let values: Option<Vec<f64>> = runs
-                .iter()
-                .map(|run| value(&run.measured).map(|value| value as f64))
-                .collect();
+            let values: Option<Vec<f64>> =
+                runs.iter().map(|run| value(&run.measured).map(|value| value as f64)).collect();
             values.map(median)
         };
         Figures {
@@ -182,8 +165,7 @@ impl Figures {
 /// Adds a record to a file of JSON lines.
 pub fn append(path: &Path, record: &Record) -> Result<()> {
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
     let mut file = OpenOptions::new()
         .create(true)
@@ -197,8 +179,7 @@ pub fn append(path: &Path, record: &Record) -> Result<()> {
 
 /// The records of one file.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     text.lines()
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty())
@@ -219,10 +200,7 @@ pub fn find(directory: &Path, name: &str) -> Result<Vec<Record>> {
         .flatten()
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "jsonl")
-        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
         .collect();
     files.sort();
     let mut found = Vec::new();
@@ -241,11 +219,7 @@ pub fn find(directory: &Path, name: &str) -> Result<Vec<Record>> {
         bail!(
             "'{name}' is neither a file of results nor a commit with results in {}; those are: {}",
             directory.display(),
-            if commits.is_empty() {
-                "none yet".into()
-            } else {
-                commits.join(", ")
-            }
+            if commits.is_empty() { "none yet".into() } else { commits.join(", ") }
         );
     }
     Ok(found)
@@ -270,13 +244,7 @@ mod tests {
             round: 0,
             cold: None,
             prefetch: None,
-            measured: Measured {
-                wall,
-                user: 0.1,
-                same: true,
-                device_reads: Some(7),
-                ..Measured::default()
-            },
+            measured: Measured { wall, user: 0.1, same: true, device_reads: Some(7), ..Measured::default() },
             report: None,
         }
     }
@@ -290,28 +258,13 @@ mod tests {
 
     #[test]
     fn the_summary_has_ratio_limit_and_share() {
-        let base = |name: &str| {
-            if name.ends_with("warm") {
-                "alone-warm"
-            } else {
-                "alone"
-            }
-            .to_string()
-        };
-        let mut runs = vec![
-            run("alone", 10.0),
-            run("alone", 12.0),
-            run("alone", 8.0),
-            run("runahead", 2.0),
-        ];
+        let base = |name: &str| if name.ends_with("warm") { "alone-warm" } else { "alone" }.to_string();
+        let mut runs = vec![run("alone", 10.0), run("alone", 12.0), run("alone", 8.0), run("runahead", 2.0)];
         runs.push(run("alone-warm", 1.0));
         let summary = Summary::of(&runs, &[0.5, 0.6], base);
         assert_eq!(summary.configurations["alone"].median, 10.0);
         assert_eq!(
-            (
-                summary.configurations["alone"].least,
-                summary.configurations["alone"].most
-            ),
+            (summary.configurations["alone"].least, summary.configurations["alone"].most),
             (8.0, 12.0)
         );
         assert_eq!(summary.configurations["runahead"].ratio, Some(5.0));
@@ -342,19 +295,13 @@ mod tests {
             summary: Summary::default(),
             marks: vec!["not cold".into()],
         };
-        let directory =
-            std::env::temp_dir().join(format!("runahead-bench-results-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("runahead-bench-results-{}", std::process::id()));
         let path = directory.join("deep/results.jsonl");
         append(&path, &record).unwrap();
         append(&path, &record).unwrap();
         assert_eq!(read(&path).unwrap(), vec![record.clone(), record]);
         assert_eq!(find(&directory.join("deep"), "ab").unwrap().len(), 2);
-        assert!(
-            find(&directory.join("deep"), "zz")
-                .unwrap_err()
-                .to_string()
-                .contains("abc")
-        );
+        assert!(find(&directory.join("deep"), "zz").unwrap_err().to_string().contains("abc"));
         fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -98,22 +98,15 @@ pub fn run(start: &Start) -> Result<Measured> {
     let device_before = (start.device)();
     let machine_before = machine_processor()?;
     let begin = Instant::now();
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
     let id = child.id() as libc::pid_t;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let ended = std::thread::scope(|scope| {
-        let reading = [
-            ("stdout", stdout.map(Pipe::Out)),
-            ("stderr", stderr.map(Pipe::Err)),
-        ]
-        .map(|(name, pipe)| {
-            let reference = &reference;
-            scope.spawn(move || {
-                pipe.map_or(Ok(Compared::default()), |pipe| reference.drain(name, pipe))
-            })
-        });
+        let reading =
+            [("stdout", stdout.map(Pipe::Out)), ("stderr", stderr.map(Pipe::Err))].map(|(name, pipe)| {
+                let reference = &reference;
+                scope.spawn(move || pipe.map_or(Ok(Compared::default()), |pipe| reference.drain(name, pipe)))
+            });
         let (ended, end_of_run) = mpsc::channel::<()>();
         let (patience, group_of_run) = (start.patience, group.as_ref());
         let watching = scope.spawn(move || {
@@ -130,36 +123,19 @@ pub fn run(start: &Start) -> Result<Measured> {
         drop(ended);
         let late = watching.join().unwrap_or(false);
         // Whoever is left may hold the pipes, and our reading threads would wait for it.
-        let left_behind = group
-            .as_ref()
-            .is_some_and(|group| !group.wait_until_empty(LEAVING));
+        let left_behind = group.as_ref().is_some_and(|group| !group.wait_until_empty(LEAVING));
         if left_behind {
             group.as_ref().inspect(|group| group.kill());
         }
-        let outputs = reading.map(|thread| {
-            thread
-                .join()
-                .unwrap_or_else(|_| anyhow::bail!("a reading thread panicked"))
-        });
-        anyhow::Ok(Ended {
-            status,
-            usage,
-            wall,
-            late,
-            left_behind,
-            outputs,
-        })
+        let outputs = reading
+            .map(|thread| thread.join().unwrap_or_else(|_| anyhow::bail!("a reading thread panicked")));
+        anyhow::Ok(Ended { status, usage, wall, late, left_behind, outputs })
     })?;
     let machine_after = machine_processor()?;
     let device_after = (start.device)();
 
-    let exit = ended
-        .status
-        .code()
-        .unwrap_or_else(|| 128 + ended.status.signal().unwrap_or(0));
-    let mut difference = ended
-        .late
-        .then(|| format!("ended after {} s", start.patience.as_secs()));
+    let exit = ended.status.code().unwrap_or_else(|| 128 + ended.status.signal().unwrap_or(0));
+    let mut difference = ended.late.then(|| format!("ended after {} s", start.patience.as_secs()));
     let mut output_bytes = 0;
     for output in ended.outputs {
         let output = output?;
@@ -169,8 +145,7 @@ pub fn run(start: &Start) -> Result<Measured> {
     difference = difference.or(reference.compare_status(exit)?);
     difference = difference.or(reference.compare_files(start.scratch)?);
     reference.complete()?;
-    let used =
-        |counts: fn(&(u64, u64)) -> u64| Some(counts(&device_after?) - counts(&device_before?));
+    let used = |counts: fn(&(u64, u64)) -> u64| Some(counts(&device_after?) - counts(&device_before?));
     Ok(Measured {
         wall: ended.wall.as_secs_f64(),
         user: seconds(ended.usage.ru_utime),
@@ -221,10 +196,7 @@ fn wait(id: libc::pid_t) -> Result<(ExitStatus, libc::rusage)> {
 /// Completed reads and bytes read, from a block device's `stat` in sysfs.
 pub fn device_counts(stat: &Path) -> Option<(u64, u64)> {
     let text = fs::read_to_string(stat).ok()?;
-    let fields: Vec<u64> = text
-        .split_whitespace()
-        .filter_map(|field| field.parse().ok())
-        .collect();
+    let fields: Vec<u64> = text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
     // Sectors are 512 bytes here whatever the device's own are.
     Some((*fields.first()?, fields.get(2)? * 512))
 }
@@ -233,16 +205,9 @@ pub fn device_counts(stat: &Path) -> Option<(u64, u64)> {
 fn machine_processor() -> Result<f64> {
     let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     let line = text.lines().next().unwrap_or_default();
-    let fields: Vec<f64> = line
-        .split_whitespace()
-        .skip(1)
-        .filter_map(|field| field.parse().ok())
-        .collect();
+    let fields: Vec<f64> = line.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
     // user, nice, system, (idle, waiting), interrupts, soft interrupts
-    let used = [0, 1, 2, 5, 6]
-        .iter()
-        .filter_map(|index| fields.get(*index))
-        .sum::<f64>();
+    let used = [0, 1, 2, 5, 6].iter().filter_map(|index| fields.get(*index)).sum::<f64>();
     // SAFETY: sysconf has no preconditions.
     Ok(used / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64)
 }
@@ -276,17 +241,12 @@ struct Compared {
 
 impl Reference {
     fn open(directory: &Path) -> Result<Reference> {
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        Ok(Reference {
-            directory: directory.to_path_buf(),
-            first: !directory.join("complete").exists(),
-        })
+        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        Ok(Reference { directory: directory.to_path_buf(), first: !directory.join("complete").exists() })
     }
 
     fn complete(&self) -> Result<()> {
-        fs::write(self.directory.join("complete"), "")
-            .context("cannot keep the first run's outputs")
+        fs::write(self.directory.join("complete"), "").context("cannot keep the first run's outputs")
     }
 
     fn drain(&self, name: &str, mut pipe: Pipe) -> Result<Compared> {
@@ -298,11 +258,7 @@ impl Reference {
         // have: the command should not wait for us. If refused, 64 KB will do.
         unsafe { libc::fcntl(descriptor, libc::F_SETPIPE_SZ, 1 << 20) };
         let path = self.directory.join(name);
-        let mut file = if self.first {
-            File::create(&path)?
-        } else {
-            File::open(&path)?
-        };
+        let mut file = if self.first { File::create(&path)? } else { File::open(&path)? };
         let mut buffer = vec![0; 256 << 10];
         let mut expected = vec![0; buffer.len()];
         let mut compared = Compared::default();
@@ -316,22 +272,17 @@ impl Reference {
             } else if compared.difference.is_none() {
                 let found = read_fully_at(&file, &mut expected[..count], compared.bytes)?;
                 if expected[..found] != buffer[..count] {
-                    let at = (0..count)
-                        .find(|index| *index >= found || expected[*index] != buffer[*index]);
-                    compared.difference = Some(format!(
-                        "{name} differs at byte {}",
-                        compared.bytes + at.unwrap_or(0) as u64
-                    ));
+                    let at = (0..count).find(|index| *index >= found || expected[*index] != buffer[*index]);
+                    compared.difference =
+                        Some(format!("{name} differs at byte {}", compared.bytes + at.unwrap_or(0) as u64));
                 }
             }
             compared.bytes += count as u64;
         }
         let length = file.metadata()?.len();
         if compared.difference.is_none() && compared.bytes != length {
-            compared.difference = Some(format!(
-                "{name} has {} bytes, the first run's {length}",
-                compared.bytes
-            ));
+            compared.difference =
+                Some(format!("{name} has {} bytes, the first run's {length}", compared.bytes));
         }
         Ok(compared)
     }
@@ -343,8 +294,7 @@ impl Reference {
             return Ok(None);
         }
         let first = fs::read_to_string(&path)?;
-        Ok((first != exit.to_string())
-            .then(|| format!("exit status {exit}, the first run's {first}")))
+        Ok((first != exit.to_string()).then(|| format!("exit status {exit}, the first run's {first}")))
     }
 
     /// Files in the scratch directory, by name.
@@ -352,10 +302,8 @@ impl Reference {
         let kept = self.directory.join("files");
         fs::create_dir_all(&kept)?;
         let names = |directory: &Path| -> Result<Vec<OsString>> {
-            let mut names: Vec<OsString> = fs::read_dir(directory)?
-                .flatten()
-                .map(|entry| entry.file_name())
-                .collect();
+            let mut names: Vec<OsString> =
+                fs::read_dir(directory)?.flatten().map(|entry| entry.file_name()).collect();
             names.sort();
             Ok(names)
         };
@@ -367,16 +315,11 @@ impl Reference {
             return Ok(None);
         }
         if written != names(&kept)? {
-            return Ok(Some(
-                "other files were written than in the first run".into(),
-            ));
+            return Ok(Some("other files were written than in the first run".into()));
         }
         for name in &written {
             if !same_contents(&scratch.join(name), &kept.join(name))? {
-                return Ok(Some(format!(
-                    "the written file {} differs",
-                    name.to_string_lossy()
-                )));
+                return Ok(Some(format!("the written file {} differs", name.to_string_lossy())));
             }
         }
         Ok(None)
@@ -403,8 +346,7 @@ fn same_contents(one: &Path, other: &Path) -> Result<bool> {
     let mut offset = 0;
     loop {
         let count = read_fully_at(&one, &mut first, offset)?;
-        if read_fully_at(&other, &mut second, offset)? != count || first[..count] != second[..count]
-        {
+        if read_fully_at(&other, &mut second, offset)? != count || first[..count] != second[..count] {
             return Ok(false);
         }
         if count == 0 {
@@ -422,8 +364,7 @@ mod tests {
 
     impl Bench {
         fn new(name: &str) -> Bench {
-            let path = std::env::temp_dir()
-                .join(format!("runahead-bench-run-{name}-{}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("runahead-bench-run-{name}-{}", std::process::id()));
             fs::create_dir_all(path.join("scratch")).unwrap();
             Bench(path)
         }
@@ -454,8 +395,7 @@ mod tests {
     fn equal_runs_are_the_same_and_times_are_taken() {
         let bench = Bench::new("equal");
         for _ in 0..3 {
-            let measured =
-                bench.run("echo out; echo err >&2; echo file > scratch/file; sleep 0.05; exit 3");
+            let measured = bench.run("echo out; echo err >&2; echo file > scratch/file; sleep 0.05; exit 3");
             assert!(measured.same, "{:?}", measured.difference);
             assert_eq!((measured.exit, measured.output_bytes), (3, 8));
             assert!((0.05..2.0).contains(&measured.wall), "{}", measured.wall);
@@ -466,32 +406,16 @@ mod tests {
     #[test]
     fn each_kind_of_difference_is_seen() {
         let different = [
-            (
-                "stdout",
-                "echo other; echo err >&2; echo file > scratch/file",
-            ),
-            (
-                "stdout has",
-                "printf ou; echo err >&2; echo file > scratch/file",
-            ),
+            ("stdout", "echo other; echo err >&2; echo file > scratch/file"),
+            ("stdout has", "printf ou; echo err >&2; echo file > scratch/file"),
             ("stderr", "echo out; echo eRr >&2; echo file > scratch/file"),
-            (
-                "exit status",
-                "echo out; echo err >&2; echo file > scratch/file; exit 1",
-            ),
-            (
-                "written file",
-                "echo out; echo err >&2; echo f1le > scratch/file",
-            ),
+            ("exit status", "echo out; echo err >&2; echo file > scratch/file; exit 1"),
+            ("written file", "echo out; echo err >&2; echo f1le > scratch/file"),
             ("other files", "echo out; echo err >&2"),
         ];
         for (kind, script) in different {
             let bench = Bench::new("different");
-            assert!(
-                bench
-                    .run("echo out; echo err >&2; echo file > scratch/file")
-                    .same
-            );
+            assert!(bench.run("echo out; echo err >&2; echo file > scratch/file").same);
             let measured = bench.run(script);
             assert!(!measured.same);
             assert!(
@@ -508,10 +432,7 @@ mod tests {
         assert!(bench.run("yes runahead | head -c 3000000").same);
         assert!(bench.run("yes runahead | head -c 3000000").same);
         let measured = bench.run("yes runahead | head -c 2999999; printf x");
-        assert_eq!(
-            measured.difference.unwrap(),
-            "stdout differs at byte 2999999"
-        );
+        assert_eq!(measured.difference.unwrap(), "stdout differs at byte 2999999");
     }
 
     #[test]

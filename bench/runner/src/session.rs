@@ -70,9 +70,8 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
     let session = Session::begin(options, &data)?;
     let mut records = Vec::new();
     for workload in &options.workloads {
-        let record = session
-            .measure(workload)
-            .with_context(|| format!("the workload '{}' failed", workload.name))?;
+        let record =
+            session.measure(workload).with_context(|| format!("the workload '{}' failed", workload.name))?;
         results::append(&options.results, &record)?;
         records.push(record);
     }
@@ -101,11 +100,7 @@ fn missing_commands(options: &Options) -> Result<()> {
         "these Debian packages are missing: {}; install them, or name other workloads",
         missing.join(" ")
     );
-    if options
-        .configurations
-        .iter()
-        .any(|configuration| configuration.subject != Subject::None)
-    {
+    if options.configurations.iter().any(|configuration| configuration.subject != Subject::None) {
         ensure!(
             options.subject.is_file(),
             "there is no {}; build it with ./x build, or name another with --subject",
@@ -131,9 +126,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         return Path::new(name).is_file().then(|| PathBuf::from(name));
     }
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(name))
-        .find(|candidate| candidate.is_file())
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
 }
 
 struct Session<'a> {
@@ -165,11 +158,7 @@ impl<'a> Session<'a> {
             .map(|set| data::by_name(set).map(|set| set.megabytes))
             .sum::<Result<u64>>()?;
         let program = std::env::current_exe()?.with_file_name("slowdisk");
-        ensure!(
-            native || program.is_file(),
-            "there is no {}; build it with ./x bench",
-            program.display()
-        );
+        ensure!(native || program.is_file(), "there is no {}; build it with ./x bench", program.display());
         let disk = setup::up(&setup::Options {
             name: format!("{}{}", guard::DISK_PREFIX, options.profile.name),
             profile: options.profile.clone(),
@@ -187,10 +176,7 @@ impl<'a> Session<'a> {
                 disk: disk.mount.clone(),
                 data: data.to_path_buf(),
                 scratch: guard::scratch().join("files"),
-                programs: std::env::current_exe()?
-                    .parent()
-                    .context("no program directory")?
-                    .to_path_buf(),
+                programs: std::env::current_exe()?.parent().context("no program directory")?.to_path_buf(),
                 bench: options.checkout.join("bench"),
             },
             disk,
@@ -211,10 +197,7 @@ impl<'a> Session<'a> {
     fn fill(&self, data: &Path) -> Result<()> {
         control::ask(&self.disk.socket(), Ask::Paced(false))?;
         for set in data_sets(self.options) {
-            eprintln!(
-                "bench: putting '{set}' on the disk '{}'",
-                self.options.profile.name
-            );
+            eprintln!("bench: putting '{set}' on the disk '{}'", self.options.profile.name);
             let from = data.join(set);
             slowdisk::system::run("cp", &[Path::new("-a"), &from, self.disk.fill_directory()])?;
         }
@@ -246,20 +229,14 @@ impl<'a> Session<'a> {
     fn measure(&self, workload: &Workload) -> Result<Record> {
         let prepared = self.prepare(workload)?;
         let configurations = &self.options.configurations;
-        let (warm, cold): (Vec<_>, Vec<_>) =
-            configurations.iter().copied().partition(|one| one.warm);
+        let (warm, cold): (Vec<_>, Vec<_>) = configurations.iter().copied().partition(|one| one.warm);
         let mut runs = Vec::new();
         for group in [warm, cold] {
             for round in 0..self.options.runs {
                 for index in 0..group.len() {
                     let configuration = group[(index + round) % group.len()];
                     let run = self.one_run(workload, &prepared, configuration, round)?;
-                    progress(
-                        workload,
-                        &self.options.profile.name,
-                        &run,
-                        self.options.runs,
-                    );
+                    progress(workload, &self.options.profile.name, &run, self.options.runs);
                     runs.push(run);
                 }
             }
@@ -268,15 +245,10 @@ impl<'a> Session<'a> {
         for _ in 0..self.options.replays {
             let _hold = lock::hold()?;
             cold::make_cold(&self.place.disk, &prepared.files)?;
-            replays.push(limit::replay(
-                &self.place.disk,
-                &prepared.files,
-                &prepared.requests,
-            )?);
+            replays.push(limit::replay(&self.place.disk, &prepared.files, &prepared.requests)?);
         }
         let summary = Summary::of(&runs, &replays, |name| {
-            configuration::by_name(name)
-                .map_or_else(|_| name.to_string(), |found| found.base.to_string())
+            configuration::by_name(name).map_or_else(|_| name.to_string(), |found| found.base.to_string())
         });
         Ok(Record {
             format: FORMAT,
@@ -318,21 +290,14 @@ impl<'a> Session<'a> {
                 self.said()
             );
         }
-        let requests = if self.options.replays > 0
-            || self.options.configurations.iter().any(|one| one.prefetch)
-        {
-            limit::capture(&self.place.disk, &files, workload.reads_contents())?
-        } else {
-            Requests::default()
-        };
+        let requests =
+            if self.options.replays > 0 || self.options.configurations.iter().any(|one| one.prefetch) {
+                limit::capture(&self.place.disk, &files, workload.reads_contents())?
+            } else {
+                Requests::default()
+            };
         let warm = cold::sample(&self.place.disk, &files)?;
-        Ok(Prepared {
-            command,
-            files,
-            programs,
-            requests,
-            warm,
-        })
+        Ok(Prepared { command, files, programs, requests, warm })
     }
 
     fn one_run(
@@ -356,21 +321,15 @@ impl<'a> Session<'a> {
         let report = guard::scratch().join("report.json");
         let _ = fs::remove_file(&report);
         let wrapped = configuration.wrap(&self.options.subject, &report, &prepared.command);
-        let read_ahead = configuration
-            .read_ahead_kb
-            .map(|kilobytes| self.read_ahead(kilobytes))
-            .transpose()?;
-        let prefetch = configuration
-            .prefetch
-            .then(|| limit::replay(disk, files, &prepared.requests))
-            .transpose()?;
+        let read_ahead =
+            configuration.read_ahead_kb.map(|kilobytes| self.read_ahead(kilobytes)).transpose()?;
+        let prefetch =
+            configuration.prefetch.then(|| limit::replay(disk, files, &prepared.requests)).transpose()?;
         let measured = self.start(&wrapped, configuration.one_core);
         if let Some(before) = read_ahead {
             self.read_ahead(before)?;
         }
-        let report = fs::read(&report)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok());
+        let report = fs::read(&report).ok().and_then(|text| serde_json::from_slice(&text).ok());
         Ok(Run {
             configuration: configuration.name.to_string(),
             round,
@@ -409,11 +368,7 @@ impl<'a> Session<'a> {
     /// Requests and bytes read so far: of the block device, or of the daemon where there is none.
     fn device_counts(&self) -> Option<(u64, u64)> {
         let of_device = |device: u64| {
-            let stat = format!(
-                "/sys/dev/block/{}:{}/stat",
-                libc::major(device),
-                libc::minor(device)
-            );
+            let stat = format!("/sys/dev/block/{}:{}/stat", libc::major(device), libc::minor(device));
             run::device_counts(Path::new(&stat))
         };
         match self.options.profile.kind {
@@ -430,8 +385,7 @@ impl<'a> Session<'a> {
             bail!("the read-ahead of this disk cannot be set");
         };
         let before = slowdisk::system::read_number(file)?;
-        fs::write(file, kilobytes.to_string())
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        fs::write(file, kilobytes.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
         Ok(before)
     }
 
@@ -444,10 +398,7 @@ impl<'a> Session<'a> {
                 .flatten()
                 .filter_map(|failure| failure.as_str())
                 .collect();
-            marks.push(format!(
-                "the disk's self-check failed: {}",
-                failures.join("; ")
-            ));
+            marks.push(format!("the disk's self-check failed: {}", failures.join("; ")));
         }
         if !cold::may_drop_caches() {
             marks.push("names were not cold: dropping them takes root".into());
@@ -473,9 +424,7 @@ impl<'a> Session<'a> {
                 marks.push(format!("{which}: {difference}"));
             }
             if run.measured.left_behind {
-                marks.push(format!(
-                    "{which}: processes outlived the command by a second"
-                ));
+                marks.push(format!("{which}: processes outlived the command by a second"));
             }
         }
         marks
@@ -504,16 +453,9 @@ fn progress(workload: &Workload, profile: &str, run: &Run, runs: usize) {
 
 /// What the subject calls itself: the first line of `--version`, or its path.
 fn describe(subject: &Path) -> String {
-    let output = Command::new(subject)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
-    let said = output
-        .ok()
-        .filter(|output| output.status.success())
-        .map(|output| output.stdout)
-        .unwrap_or_default();
+    let output = Command::new(subject).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let said =
+        output.ok().filter(|output| output.status.success()).map(|output| output.stdout).unwrap_or_default();
     match String::from_utf8_lossy(&said).lines().next() {
         Some(line) if !line.trim().is_empty() => line.trim().to_string(),
         _ => subject.display().to_string(),
@@ -525,17 +467,9 @@ fn closure(program: &std::ffi::OsStr) -> Vec<PathBuf> {
     let Some(path) = find_program(&program.to_string_lossy()) else {
         return Vec::new();
     };
-    let output = Command::new("ldd")
-        .arg(&path)
-        .stderr(Stdio::null())
-        .output();
-    let text = output
-        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-        .unwrap_or_default();
-    let libraries = text
-        .split_whitespace()
-        .filter(|word| word.starts_with('/'))
-        .map(PathBuf::from);
+    let output = Command::new("ldd").arg(&path).stderr(Stdio::null()).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let libraries = text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
     let mut all: Vec<PathBuf> = libraries.collect();
     all.push(path);
     all

@@ -17,11 +17,7 @@ pub fn show(records: &[Record]) -> String {
     }
     for record in records {
         for mark in &record.marks {
-            let _ = writeln!(
-                text,
-                "! {} on {}: {mark}",
-                record.workload, record.disk.profile
-            );
+            let _ = writeln!(text, "! {} on {}: {mark}", record.workload, record.disk.profile);
         }
     }
     text
@@ -31,10 +27,7 @@ fn heading(record: &Record) -> String {
     format!(
         "\ndisk {}, read-ahead {} KB, {}, {}\n{:<13}{:>9}{:>15}{:>9}{:>15}{:>8}{:>7}{:>8}{:>7}{:>12}{:>14}\n",
         record.disk.profile,
-        record
-            .disk
-            .read_ahead_kb
-            .map_or_else(|| "?".into(), |kilobytes| kilobytes.to_string()),
+        record.disk.read_ahead_kb.map_or_else(|| "?".into(), |kilobytes| kilobytes.to_string()),
         record.commit,
         record.subject,
         "workload",
@@ -52,14 +45,7 @@ fn heading(record: &Record) -> String {
 }
 
 fn line(record: &Record) -> String {
-    let figures = |name: &str| {
-        record
-            .summary
-            .configurations
-            .get(name)
-            .cloned()
-            .unwrap_or_default()
-    };
+    let figures = |name: &str| record.summary.configurations.get(name).cloned().unwrap_or_default();
     let (alone, ours) = (figures("alone"), figures("runahead"));
     let number = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
@@ -82,20 +68,12 @@ fn line(record: &Record) -> String {
         number(record.summary.limit, 3),
         number(record.summary.share_of_possible_gain, 2),
         format!("{:.2}/{:.2}", alone.processor, ours.processor),
-        format!(
-            "{}/{}",
-            number(alone.device_reads, 0),
-            number(ours.device_reads, 0)
-        ),
+        format!("{}/{}", number(alone.device_reads, 0), number(ours.device_reads, 0)),
     );
     if !reached {
         line += "  below the floor";
     }
-    line += if equal {
-        "  outputs equal"
-    } else {
-        "  OUTPUTS DIFFER"
-    };
+    line += if equal { "  outputs equal" } else { "  OUTPUTS DIFFER" };
     if !record.marks.is_empty() {
         line += "  (marked)";
     }
@@ -117,11 +95,7 @@ fn line(record: &Record) -> String {
         );
     }
     if !record.replays.is_empty() {
-        let _ = writeln!(
-            line,
-            "    replay, 64 in flight  {:>8.3} s",
-            median(record.replays.iter().copied())
-        );
+        let _ = writeln!(line, "    replay, 64 in flight  {:>8.3} s", median(record.replays.iter().copied()));
     }
     line
 }

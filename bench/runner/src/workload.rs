@@ -114,16 +114,7 @@ pub const WORKLOADS: &[Workload] = &[
         floor: floor(1.7, 9.0),
         lists: CORE,
         touches: Touches::Contents("kernel", EVERY),
-        command: |_| {
-            words(&[
-                "rg",
-                "--no-config",
-                "-j1",
-                "-c",
-                "spin_lock_irqsave",
-                "kernel",
-            ])
-        },
+        command: |_| words(&["rg", "--no-config", "-j1", "-c", "spin_lock_irqsave", "kernel"]),
     },
     Workload {
         name: "md5sum",
@@ -165,15 +156,7 @@ pub const WORKLOADS: &[Workload] = &[
         touches: Touches::Contents("git", EVERY),
         command: |_| {
             // The tree belongs to whoever made it, and git asks about that.
-            let safe = [
-                "git",
-                "-c",
-                "safe.directory=*",
-                "-c",
-                "grep.threads=1",
-                "-C",
-                "git",
-            ];
+            let safe = ["git", "-c", "safe.directory=*", "-c", "grep.threads=1", "-C", "git"];
             words(&[&safe[..], &["grep", "-c", "spin_lock_irqsave"]].concat())
         },
     },
@@ -190,11 +173,7 @@ pub const WORKLOADS: &[Workload] = &[
             let script = place.bench.join("workloads/readall.py");
             // The system's own where there is one: version managers put a script in its place.
             let system = Path::new("/usr/bin/python3");
-            let python = if system.exists() {
-                system
-            } else {
-                Path::new("python3")
-            };
+            let python = if system.exists() { system } else { Path::new("python3") };
             Ok(vec![python.into(), script.into(), list.into()])
         },
     },
@@ -206,13 +185,7 @@ pub const WORKLOADS: &[Workload] = &[
         floor: floor(6.5, 20.0),
         lists: CORE,
         touches: Touches::Contents("blocks", EVERY),
-        command: |place| {
-            own(
-                place,
-                "bench-preads",
-                &["--reads", "20000", "blocks/blocks.raw"],
-            )
-        },
+        command: |place| own(place, "bench-preads", &["--reads", "20000", "blocks/blocks.raw"]),
     },
     Workload {
         name: "slices",
@@ -224,11 +197,7 @@ pub const WORKLOADS: &[Workload] = &[
         touches: Touches::Contents("volume", EVERY),
         command: |place| {
             let scratch = place.scratch.to_string_lossy().into_owned();
-            own(
-                place,
-                "bench-slices",
-                &["--out", &scratch, "volume/volume.raw"],
-            )
+            own(place, "bench-slices", &["--out", &scratch, "volume/volume.raw"])
         },
     },
     Workload {
@@ -242,14 +211,7 @@ pub const WORKLOADS: &[Workload] = &[
         command: |place| {
             let list = list(place, "kernel", 3000)?;
             let out = place.scratch.join("cscope.out");
-            Ok(vec![
-                "cscope".into(),
-                "-b".into(),
-                "-f".into(),
-                out.into(),
-                "-i".into(),
-                list.into(),
-            ])
+            Ok(vec!["cscope".into(), "-b".into(), "-f".into(), out.into(), "-i".into(), list.into()])
         },
     },
     Workload {
@@ -311,11 +273,7 @@ pub const WORKLOADS: &[Workload] = &[
         lists: CORE,
         touches: Touches::Contents("blocks", EVERY),
         command: |place| {
-            own(
-                place,
-                "bench-preads",
-                &["--reads", "6000", "--every", "2", "blocks/blocks.raw"],
-            )
+            own(place, "bench-preads", &["--reads", "6000", "--every", "2", "blocks/blocks.raw"])
         },
     },
     Workload {
@@ -327,11 +285,7 @@ pub const WORKLOADS: &[Workload] = &[
         lists: CORE,
         touches: Touches::Contents("blocks", EVERY),
         command: |place| {
-            own(
-                place,
-                "bench-preads",
-                &["--reads", "4000", "--every", "1", "blocks/blocks.raw"],
-            )
+            own(place, "bench-preads", &["--reads", "4000", "--every", "1", "blocks/blocks.raw"])
         },
     },
     Workload {
@@ -365,10 +319,8 @@ pub const LISTS: [(&str, &str); 3] = [
 
 /// The workloads of that name or list; an unknown name fails with all that exist.
 pub fn by_name(name: &str) -> Result<Vec<&'static Workload>> {
-    let found: Vec<_> = WORKLOADS
-        .iter()
-        .filter(|workload| workload.name == name || workload.lists.contains(&name))
-        .collect();
+    let found: Vec<_> =
+        WORKLOADS.iter().filter(|workload| workload.name == name || workload.lists.contains(&name)).collect();
     if found.is_empty() {
         anyhow::bail!("there is no workload '{name}'; these exist:\n{}", known());
     }
@@ -377,20 +329,15 @@ pub fn by_name(name: &str) -> Result<Vec<&'static Workload>> {
 
 /// All lists and workloads, one a line.
 pub fn known() -> String {
-    let lists = LISTS
-        .iter()
-        .map(|(name, about)| format!("  {name:<14} {about}\n"));
-    let workloads = WORKLOADS
-        .iter()
-        .map(|workload| format!("  {:<14} {}\n", workload.name, workload.about));
+    let lists = LISTS.iter().map(|(name, about)| format!("  {name:<14} {about}\n"));
+    let workloads = WORKLOADS.iter().map(|workload| format!("  {:<14} {}\n", workload.name, workload.about));
     lists.chain(workloads).collect()
 }
 
 impl Workload {
     /// The program and its arguments.
     pub fn command(&self, place: &Place) -> Result<Vec<OsString>> {
-        (self.command)(place)
-            .with_context(|| format!("cannot put the command of '{}' together", self.name))
+        (self.command)(place).with_context(|| format!("cannot put the command of '{}' together", self.name))
     }
 
     /// The files that it touches, relative to [`Place::disk`].
@@ -415,23 +362,15 @@ fn words(words: &[&str]) -> Result<Vec<OsString>> {
 
 fn with_files(place: &Place, command: &[&str], set: &str, count: usize) -> Result<Vec<OsString>> {
     let mut all = words(command)?;
-    all.extend(
-        data::files(&place.data, set)?
-            .into_iter()
-            .take(count)
-            .map(OsString::from),
-    );
+    all.extend(data::files(&place.data, set)?.into_iter().take(count).map(OsString::from));
     Ok(all)
 }
 
 /// A file that holds the first names of a set's list; the same for every run.
 fn list(place: &Place, set: &str, count: usize) -> Result<PathBuf> {
     let path = place.data.join(format!("{set}.first-{count}"));
-    let names = data::files(&place.data, set)?
-        .into_iter()
-        .take(count)
-        .map(|name| name + "\n")
-        .collect::<String>();
+    let names =
+        data::files(&place.data, set)?.into_iter().take(count).map(|name| name + "\n").collect::<String>();
     if std::fs::read_to_string(&path).is_ok_and(|found| found == names) {
         return Ok(path);
     }
@@ -449,15 +388,7 @@ fn look_up(place: &Place, queries: &str) -> Result<Vec<OsString>> {
     // The script lies beside the database's original, not on the disk under test.
     let script = place.data.join("database").join(queries);
     let read = format!(".read {}", script.display());
-    words(&[
-        "sqlite3",
-        "-init",
-        "/dev/null",
-        "-batch",
-        "-readonly",
-        "database/rows.db",
-        &read,
-    ])
+    words(&["sqlite3", "-init", "/dev/null", "-batch", "-readonly", "database/rows.db", &read])
 }
 
 fn link(place: &Place) -> Result<Vec<OsString>> {
@@ -469,22 +400,10 @@ fn link(place: &Place) -> Result<Vec<OsString>> {
     all.extend(["crt1.o", "crti.o", "crtbegin.o"].map(named));
     let start_files = ["crt1.o", "crti.o", "crtn.o", "crtbegin.o", "crtend.o"];
     let ours = |name: &&String| {
-        name.ends_with(".o")
-            && !start_files
-                .iter()
-                .any(|start| Path::new(name.as_str()).ends_with(start))
+        name.ends_with(".o") && !start_files.iter().any(|start| Path::new(name.as_str()).ends_with(start))
     };
     all.extend(files.iter().filter(ours).map(OsString::from));
-    all.extend(
-        [
-            "libctf.a",
-            "libsframe.a",
-            "libiberty.a",
-            "libz.a",
-            "libgcc.a",
-        ]
-        .map(named),
-    );
+    all.extend(["libctf.a", "libsframe.a", "libiberty.a", "libz.a", "libgcc.a"].map(named));
     all.extend(words(&["-L/usr/lib/x86_64-linux-gnu", "-lc"])?);
     all.extend(["libgcc.a", "crtend.o", "crtn.o"].map(named));
     Ok(all)
@@ -511,20 +430,12 @@ mod tests {
         for (list, _) in LISTS {
             assert!(!by_name(list).unwrap().is_empty());
         }
-        assert!(
-            by_name("core")
-                .unwrap()
-                .iter()
-                .all(|workload| workload.floor.is_some())
-        );
+        assert!(by_name("core").unwrap().iter().all(|workload| workload.floor.is_some()));
     }
 
     #[test]
     fn an_unknown_name_fails_with_the_list() {
         let message = by_name("solitaire").err().unwrap().to_string();
-        assert!(
-            message.contains("agrep") && message.contains("smoke"),
-            "{message}"
-        );
+        assert!(message.contains("agrep") && message.contains("smoke"), "{message}");
     }
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyWrite, Request, WriteFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
+    Request, WriteFlags,
 };
 
 use crate::image::Image;
@@ -40,10 +40,7 @@ pub struct BlockFile {
 
 impl BlockFile {
     pub fn new(image: Image, pacer: Pacer) -> BlockFile {
-        BlockFile {
-            image: Arc::new(image),
-            pacer,
-        }
+        BlockFile { image: Arc::new(image), pacer }
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
@@ -51,20 +48,12 @@ impl BlockFile {
         (directory || inode == FILE).then(|| FileAttr {
             ino: inode,
             size: if directory { 0 } else { self.image.size() },
-            blocks: if directory {
-                0
-            } else {
-                self.image.size() / 512
-            },
+            blocks: if directory { 0 } else { self.image.size() / 512 },
             atime: UNIX_EPOCH,
             mtime: UNIX_EPOCH,
             ctime: UNIX_EPOCH,
             crtime: UNIX_EPOCH,
-            kind: if directory {
-                FileType::Directory
-            } else {
-                FileType::RegularFile
-            },
+            kind: if directory { FileType::Directory } else { FileType::RegularFile },
             perm: if directory { 0o700 } else { 0o600 },
             nlink: 1,
             uid: 0,
@@ -99,13 +88,7 @@ impl Filesystem for BlockFile {
         }
     }
 
-    fn getattr(
-        &self,
-        _request: &Request,
-        inode: INodeNo,
-        _handle: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
+    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         match self.attributes(inode) {
             Some(attributes) => reply.attr(&FOREVER, &attributes),
             None => reply.error(Errno::ENOENT),
@@ -113,10 +96,7 @@ impl Filesystem for BlockFile {
     }
 
     fn open(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(
-            FileHandle(0),
-            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
-        );
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
     }
 
     fn read(
@@ -157,11 +137,7 @@ impl Filesystem for BlockFile {
     ) {
         // The bytes are on the disk at once, the word of it comes in time: no copy of them is kept.
         let written = self.image.write_at(offset, data);
-        self.pacer.submit(
-            offset,
-            data.len() as u64,
-            Box::new(move || reply.written(written as u32)),
-        );
+        self.pacer.submit(offset, data.len() as u64, Box::new(move || reply.written(written as u32)));
     }
 
     fn fsync(

@@ -83,12 +83,7 @@ pub fn check(state: &State) -> Result<Verdict> {
     let before = control::ask(&state.socket(), Ask::Status)?;
     let many = measure(probe, MANY, time, 12)?;
     let after = control::ask(&state.socket(), Ask::Status)?;
-    Ok(judge(
-        state,
-        [expected_alone, expected_many],
-        [alone, many],
-        [before, after],
-    ))
+    Ok(judge(state, [expected_alone, expected_many], [alone, many], [before, after]))
 }
 
 impl Verdict {
@@ -108,12 +103,7 @@ impl Verdict {
     }
 }
 
-fn judge(
-    state: &State,
-    expected: [Prediction; 2],
-    measured: [Measured; 2],
-    status: [Status; 2],
-) -> Verdict {
+fn judge(state: &State, expected: [Prediction; 2], measured: [Measured; 2], status: [Status; 2]) -> Verdict {
     let [alone, many] = measured;
     let gain = many.requests_per_second / alone.requests_per_second;
     let expected_gain = expected[1].reads_per_second / expected[0].reads_per_second;
@@ -122,28 +112,14 @@ fn judge(
     let mut failures = Vec::new();
     let mut differs = |what: &str, got: f64, wanted: f64| {
         if (got / wanted - 1.0).abs() > TOLERANCE {
-            failures.push(format!(
-                "{what} is {:.0} us, the profile says {:.0}",
-                got / 1e3,
-                wanted / 1e3
-            ));
+            failures.push(format!("{what} is {:.0} us, the profile says {:.0}", got / 1e3, wanted / 1e3));
         }
     };
-    differs(
-        "mean latency, 1 in flight,",
-        alone.mean_latency_ns,
-        expected[0].mean_latency_ns,
-    );
+    differs("mean latency, 1 in flight,", alone.mean_latency_ns, expected[0].mean_latency_ns);
     if expected_gain < MANY as f64 * 0.99 {
-        differs(
-            "mean latency, 16 in flight,",
-            many.mean_latency_ns,
-            expected[1].mean_latency_ns,
-        );
+        differs("mean latency, 16 in flight,", many.mean_latency_ns, expected[1].mean_latency_ns);
     } else if gain < PARALLEL_GAIN {
-        failures.push(format!(
-            "16 in flight give {gain:.1} times the requests of 1, at least 14 are wanted"
-        ));
+        failures.push(format!("16 in flight give {gain:.1} times the requests of 1, at least 14 are wanted"));
     }
     let share = processor_ns / 1e9 * many.requests_per_second;
     if processor_ns > PROCESSOR_NS && share > PROCESSOR_SHARE {
@@ -170,8 +146,7 @@ fn judge(
 /// daemon send its answers so much earlier. Returns nanoseconds.
 pub fn calibrate(state: &State) -> Result<u64> {
     let probe = probe(state)?;
-    let (Kind::Fixed { latency_ns, .. } | Kind::Names { latency_ns, .. }) = state.profile.kind
-    else {
+    let (Kind::Fixed { latency_ns, .. } | Kind::Names { latency_ns, .. }) = state.profile.kind else {
         // Of 14 ms, the way's tenths are beyond what any measurement here can tell.
         return Ok(0);
     };
@@ -194,10 +169,7 @@ pub fn find(name: &str) -> Result<State> {
         if others.is_empty() {
             format!("there is no disk '{name}': none is set up")
         } else {
-            format!(
-                "there is no disk '{name}'; these are set up: {}",
-                others.join(", ")
-            )
+            format!("there is no disk '{name}'; these are set up: {}", others.join(", "))
         }
     })
 }
@@ -238,22 +210,12 @@ mod tests {
 
     fn verdict(profile: &str, alone_ns: f64, many_ns: f64, processor_ns: u64) -> Verdict {
         let state = state(profile);
-        let expected = [1, MANY]
-            .map(|depth| predict(&state.profile.kind, state.size, READ_BYTES, depth, 5000));
-        let status = |requests, processor_ns| Status {
-            requests,
-            bytes: 0,
-            overhead_ns: 0,
-            paced: true,
-            processor_ns,
-        };
+        let expected =
+            [1, MANY].map(|depth| predict(&state.profile.kind, state.size, READ_BYTES, depth, 5000));
+        let status =
+            |requests, processor_ns| Status { requests, bytes: 0, overhead_ns: 0, paced: true, processor_ns };
         let used = [status(0, 0), status(1000, 1000 * processor_ns)];
-        judge(
-            &state,
-            expected,
-            [measured(1, alone_ns), measured(MANY, many_ns)],
-            used,
-        )
+        judge(&state, expected, [measured(1, alone_ns), measured(MANY, many_ns)], used)
     }
 
     #[test]
@@ -264,21 +226,13 @@ mod tests {
 
     #[test]
     fn each_criterion_can_fail_alone() {
-        for (alone, many, processor) in [
-            (1.2e6, 1.2e6, 12_000),
-            (1.0e6, 1.3e6, 12_000),
-            (1.0e6, 1.0e6, 26_000),
-        ] {
+        for (alone, many, processor) in
+            [(1.2e6, 1.2e6, 12_000), (1.0e6, 1.3e6, 12_000), (1.0e6, 1.0e6, 26_000)]
+        {
             let verdict = verdict("cloud", alone, many, processor);
             assert_eq!(verdict.failures.len(), 1, "{:?}", verdict.failures);
         }
-        assert!(
-            verdict("disk1", 13.6e6, 218e6, 100_000).ok,
-            "70 requests a second cost nobody"
-        );
-        assert!(
-            !verdict("array4", 13.7e6, 13.7e6, 12_000).ok,
-            "a spinning disk cannot serve 16 at once"
-        );
+        assert!(verdict("disk1", 13.6e6, 218e6, 100_000).ok, "70 requests a second cost nobody");
+        assert!(!verdict("array4", 13.7e6, 13.7e6, 12_000).ok, "a spinning disk cannot serve 16 at once");
     }
 }

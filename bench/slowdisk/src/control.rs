@@ -66,23 +66,18 @@ fn answer_one(mut stream: &UnixStream, pacer: &Pacer) -> Result<()> {
 
 /// Asks the daemon behind `socket`.
 pub fn ask(socket: &Path, what: Ask) -> Result<Status> {
-    let mut stream = UnixStream::connect(socket)
-        .with_context(|| format!("no daemon answers at {}", socket.display()))?;
+    let mut stream =
+        UnixStream::connect(socket).with_context(|| format!("no daemon answers at {}", socket.display()))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     writeln!(stream, "{}", serde_json::to_string(&what)?)?;
     let mut line = String::new();
-    BufReader::new(stream)
-        .read_line(&mut line)
-        .context("the daemon gave no answer in time")?;
+    BufReader::new(stream).read_line(&mut line).context("the daemon gave no answer in time")?;
     serde_json::from_str(&line).context("the daemon's answer makes no sense")
 }
 
 fn processor_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a timespec of our own that outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

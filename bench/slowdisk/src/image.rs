@@ -25,8 +25,7 @@ unsafe impl Sync for Image {}
 impl Image {
     /// `size` in bytes.
     pub fn new(size: u64) -> Result<Image> {
-        let length =
-            usize::try_from(size).context("the image does not fit in the address space")?;
+        let length = usize::try_from(size).context("the image does not fit in the address space")?;
         // SAFETY: a fresh anonymous mapping at an address that the kernel chooses; nothing else can
         // refer to it.
         let start = unsafe {
@@ -39,28 +38,15 @@ impl Image {
                 0,
             )
         };
-        let start = (start != libc::MAP_FAILED)
-            .then(|| NonNull::new(start.cast::<u8>()))
-            .flatten();
-        let start = start
-            .ok_or_else(io::Error::last_os_error)
-            .with_context(|| {
-                format!(
-                    "cannot reserve {} MB for the disk image; choose a smaller --size",
-                    size >> 20
-                )
-            })?;
-        let image = Image {
-            start,
-            size: length,
-        };
+        let start = (start != libc::MAP_FAILED).then(|| NonNull::new(start.cast::<u8>())).flatten();
+        let start = start.ok_or_else(io::Error::last_os_error).with_context(|| {
+            format!("cannot reserve {} MB for the disk image; choose a smaller --size", size >> 20)
+        })?;
+        let image = Image { start, size: length };
         // SAFETY: the range is the mapping just made.
         if unsafe { libc::mlock2(image.start.as_ptr().cast(), length, libc::MLOCK_ONFAULT) } != 0 {
             return Err(io::Error::last_os_error()).with_context(|| {
-                format!(
-                    "cannot lock {} MB of memory; run as root or raise `ulimit -l`",
-                    size >> 20
-                )
+                format!("cannot lock {} MB of memory; run as root or raise `ulimit -l`", size >> 20)
             });
         }
         Ok(image)
@@ -91,19 +77,13 @@ impl Image {
         let length = self.within(offset, data.len());
         // SAFETY: as in `read_at`.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                data.as_ptr(),
-                self.start.as_ptr().add(offset as usize),
-                length,
-            )
+            std::ptr::copy_nonoverlapping(data.as_ptr(), self.start.as_ptr().add(offset as usize), length)
         };
         length
     }
 
     fn within(&self, offset: u64, length: usize) -> usize {
-        self.size
-            .saturating_sub(usize::try_from(offset).unwrap_or(usize::MAX))
-            .min(length)
+        self.size.saturating_sub(usize::try_from(offset).unwrap_or(usize::MAX)).min(length)
     }
 }
 

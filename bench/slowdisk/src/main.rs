@@ -88,10 +88,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
         "G" => 30,
         _ => 0,
     };
-    let size = number
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(1 << shift));
+    let size = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
     // Below 16 MB no file system finds room for its own tables.
     size.filter(|size| *size >= 16 << 20)
         .map(|size| size & !4095)
@@ -115,11 +112,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Check { name } => {
             let verdict = check::check(&check::find(&name)?)?;
             print_json(&verdict)?;
-            return Ok(if verdict.ok {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::from(1)
-            });
+            return Ok(if verdict.ok { ExitCode::SUCCESS } else { ExitCode::from(1) });
         }
         Command::Status => {
             let disks = state::names()
@@ -132,10 +125,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
             print_json(&shown.collect::<Vec<_>>())?;
         }
         Command::Pace { name, pace } => {
-            print_json(&control::ask(
-                &check::find(&name)?.socket(),
-                Ask::Paced(pace == "on"),
-            )?)?;
+            print_json(&control::ask(&check::find(&name)?.socket(), Ask::Paced(pace == "on"))?)?;
         }
         Command::Profiles => print!("{}", profile::list()),
         Command::Serve { name } => serve::serve(&name)?,
@@ -168,10 +158,7 @@ fn take_down(name: Option<String>, all: bool) -> Result<ExitCode> {
     let names = match name {
         Some(name) => vec![name],
         None if all => state::names(),
-        None => bail!(
-            "which disk? These are set up: {} (or say --all)",
-            state::names().join(", ")
-        ),
+        None => bail!("which disk? These are set up: {} (or say --all)", state::names().join(", ")),
     };
     let mut left = false;
     for name in names {
@@ -184,11 +171,7 @@ fn take_down(name: Option<String>, all: bool) -> Result<ExitCode> {
             eprintln!("slowdisk: {name}: still there: {line}");
         }
     }
-    Ok(if left {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if left { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
 fn print_json(value: &impl serde::Serialize) -> Result<()> {

@@ -51,10 +51,7 @@ pub fn measure(probe: Probe, in_flight: usize, duration: Duration, seed: u64) ->
         std::thread::sleep(duration);
         stop.store(true, Relaxed);
         let panicked = || Err(anyhow::anyhow!("a measuring thread panicked"));
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or_else(|_| panicked()))
-            .collect()
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| panicked())).collect()
     });
     let elapsed = start.elapsed();
     let mut latencies: Vec<u64> = results.into_iter().collect::<Result<Vec<_>>>()?.concat();

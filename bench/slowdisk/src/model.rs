@@ -42,30 +42,15 @@ impl Model {
     pub fn new(kind: &Kind, size: u64) -> Model {
         match kind {
             Kind::Native => Model::Immediate,
-            Kind::Fixed {
-                latency_ns,
-                parallel,
+            Kind::Fixed { latency_ns, parallel } | Kind::Names { latency_ns, parallel } => {
+                Model::Fixed(Fixed {
+                    latency_ns: *latency_ns,
+                    free_at: (0..*parallel).map(|_| Reverse(0)).collect(),
+                })
             }
-            | Kind::Names {
-                latency_ns,
-                parallel,
-            } => Model::Fixed(Fixed {
-                latency_ns: *latency_ns,
-                free_at: (0..*parallel).map(|_| Reverse(0)).collect(),
-            }),
             Kind::Spinning(figures) => {
                 let capacity = (size / figures.disks as u64).max(1);
-                Model::Spinning(
-                    vec![
-                        Disk {
-                            free_at: 0,
-                            head: 0,
-                            capacity
-                        };
-                        figures.disks
-                    ],
-                    figures.clone(),
-                )
+                Model::Spinning(vec![Disk { free_at: 0, head: 0, capacity }; figures.disks], figures.clone())
             }
         }
     }
@@ -99,11 +84,7 @@ impl Disk {
     fn admit(&mut self, figures: &Spinning, now: u64, position: u64, length: u64) -> u64 {
         let start = self.free_at.max(now);
         // What follows the last request comes from the disk's own buffer, which has read on.
-        let positioned = if position == self.head {
-            start
-        } else {
-            self.position(figures, start, position)
-        };
+        let positioned = if position == self.head { start } else { self.position(figures, start, position) };
         self.head = position + length;
         self.free_at = positioned + length * 1_000_000_000 / figures.bytes_per_second;
         self.free_at
@@ -114,8 +95,8 @@ impl Disk {
         let way = self.head.abs_diff(position) as f64 / self.capacity as f64;
         let span = (figures.seek_max_ns - figures.seek_min_ns) as f64;
         let arrived = start + figures.seek_min_ns + (span * way.min(1.0).sqrt()) as u64;
-        let track = (figures.bytes_per_second as u128 * figures.turn_ns as u128 / 1_000_000_000)
-            .max(1) as u64;
+        let track =
+            (figures.bytes_per_second as u128 * figures.turn_ns as u128 / 1_000_000_000).max(1) as u64;
         let wanted = (position % track) as u128 * figures.turn_ns as u128 / track as u128;
         let angle = arrived % figures.turn_ns;
         arrived + (wanted as u64 + figures.turn_ns - angle) % figures.turn_ns
@@ -132,10 +113,7 @@ fn pieces(figures: &Spinning, offset: u64, length: u64) -> Vec<(usize, u64, u64)
         let take = (figures.stripe - within).min(end - at);
         let disk = (stripe % figures.disks as u64) as usize;
         let position = stripe / figures.disks as u64 * figures.stripe + within;
-        match found
-            .iter_mut()
-            .find(|piece| piece.0 == disk && piece.1 + piece.2 == position)
-        {
+        match found.iter_mut().find(|piece| piece.0 == disk && piece.1 + piece.2 == position) {
             Some(piece) => piece.2 += take,
             None => found.push((disk, position, take)),
         }
@@ -207,13 +185,7 @@ mod tests {
 
     #[test]
     fn fixed_latency_is_the_same_up_to_the_parallel_limit_and_queues_beyond() {
-        let mut model = Model::new(
-            &Kind::Fixed {
-                latency_ns: 10,
-                parallel: 2,
-            },
-            SIZE,
-        );
+        let mut model = Model::new(&Kind::Fixed { latency_ns: 10, parallel: 2 }, SIZE);
         assert_eq!(model.admit(100, 0, 4096), 110);
         assert_eq!(model.admit(100, 0, 4096), 110);
         assert_eq!(model.admit(100, 0, 4096), 120);
@@ -222,21 +194,9 @@ mod tests {
 
     #[test]
     fn cloud_is_predicted_at_its_own_figures() {
-        assert_eq!(
-            predict(&kind("cloud"), SIZE, 4096, 1, 1000)
-                .reads_per_second
-                .round(),
-            1000.0
-        );
-        assert_eq!(
-            predict(&kind("cloud"), SIZE, 4096, 16, 16_000)
-                .reads_per_second
-                .round(),
-            16_000.0
-        );
-        let saturated = predict(&kind("cloud"), SIZE, 4096, 256, 64_000)
-            .reads_per_second
-            .round();
+        assert_eq!(predict(&kind("cloud"), SIZE, 4096, 1, 1000).reads_per_second.round(), 1000.0);
+        assert_eq!(predict(&kind("cloud"), SIZE, 4096, 16, 16_000).reads_per_second.round(), 16_000.0);
+        let saturated = predict(&kind("cloud"), SIZE, 4096, 256, 64_000).reads_per_second.round();
         assert_eq!(saturated, 64_000.0);
     }
 
@@ -259,17 +219,12 @@ mod tests {
     fn a_sequential_read_pays_transfer_alone() {
         let mut model = Model::new(&kind("disk1"), SIZE);
         let first = model.admit(0, 1 << 20, 65536);
-        assert_eq!(
-            model.admit(first, (1 << 20) + 65536, 4000) - first,
-            1_000_000
-        );
+        assert_eq!(model.admit(first, (1 << 20) + 65536, 4000) - first, 1_000_000);
     }
 
     #[test]
     fn a_request_over_a_stripe_boundary_is_served_by_both_disks() {
-        let Kind::Spinning(figures) = kind("array4") else {
-            panic!("array4 spins")
-        };
+        let Kind::Spinning(figures) = kind("array4") else { panic!("array4 spins") };
         let across = pieces(&figures, 65536 - 4096, 8192);
         assert_eq!(across, vec![(0, 65536 - 4096, 4096), (1, 0, 4096)]);
         let whole_row = pieces(&figures, 0, 8 * 65536);

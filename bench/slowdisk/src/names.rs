@@ -19,8 +19,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, Request,
+    KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, Request,
 };
 
 use crate::block::widen;
@@ -57,10 +57,7 @@ enum Opened {
 impl Names {
     /// Serves what is below `source`.
     pub fn new(source: PathBuf, pacer: Pacer) -> Names {
-        let root = Node {
-            path: source,
-            known: 1,
-        };
+        let root = Node { path: source, known: 1 };
         Names(Arc::new(Shared {
             pacer,
             nodes: Mutex::new(HashMap::from([(INodeNo::ROOT.0, root)])),
@@ -71,9 +68,7 @@ impl Names {
 
     fn later(&self, length: u64, answer: impl FnOnce(&Shared) + Send + 'static) {
         let shared = self.0.clone();
-        self.0
-            .pacer
-            .submit(0, length, Box::new(move || answer(&shared)));
+        self.0.pacer.submit(0, length, Box::new(move || answer(&shared)));
     }
 }
 
@@ -94,10 +89,7 @@ impl Shared {
     fn look_up(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
         let path = self.path(parent)?.join(name);
         let attributes = attributes(&fs::symlink_metadata(&path)?);
-        lock(&self.nodes)
-            .entry(attributes.ino.0)
-            .or_insert(Node { path, known: 0 })
-            .known += 1;
+        lock(&self.nodes).entry(attributes.ino.0).or_insert(Node { path, known: 0 }).known += 1;
         Ok(attributes)
     }
 
@@ -114,10 +106,7 @@ impl Shared {
     }
 
     fn opened(&self, handle: FileHandle) -> io::Result<Arc<Opened>> {
-        lock(&self.open)
-            .get(&handle.0)
-            .cloned()
-            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+        lock(&self.open).get(&handle.0).cloned().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 
     fn list(&self, inode: INodeNo) -> io::Result<Opened> {
@@ -129,11 +118,7 @@ impl Shared {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             let number = attributes(&entry.metadata()?).ino.0;
-            entries.push((
-                number,
-                kind(entry.file_type()?),
-                entry.file_name().as_bytes().to_vec(),
-            ));
+            entries.push((number, kind(entry.file_type()?), entry.file_name().as_bytes().to_vec()));
         }
         Ok(Opened::Directory(entries))
     }
@@ -171,11 +156,7 @@ fn kind(kind: fs::FileType) -> FileType {
 fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
     let fraction = Duration::from_nanos(nanoseconds.unsigned_abs());
     let whole = Duration::from_secs(seconds.unsigned_abs());
-    if seconds < 0 {
-        UNIX_EPOCH - whole + fraction
-    } else {
-        UNIX_EPOCH + whole + fraction
-    }
+    if seconds < 0 { UNIX_EPOCH - whole + fraction } else { UNIX_EPOCH + whole + fraction }
 }
 
 /// The source's own attributes; inode 1 is FUSE's root, so the numbers move up by one.
@@ -209,11 +190,9 @@ impl Filesystem for Names {
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.to_os_string();
-        self.later(NAME_BYTES, move |shared| {
-            match shared.look_up(parent, &name) {
-                Ok(attributes) => reply.entry(&KEPT, &attributes, Generation(0)),
-                Err(error) => reply.error(errno(&error)),
-            }
+        self.later(NAME_BYTES, move |shared| match shared.look_up(parent, &name) {
+            Ok(attributes) => reply.entry(&KEPT, &attributes, Generation(0)),
+            Err(error) => reply.error(errno(&error)),
         });
     }
 
@@ -228,13 +207,7 @@ impl Filesystem for Names {
         }
     }
 
-    fn getattr(
-        &self,
-        _request: &Request,
-        inode: INodeNo,
-        _handle: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
+    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         self.later(NAME_BYTES, move |shared| match shared.getattr(inode) {
             Ok(attributes) => reply.attr(&KEPT, &attributes),
             Err(error) => reply.error(errno(&error)),
@@ -242,11 +215,9 @@ impl Filesystem for Names {
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
-        self.later(NAME_BYTES, move |shared| {
-            match shared.path(inode).and_then(fs::read_link) {
-                Ok(target) => reply.data(target.as_os_str().as_bytes()),
-                Err(error) => reply.error(errno(&error)),
-            }
+        self.later(NAME_BYTES, move |shared| match shared.path(inode).and_then(fs::read_link) {
+            Ok(target) => reply.data(target.as_os_str().as_bytes()),
+            Err(error) => reply.error(errno(&error)),
         });
     }
 
@@ -254,14 +225,9 @@ impl Filesystem for Names {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return reply.error(Errno::EROFS);
         }
-        self.later(NAME_BYTES, move |shared| {
-            match shared.path(inode).and_then(File::open) {
-                Ok(file) => reply.opened(
-                    shared.keep(Opened::File(file)),
-                    FopenFlags::FOPEN_KEEP_CACHE,
-                ),
-                Err(error) => reply.error(errno(&error)),
-            }
+        self.later(NAME_BYTES, move |shared| match shared.path(inode).and_then(File::open) {
+            Ok(file) => reply.opened(shared.keep(Opened::File(file)), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(error) => reply.error(errno(&error)),
         });
     }
 
@@ -276,11 +242,9 @@ impl Filesystem for Names {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.later(u64::from(size), move |shared| {
-            match shared.read(handle, offset, size) {
-                Ok(data) => reply.data(&data),
-                Err(error) => reply.error(errno(&error)),
-            }
+        self.later(u64::from(size), move |shared| match shared.read(handle, offset, size) {
+            Ok(data) => reply.data(&data),
+            Err(error) => reply.error(errno(&error)),
         });
     }
 
@@ -301,10 +265,8 @@ impl Filesystem for Names {
     fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         self.later(NAME_BYTES, move |shared| match shared.list(inode) {
             Ok(listing) => {
-                reply.opened(
-                    shared.keep(listing),
-                    FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
-                );
+                reply
+                    .opened(shared.keep(listing), FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE);
             }
             Err(error) => reply.error(errno(&error)),
         });
@@ -318,26 +280,17 @@ impl Filesystem for Names {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        self.later(NAME_BYTES, move |shared| {
-            match shared.opened(handle).as_deref() {
-                Ok(Opened::Directory(entries)) => {
-                    for (index, (inode, kind, name)) in
-                        entries.iter().enumerate().skip(offset as usize)
-                    {
-                        if reply.add(
-                            INodeNo(*inode),
-                            index as u64 + 1,
-                            *kind,
-                            OsStr::from_bytes(name),
-                        ) {
-                            break;
-                        }
+        self.later(NAME_BYTES, move |shared| match shared.opened(handle).as_deref() {
+            Ok(Opened::Directory(entries)) => {
+                for (index, (inode, kind, name)) in entries.iter().enumerate().skip(offset as usize) {
+                    if reply.add(INodeNo(*inode), index as u64 + 1, *kind, OsStr::from_bytes(name)) {
+                        break;
                     }
-                    reply.ok();
                 }
-                Ok(Opened::File(_)) => reply.error(Errno::ENOTDIR),
-                Err(error) => reply.error(errno(error)),
+                reply.ok();
             }
+            Ok(Opened::File(_)) => reply.error(Errno::ENOTDIR),
+            Err(error) => reply.error(errno(error)),
         });
     }
 
@@ -354,8 +307,6 @@ impl Filesystem for Names {
     }
 
     fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
-        self.later(NAME_BYTES, move |_| {
-            reply.statfs(0, 0, 0, 0, 0, 4096, 255, 4096)
-        });
+        self.later(NAME_BYTES, move |_| reply.statfs(0, 0, 0, 0, 0, 4096, 255, 4096));
     }
 }

@@ -72,11 +72,7 @@ impl Pacer {
     /// Starts the timing thread, which lives as long as the process.
     pub fn start(model: Model) -> std::io::Result<Pacer> {
         let shared = Arc::new(Shared {
-            queue: Mutex::new(Queue {
-                model,
-                waiting: BinaryHeap::new(),
-                submitted: 0,
-            }),
+            queue: Mutex::new(Queue { model, waiting: BinaryHeap::new(), submitted: 0 }),
             changed: Condvar::new(),
             overhead_ns: AtomicU64::new(0),
             paced: AtomicBool::new(true),
@@ -85,9 +81,7 @@ impl Pacer {
         });
         let pacer = Pacer(shared);
         let timing = pacer.clone();
-        std::thread::Builder::new()
-            .name("slowdisk-timing".into())
-            .spawn(move || timing.run())?;
+        std::thread::Builder::new().name("slowdisk-timing".into()).spawn(move || timing.run())?;
         Ok(pacer)
     }
 
@@ -101,19 +95,12 @@ impl Pacer {
         }
         let now = now_ns();
         let mut queue = self.lock();
-        let due = queue
-            .model
-            .admit(now, offset, length)
-            .saturating_sub(self.0.overhead_ns.load(Relaxed))
-            .max(now);
+        let due =
+            queue.model.admit(now, offset, length).saturating_sub(self.0.overhead_ns.load(Relaxed)).max(now);
         let first = queue.waiting.peek().is_none_or(|next| due < next.due);
         let number = queue.submitted;
         queue.submitted += 1;
-        queue.waiting.push(Waiting {
-            due,
-            number,
-            answer,
-        });
+        queue.waiting.push(Waiting { due, number, answer });
         drop(queue);
         if first {
             self.0.changed.notify_one();
@@ -153,13 +140,7 @@ impl Pacer {
         loop {
             let now = now_ns();
             match queue.waiting.peek().map(|next| next.due) {
-                None => {
-                    queue = self
-                        .0
-                        .changed
-                        .wait(queue)
-                        .unwrap_or_else(PoisonError::into_inner)
-                }
+                None => queue = self.0.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
                 Some(due) if due <= now + TOGETHER_NS => {
                     let next = queue.waiting.pop();
                     drop(queue);
@@ -170,12 +151,8 @@ impl Pacer {
                 }
                 Some(due) => {
                     let wait = Duration::from_nanos(due - now);
-                    queue = self
-                        .0
-                        .changed
-                        .wait_timeout(queue, wait)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0;
+                    queue =
+                        self.0.changed.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0;
                 }
             }
         }
@@ -184,10 +161,7 @@ impl Pacer {
 
 /// CLOCK_MONOTONIC, which is what the waits above use too.
 pub fn now_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a timespec of our own that outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -200,14 +174,7 @@ mod tests {
     use std::sync::mpsc;
 
     fn pacer(latency_ns: u64, parallel: usize) -> Pacer {
-        Pacer::start(Model::new(
-            &Kind::Fixed {
-                latency_ns,
-                parallel,
-            },
-            1 << 20,
-        ))
-        .unwrap()
+        Pacer::start(Model::new(&Kind::Fixed { latency_ns, parallel }, 1 << 20)).unwrap()
     }
 
     fn submit_and_wait(pacer: &Pacer, count: usize) -> Duration {
@@ -218,10 +185,7 @@ mod tests {
             pacer.submit(0, 4096, Box::new(move || done.send(number).unwrap()));
         }
         let order: Vec<usize> = finished.iter().take(count).collect();
-        assert!(
-            order.is_sorted(),
-            "equal latency, so answers come in the order of the requests"
-        );
+        assert!(order.is_sorted(), "equal latency, so answers come in the order of the requests");
         start.elapsed()
     }
 

@@ -47,25 +47,13 @@ pub struct Spinning {
 
 /// The names, in the order in which lists show them, with what each is.
 pub const KNOWN: [(&str, &str); 7] = [
-    (
-        "native",
-        "a directory on the machine's own disk, no emulation",
-    ),
-    (
-        "nvme",
-        "100 us, 64 in parallel (see `slowdisk check` for whether this machine can hold it)",
-    ),
+    ("native", "a directory on the machine's own disk, no emulation"),
+    ("nvme", "100 us, 64 in parallel (see `slowdisk check` for whether this machine can hold it)"),
     ("cloud", "1 ms, 64 in parallel"),
-    (
-        "disk1",
-        "one spinning disk, one request at a time, about 14 ms each",
-    ),
+    ("disk1", "one spinning disk, one request at a time, about 14 ms each"),
     ("array4", "four of them, 64 KB stripe: the papers' disks"),
     ("disk10", "ten of them"),
-    (
-        "net",
-        "a file system over a network: 5 ms a request, names too",
-    ),
+    ("net", "a file system over a network: 5 ms a request, names too"),
 ];
 
 /// Positioning and transfer of the disks that the 1999 paper measured on, as far as it says: 15 ms
@@ -88,42 +76,22 @@ impl Profile {
     pub fn by_name(name: &str) -> Result<Profile> {
         let kind = match name {
             "native" => Kind::Native,
-            "nvme" => Kind::Fixed {
-                latency_ns: 100_000,
-                parallel: 64,
-            },
-            "cloud" => Kind::Fixed {
-                latency_ns: 1_000_000,
-                parallel: 64,
-            },
+            "nvme" => Kind::Fixed { latency_ns: 100_000, parallel: 64 },
+            "cloud" => Kind::Fixed { latency_ns: 1_000_000, parallel: 64 },
             "disk1" => spinning(1),
             "array4" => spinning(4),
             "disk10" => spinning(10),
-            "net" => Kind::Names {
-                latency_ns: 5_000_000,
-                parallel: 64,
-            },
-            _ => bail!(
-                "there is no disk profile '{name}'; these exist:\n{}",
-                list()
-            ),
+            "net" => Kind::Names { latency_ns: 5_000_000, parallel: 64 },
+            _ => bail!("there is no disk profile '{name}'; these exist:\n{}", list()),
         };
-        Ok(Profile {
-            name: name.to_string(),
-            kind,
-        })
+        Ok(Profile { name: name.to_string(), kind })
     }
 
     /// The same disk with another latency; only the profiles with one fixed latency have it.
     pub fn with_latency(mut self, nanoseconds: u64) -> Result<Profile> {
         match &mut self.kind {
-            Kind::Fixed { latency_ns, .. } | Kind::Names { latency_ns, .. } => {
-                *latency_ns = nanoseconds
-            }
-            _ => bail!(
-                "the profile '{}' has no single latency to change; use nvme, cloud or net",
-                self.name
-            ),
+            Kind::Fixed { latency_ns, .. } | Kind::Names { latency_ns, .. } => *latency_ns = nanoseconds,
+            _ => bail!("the profile '{}' has no single latency to change; use nvme, cloud or net", self.name),
         }
         Ok(self)
     }
@@ -131,9 +99,7 @@ impl Profile {
     /// The same disk with another number of requests served at once.
     pub fn with_parallel(mut self, count: usize) -> Result<Profile> {
         match &mut self.kind {
-            Kind::Fixed { parallel, .. } | Kind::Names { parallel, .. } if count > 0 => {
-                *parallel = count
-            }
+            Kind::Fixed { parallel, .. } | Kind::Names { parallel, .. } if count > 0 => *parallel = count,
             _ => bail!(
                 "the profile '{}' cannot serve {count} requests at once; use nvme, cloud or net and 1 or more",
                 self.name
@@ -145,10 +111,7 @@ impl Profile {
 
 /// One line for each profile.
 pub fn list() -> String {
-    KNOWN
-        .iter()
-        .map(|(name, what)| format!("  {name:<8} {what}\n"))
-        .collect()
+    KNOWN.iter().map(|(name, what)| format!("  {name:<8} {what}\n")).collect()
 }
 
 #[cfg(test)]

@@ -17,11 +17,10 @@ use crate::{control, system};
 
 /// Serves the disk `name`, as it is written down, until it is unmounted.
 pub fn serve(name: &str) -> Result<()> {
-    let state =
-        State::load(name)?.with_context(|| format!("the disk '{name}' is not written down"))?;
+    let state = State::load(name)?.with_context(|| format!("the disk '{name}' is not written down"))?;
     let directory = state.directory();
-    let process = system::Process::find(std::process::id() as i32)
-        .context("cannot find ourselves in /proc")?;
+    let process =
+        system::Process::find(std::process::id() as i32).context("cannot find ourselves in /proc")?;
     fs::write(directory.join("pid"), serde_json::to_vec(&process)?)
         .context("cannot write the daemon's pid")?;
     be_punctual();
@@ -37,44 +36,22 @@ pub fn serve(name: &str) -> Result<()> {
     ];
     if matches!(state.profile.kind, Kind::Names { .. }) {
         config.acl = SessionACL::All;
-        config
-            .mount_options
-            .extend([MountOption::RO, MountOption::DefaultPermissions]);
-        let source = state
-            .source
-            .clone()
-            .context("the disk has no source directory")?;
+        config.mount_options.extend([MountOption::RO, MountOption::DefaultPermissions]);
+        let source = state.source.clone().context("the disk has no source directory")?;
         let session = Session::new(Names::new(source, pacer.clone()), &state.mount, &config);
-        listen_and_run(
-            &state,
-            &pacer,
-            session.context("cannot mount the FUSE file system")?,
-        )
+        listen_and_run(&state, &pacer, session.context("cannot mount the FUSE file system")?)
     } else {
         let image = Image::new(state.size)?;
-        let session = Session::new(
-            BlockFile::new(image, pacer.clone()),
-            state.image_mount(),
-            &config,
-        );
-        listen_and_run(
-            &state,
-            &pacer,
-            session.context("cannot mount the FUSE file system")?,
-        )
+        let session = Session::new(BlockFile::new(image, pacer.clone()), state.image_mount(), &config);
+        listen_and_run(&state, &pacer, session.context("cannot mount the FUSE file system")?)
     }
 }
 
 /// The socket appears after the mount: whoever finds it finds a disk that answers.
-fn listen_and_run<F: fuser::Filesystem>(
-    state: &State,
-    pacer: &Pacer,
-    session: Session<F>,
-) -> Result<()> {
+fn listen_and_run<F: fuser::Filesystem>(state: &State, pacer: &Pacer, session: Session<F>) -> Result<()> {
     // A socket left by a daemon that was killed would be in the way.
     let _ = fs::remove_file(state.socket());
-    let listener =
-        UnixListener::bind(state.socket()).context("cannot listen on the control socket")?;
+    let listener = UnixListener::bind(state.socket()).context("cannot listen on the control socket")?;
     let answering = pacer.clone();
     std::thread::Builder::new()
         .name("slowdisk-control".into())

@@ -36,16 +36,7 @@ pub struct Options {
 /// The file systems that the image may hold, and how each is made without a long preparation.
 const FILE_SYSTEMS: [(&str, &str, &[&str]); 3] = [
     // No lazy initialisation: it would write in the background during measurements.
-    (
-        "ext4",
-        "mkfs.ext4",
-        &[
-            "-q",
-            "-F",
-            "-E",
-            "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
-        ],
-    ),
+    ("ext4", "mkfs.ext4", &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]),
     ("xfs", "mkfs.xfs", &["-q", "-f", "-K"]),
     ("btrfs", "mkfs.btrfs", &["-q", "-f", "-K"]),
 ];
@@ -55,25 +46,14 @@ pub fn up(options: &Options) -> Result<State> {
     if options.profile.kind != Kind::Native
         && let Some(reason) = system::missing()
     {
-        bail!(
-            "cannot emulate the disk '{}': {reason}",
-            options.profile.name
-        );
+        bail!("cannot emulate the disk '{}': {reason}", options.profile.name);
     }
-    let makes = FILE_SYSTEMS
-        .iter()
-        .find(|(name, ..)| *name == options.filesystem);
+    let makes = FILE_SYSTEMS.iter().find(|(name, ..)| *name == options.filesystem);
     let Some((_, make, make_options)) = makes else {
-        bail!(
-            "the file system '{}' is not one of ext4, xfs, btrfs",
-            options.filesystem
-        );
+        bail!("the file system '{}' is not one of ext4, xfs, btrfs", options.filesystem);
     };
     if options.name.is_empty() || options.name.contains(['/', '.', ' ']) {
-        bail!(
-            "'{}' cannot be a disk's name: it becomes a directory's",
-            options.name
-        );
+        bail!("'{}' cannot be a disk's name: it becomes a directory's", options.name);
     }
     let _lock = Lock::take()?;
     if State::load(&options.name)?.is_some() {
@@ -103,10 +83,7 @@ pub fn up(options: &Options) -> Result<State> {
             } else {
                 format!("; the daemon said: {}", log.trim())
             };
-            Err(error.context(format!(
-                "the disk '{}' could not be set up{said}{left}",
-                options.name
-            )))
+            Err(error.context(format!("the disk '{}' could not be set up{said}{left}", options.name)))
         }
     }
 }
@@ -115,9 +92,7 @@ fn write_down(options: &Options) -> Result<State> {
     let run = state::directory(&options.name);
     let native = options.profile.kind == Kind::Native;
     let mount = match &options.directory {
-        Some(directory) => {
-            std::path::absolute(directory).context("the mount directory makes no sense")?
-        }
+        Some(directory) => std::path::absolute(directory).context("the mount directory makes no sense")?,
         None => run.join("mnt"),
     };
     refuse_used(&mount, native)?;
@@ -126,11 +101,7 @@ fn write_down(options: &Options) -> Result<State> {
         name: options.name.clone(),
         profile: options.profile.clone(),
         size: if native { 0 } else { options.size },
-        filesystem: if native || names {
-            String::new()
-        } else {
-            options.filesystem.clone()
-        },
+        filesystem: if native || names { String::new() } else { options.filesystem.clone() },
         made_directories: mount
             .ancestors()
             .take_while(|ancestor| !ancestor.exists() && !ancestor.starts_with(&run))
@@ -150,13 +121,9 @@ fn write_down(options: &Options) -> Result<State> {
     };
     fs::create_dir_all(&run).with_context(|| format!("cannot make {}", run.display()))?;
     state.save()?;
-    fs::create_dir_all(&state.mount)
-        .with_context(|| format!("cannot make {}", state.mount.display()))?;
+    fs::create_dir_all(&state.mount).with_context(|| format!("cannot make {}", state.mount.display()))?;
     // From here on the path is free of symbolic links, as the kernel's list of mounts has it.
-    let state = State {
-        mount: state.mount.canonicalize()?,
-        ..state
-    };
+    let state = State { mount: state.mount.canonicalize()?, ..state };
     state.save()?;
     Ok(state)
 }
@@ -166,20 +133,13 @@ fn refuse_used(directory: &Path, native: bool) -> Result<()> {
     if native || !directory.exists() {
         return Ok(());
     }
-    let inside = fs::read_dir(directory)
-        .with_context(|| format!("{} is no directory", directory.display()))?
-        .next();
+    let inside =
+        fs::read_dir(directory).with_context(|| format!("{} is no directory", directory.display()))?.next();
     if inside.is_some() {
-        bail!(
-            "{} is not empty: choose an empty or new directory to mount on",
-            directory.display()
-        );
+        bail!("{} is not empty: choose an empty or new directory to mount on", directory.display());
     }
     if system::is_mount_point(&directory.canonicalize()?) {
-        bail!(
-            "{} is a mount point already: choose another directory",
-            directory.display()
-        );
+        bail!("{} is a mount point already: choose another directory", directory.display());
     }
     Ok(())
 }
@@ -187,9 +147,8 @@ fn refuse_used(directory: &Path, native: bool) -> Result<()> {
 fn native(state: &mut State, options: &Options) -> Result<()> {
     if !system::is_root() {
         // The machine's own disk as it is: the state says what that is.
-        state.read_ahead_kb = system::read_ahead_file(&state.mount)
-            .and_then(|file| system::read_number(&file))
-            .ok();
+        state.read_ahead_kb =
+            system::read_ahead_file(&state.mount).and_then(|file| system::read_number(&file)).ok();
         return Ok(());
     }
     set_read_ahead(state, &state.mount.clone(), options.read_ahead_kb)
@@ -199,17 +158,7 @@ fn names(state: &mut State, options: &Options) -> Result<()> {
     if let Some(source) = state.source.clone().filter(|_| state.own_source) {
         fs::create_dir_all(&source)?;
         let size = format!("size={}", options.size);
-        system::run(
-            "mount",
-            &[
-                "-t",
-                "tmpfs",
-                "-o",
-                &size,
-                "slowdisk-source",
-                &source.to_string_lossy(),
-            ],
-        )?;
+        system::run("mount", &["-t", "tmpfs", "-o", &size, "slowdisk-source", &source.to_string_lossy()])?;
     }
     start_daemon(state, options)?;
     set_read_ahead(state, &state.mount.clone(), options.read_ahead_kb)
@@ -218,11 +167,7 @@ fn names(state: &mut State, options: &Options) -> Result<()> {
 fn block(state: &mut State, options: &Options, make: &str, make_options: &[&str]) -> Result<()> {
     let room = available_memory().unwrap_or(u64::MAX);
     if options.size > room / 10 * 9 {
-        bail!(
-            "an image of {} MB does not fit into the {} MB of free memory",
-            options.size >> 20,
-            room >> 20
-        );
+        bail!("an image of {} MB does not fit into the {} MB of free memory", options.size >> 20, room >> 20);
     }
     fs::create_dir_all(state.image_mount())?;
     start_daemon(state, options)?;
@@ -232,10 +177,7 @@ fn block(state: &mut State, options: &Options, make: &str, make_options: &[&str]
     let device = PathBuf::from(device.trim());
     state.loop_device = Some(device.clone());
     state.save()?;
-    let direct = format!(
-        "/sys/block/{}/loop/dio",
-        device.file_name().unwrap_or_default().to_string_lossy()
-    );
+    let direct = format!("/sys/block/{}/loop/dio", device.file_name().unwrap_or_default().to_string_lossy());
     if system::read_number(Path::new(&direct))? != 1 {
         bail!(
             "{} does not do direct I/O on this kernel, so the page cache would hold everything twice",
@@ -249,14 +191,7 @@ fn block(state: &mut State, options: &Options, make: &str, make_options: &[&str]
     system::run(make, &words)?;
     system::run(
         "mount",
-        &[
-            "-o",
-            "noatime",
-            "-t",
-            &options.filesystem,
-            &device,
-            &state.mount.to_string_lossy(),
-        ],
+        &["-o", "noatime", "-t", &options.filesystem, &device, &state.mount.to_string_lossy()],
     )?;
     control::ask(&state.socket(), Ask::Paced(true))?;
     Ok(())
@@ -273,12 +208,7 @@ fn finish(state: &mut State) -> Result<()> {
 fn start_daemon(state: &State, options: &Options) -> Result<()> {
     let log = File::create(state.directory().join("log"))?;
     let mut command = Command::new(&options.program);
-    command
-        .arg("serve")
-        .arg(&state.name)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log);
+    command.arg("serve").arg(&state.name).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.current_dir("/");
     // SAFETY: setsid is async-signal-safe and touches no memory.
     unsafe {
@@ -287,9 +217,8 @@ fn start_daemon(state: &State, options: &Options) -> Result<()> {
             Ok(())
         });
     }
-    let mut daemon = command
-        .spawn()
-        .with_context(|| format!("cannot start the daemon {}", options.program.display()))?;
+    let mut daemon =
+        command.spawn().with_context(|| format!("cannot start the daemon {}", options.program.display()))?;
     let deadline = Instant::now() + Duration::from_secs(10);
     while control::ask(&state.socket(), Ask::Status).is_err() {
         if let Some(status) = daemon.try_wait()? {
@@ -309,20 +238,13 @@ fn set_read_ahead(state: &mut State, path: &Path, kilobytes: u64) -> Result<()> 
     let file = system::read_ahead_file(path)?;
     state.read_ahead_before = Some((file.clone(), system::read_number(&file)?));
     state.save()?;
-    fs::write(&file, kilobytes.to_string())
-        .with_context(|| format!("cannot write {}", file.display()))?;
+    fs::write(&file, kilobytes.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
     state.read_ahead_kb = Some(system::read_number(&file)?);
     state.save()
 }
 
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("MemAvailable:"))?;
-    line.split_whitespace()
-        .nth(1)?
-        .parse::<u64>()
-        .ok()
-        .map(|kilobytes| kilobytes << 10)
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }

@@ -44,8 +44,7 @@ pub struct State {
 
 /// Where the disks are written down: `$SLOWDISK_RUN`, or /run/runahead-slowdisk.
 pub fn base() -> PathBuf {
-    std::env::var_os("SLOWDISK_RUN")
-        .map_or_else(|| PathBuf::from("/run/runahead-slowdisk"), PathBuf::from)
+    std::env::var_os("SLOWDISK_RUN").map_or_else(|| PathBuf::from("/run/runahead-slowdisk"), PathBuf::from)
 }
 
 /// The directory of the disk `name`.
@@ -80,8 +79,7 @@ impl State {
     pub fn save(&self) -> Result<()> {
         let path = self.directory().join("state.json");
         let new = path.with_extension("new");
-        let mut file =
-            File::create(&new).with_context(|| format!("cannot write {}", new.display()))?;
+        let mut file = File::create(&new).with_context(|| format!("cannot write {}", new.display()))?;
         file.write_all(&serde_json::to_vec_pretty(self)?)?;
         fs::rename(&new, &path).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -90,11 +88,10 @@ impl State {
     pub fn load(name: &str) -> Result<Option<State>> {
         let path = directory(name).join("state.json");
         match fs::read(&path) {
-            Ok(text) => {
-                Ok(Some(serde_json::from_slice(&text).with_context(|| {
-                    format!("{} makes no sense", path.display())
-                })?))
-            }
+            Ok(text) => Ok(Some(
+                serde_json::from_slice(&text)
+                    .with_context(|| format!("{} makes no sense", path.display()))?,
+            )),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
@@ -120,8 +117,7 @@ impl Lock {
     pub fn take() -> Result<Lock> {
         fs::create_dir_all(base()).with_context(|| format!("cannot make {}", base().display()))?;
         let path = base().join("lock");
-        let file =
-            File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        let file = File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             match file.try_lock() {
@@ -130,10 +126,7 @@ impl Lock {
                     std::thread::sleep(Duration::from_millis(50));
                 }
                 Err(TryLockError::WouldBlock) => {
-                    bail!(
-                        "another slowdisk command has held {} for a minute",
-                        path.display()
-                    )
+                    bail!("another slowdisk command has held {} for a minute", path.display())
                 }
                 Err(TryLockError::Error(error)) => {
                     return Err(error).with_context(|| format!("cannot lock {}", path.display()));

@@ -14,21 +14,12 @@ pub fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String> {
         .args(arguments)
         .stdin(std::process::Stdio::null())
         .output()
-        .with_context(|| {
-            format!("cannot run {program}; install the Debian package that holds it")
-        })?;
+        .with_context(|| format!("cannot run {program}; install the Debian package that holds it"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let words: Vec<_> = arguments
-            .iter()
-            .map(|word| word.as_ref().to_string_lossy().into_owned())
-            .collect();
-        bail!(
-            "{program} {} failed ({}): {}",
-            words.join(" "),
-            output.status,
-            said.trim()
-        );
+        let words: Vec<_> =
+            arguments.iter().map(|word| word.as_ref().to_string_lossy().into_owned()).collect();
+        bail!("{program} {} failed ({}): {}", words.join(" "), output.status, said.trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -41,15 +32,11 @@ pub fn is_root() -> bool {
 /// Why an emulated disk cannot be had here, if so.
 pub fn missing() -> Option<String> {
     if !is_root() {
-        return Some(
-            "not root: mounting and loop devices need it; the native profile works without".into(),
-        );
+        return Some("not root: mounting and loop devices need it; the native profile works without".into());
     }
     for device in ["/dev/fuse", "/dev/loop-control"] {
         if !Path::new(device).exists() {
-            return Some(format!(
-                "this kernel offers no {device}; the native profile works without"
-            ));
+            return Some(format!("this kernel offers no {device}; the native profile works without"));
         }
     }
     None
@@ -64,24 +51,14 @@ pub fn mounts() -> Vec<(PathBuf, String)> {
 fn parse_mount(line: &str) -> Option<(PathBuf, String)> {
     let (before, after) = line.split_once(" - ")?;
     let point = before.split(' ').nth(4)?;
-    Some((
-        PathBuf::from(unescape(point)),
-        after.split(' ').next()?.to_string(),
-    ))
+    Some((PathBuf::from(unescape(point)), after.split(' ').next()?.to_string()))
 }
 
 /// Blanks and backslashes stand in mountinfo as three octal digits.
 fn unescape(text: &str) -> String {
-    [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ]
-    .iter()
-    .fold(text.to_string(), |text, (escaped, plain)| {
-        text.replace(escaped, plain)
-    })
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_string(), |text, (escaped, plain)| text.replace(escaped, plain))
 }
 
 pub fn is_mount_point(path: &Path) -> bool {
@@ -93,12 +70,9 @@ pub fn loops_over(file: &Path) -> Vec<PathBuf> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     devices
         .filter(|device| {
-            let backing =
-                fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+            let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
             // The kernel marks a file whose mount is gone.
-            let backing = backing
-                .trim_end_matches('\n')
-                .trim_end_matches(" (deleted)");
+            let backing = backing.trim_end_matches('\n').trim_end_matches(" (deleted)");
             Path::new(backing) == file
         })
         .map(|device| Path::new("/dev").join(device.file_name()))
@@ -107,30 +81,19 @@ pub fn loops_over(file: &Path) -> Vec<PathBuf> {
 
 /// The sysfs file with the read-ahead of the disk that holds `path` (a device or a file on it).
 pub fn read_ahead_file(path: &Path) -> Result<PathBuf> {
-    let metadata =
-        fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
-    let device = if metadata.rdev() != 0 {
-        metadata.rdev()
-    } else {
-        metadata.dev()
-    };
+    let metadata = fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    let device = if metadata.rdev() != 0 { metadata.rdev() } else { metadata.dev() };
     let (major, minor) = (libc::major(device), libc::minor(device));
     let found = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
     if !found.exists() {
-        bail!(
-            "the disk of {} ({major}:{minor}) has no read-ahead setting in sysfs",
-            path.display()
-        );
+        bail!("the disk of {} ({major}:{minor}) has no read-ahead setting in sysfs", path.display());
     }
     Ok(found)
 }
 
 pub fn read_number(path: &Path) -> Result<u64> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    text.trim()
-        .parse()
-        .with_context(|| format!("{} holds no number", path.display()))
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    text.trim().parse().with_context(|| format!("{} holds no number", path.display()))
 }
 
 /// A process by id, safe against the id's being used again: its start time must agree.
@@ -150,10 +113,7 @@ impl Process {
         if matches!(*fields.first()?, "Z" | "X") {
             return None;
         }
-        Some(Process {
-            id,
-            started: fields.get(19)?.parse().ok()?,
-        })
+        Some(Process { id, started: fields.get(19)?.parse().ok()? })
     }
 
     pub fn lives(&self) -> bool {
@@ -176,10 +136,7 @@ mod tests {
     #[test]
     fn mount_lines_are_understood() {
         let line = r"36 35 98:0 / /mnt/a\040b rw,noatime shared:1 - ext4 /dev/loop0 rw";
-        assert_eq!(
-            parse_mount(line),
-            Some((PathBuf::from("/mnt/a b"), "ext4".into()))
-        );
+        assert_eq!(parse_mount(line), Some((PathBuf::from("/mnt/a b"), "ext4".into())));
         assert!(is_mount_point(Path::new("/proc")));
         assert!(!is_mount_point(Path::new("/proc/self")));
     }
@@ -188,21 +145,12 @@ mod tests {
     fn a_process_is_known_by_its_start_too() {
         let ours = Process::find(std::process::id() as i32).unwrap();
         assert!(ours.lives());
-        assert!(
-            !Process {
-                started: ours.started + 1,
-                ..ours
-            }
-            .lives()
-        );
+        assert!(!Process { started: ours.started + 1, ..ours }.lives());
     }
 
     #[test]
     fn a_failed_command_tells_what_it_said() {
         let message = format!("{:#}", run("ls", &["/nowhere/at/all"]).unwrap_err());
-        assert!(
-            message.contains("/nowhere/at/all") && message.contains("No such file"),
-            "{message}"
-        );
+        assert!(message.contains("/nowhere/at/all") && message.contains("No such file"), "{message}");
     }
 }

@@ -26,10 +26,7 @@ pub struct Undone {
 pub fn down(name: &str) -> Result<Undone> {
     let _lock = Lock::take()?;
     let Some(state) = State::load(name)? else {
-        bail!(
-            "there is no disk '{name}' to take down; these are set up: {}",
-            state::names().join(", ")
-        );
+        bail!("there is no disk '{name}' to take down; these are set up: {}", state::names().join(", "));
     };
     Ok(undo(&state))
 }
@@ -38,17 +35,13 @@ pub fn down(name: &str) -> Result<Undone> {
 pub(crate) fn undo(state: &State) -> Undone {
     let mut undone = Undone::default();
     let directory = state.directory();
-    let daemon = fs::read(directory.join("pid"))
-        .ok()
-        .and_then(|text| serde_json::from_slice::<Process>(&text).ok());
+    let daemon =
+        fs::read(directory.join("pid")).ok().and_then(|text| serde_json::from_slice::<Process>(&text).ok());
     if let Some(daemon) = daemon.filter(Process::lives) {
         // Written-back data need not wait for a slow disk now.
         if control::ask(&state.socket(), Ask::Paced(false)).is_err() {
             daemon.kill();
-            undone.did.push(format!(
-                "killed the daemon {}, which did not answer",
-                daemon.id
-            ));
+            undone.did.push(format!("killed the daemon {}, which did not answer", daemon.id));
         }
     }
     if state.profile.kind != Kind::Native {
@@ -66,13 +59,8 @@ pub(crate) fn undo(state: &State) -> Undone {
         && file.exists()
     {
         match fs::write(file, before.to_string()) {
-            Ok(()) => undone.did.push(format!(
-                "read-ahead is {before} KB again ({})",
-                file.display()
-            )),
-            Err(error) => undone
-                .left
-                .push(format!("read-ahead in {}: {error}", file.display())),
+            Ok(()) => undone.did.push(format!("read-ahead is {before} KB again ({})", file.display())),
+            Err(error) => undone.left.push(format!("read-ahead in {}: {error}", file.display())),
         }
     }
     for made in state.made_directories.iter().rev() {
@@ -95,9 +83,7 @@ fn forget(directory: &Path, undone: &mut Undone) {
         let _ = fs::remove_file(directory.join(file));
     }
     if let Err(error) = fs::remove_dir(directory) {
-        undone
-            .left
-            .push(format!("{}: {error}", directory.display()));
+        undone.left.push(format!("{}: {error}", directory.display()));
     }
 }
 
@@ -114,10 +100,7 @@ fn unmount(point: &Path, undone: &mut Undone) {
             undone.left.push(format!("{error:#}"));
             return;
         } else {
-            undone.did.push(format!(
-                "detached {}, which is still in use by a process",
-                point.display()
-            ));
+            undone.did.push(format!("detached {}, which is still in use by a process", point.display()));
         }
     }
 }
@@ -139,10 +122,7 @@ fn detach_loops(file: &Path, undone: &mut Undone) {
         }
         if Instant::now() > deadline {
             for device in system::loops_over(file) {
-                undone.left.push(format!(
-                    "{} is in use; it goes when its last user does",
-                    device.display()
-                ));
+                undone.left.push(format!("{} is in use; it goes when its last user does", device.display()));
             }
             return;
         }
@@ -158,10 +138,7 @@ fn end(daemon: Process, undone: &mut Undone) {
     }
     if daemon.lives() {
         daemon.kill();
-        undone.did.push(format!(
-            "killed the daemon {}, which did not end by itself",
-            daemon.id
-        ));
+        undone.did.push(format!("killed the daemon {}, which did not end by itself", daemon.id));
         let deadline = Instant::now() + Duration::from_secs(3);
         while daemon.lives() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));

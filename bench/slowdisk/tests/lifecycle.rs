@@ -18,8 +18,7 @@ impl Sandbox {
             eprintln!("SKIPPED {name}: {reason}");
             return None;
         }
-        let path =
-            std::env::temp_dir().join(format!("slowdisk-test-{name}-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("slowdisk-test-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Some(Sandbox(path.canonicalize().unwrap()))
     }
@@ -51,24 +50,12 @@ impl Sandbox {
             .filter(|point| point.starts_with(&self.0))
             .map(|point| point.display().to_string())
             .collect();
-        let loops = system::run(
-            "losetup",
-            &["--list", "--noheadings", "--output", "BACK-FILE"],
-        )
-        .unwrap();
+        let loops = system::run("losetup", &["--list", "--noheadings", "--output", "BACK-FILE"]).unwrap();
+        found
+            .extend(loops.lines().filter(|line| line.contains(&*self.0.to_string_lossy())).map(String::from));
+        let run = fs::read_dir(self.0.join("run")).into_iter().flatten().flatten();
         found.extend(
-            loops
-                .lines()
-                .filter(|line| line.contains(&*self.0.to_string_lossy()))
-                .map(String::from),
-        );
-        let run = fs::read_dir(self.0.join("run"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        found.extend(
-            run.filter(|entry| entry.path().is_dir())
-                .map(|entry| entry.path().display().to_string()),
+            run.filter(|entry| entry.path().is_dir()).map(|entry| entry.path().display().to_string()),
         );
         found
     }
@@ -94,33 +81,18 @@ fn data_survives_the_page_cache_and_nothing_is_left() {
         return;
     };
     let mount = sandbox.0.join("a new/mount point");
-    let state = sandbox.succeeds(&[
-        "up",
-        "cloud",
-        "--size",
-        "64M",
-        "--dir",
-        mount.to_str().unwrap(),
-    ]);
+    let state = sandbox.succeeds(&["up", "cloud", "--size", "64M", "--dir", mount.to_str().unwrap()]);
     assert_eq!(state["read_ahead_kb"], 128);
-    let data: Vec<u8> = (0..3_000_000u32)
-        .flat_map(|number| (number * 2_654_435_761).to_le_bytes())
-        .collect();
+    let data: Vec<u8> = (0..3_000_000u32).flat_map(|number| (number * 2_654_435_761).to_le_bytes()).collect();
     fs::write(mount.join("file"), &data).unwrap();
     // Unmounting and mounting again drops this file system's caches, and no other's.
     let device = state["loop_device"].as_str().unwrap();
     system::run("umount", &[&mount]).unwrap();
     system::run("mount", &[Path::new(device), &mount]).unwrap();
-    assert!(
-        fs::read(mount.join("file")).unwrap() == data,
-        "the disk gave back other bytes"
-    );
+    assert!(fs::read(mount.join("file")).unwrap() == data, "the disk gave back other bytes");
     sandbox.succeeds(&["down", "cloud"]);
     assert_eq!(sandbox.leftovers(), Vec::<String>::new());
-    assert!(
-        !sandbox.0.join("a new").exists(),
-        "directories that we made go too"
-    );
+    assert!(!sandbox.0.join("a new").exists(), "directories that we made go too");
 }
 
 #[test]
@@ -135,11 +107,7 @@ fn the_cloud_disk_is_as_slow_as_it_says() {
         let output = sandbox.slowdisk(&["check", "cloud"]);
         last = String::from_utf8_lossy(&output.stdout).into_owned();
         let verdict: serde_json::Value = serde_json::from_str(&last).unwrap();
-        assert_eq!(
-            output.status.success(),
-            verdict["ok"],
-            "exit status and verdict agree"
-        );
+        assert_eq!(output.status.success(), verdict["ok"], "exit status and verdict agree");
         if verdict["ok"] == true {
             return;
         }
@@ -160,13 +128,7 @@ fn a_check_of_a_disk_that_lies_fails() {
     let output = sandbox.slowdisk(&["check", "cloud"]);
     assert_eq!(output.status.code(), Some(1));
     let verdict: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(
-        verdict["failures"][0]
-            .as_str()
-            .unwrap()
-            .contains("mean latency"),
-        "{verdict}"
-    );
+    assert!(verdict["failures"][0].as_str().unwrap().contains("mean latency"), "{verdict}");
 }
 
 #[test]
@@ -184,11 +146,7 @@ fn a_killed_or_stopped_daemon_leaves_nothing_behind() {
             kill(sandbox.daemon(profile), signal);
             let output = sandbox.slowdisk(&["down", profile]);
             assert!(output.status.success(), "{output:?}");
-            assert_eq!(
-                sandbox.leftovers(),
-                Vec::<String>::new(),
-                "{profile}, signal {signal}"
-            );
+            assert_eq!(sandbox.leftovers(), Vec::<String>::new(), "{profile}, signal {signal}");
         }
     }
 }
@@ -210,16 +168,10 @@ fn a_set_up_killed_at_any_moment_can_be_taken_down() {
         up.kill().unwrap();
         up.wait().unwrap();
         let output = sandbox.slowdisk(&["down", "--all"]);
-        assert!(
-            output.status.success(),
-            "after {milliseconds} ms: {output:?}"
-        );
+        assert!(output.status.success(), "after {milliseconds} ms: {output:?}");
         // A directory made a moment before its state was written holds nothing and is no disk.
-        let left: Vec<_> = sandbox
-            .leftovers()
-            .into_iter()
-            .filter(|left| !left.ends_with("run/cloud"))
-            .collect();
+        let left: Vec<_> =
+            sandbox.leftovers().into_iter().filter(|left| !left.ends_with("run/cloud")).collect();
         assert_eq!(left, Vec::<String>::new(), "after {milliseconds} ms");
     }
 }
@@ -236,40 +188,19 @@ fn a_network_disk_shows_the_source_read_only() {
     for number in 0..500 {
         fs::write(source.join(format!("deep/{number}")), number.to_string()).unwrap();
     }
-    let arguments = [
-        "up",
-        "net",
-        "--latency-us",
-        "500",
-        "--source",
-        source.to_str().unwrap(),
-    ];
+    let arguments = ["up", "net", "--latency-us", "500", "--source", source.to_str().unwrap()];
     let state = sandbox.succeeds(&arguments);
     let mount = PathBuf::from(state["mount"].as_str().unwrap());
-    assert_eq!(
-        fs::read_to_string(mount.join("link")).unwrap(),
-        "over the wire"
-    );
+    assert_eq!(fs::read_to_string(mount.join("link")).unwrap(), "over the wire");
     assert_eq!(fs::read_dir(mount.join("deep")).unwrap().count(), 501);
     for number in 0..500 {
-        assert_eq!(
-            fs::read_to_string(mount.join(format!("deep/{number}"))).unwrap(),
-            number.to_string()
-        );
+        assert_eq!(fs::read_to_string(mount.join(format!("deep/{number}"))).unwrap(), number.to_string());
     }
-    assert_eq!(
-        fs::write(mount.join("new"), "x")
-            .unwrap_err()
-            .raw_os_error(),
-        Some(libc::EROFS)
-    );
+    assert_eq!(fs::write(mount.join("new"), "x").unwrap_err().raw_os_error(), Some(libc::EROFS));
     assert!(mount.join("nothing").symlink_metadata().is_err());
     sandbox.succeeds(&["down", "net"]);
     assert_eq!(sandbox.leftovers(), Vec::<String>::new());
-    assert!(
-        source.join("deep/er/file").exists(),
-        "the source is the user's"
-    );
+    assert!(source.join("deep/er/file").exists(), "the source is the user's");
 }
 
 #[test]
@@ -285,10 +216,7 @@ fn nothing_of_the_users_is_mounted_over() {
         assert_eq!(output.status.code(), Some(2), "{directory}");
     }
     assert_eq!(sandbox.leftovers(), Vec::<String>::new());
-    assert_eq!(
-        fs::read_to_string(used.join("thesis")).unwrap(),
-        "years of work"
-    );
+    assert_eq!(fs::read_to_string(used.join("thesis")).unwrap(), "years of work");
 }
 
 #[test]
@@ -298,21 +226,11 @@ fn the_native_disk_gets_its_read_ahead_back() {
     };
     let before = system::read_ahead_file(&sandbox.0).and_then(|file| system::read_number(&file));
     let Ok(before) = before else {
-        eprintln!(
-            "SKIPPED native: the disk of {} has no read-ahead setting",
-            sandbox.0.display()
-        );
+        eprintln!("SKIPPED native: the disk of {} has no read-ahead setting", sandbox.0.display());
         return;
     };
     let directory = sandbox.0.join("native");
-    sandbox.succeeds(&[
-        "up",
-        "native",
-        "--read-ahead-kb",
-        "64",
-        "--dir",
-        directory.to_str().unwrap(),
-    ]);
+    sandbox.succeeds(&["up", "native", "--read-ahead-kb", "64", "--dir", directory.to_str().unwrap()]);
     let file = system::read_ahead_file(&sandbox.0).unwrap();
     assert_eq!(system::read_number(&file).unwrap(), 64);
     sandbox.succeeds(&["down", "native"]);

@@ -270,17 +270,8 @@ impl Open {
     /// Locks the file that is at the path once the lock is held, with all that is in it.
     fn lock(&mut self, path: &Path) -> Result<()> {
         loop {
-<<<<<<< HEAD
-            self.file.lock().map_err(failed("lock the site file", path))?;
-            let locked = self.file.metadata().map_err(failed("look at the site file", path))?.ino();
-=======
             lock_patiently(&self.file).map_err(failed("lock the site file", path))?;
-            let locked = self
-                .file
-                .metadata()
-                .map_err(failed("look at the site file", path))?
-                .ino();
->>>>>>> sites
+            let locked = self.file.metadata().map_err(failed("look at the site file", path))?.ino();
             // Opening another file gives up the lock with the old one.
             self.refresh(path)?;
             let now = self.file.metadata().map_err(failed("look at the site file", path))?.ino();
@@ -331,31 +322,12 @@ impl Open {
     }
 
     fn write(&self, place: Place, key: &FileKey, sites: &[Site], unproven: u32) -> io::Result<()> {
-<<<<<<< HEAD
-        let Place { mut header, first, slot } = place;
-        let start = (SITES_OFFSET + first * size_of::<Site>()) as u64;
-        let bytes: Vec<u8> = sites.iter().flat_map(Plain::bytes).copied().collect();
-        check_size_limit(start + bytes.len() as u64)?;
-        self.file.write_all_at(&bytes, start)?;
-        // `place_for` has checked that both sums are far below 2^32.
-        header.sites = (first + sites.len()) as u32;
-        header.used_slots += 1;
-        self.file.write_all_at(header.bytes(), 0)?;
-        let index = Index::new(*key, first as u32, sites, unproven);
-        let (hash, rest) = index.bytes().split_at(size_of::<u64>());
-        self.file.write_all_at(rest, slot + hash.len() as u64)?;
-=======
         let writes = place.writes(key, sites, unproven);
-        let ends = writes
-            .iter()
-            .map(|(start, bytes)| start + bytes.len() as u64);
+        let ends = writes.iter().map(|(start, bytes)| start + bytes.len() as u64);
         check_size_limit(ends.max().unwrap_or_default())?;
->>>>>>> sites
         // Each write is a system call that copies into the page that the readers have mapped, and this
         // machine's processors keep stores in order: who sees the hash sees what came before it.
-        writes
-            .iter()
-            .try_for_each(|(start, bytes)| self.file.write_all_at(bytes, *start))
+        writes.iter().try_for_each(|(start, bytes)| self.file.write_all_at(bytes, *start))
     }
 }
 
@@ -380,10 +352,7 @@ impl Place {
         let (hash, rest) = index.bytes().split_at(size_of::<u64>());
         let sites_start = SITES_OFFSET + self.first * size_of::<Site>();
         [
-            (
-                sites_start as u64,
-                sites.iter().flat_map(Plain::bytes).copied().collect(),
-            ),
+            (sites_start as u64, sites.iter().flat_map(Plain::bytes).copied().collect()),
             (0, header.bytes().to_vec()),
             (self.slot + hash.len() as u64, rest.to_vec()),
             (self.slot, hash.to_vec()),
@@ -402,11 +371,7 @@ fn map(file: &File, path: &Path) -> Result<Mmap> {
 fn replace(path: &Path, old: Option<&File>) -> Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let lock = File::open(directory).map_err(failed("open the directory", directory))?;
-<<<<<<< HEAD
-    lock.lock().map_err(failed("lock the directory", directory))?;
-=======
     lock_patiently(&lock).map_err(failed("lock the directory", directory))?;
->>>>>>> sites
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
     let there = fs::symlink_metadata(path).ok().map(identity);
     let expected = old.and_then(|file| file.metadata().ok()).map(identity);
@@ -478,13 +443,7 @@ mod tests {
     use runahead_abi::sites::form;
 
     fn key(inode: u64) -> FileKey {
-        FileKey {
-            device: 1,
-            inode,
-            size: 2,
-            modified: 3,
-            changed: 4,
-        }
+        FileKey { device: 1, inode, size: 2, modified: 3, changed: 4 }
     }
 
     fn analysis(seeds: std::ops::Range<u8>) -> Analysis {
@@ -498,10 +457,7 @@ mod tests {
             expected: [seed; 16],
             expected_pad: [0; 8],
         };
-        Analysis {
-            sites: seeds.map(site).collect(),
-            ..Analysis::default()
-        }
+        Analysis { sites: seeds.map(site).collect(), ..Analysis::default() }
     }
 
     /// Every instant of an append, as a crash would leave the file: the writes as the writer does
@@ -519,10 +475,8 @@ mod tests {
             place.writes(&key(2), &second.sites, 0)
         };
         let before = fs::read(&path).unwrap();
-        let steps: Vec<(usize, u8)> = writes
-            .iter()
-            .flat_map(|(start, bytes)| (*start as usize..).zip(bytes.iter().copied()))
-            .collect();
+        let steps: Vec<(usize, u8)> =
+            writes.iter().flat_map(|(start, bytes)| (*start as usize..).zip(bytes.iter().copied())).collect();
         // The last write is one aligned word, which the readers see whole or not at all.
         let last = steps.len() - size_of::<u64>();
         for done in (0..=last).chain([steps.len()]) {

@@ -348,9 +348,8 @@ fn a_mapping_that_is_too_short_or_crooked_is_refused() {
     for shift in 1..8 {
         let mut room = vec![0u64; words.len() + 1];
         // SAFETY: the room has eight bytes more than `bytes`, and any bytes are valid words.
-        let shifted = unsafe {
-            std::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<u8>().add(shift), bytes.len())
-        };
+        let shifted =
+            unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<u8>().add(shift), bytes.len()) };
         shifted.copy_from_slice(bytes);
         assert_eq!(lookup(shifted, &key(1)), None);
     }

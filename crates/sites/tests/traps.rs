@@ -310,22 +310,10 @@ fn padding_inside_is_used_only_if_nothing_leads_to_it() {
     // A debugger's trap may be stepped over.
     none(format!("xor %eax, %eax\nsyscall\ntest %eax, %eax\nint3\n{NOP5}\nret\n"));
     // A branch to the padding, or to the middle of it.
-<<<<<<< HEAD
     none(format!("xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 2f\nret\n2: {NOP5}\nret\n"));
     none("xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 2f\nret\nnop\nnop\n2: nop\nnop\nnop\nret\n".into());
-=======
-    none(format!(
-        "xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 2f\nret\n2: {NOP5}\nret\n"
-    ));
-    none(
-        "xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 2f\nret\nnop\nnop\n2: nop\nnop\nnop\nret\n"
-            .into(),
-    );
     // A branch from code that nothing is seen to reach: whoever gets there goes on to the padding.
-    none(format!(
-        "xor %eax, %eax\nsyscall\ntest %eax, %eax\nret\n2: {NOP5}\nret\njmp 2b\n"
-    ));
->>>>>>> sites
+    none(format!("xor %eax, %eax\nsyscall\ntest %eax, %eax\nret\n2: {NOP5}\nret\njmp 2b\n"));
     // A jump table somewhere: it may lead to a label in front of the padding.
     none(format!("xor %eax, %eax\nsyscall\ntest %eax, %eax\nje 1f\njmp *%rdx\n{NOP5}\n1: ret\n"));
     // The function computes an address of its own code.

@@ -10,9 +10,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-const WRITE_AND_WAIT: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE
-    | libc::SYNC_FILE_RANGE_WRITE
-    | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+const WRITE_AND_WAIT: libc::c_uint =
+    libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
 
 /// Evicts every regular file below `root`.
 pub fn evict(root: &Path) -> io::Result<()> {
@@ -55,14 +54,8 @@ pub fn resident_pages(path: &Path) -> io::Result<(usize, usize)> {
     // SAFETY: a fresh read-only mapping, used by nobody else and unmapped below; the vector has
     // one byte for each page.
     let failed = unsafe {
-        let start = libc::mmap(
-            std::ptr::null_mut(),
-            length,
-            libc::PROT_READ,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            0,
-        );
+        let start =
+            libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -73,8 +66,5 @@ pub fn resident_pages(path: &Path) -> io::Result<(usize, usize)> {
     if failed != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok((
-        resident.iter().filter(|page| **page & 1 == 1).count(),
-        pages,
-    ))
+    Ok((resident.iter().filter(|page| **page & 1 == 1).count(), pages))
 }

@@ -46,10 +46,7 @@ const OUTPUT_CLOSED_SLACK_MS: u64 = 500;
 pub fn differences(alone: &Outcome, under: &Outcome) -> Vec<String> {
     let mut found = Vec::new();
     if alone.report.ending != under.report.ending {
-        found.push(format!(
-            "ending: alone {:?}, under {:?}",
-            alone.report.ending, under.report.ending
-        ));
+        found.push(format!("ending: alone {:?}, under {:?}", alone.report.ending, under.report.ending));
     }
     if alone.report.stops != under.report.stops {
         found.push(format!(
@@ -60,10 +57,7 @@ pub fn differences(alone: &Outcome, under: &Outcome) -> Vec<String> {
     found.extend(text_difference("stdout", &alone.stdout, &under.stdout));
     found.extend(text_difference("stderr", &alone.stderr, &under.stderr));
     found.extend(tree::differences(&alone.tree, &under.tree));
-    let (early, late) = (
-        alone.report.output_closed_after_ms,
-        under.report.output_closed_after_ms,
-    );
+    let (early, late) = (alone.report.output_closed_after_ms, under.report.output_closed_after_ms);
     if late > early + OUTPUT_CLOSED_SLACK_MS {
         found.push(format!(
             "output held open: the last writer went {late} ms after the program, alone {early} ms"
@@ -89,14 +83,10 @@ fn text_difference(what: &str, alone: &[u8], under: &[u8]) -> Option<String> {
     if alone == under {
         return None;
     }
-    let lines = |bytes: &[u8]| -> Vec<String> {
-        bytes.split(|byte| *byte == b'\n').map(printable).collect()
-    };
+    let lines = |bytes: &[u8]| -> Vec<String> { bytes.split(|byte| *byte == b'\n').map(printable).collect() };
     let (alone, under) = (lines(alone), lines(under));
     let count = alone.len().max(under.len());
-    let differing: Vec<usize> = (0..count)
-        .filter(|at| alone.get(*at) != under.get(*at))
-        .collect();
+    let differing: Vec<usize> = (0..count).filter(|at| alone.get(*at) != under.get(*at)).collect();
     let mut text = format!("{what}: {} of {count} lines differ", differing.len());
     for at in differing.iter().take(12) {
         if *at > 0 && !differing.contains(&(at - 1)) {
@@ -110,12 +100,7 @@ fn text_difference(what: &str, alone: &[u8], under: &[u8]) -> Option<String> {
 }
 
 fn printable(line: &[u8]) -> String {
-    let text: String = line
-        .iter()
-        .take(240)
-        .flat_map(|byte| byte.escape_ascii())
-        .map(char::from)
-        .collect();
+    let text: String = line.iter().take(240).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();
     if line.len() > 240 { text + "…" } else { text }
 }
 

@@ -44,8 +44,8 @@ pub struct GuestRun {
 }
 
 const KNOWN: [&str; 12] = [
-    "trap", "build", "library", "needs", "data", "run", "stdin", "terminal", "around", "expect",
-    "modes", "timeout",
+    "trap", "build", "library", "needs", "data", "run", "stdin", "terminal", "around", "expect", "modes",
+    "timeout",
 ];
 
 impl Guest {
@@ -56,16 +56,10 @@ impl Guest {
             .map_err(|error| format!("{}: {error}", folder.display()))?
             .flatten()
             .map(|entry| entry.path())
-            .filter(|path| {
-                path.extension()
-                    .is_some_and(|kind| kind == "c" || kind == "cc")
-            })
+            .filter(|path| path.extension().is_some_and(|kind| kind == "c" || kind == "cc"))
             .collect();
         sources.sort();
-        sources
-            .into_iter()
-            .map(|source| Guest::read(source).map(Arc::new))
-            .collect()
+        sources.into_iter().map(|source| Guest::read(source).map(Arc::new)).collect()
     }
 
     fn read(source: PathBuf) -> Result<Guest, String> {
@@ -81,11 +75,7 @@ impl Guest {
                 return Err(format!("{}: unknown directive '{name}'", source.display()));
             }
         }
-        let guest = Guest {
-            source,
-            directives,
-            built: OnceLock::new(),
-        };
+        let guest = Guest { source, directives, built: OnceLock::new() };
         match guest.first("trap") {
             None => Err(format!("{}: no '// trap:' line", guest.source.display())),
             Some(_) => Ok(guest),
@@ -93,25 +83,15 @@ impl Guest {
     }
 
     fn every<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.directives
-            .iter()
-            .filter(move |(found, _)| found == name)
-            .map(|(_, value)| value.as_str())
+        self.directives.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
     fn first(&self, name: &str) -> Option<&str> {
-        self.directives
-            .iter()
-            .find(|(found, _)| found == name)
-            .map(|(_, value)| value.as_str())
+        self.directives.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
     pub fn name(&self) -> String {
-        self.source
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned()
+        self.source.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     pub fn needs(&self) -> Vec<String> {
@@ -125,15 +105,8 @@ impl Guest {
                 let source = self.source.with_file_name("libraries").join(library);
                 compile(&source, "so", &["-shared", "-fPIC"])?;
             }
-            let words = self
-                .first("build")
-                .unwrap_or_default()
-                .replace("{here}", &here());
-            compile(
-                &self.source,
-                "",
-                &words.split_whitespace().collect::<Vec<_>>(),
-            )
+            let words = self.first("build").unwrap_or_default().replace("{here}", &here());
+            compile(&self.source, "", &words.split_whitespace().collect::<Vec<_>>())
         };
         self.built.get_or_init(build).clone()
     }
@@ -153,11 +126,7 @@ impl Guest {
             }
             let words = words.replace("{here}", &here());
             let arguments = words.split_whitespace().map(str::to_owned).collect();
-            GuestRun {
-                name,
-                arguments,
-                expect: expect.trim().to_owned(),
-            }
+            GuestRun { name, arguments, expect: expect.trim().to_owned() }
         };
         lines.into_iter().map(run).collect()
     }
@@ -169,9 +138,7 @@ impl Guest {
         argv.extend(run.arguments.iter().cloned());
         let mut data = Vec::new();
         for (seed, line) in self.every("data").enumerate() {
-            let (file, size) = line
-                .split_once(' ')
-                .ok_or(format!("data: '{line}' has no size"))?;
+            let (file, size) = line.split_once(' ').ok_or(format!("data: '{line}' has no size"))?;
             data.push((file.to_owned(), parse_size(size)?, seed as u64 + 1));
         }
         let mut scenario = Scenario::new(run.name.clone(), argv)
@@ -198,9 +165,7 @@ impl Guest {
             scenario = scenario.around(words.replace("{here}", &here()).split_whitespace());
         }
         if let Some(seconds) = self.first("timeout") {
-            let seconds = seconds
-                .parse()
-                .map_err(|_| format!("timeout: '{seconds}'"))?;
+            let seconds = seconds.parse().map_err(|_| format!("timeout: '{seconds}'"))?;
             scenario = scenario.timeout(Duration::from_secs(seconds));
         }
         Ok(scenario)
@@ -230,10 +195,7 @@ fn expectation(text: &str) -> Result<Expectation, String> {
 }
 
 fn here() -> String {
-    locate::build_folder()
-        .join("guests")
-        .to_string_lossy()
-        .into_owned()
+    locate::build_folder().join("guests").to_string_lossy().into_owned()
 }
 
 fn parse_size(text: &str) -> Result<usize, String> {
@@ -242,18 +204,11 @@ fn parse_size(text: &str) -> Result<usize, String> {
         Some(digits) => (digits, 1 << 20),
         None => (text, 1),
     };
-    digits
-        .trim()
-        .parse::<usize>()
-        .map(|size| size * factor)
-        .map_err(|_| format!("size: '{text}'"))
+    digits.trim().parse::<usize>().map(|size| size * factor).map_err(|_| format!("size: '{text}'"))
 }
 
 fn unescape(text: &str) -> Vec<u8> {
-    text.replace("\\n", "\n")
-        .replace("\\4", "\u{4}")
-        .replace("\\3", "\u{3}")
-        .into_bytes()
+    text.replace("\\n", "\n").replace("\\4", "\u{4}").replace("\\3", "\u{3}").into_bytes()
 }
 
 /// The newest change among the guests' headers and libraries: any of them rebuilds every guest,
@@ -263,60 +218,32 @@ fn newest_shared_source() -> SystemTime {
     *NEWEST.get_or_init(|| {
         let folder = locate::tests_folder().join("guests");
         let shared = crate::tree::walk(&folder).unwrap_or_default();
-        let times = shared
-            .iter()
-            .filter(|path| path.extension().is_some_and(|kind| kind == "h"));
-        times
-            .filter_map(|path| modified(path))
-            .max()
-            .unwrap_or(SystemTime::UNIX_EPOCH)
+        let times = shared.iter().filter(|path| path.extension().is_some_and(|kind| kind == "h"));
+        times.filter_map(|path| modified(path)).max().unwrap_or(SystemTime::UNIX_EPOCH)
     })
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path)
-        .and_then(|metadata| metadata.modified())
-        .ok()
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
 /// Compiles one source into the build folder, if it is newer than what is there. Warnings are
 /// errors: a guest that does not say what it means tests something else.
 fn compile(source: &Path, kind: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let stem = source.file_stem().unwrap_or_default();
-    let parent = source
-        .parent()
-        .and_then(Path::file_name)
-        .unwrap_or_default();
-    let folder = locate::build_folder().join(if parent == "libraries" {
-        "guests".as_ref()
-    } else {
-        parent
-    });
+    let parent = source.parent().and_then(Path::file_name).unwrap_or_default();
+    let folder = locate::build_folder().join(if parent == "libraries" { "guests".as_ref() } else { parent });
     fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     let target = folder.join(stem).with_extension(kind);
     let newest_source = modified(source).max(Some(newest_shared_source()));
     if modified(&target) >= newest_source {
         return Ok(target);
     }
-    let compiler = if source.extension().is_some_and(|kind| kind == "cc") {
-        "g++"
-    } else {
-        "gcc"
-    };
-    let aside = target.with_extension(format!(
-        "new-{}-{:?}",
-        std::process::id(),
-        std::thread::current().id()
-    ));
+    let compiler = if source.extension().is_some_and(|kind| kind == "cc") { "g++" } else { "gcc" };
+    let aside =
+        target.with_extension(format!("new-{}-{:?}", std::process::id(), std::thread::current().id()));
     let output = Command::new(compiler)
-        .args([
-            "-O1",
-            "-g",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-Wno-unused-result",
-        ])
+        .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result"])
         .arg("-D_GNU_SOURCE")
         .arg("-I")
         .arg(locate::tests_folder().join("guests"))
@@ -340,11 +267,7 @@ pub fn stand_in(broken: &str) -> Result<Runahead, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let build = || {
         let folder = locate::tests_folder().join("stand-ins");
-        compile(
-            &folder.join("agent.c"),
-            "so",
-            &["-shared", "-fPIC", "-pthread"],
-        )?;
+        compile(&folder.join("agent.c"), "so", &["-shared", "-fPIC", "-pthread"])?;
         compile(&folder.join("runahead.c"), "", &[])
     };
     let path = BUILT.get_or_init(build).clone()?;

@@ -31,10 +31,7 @@ impl Runahead {
                 path.display()
             ));
         }
-        Ok(Runahead {
-            command: path.to_string_lossy().into_owned(),
-            environment: Vec::new(),
-        })
+        Ok(Runahead { command: path.to_string_lossy().into_owned(), environment: Vec::new() })
     }
 }
 
@@ -44,10 +41,7 @@ fn workspace() -> &'static Path {
 
 /// The folder `tests/`.
 pub fn tests_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap_or(Path::new("/"))
-        .to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/")).to_owned()
 }
 
 static SUPERVISOR: OnceLock<PathBuf> = OnceLock::new();
@@ -65,10 +59,7 @@ pub fn supervisor() -> &'static Path {
 
 /// Where guests and stand-ins are built.
 pub fn build_folder() -> PathBuf {
-    BUILD_FOLDER
-        .get()
-        .expect("set_paths comes first")
-        .join("end-to-end")
+    BUILD_FOLDER.get().expect("set_paths comes first").join("end-to-end")
 }
 
 /// Where the runs' directories are: `RUNAHEAD_SLOW_DIR` (a directory on a slow disk) or a folder of
@@ -87,10 +78,7 @@ static KILLED: AtomicU32 = AtomicU32::new(0);
 /// and has to say so.
 pub fn note_run(report: &RunReport) {
     RUNS.fetch_add(1, Ordering::Relaxed);
-    RUNS_WITH_HELPERS.fetch_add(
-        u32::from(!report.helpers_seen.is_empty()),
-        Ordering::Relaxed,
-    );
+    RUNS_WITH_HELPERS.fetch_add(u32::from(!report.helpers_seen.is_empty()), Ordering::Relaxed);
     KILLED.fetch_add(report.helpers_killed, Ordering::Relaxed);
 }
 

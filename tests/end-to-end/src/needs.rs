@@ -21,10 +21,7 @@ fn is_met(need: &str) -> bool {
         "file" => Path::new(rest).exists(),
         "flag" => cpu_has(rest),
         "multilib" => compiles("int main(void){return 0;}", &["-m32"]),
-        "header" => compiles(
-            &format!("#include <{rest}>\nint main(void){{return 0;}}"),
-            &[],
-        ),
+        "header" => compiles(&format!("#include <{rest}>\nint main(void){{return 0;}}"), &[]),
         "memory-cgroup" => memory_cgroup().is_some(),
         _ => panic!("unknown need '{need}': see needs.rs for the list"),
     }
@@ -33,18 +30,13 @@ fn is_met(need: &str) -> bool {
 fn kernel_at_least(wanted: &str) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let version = |text: &str| -> Vec<u32> {
-        text.split(['.', '-'])
-            .map_while(|part| part.trim().parse().ok())
-            .take(2)
-            .collect()
+        text.split(['.', '-']).map_while(|part| part.trim().parse().ok()).take(2).collect()
     };
     version(&release) >= version(wanted)
 }
 
 fn find_command(name: &str) -> bool {
-    crate::scenario::PATH
-        .split(':')
-        .any(|folder| Path::new(folder).join(name).exists())
+    crate::scenario::PATH.split(':').any(|folder| Path::new(folder).join(name).exists())
 }
 
 fn cpu_has(flag: &str) -> bool {

@@ -23,26 +23,11 @@ pub struct Mode {
     pub cold: bool,
 }
 
-pub const ALONE: Mode = Mode {
-    name: "alone",
-    options: None,
-    cold: true,
-};
-pub const COLD: Mode = Mode {
-    name: "under, cold",
-    options: Some(&[]),
-    cold: true,
-};
-pub const WARM: Mode = Mode {
-    name: "under, warm",
-    options: Some(&[]),
-    cold: false,
-};
-pub const NO_SPECULATION: Mode = Mode {
-    name: "under, cold, --no-speculate",
-    options: Some(&["--no-speculate"]),
-    cold: true,
-};
+pub const ALONE: Mode = Mode { name: "alone", options: None, cold: true };
+pub const COLD: Mode = Mode { name: "under, cold", options: Some(&[]), cold: true };
+pub const WARM: Mode = Mode { name: "under, warm", options: Some(&[]), cold: false };
+pub const NO_SPECULATION: Mode =
+    Mode { name: "under, cold, --no-speculate", options: Some(&["--no-speculate"]), cold: true };
 
 type Prepare = Box<dyn Fn(&Path) -> io::Result<()> + Send + Sync>;
 type Normalize = Box<dyn Fn(&mut Outcome) + Send + Sync>;
@@ -106,10 +91,7 @@ impl Scenario {
     }
 
     /// Fills the empty directory, before each run.
-    pub fn prepare(
-        mut self,
-        prepare: impl Fn(&Path) -> io::Result<()> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn prepare(mut self, prepare: impl Fn(&Path) -> io::Result<()> + Send + Sync + 'static) -> Self {
         self.prepare = Box::new(prepare);
         self
     }
@@ -152,21 +134,13 @@ impl Scenario {
 
     /// Runs alone, then in every mode, and compares each with the run alone.
     pub fn check(&self, runahead: &Runahead) -> Verdict {
-        let alone = self
-            .run(&ALONE, runahead)
-            .map_err(|error| self.broken(&error))?;
-        if let Some(complaint) = self
-            .expect
-            .as_ref()
-            .and_then(|expect| expect.complaint(&alone))
-        {
+        let alone = self.run(&ALONE, runahead).map_err(|error| self.broken(&error))?;
+        if let Some(complaint) = self.expect.as_ref().and_then(|expect| expect.complaint(&alone)) {
             return Err(format!("the run alone, our model, is wrong: {complaint}"));
         }
         let mut complaints = Vec::new();
         for mode in &self.modes {
-            let under = self
-                .run(mode, runahead)
-                .map_err(|error| self.broken(&error))?;
+            let under = self.run(mode, runahead).map_err(|error| self.broken(&error))?;
             for difference in compare::differences(&alone, &under) {
                 complaints.push(format!("[{}] {difference}", mode.name));
             }
@@ -184,11 +158,7 @@ impl Scenario {
 
     fn scratch(&self) -> PathBuf {
         let plain = |letter: char| {
-            if letter.is_ascii_alphanumeric() {
-                letter
-            } else {
-                '-'
-            }
+            if letter.is_ascii_alphanumeric() { letter } else { '-' }
         };
         locate::scratch().join(self.name.chars().map(plain).collect::<String>())
     }

@@ -115,10 +115,7 @@ fn descendants(root: Pid) -> Vec<Pid> {
             let Ok(children) = fs::read_to_string(task.path().join("children")) else {
                 continue;
             };
-            for child in children
-                .split_whitespace()
-                .filter_map(|word| word.parse().ok())
-            {
+            for child in children.split_whitespace().filter_map(|word| word.parse().ok()) {
                 found.push(Pid::from_raw(child));
                 open.push(Pid::from_raw(child));
             }
@@ -128,24 +125,15 @@ fn descendants(root: Pid) -> Vec<Pid> {
 }
 
 fn name_of(process: Pid) -> String {
-    fs::read_to_string(format!("/proc/{process}/comm"))
-        .unwrap_or_default()
-        .trim_end()
-        .to_owned()
+    fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 
 /// Name and state, for people. The state matters: a helper that hangs in the kernel looks different
 /// from one that was forgotten.
 fn describe(process: Pid) -> String {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let field = |name: &str| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix(name))
-            .unwrap_or("?")
-            .trim()
-            .to_owned()
-    };
+    let field =
+        |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?").trim().to_owned();
     format!("{} ({})", field("Name:"), field("State:"))
 }
 
@@ -155,13 +143,7 @@ fn isolate(spec: &RunSpec) -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    mount(
-        Some("tmpfs"),
-        "/dev/shm",
-        Some("tmpfs"),
-        MsFlags::empty(),
-        Some("mode=1777"),
-    )?;
+    mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), MsFlags::empty(), Some("mode=1777"))?;
     if !spec.directory.starts_with("/tmp") {
         mount(Some(&spec.temporary), "/tmp", none, MsFlags::MS_BIND, none)?;
     }
@@ -200,10 +182,7 @@ fn streams(spec: &RunSpec) -> io::Result<Streams> {
         Stdin::Null => Some(File::open("/dev/null")?.into()),
         Stdin::File(path) => Some(File::open(spec.directory.join(path))?.into()),
         Stdin::Pipe(bytes) => {
-            assert!(
-                bytes.len() <= 60_000,
-                "a pipe's standard input has to fit into the pipe"
-            );
+            assert!(bytes.len() <= 60_000, "a pipe's standard input has to fit into the pipe");
             let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
             File::from(write).write_all(bytes)?;
             Some(read)
@@ -211,13 +190,7 @@ fn streams(spec: &RunSpec) -> io::Result<Streams> {
     };
     let (read_stdout, stdout) = pipe2(OFlag::O_CLOEXEC)?;
     let (read_stderr, stderr) = pipe2(OFlag::O_CLOEXEC)?;
-    Ok(Streams {
-        stdin,
-        stdout,
-        stderr,
-        read_stdout,
-        read_stderr: Some(read_stderr),
-    })
+    Ok(Streams { stdin, stdout, stderr, read_stdout, read_stderr: Some(read_stderr) })
 }
 
 /// The child's side: becomes the command, or says why not on its standard error.
@@ -229,9 +202,7 @@ fn become_command(spec: &RunSpec, streams: Streams) -> ! {
         match &streams.stdin {
             Some(stdin) => dup2_stdin(stdin)?,
             // SAFETY: descriptor 0 belongs to nobody in this process after the fork.
-            None => unsafe { libc::close(0) == 0 }
-                .then_some(())
-                .ok_or_else(io::Error::last_os_error)?,
+            None => unsafe { libc::close(0) == 0 }.then_some(()).ok_or_else(io::Error::last_os_error)?,
         }
         if spec.terminal {
             // SAFETY: the call takes no pointer; descriptor 0 is the terminal.
@@ -239,11 +210,7 @@ fn become_command(spec: &RunSpec, streams: Streams) -> ! {
         }
         // The streams' own copies must not reach the command. Nothing here may be added to that
         // was opened by the harness: std opens everything with O_CLOEXEC.
-        for descriptor in streams
-            .stdin
-            .iter()
-            .chain([&streams.stdout, &streams.stderr])
-        {
+        for descriptor in streams.stdin.iter().chain([&streams.stdout, &streams.stderr]) {
             if descriptor.as_raw_fd() > 2 {
                 // SAFETY: closing on exec a descriptor of our own.
                 unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
@@ -261,14 +228,9 @@ fn become_command(spec: &RunSpec, streams: Streams) -> ! {
         Err(error) => error.to_string(),
         Ok(()) => {
             let argv: Vec<CString> = spec.argv.iter().map(text).collect();
-            let environment: Vec<CString> = spec
-                .environment
-                .iter()
-                .map(|(name, value)| text(&format!("{name}={value}")))
-                .collect();
-            nix::unistd::execvpe(&argv[0], &argv, &environment)
-                .unwrap_err()
-                .to_string()
+            let environment: Vec<CString> =
+                spec.environment.iter().map(|(name, value)| text(&format!("{name}={value}"))).collect();
+            nix::unistd::execvpe(&argv[0], &argv, &environment).unwrap_err().to_string()
         }
     };
     eprintln!("supervisor: cannot start {}: {failure}", spec.argv[0]);
@@ -338,10 +300,7 @@ impl Watch<'_> {
             }
             let ending = match status {
                 WaitStatus::Exited(_, code) => Ending::Exited(code),
-                WaitStatus::Signaled(_, signal, core) => Ending::Signalled {
-                    signal: signal as i32,
-                    core,
-                },
+                WaitStatus::Signaled(_, signal, core) => Ending::Signalled { signal: signal as i32, core },
                 WaitStatus::Stopped(_, signal) => {
                     self.stops.push(signal as i32);
                     std::thread::sleep(4 * TICK);
@@ -436,11 +395,7 @@ pub fn supervise(spec: &RunSpec) -> io::Result<RunReport> {
     let mut gone = None;
     let mut next_look = started;
     loop {
-        let tick = if spec.torture.is_some() {
-            Duration::from_millis(1)
-        } else {
-            TICK
-        };
+        let tick = if spec.torture.is_some() { Duration::from_millis(1) } else { TICK };
         wait_for_output(&mut output, &mut error, &mut stdout, &mut stderr, tick)?;
         watch.reap();
         if Instant::now() >= next_look {
@@ -468,10 +423,7 @@ pub fn supervise(spec: &RunSpec) -> io::Result<RunReport> {
     let left_processes = watch.sweep();
     let (ending, ended) = watch.ending.take().expect("the loop ends with an ending");
     let after = |moment: Option<Instant>| {
-        moment
-            .unwrap_or_else(Instant::now)
-            .saturating_duration_since(ended)
-            .as_millis() as u64
+        moment.unwrap_or_else(Instant::now).saturating_duration_since(ended).as_millis() as u64
     };
     Ok(RunReport {
         ending,

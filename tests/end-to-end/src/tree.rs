@@ -36,9 +36,7 @@ pub type Tree = BTreeMap<PathBuf, Entry>;
 pub fn snapshot(root: &Path, started: SystemTime) -> io::Result<Tree> {
     let mut tree = Tree::new();
     let mut first_names = BTreeMap::new();
-    let started = started
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |age| age.as_secs() as i64);
+    let started = started.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| age.as_secs() as i64);
     for path in walk(root)? {
         let metadata = fs::symlink_metadata(&path)?;
         let name = path.strip_prefix(root).unwrap_or(&path).to_owned();
@@ -46,10 +44,7 @@ pub fn snapshot(root: &Path, started: SystemTime) -> io::Result<Tree> {
         let (kind, contents) = if kind.is_dir() {
             ('d', Vec::new())
         } else if kind.is_symlink() {
-            (
-                'l',
-                fs::read_link(&path)?.into_os_string().into_encoded_bytes(),
-            )
+            ('l', fs::read_link(&path)?.into_os_string().into_encoded_bytes())
         } else if kind.is_file() {
             ('f', read_anyway(&path, &metadata)?)
         } else if kind.is_fifo() {
@@ -62,15 +57,9 @@ pub fn snapshot(root: &Path, started: SystemTime) -> io::Result<Tree> {
         let modified = if metadata.mtime() >= started - 1 {
             Modified::Fresh
         } else {
-            Modified::At {
-                seconds: metadata.mtime(),
-                nanoseconds: metadata.mtime_nsec(),
-            }
+            Modified::At { seconds: metadata.mtime(), nanoseconds: metadata.mtime_nsec() }
         };
-        let first_name = first_names
-            .entry(metadata.ino())
-            .or_insert_with(|| name.clone())
-            .clone();
+        let first_name = first_names.entry(metadata.ino()).or_insert_with(|| name.clone()).clone();
         // A directory's size is the file system's business.
         let size = if kind == 'd' { 0 } else { metadata.size() };
         let entry = Entry {
@@ -127,10 +116,7 @@ pub fn walk(root: &Path) -> io::Result<Vec<PathBuf>> {
 /// The names below a directory that may not exist.
 pub fn names(root: &Path) -> Vec<String> {
     let found = walk(root).unwrap_or_default();
-    found
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect()
+    found.iter().map(|path| path.display().to_string()).collect()
 }
 
 /// Gives everything below `root` the [`PREPARED`] time, children before parents.
@@ -140,21 +126,9 @@ pub fn set_prepared_times(root: &Path) -> io::Result<()> {
     use nix::sys::time::TimeSpec;
     let time = TimeSpec::from_duration(PREPARED);
     for path in walk(root)?.iter().rev() {
-        utimensat(
-            AT_FDCWD,
-            path,
-            &time,
-            &time,
-            UtimensatFlags::NoFollowSymlink,
-        )?;
+        utimensat(AT_FDCWD, path, &time, &time, UtimensatFlags::NoFollowSymlink)?;
     }
-    utimensat(
-        AT_FDCWD,
-        root,
-        &time,
-        &time,
-        UtimensatFlags::NoFollowSymlink,
-    )?;
+    utimensat(AT_FDCWD, root, &time, &time, UtimensatFlags::NoFollowSymlink)?;
     Ok(())
 }
 
@@ -179,22 +153,11 @@ pub fn differences(alone: &Tree, under: &Tree) -> Vec<String> {
         match under.get(Path::new(&name.to_string())) {
             None => found.push(format!("file {name}: missing under Runahead")),
             Some(other) if line(entry) != line(other) => {
-                found.push(format!(
-                    "file {name}: alone {}, under {}",
-                    line(entry),
-                    line(other)
-                ));
+                found.push(format!("file {name}: alone {}, under {}", line(entry), line(other)));
             }
             Some(other) if entry.contents != other.contents => {
-                let at = entry
-                    .contents
-                    .iter()
-                    .zip(&other.contents)
-                    .position(|(a, b)| a != b);
-                found.push(format!(
-                    "file {name}: contents differ from byte {}",
-                    at.unwrap_or(0)
-                ));
+                let at = entry.contents.iter().zip(&other.contents).position(|(a, b)| a != b);
+                found.push(format!("file {name}: contents differ from byte {}", at.unwrap_or(0)));
             }
             Some(_) => {}
         }

@@ -29,32 +29,20 @@ const BLOCK: usize = 4096;
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let file = File::open(&arguments.file)
-        .with_context(|| format!("cannot open {}", arguments.file.display()))?;
+    let file =
+        File::open(&arguments.file).with_context(|| format!("cannot open {}", arguments.file.display()))?;
     let blocks = file.metadata()?.len() / BLOCK as u64;
-    anyhow::ensure!(
-        blocks > 0,
-        "{} is smaller than one block",
-        arguments.file.display()
-    );
+    anyhow::ensure!(blocks > 0, "{} is smaller than one block", arguments.file.display());
     let mut random = Random::new(arguments.seed);
     let mut checksum = Checksum::default();
     let mut block = [0u8; BLOCK];
     for number in 1..=arguments.reads {
         let depends = arguments.every != 0 && number % arguments.every == 0;
         // The checksum holds every block so far; only the last one's words are new to a guesser.
-        let choice = if depends {
-            scramble(checksum.value() ^ number)
-        } else {
-            random.number()
-        };
+        let choice = if depends { scramble(checksum.value() ^ number) } else { random.number() };
         file.read_exact_at(&mut block, choice % blocks * BLOCK as u64)?;
         checksum.add(&block);
     }
-    println!(
-        "{} reads, checksum {:016x}",
-        arguments.reads,
-        checksum.value()
-    );
+    println!("{} reads, checksum {:016x}", arguments.reads, checksum.value());
     Ok(())
 }

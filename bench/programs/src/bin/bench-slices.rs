@@ -47,27 +47,14 @@ fn main() -> Result<()> {
         let lean = random.below(1001) as f64 / 1000.0 - 0.5;
         let mut checksum = Checksum::default();
         let picture = cut(&volume, edge, start, lean, &mut checksum)?;
-        draw(
-            &arguments.out.join(format!("slice-{number:02}.png")),
-            edge as u32,
-            &picture,
-        )?;
-        println!(
-            "slice {number}: y = {start} {lean:+} z, checksum {:016x}",
-            checksum.value()
-        );
+        draw(&arguments.out.join(format!("slice-{number:02}.png")), edge as u32, &picture)?;
+        println!("slice {number}: y = {start} {lean:+} z, checksum {:016x}", checksum.value());
     }
     Ok(())
 }
 
 /// One grey value for each point of the plane.
-fn cut(
-    volume: &File,
-    edge: u64,
-    start: u64,
-    lean: f64,
-    checksum: &mut Checksum,
-) -> Result<Vec<u8>> {
+fn cut(volume: &File, edge: u64, start: u64, lean: f64, checksum: &mut Checksum) -> Result<Vec<u8>> {
     let mut row = vec![0u8; edge as usize * 4];
     let mut picture = Vec::with_capacity((edge * edge) as usize);
     for z in 0..edge {

@@ -39,8 +39,7 @@ pub fn database(maker: &Maker) -> Result<()> {
     for _ in 0..LOOK_UPS {
         let number = 1 + random.below(ROWS);
         let key = (number * 2_654_435_761) & 0xFFFF_FFFF;
-        by_key +=
-            &format!("SELECT number, substr(content, 1, 40) FROM rows WHERE key = '{key:08x}';\n");
+        by_key += &format!("SELECT number, substr(content, 1, 40) FROM rows WHERE key = '{key:08x}';\n");
         by_number += &format!(
             "SELECT key, substr(content, 1, 40) FROM rows WHERE number = {};\n",
             1 + random.below(ROWS)

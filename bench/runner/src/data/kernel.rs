@@ -9,8 +9,7 @@ use super::Maker;
 
 const PACKAGE: &str = "linux-source-6.1";
 /// Prints the source's tar: the package ($1) holds another, compressed one.
-const TAR: &str =
-    "dpkg-deb --fsys-tarfile \"$1\" | tar -xO ./usr/src/linux-source-6.1.tar.xz | xz -dc -T0";
+const TAR: &str = "dpkg-deb --fsys-tarfile \"$1\" | tar -xO ./usr/src/linux-source-6.1.tar.xz | xz -dc -T0";
 
 /// The paper's Agrep had 8971 files in 2003; 9000 round numbers.
 const SOURCES: usize = 9000;
@@ -20,12 +19,7 @@ const FEW: usize = 1000;
 /// The first 9000 .c and .h files, in the order of their paths.
 pub fn sources(maker: &Maker) -> Result<()> {
     let package = maker.package(PACKAGE)?;
-    let names = list(
-        maker,
-        &package,
-        |name| name.ends_with(".c") || name.ends_with(".h"),
-        SOURCES,
-    )?;
+    let names = list(maker, &package, |name| name.ends_with(".c") || name.ends_with(".h"), SOURCES)?;
     extract(maker, &package, &names)?;
     write_list(maker, "kernel", &names)
 }
@@ -58,14 +52,9 @@ pub fn tree(maker: &Maker) -> Result<()> {
     for name in &names {
         let path = maker.partial().join(name);
         // Links stay links, and would lead to a target twice.
-        let metadata = path
-            .symlink_metadata()
-            .with_context(|| format!("{} is missing", path.display()))?;
+        let metadata = path.symlink_metadata().with_context(|| format!("{} is missing", path.display()))?;
         if metadata.is_file() && metadata.len() > 4096 {
-            fs::OpenOptions::new()
-                .write(true)
-                .open(&path)?
-                .set_len(4096)?;
+            fs::OpenOptions::new().write(true).open(&path)?.set_len(4096)?;
         }
     }
     write_list(maker, "tree", &names)
@@ -87,12 +76,7 @@ pub fn few(maker: &Maker) -> Result<()> {
 }
 
 /// Names of the source's files, sorted, without the leading directory.
-fn list(
-    maker: &Maker,
-    package: &Path,
-    wanted: fn(&str) -> bool,
-    count: usize,
-) -> Result<Vec<String>> {
+fn list(maker: &Maker, package: &Path, wanted: fn(&str) -> bool, count: usize) -> Result<Vec<String>> {
     let all = maker.beside("all");
     maker.shell(&format!("{TAR} | tar -t > \"$2\""), &[package, &all])?;
     let text = fs::read_to_string(&all)?;
@@ -104,24 +88,16 @@ fn list(
         .collect();
     names.sort();
     names.truncate(count);
-    ensure!(
-        names.len() == count,
-        "the package has only {} such files, {count} are wanted",
-        names.len()
-    );
+    ensure!(names.len() == count, "the package has only {} such files, {count} are wanted", names.len());
     Ok(names)
 }
 
 fn extract(maker: &Maker, package: &Path, names: &[String]) -> Result<()> {
     let wanted: PathBuf = maker.beside("wanted");
-    let lines: String = names
-        .iter()
-        .map(|name| format!("linux-source-6.1/{name}\n"))
-        .collect();
+    let lines: String = names.iter().map(|name| format!("linux-source-6.1/{name}\n")).collect();
     fs::write(&wanted, lines)?;
-    let script = format!(
-        "{TAR} | tar -x --strip-components=1 --no-same-owner --verbatim-files-from -T \"$2\""
-    );
+    let script =
+        format!("{TAR} | tar -x --strip-components=1 --no-same-owner --verbatim-files-from -T \"$2\"");
     maker.shell(&script, &[package, &wanted])?;
     fs::remove_file(&wanted)?;
     Ok(())

@@ -100,10 +100,7 @@ pub const SETS: [DataSet; 8] = [
 /// The set of that name; an unknown name fails with the list.
 pub fn by_name(name: &str) -> Result<&'static DataSet> {
     SETS.iter().find(|set| set.name == name).with_context(|| {
-        let known: String = SETS
-            .iter()
-            .map(|set| format!("  {:<10} {}\n", set.name, set.about))
-            .collect();
+        let known: String = SETS.iter().map(|set| format!("  {:<10} {}\n", set.name, set.about)).collect();
         format!("there is no data set '{name}'; these exist:\n{known}")
     })
 }
@@ -119,25 +116,16 @@ pub fn ensure_made(root: &Path, set: &DataSet) -> Result<()> {
     for ingredient in set.from {
         ensure_made(root, by_name(ingredient)?)?;
     }
-    let maker = Maker {
-        root: root.to_path_buf(),
-        set: set.name,
-    };
+    let maker = Maker { root: root.to_path_buf(), set: set.name };
     let stamp = format!("{} {}\n", set.name, set.version);
     if fs::read_to_string(maker.beside("stamp")).is_ok_and(|found| found == stamp)
         && maker.finished().is_dir()
     {
         return Ok(());
     }
-    eprintln!(
-        "making the data set '{}': {} (about {} MB)",
-        set.name, set.about, set.megabytes
-    );
+    eprintln!("making the data set '{}': {} (about {} MB)", set.name, set.about, set.megabytes);
     fs::create_dir_all(root).with_context(|| {
-        format!(
-            "cannot make {}; set RUNAHEAD_DATA to a directory of yours",
-            root.display()
-        )
+        format!("cannot make {}; set RUNAHEAD_DATA to a directory of yours", root.display())
     })?;
     let free = free_megabytes(root)?;
     // Ingredients and downloads come on top; the set twice over is room for them.
@@ -161,8 +149,7 @@ pub fn ensure_made(root: &Path, set: &DataSet) -> Result<()> {
 /// The list that belongs to a set: paths below the root (`kernel/arch/…`).
 pub fn files(root: &Path, set: &str) -> Result<Vec<String>> {
     let path = root.join(format!("{set}.files"));
-    let text =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(text.lines().map(String::from).collect())
 }
 
@@ -219,11 +206,7 @@ impl Maker {
             let entries = fs::read_dir(&downloads).ok()?.flatten();
             let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
             found.retain(|path| {
-                let file = path
-                    .file_name()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned();
+                let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 file.starts_with(&format!("{name}_")) && file.ends_with(".deb")
             });
             found.sort();
@@ -233,9 +216,7 @@ impl Maker {
             return Ok(found);
         }
         eprintln!("fetching the Debian package {name}");
-        let fetched = command("apt-get", &["download", "-qq", name])
-            .current_dir(&downloads)
-            .output()?;
+        let fetched = command("apt-get", &["download", "-qq", name]).current_dir(&downloads).output()?;
         if !fetched.status.success() {
             bail!(
                 "apt-get download {name} failed: {}; run `apt-get update` first, or put the package into {}",
@@ -244,10 +225,7 @@ impl Maker {
             );
         }
         find().with_context(|| {
-            format!(
-                "apt-get said that it fetched {name}, but it is not in {}",
-                downloads.display()
-            )
+            format!("apt-get said that it fetched {name}, but it is not in {}", downloads.display())
         })
     }
 
@@ -266,12 +244,7 @@ impl Maker {
             let said = String::from_utf8_lossy(&output.stderr);
             let tail: Vec<&str> = said.lines().rev().take(5).collect();
             let tail: Vec<&str> = tail.into_iter().rev().collect();
-            bail!(
-                "the script `{}` failed ({}): {}",
-                script.trim(),
-                output.status,
-                tail.join(" / ")
-            );
+            bail!("the script `{}` failed ({}): {}", script.trim(), output.status, tail.join(" / "));
         }
         Ok(())
     }
@@ -279,9 +252,6 @@ impl Maker {
 
 fn command(program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .env("LC_ALL", "C");
+    command.args(arguments).stdin(Stdio::null()).env("LC_ALL", "C");
     command
 }

@@ -51,10 +51,7 @@ pub fn binutils(maker: &Maker) -> Result<()> {
         .collect();
     names.sort();
     let objects = names.iter().filter(|name| name.ends_with(".o")).count();
-    ensure!(
-        objects >= 480,
-        "only {objects} objects came out of the build, 480 are wanted"
-    );
+    ensure!(objects >= 480, "only {objects} objects came out of the build, 480 are wanted");
     fs::write(maker.beside("files"), names.join("\n") + "\n")?;
     fs::remove_dir_all(build)?;
     Ok(())

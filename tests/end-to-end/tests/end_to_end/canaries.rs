@@ -15,31 +15,11 @@ use std::time::Duration;
 const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("descriptor", "observe::streams", "descriptor 7", &[]),
     ("low-descriptor", "observe::streams", "descriptor 3", &[]),
-    (
-        "ignored-signal",
-        "observe::streams",
-        "signal 12: ignored",
-        &[],
-    ),
-    (
-        "blocked-signal",
-        "observe::streams",
-        "signal 12: blocked",
-        &[],
-    ),
-    (
-        "pending-signal",
-        "observe::streams",
-        "signal 12: pending",
-        &[],
-    ),
+    ("ignored-signal", "observe::streams", "signal 12: ignored", &[]),
+    ("blocked-signal", "observe::streams", "signal 12: blocked", &[]),
+    ("pending-signal", "observe::streams", "signal 12: pending", &[]),
     ("child", "observe::streams", "children: some", &[]),
-    (
-        "silent-child",
-        "observe::streams",
-        "wait4 with __WALL: 0",
-        &[],
-    ),
+    ("silent-child", "observe::streams", "wait4 with __WALL: 0", &[]),
     ("interval-timer", "observe::streams", "timer 0: 1", &[]),
     ("umask", "observe::streams", "umask 77", &[]),
     ("nice", "observe::streams", "nice 3", &[]),
@@ -48,100 +28,40 @@ const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("directory", "observe::streams", "ending", &[]),
     ("limit", "observe::streams", "limit 7", &[]),
     ("personality", "observe::streams", "personality 40000", &[]),
-    (
-        "no-new-privileges",
-        "observe::streams",
-        "no_new_privs 1",
-        &[],
-    ),
+    ("no-new-privileges", "observe::streams", "no_new_privs 1", &[]),
     ("seccomp", "observe::streams", "seccomp 2", &[]),
-    (
-        "out-of-memory-score",
-        "observe::streams",
-        "oom_score_adj 500",
-        &[],
-    ),
+    ("out-of-memory-score", "observe::streams", "oom_score_adj 500", &[]),
     ("environment", "observe::streams", "environment: EXTRA", &[]),
-    (
-        "argument",
-        "observe::streams",
-        "argument: another-name",
-        &[],
-    ),
-    (
-        "another-process",
-        "observe::streams",
-        "leads its group: 0",
-        &[],
-    ),
+    ("argument", "observe::streams", "argument: another-name", &[]),
+    ("another-process", "observe::streams", "leads its group: 0", &[]),
     ("terminal", "job_control", "stdout", &[]),
     ("output", "observe::streams", "something of Runahead", &[]),
     ("error-output", "observe::streams", "stderr", &[]),
-    (
-        "file",
-        "observe::streams",
-        "file extra: only under Runahead",
-        &[],
-    ),
+    ("file", "observe::streams", "file extra: only under Runahead", &[]),
     ("changed-file", "observe::streams", "f0600", &[]),
     ("touched-file", "observe::streams", "Fresh", &[]),
-    (
-        "status",
-        "observe::streams",
-        "ending: alone Exited(0), under Exited(1)",
-        &[],
-    ),
+    ("status", "observe::streams", "ending: alone Exited(0), under Exited(1)", &[]),
     ("stop", "observe::streams", "stopped by signals", &[]),
     ("hang", "observe::streams", "TimedOut", &[]),
-    (
-        "left-file",
-        "observe::streams",
-        "temporary files left behind",
-        &[],
-    ),
-    (
-        "left-shared-memory",
-        "observe::streams",
-        "temporary files left behind",
-        &["root"],
-    ),
-    (
-        "left-process",
-        "observe::streams",
-        "processes left behind",
-        &[],
-    ),
+    ("left-file", "observe::streams", "temporary files left behind", &[]),
+    ("left-shared-memory", "observe::streams", "temporary files left behind", &["root"]),
+    ("left-process", "observe::streams", "processes left behind", &[]),
     ("held-output", "observe::streams", "output held open", &[]),
     ("held-descriptors", "locks", "ending", &[]),
     ("held-descriptors", "pipe_ends", "hung up: 0", &[]),
     ("handler", "observe::streams", "signal 12: handled", &[]),
-    (
-        "alternate-stack",
-        "observe::streams",
-        "alternate stack",
-        &[],
-    ),
+    ("alternate-stack", "observe::streams", "alternate stack", &[]),
     ("thread", "observe::streams", "threads: 2", &[]),
     ("not-dumpable", "observe::streams", "dumpable 0", &[]),
     ("rounding", "observe::streams", "mxcsr 7f80", &[]),
-    (
-        "errno",
-        "observe::streams",
-        "errno after successful calls: 11",
-        &[],
-    ),
+    ("errno", "observe::streams", "errno after successful calls: 11", &[]),
     ("wrong-bytes", "observe::streams", "hash", &[]),
     ("heap", "heap_untouched", "stdout", &[]),
     ("short-pread", "half_cold::pread", "ending", &[]),
     ("short-read", "half_cold::read", "ending", &[]),
     ("seeking", "half_cold::read", "ending", &[]),
     ("seeking", "fork_shared::fork", "position", &[]),
-    (
-        "torn-position",
-        "threads_one_descriptor::read",
-        "ending",
-        &[],
-    ),
+    ("torn-position", "threads_one_descriptor::read", "ending", &[]),
     ("restarted", "eintr::plain", "handled 1", &[]),
     ("fault-code", "read_matrix::libc", "errno 22", &[]),
     ("raw-result", "read_matrix::inline", "errno 22", &[]),
@@ -156,18 +76,8 @@ const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("register", "registers::general", "r12 changed", &[]),
     ("flags", "registers::flags", "flags", &[]),
     ("sse-register", "registers_sse", "xmm11 changed", &[]),
-    (
-        "avx-register",
-        "registers_avx",
-        "ymm3 changed",
-        &["flag avx"],
-    ),
-    (
-        "vector-control",
-        "registers_mask_x87",
-        "mxcsr changed",
-        &["flag avx512bw"],
-    ),
+    ("avx-register", "registers_avx", "ymm3 changed", &["flag avx"]),
+    ("vector-control", "registers_mask_x87", "mxcsr changed", &["flag avx512bw"]),
 ];
 
 type Check = fn(&Runahead) -> Verdict;
@@ -176,57 +86,34 @@ type Check = fn(&Runahead) -> Verdict;
 const CONTRACT_CANARIES: &[(&str, &str, Check)] = &[
     ("not-found", "exit code 127", contract::not_found),
     ("not-found", "exit code 126", contract::not_executable),
-    (
-        "unwritable-report",
-        "unwritable report",
-        contract::unwritable_report,
-    ),
+    ("unwritable-report", "unwritable report", contract::unwritable_report),
     ("report", "report's form", contract::report_is_json),
     ("statistics", "statistics", contract::statistics),
     ("status", "exit statuses", contract::exit_statuses),
     ("another-process", "process kept", contract::same_process),
     ("not-off", "switched off", contract::switched_off),
     ("last-argument", "arguments", contract::arguments),
-    (
-        "error-output",
-        "verbose",
-        |runahead| match contract::verbose(runahead) {
-            // Words on standard error are what --verbose is for; this canary must stay silent.
-            Ok(()) => Err("rightly not minded".to_owned()),
-            Err(why) => Err(format!("wrongly minded: {why}")),
-        },
-    ),
+    ("error-output", "verbose", |runahead| match contract::verbose(runahead) {
+        // Words on standard error are what --verbose is for; this canary must stay silent.
+        Ok(()) => Err("rightly not minded".to_owned()),
+        Err(why) => Err(format!("wrongly minded: {why}")),
+    }),
 ];
 
 pub fn add(suite: &mut Suite) {
     for (property, test, complaint, needs) in GUEST_CANARIES.iter().copied() {
         let name = format!("canary::the harness notices {property} by {test}");
-        suite.add(name, needs.iter().copied(), move || {
-            guest_canary(property, test, complaint)
-        });
+        suite.add(name, needs.iter().copied(), move || guest_canary(property, test, complaint));
     }
     for (property, what, check) in CONTRACT_CANARIES.iter().copied() {
         let name = format!("canary::the contract notices {property} by {what}");
         suite.add_plain(name, move || {
             let verdict = check(&stand_in(property)?);
-            must_fail(
-                verdict,
-                if property == "error-output" {
-                    "rightly"
-                } else {
-                    ""
-                },
-            )
+            must_fail(verdict, if property == "error-output" { "rightly" } else { "" })
         });
     }
-    suite.add_plain(
-        "canary::the torture reaches Runahead's helpers",
-        torture_canary,
-    );
-    suite.add_plain(
-        "canary::a helper that leaves in time is not minded",
-        harmless_helper,
-    );
+    suite.add_plain("canary::the torture reaches Runahead's helpers", torture_canary);
+    suite.add_plain("canary::a helper that leaves in time is not minded", harmless_helper);
     suite.add_plain("canary::shared standard input is compared", shared_stdin);
 }
 
@@ -236,9 +123,7 @@ fn must_fail(verdict: Verdict, complaint: &str) -> Verdict {
         Ok(()) => Err("the broken property was not noticed".to_owned()),
         Err(why) if why.contains("the run alone, our model, is wrong") => Err(why),
         Err(why) if why.contains(complaint) => Ok(()),
-        Err(why) => Err(format!(
-            "noticed, but without '{complaint}' in the complaint: {why}"
-        )),
+        Err(why) => Err(format!("noticed, but without '{complaint}' in the complaint: {why}")),
     }
 }
 
@@ -262,35 +147,22 @@ fn guest_canary(property: &str, test: &str, complaint: &str) -> Verdict {
 /// Kills must hit helpers: here the program's life hangs on one.
 fn torture_canary() -> Verdict {
     let scenario = |name: &str| {
-        Scenario::new(
-            format!("canary {name}"),
-            ["bash", "-c", "cat tree/*/*.txt | cksum; sleep 0.3"],
-        )
-        .prepare(programs::files)
-        .modes([COLD])
+        Scenario::new(format!("canary {name}"), ["bash", "-c", "cat tree/*/*.txt | cksum; sleep 0.3"])
+            .prepare(programs::files)
+            .modes([COLD])
     };
     let dependent = stand_in("needs-its-helper")?;
     scenario("left in peace").check(&dependent)?;
-    let torture = Torture {
-        seed: 1,
-        longest_pause_us: 5000,
-    };
-    must_fail(
-        scenario("tortured").torture(torture).check(&dependent),
-        "signal: 15",
-    )
+    let torture = Torture { seed: 1, longest_pause_us: 5000 };
+    must_fail(scenario("tortured").torture(torture).check(&dependent), "signal: 15")
 }
 
 fn harmless_helper() -> Verdict {
     let scenario = find("observe::streams")?.modes([COLD]);
-    let outcome = scenario
-        .run(&COLD, &stand_in("nothing-but-a-helper")?)
-        .map_err(|error| error.to_string())?;
+    let outcome =
+        scenario.run(&COLD, &stand_in("nothing-but-a-helper")?).map_err(|error| error.to_string())?;
     if outcome.report.helpers_seen != ["runahead-helper"] {
-        return Err(format!(
-            "the helper was not seen: {:?}",
-            outcome.report.helpers_seen
-        ));
+        return Err(format!("the helper was not seen: {:?}", outcome.report.helpers_seen));
     }
     let mut scenario = find("observe::streams")?.modes([COLD]);
     scenario.name = "canary harmless helper".to_owned();

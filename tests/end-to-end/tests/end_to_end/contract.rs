@@ -15,37 +15,19 @@ use std::path::Path;
 pub fn add(suite: &mut Suite) {
     let built = |check: fn(&Runahead) -> Verdict| move || check(&Runahead::built()?);
     suite.add_plain("contract::command not found is 127", built(not_found));
-    suite.add_plain(
-        "contract::command not executable is 126",
-        built(not_executable),
-    );
+    suite.add_plain("contract::command not executable is 126", built(not_executable));
     suite.add_plain("contract::wrong usage is 125", built(wrong_usage));
     suite.add_plain(
         "contract::an unwritable report is 125 before the command starts",
         built(unwritable_report),
     );
     suite.add_plain("contract::the report is JSON", built(report_is_json));
-    suite.add_plain(
-        "contract::statistics go to standard error after the program",
-        built(statistics),
-    );
+    suite.add_plain("contract::statistics go to standard error after the program", built(statistics));
     suite.add_plain("contract::exit statuses pass through", built(exit_statuses));
-    suite.add_plain(
-        "contract::the command keeps the process",
-        built(same_process),
-    );
-    suite.add_plain(
-        "contract::RUNAHEAD=off runs the command plainly",
-        built(switched_off),
-    );
-    suite.add_plain(
-        "contract::arguments pass through untouched",
-        built(arguments),
-    );
-    suite.add_plain(
-        "contract::verbose says something and changes nothing",
-        built(verbose),
-    );
+    suite.add_plain("contract::the command keeps the process", built(same_process));
+    suite.add_plain("contract::RUNAHEAD=off runs the command plainly", built(switched_off));
+    suite.add_plain("contract::arguments pass through untouched", built(arguments));
+    suite.add_plain("contract::verbose says something and changes nothing", built(verbose));
 }
 
 /// One run of a shell line, in which `$UNDER` is the command under test with the given options.
@@ -55,27 +37,15 @@ fn run(
     line: &str,
     runahead: &Runahead,
 ) -> Result<Outcome, String> {
-    let mode = Mode {
-        name: "under",
-        options: Some(options),
-        cold: true,
-    };
+    let mode = Mode { name: "under", options: Some(options), cold: true };
     let scenario = Scenario::shell(format!("contract {name}"), line).prepare(|directory| {
         fs::write(directory.join("plain-file"), "not a program\n")?;
         fs::create_dir(directory.join("folder"))?;
-        fs::write(
-            directory.join("bad-interpreter"),
-            "#!/nonexistent/interpreter\n",
-        )?;
-        fs::set_permissions(
-            directory.join("bad-interpreter"),
-            fs::Permissions::from_mode(0o755),
-        )?;
+        fs::write(directory.join("bad-interpreter"), "#!/nonexistent/interpreter\n")?;
+        fs::set_permissions(directory.join("bad-interpreter"), fs::Permissions::from_mode(0o755))?;
         programs::files(directory)
     });
-    scenario
-        .run(&mode, runahead)
-        .map_err(|error| error.to_string())
+    scenario.run(&mode, runahead).map_err(|error| error.to_string())
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -100,9 +70,7 @@ fn expect_message(outcome: &Outcome, about: &str) -> Verdict {
     if said.contains(about) && (1..=12).contains(&lines) {
         return Ok(());
     }
-    Err(format!(
-        "expected a short message about '{about}', got: {said}"
-    ))
+    Err(format!("expected a short message about '{about}', got: {said}"))
 }
 
 fn expect_not_started(outcome: &Outcome) -> Verdict {
@@ -113,17 +81,8 @@ fn expect_not_started(outcome: &Outcome) -> Verdict {
 }
 
 pub fn not_found(runahead: &Runahead) -> Verdict {
-    for missing in [
-        "./nothing-here",
-        "no-such-command-anywhere",
-        "plain-file/below",
-    ] {
-        let outcome = run(
-            "not found",
-            &[],
-            &format!("exec $UNDER {missing} argument"),
-            runahead,
-        )?;
+    for missing in ["./nothing-here", "no-such-command-anywhere", "plain-file/below"] {
+        let outcome = run("not found", &[], &format!("exec $UNDER {missing} argument"), runahead)?;
         // A path through a file is ENOTDIR, which a shell calls 126 and env 127; either will do.
         if missing.contains('/') && !missing.starts_with('.') {
             expect_code(&outcome, 126).or_else(|_| expect_code(&outcome, 127))?;
@@ -137,22 +96,12 @@ pub fn not_found(runahead: &Runahead) -> Verdict {
 
 pub fn not_executable(runahead: &Runahead) -> Verdict {
     for refused in ["./plain-file", "./folder"] {
-        let outcome = run(
-            "not executable",
-            &[],
-            &format!("exec $UNDER {refused}"),
-            runahead,
-        )?;
+        let outcome = run("not executable", &[], &format!("exec $UNDER {refused}"), runahead)?;
         expect_code(&outcome, 126)?;
         expect_message(&outcome, refused)?;
     }
     // An interpreter that is not there is "not found" to the kernel: 127 or 126, but a message.
-    let outcome = run(
-        "bad interpreter",
-        &[],
-        "exec $UNDER ./bad-interpreter",
-        runahead,
-    )?;
+    let outcome = run("bad interpreter", &[], "exec $UNDER ./bad-interpreter", runahead)?;
     expect_code(&outcome, 127).or_else(|_| expect_code(&outcome, 126))?;
     expect_message(&outcome, "bad-interpreter")
 }
@@ -160,17 +109,11 @@ pub fn not_executable(runahead: &Runahead) -> Verdict {
 fn wrong_usage(runahead: &Runahead) -> Verdict {
     // $UNDER is "…/runahead run --"; its first word is the command.
     for (line, about) in [
-        (
-            "set -- $UNDER; exec $1 run --no-such-option -- touch started",
-            "no-such-option",
-        ),
+        ("set -- $UNDER; exec $1 run --no-such-option -- touch started", "no-such-option"),
         ("set -- $UNDER; exec $1 run", "ommand"),
         ("set -- $UNDER; exec $1 run --", "ommand"),
         ("set -- $UNDER; exec $1 run --report", "report"),
-        (
-            "set -- $UNDER; exec $1 no-such-verb -- touch started",
-            "no-such-verb",
-        ),
+        ("set -- $UNDER; exec $1 no-such-verb -- touch started", "no-such-verb"),
     ] {
         let outcome = run("usage", &[], line, runahead)?;
         expect_code(&outcome, 125).map_err(|why| format!("{line}: {why}"))?;
@@ -196,11 +139,9 @@ pub fn unwritable_report(runahead: &Runahead) -> Verdict {
 
 pub fn report_is_json(runahead: &Runahead) -> Verdict {
     // The report is there when the command is done, also for one that fails or is killed.
-    for (name, command) in [
-        ("ok", "cat tree/noise.bin"),
-        ("fails", "false"),
-        ("killed", "bash -c 'kill -9 $$'"),
-    ] {
+    for (name, command) in
+        [("ok", "cat tree/noise.bin"), ("fails", "false"), ("killed", "bash -c 'kill -9 $$'")]
+    {
         let line = format!(
             "set -- $UNDER; $1 run --report {name}.json -- {command} > /dev/null; \
              for wait in 1 2 3 4 5 6 7 8 9 10; do [ -s {name}.json ] && break; sleep 0.05; done; exit 0"
@@ -212,10 +153,7 @@ pub fn report_is_json(runahead: &Runahead) -> Verdict {
             return Err(format!("{command}: no report was written"));
         };
         if let Err(error) = serde_json::from_slice::<serde_json::Value>(&entry.contents) {
-            return Err(format!(
-                "{command}: the report is not JSON: {error}: {}",
-                text(&entry.contents)
-            ));
+            return Err(format!("{command}: the report is not JSON: {error}: {}", text(&entry.contents)));
         }
     }
     Ok(())
@@ -227,37 +165,22 @@ pub fn statistics(runahead: &Runahead) -> Verdict {
     let outcome = run("statistics", &["--stats"], line, runahead)?;
     expect_code(&outcome, 0)?;
     if outcome.stdout != plain.stdout {
-        return Err(format!(
-            "standard output with --stats: {}",
-            text(&outcome.stdout)
-        ));
+        return Err(format!("standard output with --stats: {}", text(&outcome.stdout)));
     }
     let said = text(&outcome.stderr);
     match said.strip_prefix("own words\n") {
         Some(rest) if !rest.trim().is_empty() => Ok(()),
-        _ => Err(format!(
-            "expected the program's own words and then statistics, got: {said}"
-        )),
+        _ => Err(format!("expected the program's own words and then statistics, got: {said}")),
     }
 }
 
 pub fn exit_statuses(runahead: &Runahead) -> Verdict {
     for code in [0, 1, 2, 77, 124, 125, 126, 127, 128, 254, 255] {
-        let outcome = run(
-            "status",
-            &[],
-            &format!("exec $UNDER bash -c 'exit {code}'"),
-            runahead,
-        )?;
+        let outcome = run("status", &[], &format!("exec $UNDER bash -c 'exit {code}'"), runahead)?;
         expect_code(&outcome, code)?;
     }
     for signal in [1, 2, 9, 15, 31] {
-        let outcome = run(
-            "signal",
-            &[],
-            &format!("exec $UNDER bash -c 'kill -{signal} $$'"),
-            runahead,
-        )?;
+        let outcome = run("signal", &[], &format!("exec $UNDER bash -c 'kill -{signal} $$'"), runahead)?;
         match outcome.report.ending {
             Ending::Signalled { signal: got, .. } if got == signal => {}
             other => return Err(format!("signal {signal}: the run ended with {other:?}")),
@@ -268,8 +191,7 @@ pub fn exit_statuses(runahead: &Runahead) -> Verdict {
 
 pub fn same_process(runahead: &Runahead) -> Verdict {
     // bash's own number before, and the program's after.
-    let line =
-        "echo $$; exec $UNDER bash -c 'echo $$; cat tree/folder-1/*.txt > /dev/null; echo $$'";
+    let line = "echo $$; exec $UNDER bash -c 'echo $$; cat tree/folder-1/*.txt > /dev/null; echo $$'";
     let outcome = run("process", &[], line, runahead)?;
     let numbers = text(&outcome.stdout);
     let mut lines = numbers.lines();
@@ -277,46 +199,27 @@ pub fn same_process(runahead: &Runahead) -> Verdict {
     if first.is_some() && lines.clone().count() == 2 && lines.all(|line| Some(line) == first) {
         return Ok(());
     }
-    Err(format!(
-        "process numbers before, at the start and at the end: {numbers}"
-    ))
+    Err(format!("process numbers before, at the start and at the end: {numbers}"))
 }
 
 pub fn switched_off(runahead: &Runahead) -> Verdict {
     // Nothing at all of Runahead's is in the program then, not even in its environment or mappings.
-    let line = "export RUNAHEAD=off; exec $UNDER bash -c 'cat tree/*/*.txt | cksum; cat /proc/self/maps; env'";
+    let line =
+        "export RUNAHEAD=off; exec $UNDER bash -c 'cat tree/*/*.txt | cksum; cat /proc/self/maps; env'";
     let outcome = run("off", &[], line, runahead)?;
     expect_code(&outcome, 0)?;
     let said = text(&outcome.stdout);
     let traces: Vec<&str> = said
         .lines()
-        .filter(|line| {
-            line.starts_with("LD_PRELOAD=") || (line.starts_with('7') && line.contains("agent"))
-        })
+        .filter(|line| line.starts_with("LD_PRELOAD=") || (line.starts_with('7') && line.contains("agent")))
         .collect();
-    if traces.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("left in the program: {traces:?}"))
-    }
+    if traces.is_empty() { Ok(()) } else { Err(format!("left in the program: {traces:?}")) }
 }
 
 pub fn arguments(runahead: &Runahead) -> Verdict {
     let scenario = Scenario::new(
         "contract arguments",
-        [
-            "printf",
-            "<%s>\\n",
-            "--stats",
-            "--",
-            "-x",
-            "",
-            "two words",
-            "new\nline",
-            "ünï",
-            "$HOME",
-            "*",
-        ],
+        ["printf", "<%s>\\n", "--stats", "--", "-x", "", "two words", "new\nline", "ünï", "$HOME", "*"],
     )
     .modes([COLD]);
     scenario.check(runahead)
@@ -324,26 +227,15 @@ pub fn arguments(runahead: &Runahead) -> Verdict {
 
 pub fn verbose(runahead: &Runahead) -> Verdict {
     let scenario = |options: Option<&'static [&'static str]>| {
-        let mode = Mode {
-            name: "verbose",
-            options,
-            cold: true,
-        };
-        Scenario::new(
-            "contract verbose",
-            ["bash", "-c", "cat tree/*/*.txt | cksum"],
-        )
-        .prepare(programs::files)
-        .run(&mode, runahead)
-        .map_err(|error| error.to_string())
+        let mode = Mode { name: "verbose", options, cold: true };
+        Scenario::new("contract verbose", ["bash", "-c", "cat tree/*/*.txt | cksum"])
+            .prepare(programs::files)
+            .run(&mode, runahead)
+            .map_err(|error| error.to_string())
     };
     let alone = scenario(ALONE.options)?;
     let mut outcome = scenario(Some(&["--verbose"]))?;
     outcome.stderr.clear();
     let found = compare::differences(&alone, &outcome);
-    if found.is_empty() {
-        Ok(())
-    } else {
-        Err(found.join("\n"))
-    }
+    if found.is_empty() { Ok(()) } else { Err(found.join("\n")) }
 }

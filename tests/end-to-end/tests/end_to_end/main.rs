@@ -12,10 +12,7 @@ use runahead_end_to_end::locate;
 
 fn main() {
     let arguments = Arguments::from_args();
-    locate::set_paths(
-        env!("CARGO_BIN_EXE_supervisor"),
-        env!("CARGO_TARGET_TMPDIR"),
-    );
+    locate::set_paths(env!("CARGO_BIN_EXE_supervisor"), env!("CARGO_TARGET_TMPDIR"));
     let mut suite = suite::Suite::default();
     guests::add(&mut suite);
     programs::suite(&mut suite);

@@ -37,10 +37,7 @@ impl Suite {
         let trial = Trial::test(name.clone(), move || {
             let started = Instant::now();
             let verdict = test();
-            TIMES
-                .lock()
-                .expect("no test panics while it notes its time")
-                .push((started.elapsed(), timed));
+            TIMES.lock().expect("no test panics while it notes its time").push((started.elapsed(), timed));
             verdict.map_err(Failed::from)
         })
         .with_ignored_flag(missing.is_some());
@@ -51,11 +48,7 @@ impl Suite {
     }
 
     /// A test without a need.
-    pub fn add_plain(
-        &mut self,
-        name: impl Into<String>,
-        test: impl FnOnce() -> Verdict + Send + 'static,
-    ) {
+    pub fn add_plain(&mut self, name: impl Into<String>, test: impl FnOnce() -> Verdict + Send + 'static) {
         self.add(name, std::iter::empty::<String>(), test);
     }
 

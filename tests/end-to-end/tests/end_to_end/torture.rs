@@ -14,25 +14,15 @@ use std::time::{Duration, Instant};
 
 /// How long the killing goes on; `RUNAHEAD_TORTURE_SECONDS` lengthens it.
 fn torture_time() -> Duration {
-    let seconds = std::env::var("RUNAHEAD_TORTURE_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let seconds = std::env::var("RUNAHEAD_TORTURE_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(20))
 }
 
 pub fn add(suite: &mut Suite) {
     suite.add_plain("torture::helpers killed at random instants", killing);
     surroundings(suite);
-    suite.add(
-        "torture::memory cgroup with too little",
-        ["root", "memory-cgroup"],
-        memory_cgroup,
-    );
-    suite.add(
-        "torture::a full disk",
-        ["root", "command unshare"],
-        full_disk,
-    );
+    suite.add("torture::memory cgroup with too little", ["root", "memory-cgroup"], memory_cgroup);
+    suite.add("torture::a full disk", ["root", "command unshare"], full_disk);
     suite.add_plain("cold::eviction leaves nothing in the page cache", eviction);
 }
 
@@ -41,19 +31,11 @@ fn victims() -> Result<Vec<Scenario>, String> {
     let mut scenarios = vec![
         Scenario::new(
             "torture md5sum",
-            [
-                "bash",
-                "-c",
-                "find tree -name '*.txt' | sort | xargs -n 40 md5sum",
-            ],
+            ["bash", "-c", "find tree -name '*.txt' | sort | xargs -n 40 md5sum"],
         )
         .prepare(files),
         Scenario::new("torture tar", ["tar", "--sort=name", "-cf", "-", "tree"]).prepare(files),
-        Scenario::new(
-            "torture grep",
-            ["bash", "-c", "exec grep -c needle tree/*/*.txt"],
-        )
-        .prepare(files),
+        Scenario::new("torture grep", ["bash", "-c", "exec grep -c needle tree/*/*.txt"]).prepare(files),
     ];
     for guest in Guest::all()? {
         for run in guest.runs() {
@@ -88,14 +70,10 @@ fn killing() -> Verdict {
             // Now hardly ever, now all the time.
             let longest_pause_us = [500, 5_000, 40_000][seed as usize % 3];
             let name = scenario.name.clone();
-            let torture = Torture {
-                seed,
-                longest_pause_us,
-            };
+            let torture = Torture { seed, longest_pause_us };
             let verdict = scenario.torture(torture).modes([COLD]).check(&runahead);
-            verdict.map_err(|why| {
-                format!("{name}, seed {seed}, pauses up to {longest_pause_us} us: {why}")
-            })?;
+            verdict
+                .map_err(|why| format!("{name}, seed {seed}, pauses up to {longest_pause_us} us: {why}"))?;
             if rounds > 0 && started.elapsed() > torture_time() {
                 break;
             }
@@ -107,40 +85,14 @@ fn killing() -> Verdict {
 
 /// Commands that set a scene, around a reader that stalls a few hundred times.
 fn surroundings(suite: &mut Suite) {
-    let as_nobody = [
-        "setpriv",
-        "--reuid",
-        "65534",
-        "--regid",
-        "65534",
-        "--clear-groups",
-        "--",
-    ];
+    let as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
     let limits = |limit: &str| {
-        vec![
-            "bash".to_owned(),
-            "-c".to_owned(),
-            format!("{limit}; exec \"$@\""),
-            "bash".to_owned(),
-        ]
+        vec!["bash".to_owned(), "-c".to_owned(), format!("{limit}; exec \"$@\""), "bash".to_owned()]
     };
-    let words = |words: &[&str]| {
-        words
-            .iter()
-            .map(|word| word.to_string())
-            .collect::<Vec<_>>()
-    };
+    let words = |words: &[&str]| words.iter().map(|word| word.to_string()).collect::<Vec<_>>();
     let scenes: Vec<(&str, Vec<&str>, Vec<String>)> = vec![
-        (
-            "one core",
-            vec!["command taskset"],
-            words(&["taskset", "-c", "0"]),
-        ),
-        (
-            "an ordinary user",
-            vec!["root", "command setpriv"],
-            words(&as_nobody),
-        ),
+        ("one core", vec!["command taskset"], words(&["taskset", "-c", "0"])),
+        ("an ordinary user", vec!["root", "command setpriv"], words(&as_nobody)),
         (
             "an ordinary user without new privileges",
             vec!["root", "command setpriv"],
@@ -156,15 +108,11 @@ fn surroundings(suite: &mut Suite) {
                 "--",
             ]),
         ),
-        (
-            "an ordinary user, no processes to be had",
-            vec!["root", "command setpriv"],
-            {
-                let mut both = words(&as_nobody);
-                both.extend(limits("ulimit -u 1"));
-                both
-            },
-        ),
+        ("an ordinary user, no processes to be had", vec!["root", "command setpriv"], {
+            let mut both = words(&as_nobody);
+            both.extend(limits("ulimit -u 1"));
+            both
+        }),
         ("few processes", vec![], limits("ulimit -u 3")),
         ("little address space", vec![], limits("ulimit -v 200000")),
         ("few descriptors", vec![], limits("ulimit -n 8")),
@@ -173,26 +121,10 @@ fn surroundings(suite: &mut Suite) {
         ("no core files", vec![], limits("ulimit -c 0")),
         ("unlimited stack", vec![], limits("ulimit -s unlimited")),
         ("lowest priority", vec![], words(&["nice", "-n", "19"])),
-        (
-            "idle class",
-            vec!["command chrt"],
-            words(&["chrt", "-i", "0"]),
-        ),
-        (
-            "real-time class",
-            vec!["root", "command chrt"],
-            words(&["chrt", "-f", "1"]),
-        ),
-        (
-            "no random addresses",
-            vec!["command setarch"],
-            words(&["setarch", "-R"]),
-        ),
-        (
-            "legacy address layout",
-            vec!["command setarch"],
-            words(&["setarch", "-L"]),
-        ),
+        ("idle class", vec!["command chrt"], words(&["chrt", "-i", "0"])),
+        ("real-time class", vec!["root", "command chrt"], words(&["chrt", "-f", "1"])),
+        ("no random addresses", vec!["command setarch"], words(&["setarch", "-R"])),
+        ("legacy address layout", vec!["command setarch"], words(&["setarch", "-L"])),
         ("empty environment", vec![], words(&["env", "-i"])),
         (
             "own process namespace",
@@ -204,42 +136,22 @@ fn surroundings(suite: &mut Suite) {
             vec!["command unshare", "file /proc/self/ns/user"],
             words(&["unshare", "--user", "--map-root-user"]),
         ),
-        (
-            "no network",
-            vec!["root", "command unshare"],
-            words(&["unshare", "--net"]),
-        ),
-        (
-            "signals ignored",
-            vec![],
-            limits("trap '' HUP INT TERM USR1 USR2 CHLD"),
-        ),
+        ("no network", vec!["root", "command unshare"], words(&["unshare", "--net"])),
+        ("signals ignored", vec![], limits("trap '' HUP INT TERM USR1 USR2 CHLD")),
         (
             "temporary directory not writable",
             vec![],
-            words(&[
-                "env",
-                "TMPDIR=/nonexistent",
-                "XDG_RUNTIME_DIR=/nonexistent",
-                "HOME=/nonexistent",
-            ]),
+            words(&["env", "TMPDIR=/nonexistent", "XDG_RUNTIME_DIR=/nonexistent", "HOME=/nonexistent"]),
         ),
         ("nohup", vec![], words(&["nohup"])),
-        (
-            "time limit",
-            vec!["command timeout"],
-            words(&["timeout", "50"]),
-        ),
+        ("time limit", vec!["command timeout"], words(&["timeout", "50"])),
     ];
     for (name, needs, around) in scenes {
         let around_own = around.clone();
         suite.add(format!("torture::{name}"), needs, move || {
             let runahead = Runahead::built()?;
             for scenario in [reader("by name"), reader("python")] {
-                scenario
-                    .around(around_own.clone())
-                    .modes([COLD, WARM])
-                    .check(&runahead)?;
+                scenario.around(around_own.clone()).modes([COLD, WARM]).check(&runahead)?;
             }
             Ok(())
         });
@@ -258,20 +170,15 @@ fn reader(kind: &str) -> Scenario {
         ],
         _ => vec!["bash", "-c", "exec md5sum plain/*"],
     };
-    Scenario::new(
-        format!("torture reader {kind} {:?}", std::thread::current().id()),
-        argv,
+    Scenario::new(format!("torture reader {kind} {:?}", std::thread::current().id()), argv).prepare(
+        |directory| {
+            fs::create_dir(directory.join("plain"))?;
+            for at in 0..60 {
+                fs::write(directory.join(format!("plain/{at}")), bytes(at + 1, 9000 + at as usize * 500))?;
+            }
+            Ok(())
+        },
     )
-    .prepare(|directory| {
-        fs::create_dir(directory.join("plain"))?;
-        for at in 0..60 {
-            fs::write(
-                directory.join(format!("plain/{at}")),
-                bytes(at + 1, 9000 + at as usize * 500),
-            )?;
-        }
-        Ok(())
-    })
 }
 
 /// The program fits into its cgroup, and little more does; the page cache has to go around too.
@@ -282,16 +189,11 @@ fn memory_cgroup() -> Verdict {
     let attempt = || -> Verdict {
         let runahead = Runahead::built()?;
         for limit in ["64M", "24M", "12M"] {
-            fs::write(folder.join(limit_file), limit)
-                .map_err(|error| format!("{limit_file}: {error}"))?;
+            fs::write(folder.join(limit_file), limit).map_err(|error| format!("{limit_file}: {error}"))?;
             let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", folder.display());
             for scenario in [reader("by name"), reader("python")] {
-                let scenario = scenario
-                    .around(["bash", "-c", &join, "bash"])
-                    .modes([COLD, WARM]);
-                scenario
-                    .check(&runahead)
-                    .map_err(|why| format!("limit {limit}: {why}"))?;
+                let scenario = scenario.around(["bash", "-c", &join, "bash"]).modes([COLD, WARM]);
+                scenario.check(&runahead).map_err(|why| format!("limit {limit}: {why}"))?;
             }
         }
         Ok(())

@@ -42,8 +42,7 @@ fn git(suite: &mut Suite) {
             .normalize(|outcome| {
                 // The index keeps inode numbers and times of change, a log the time of day.
                 for (path, entry) in &mut outcome.tree {
-                    if path.ends_with(".git/index") || path.to_string_lossy().contains(".git/logs/")
-                    {
+                    if path.ends_with(".git/index") || path.to_string_lossy().contains(".git/logs/") {
                         entry.contents.clear();
                     }
                 }
@@ -54,8 +53,7 @@ fn git(suite: &mut Suite) {
 
 fn builders(suite: &mut Suite) {
     let sources = |directory: &Path| {
-        let mut main =
-            String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
+        let mut main = String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
         let mut makefile = String::from("all: program\nOBJECTS = main.o");
         for at in 0..12 {
             let text = format!(
@@ -77,24 +75,14 @@ fn builders(suite: &mut Suite) {
     add(
         suite,
         &["command gcc"],
-        program(
-            "gcc",
-            &["gcc", "-g", "-O2", "-c", "main.c", "part_1.c", "part_2.c"],
-        )
-        .prepare(sources),
+        program("gcc", &["gcc", "-g", "-O2", "-c", "main.c", "part_1.c", "part_2.c"]).prepare(sources),
     );
     add(
         suite,
         &["command gcc"],
-        program("gcc-error", &["gcc", "-c", "Makefile", "-x", "c"])
-            .prepare(sources)
-            .expect(None),
+        program("gcc-error", &["gcc", "-c", "Makefile", "-x", "c"]).prepare(sources).expect(None),
     );
-    add(
-        suite,
-        &["command make"],
-        program("make-j2", &["make", "-s", "-j2"]).prepare(sources),
-    );
+    add(suite, &["command make"], program("make-j2", &["make", "-s", "-j2"]).prepare(sources));
     let objects = move |directory: &Path| {
         sources(directory)?;
         setup(directory, "gcc -g -O1 -c *.c")
@@ -112,14 +100,7 @@ fn builders(suite: &mut Suite) {
     add(
         suite,
         &["command ar"],
-        program(
-            "ar",
-            &[
-                "bash",
-                "-c",
-                "ar rcsD all.a *.o && nm all.a && objdump -d all.a | cksum",
-            ],
-        )
-        .prepare(objects),
+        program("ar", &["bash", "-c", "ar rcsD all.a *.o && nm all.a && objdump -d all.a | cksum"])
+            .prepare(objects),
     );
 }

@@ -26,29 +26,21 @@ pub fn suite(suite: &mut Suite) {
 /// do not), with the tree of [`files`] as `tree`.
 fn add(suite: &mut Suite, needs: &[&str], scenario: Scenario) {
     let name = scenario.name.clone();
-    suite.add(name, needs.iter().map(|need| need.to_string()), move || {
-        scenario.check(&Runahead::built()?)
-    });
+    suite.add(name, needs.iter().map(|need| need.to_string()), move || scenario.check(&Runahead::built()?));
 }
 
 fn program(name: &str, argv: &[&str]) -> Scenario {
-    Scenario::new(format!("program::{name}"), argv.iter().copied())
-        .prepare(files)
-        .modes([COLD])
+    Scenario::new(format!("program::{name}"), argv.iter().copied()).prepare(files).modes([COLD])
 }
 
 fn script(name: &str, text: &str) -> Scenario {
-    Scenario::shell(format!("program::{name}"), text)
-        .prepare(files)
-        .modes([COLD])
+    Scenario::shell(format!("program::{name}"), text).prepare(files).modes([COLD])
 }
 
 /// 160 text files of 2 to 40 KB in 8 folders, with a rare word, links of both kinds, an empty file,
 /// a sparse one, a closed one, one of incompressible bytes.
 pub fn files(directory: &Path) -> io::Result<()> {
-    let words = [
-        "alpha", "beta", "gamma", "delta", "epsilon", "needle", "zeta", "eta", "theta",
-    ];
+    let words = ["alpha", "beta", "gamma", "delta", "epsilon", "needle", "zeta", "eta", "theta"];
     for folder in 0..8 {
         let place = directory.join(format!("tree/folder-{folder}/deeper"));
         fs::create_dir_all(&place)?;
@@ -65,11 +57,7 @@ pub fn files(directory: &Path) -> io::Result<()> {
                 text.push(if pick % 11 == 0 { '\n' } else { ' ' });
             }
             text.push('\n');
-            let place = if number % 4 == 0 {
-                place.clone()
-            } else {
-                place.join("..")
-            };
+            let place = if number % 4 == 0 { place.clone() } else { place.join("..") };
             fs::write(place.join(format!("file-{number}.txt")), text)?;
         }
     }
@@ -95,22 +83,13 @@ fn setup(directory: &Path, text: &str) -> io::Result<()> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(io::Error::other(format!("'{text}' failed")))
-    }
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("'{text}' failed"))) }
 }
 
 /// Keeps, of each line of standard output, what `keep` makes of it.
 fn each_line(outcome: &mut Outcome, keep: impl Fn(&str) -> Option<String>) {
     let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
-    outcome.stdout = text
-        .lines()
-        .filter_map(keep)
-        .map(|line| line + "\n")
-        .collect::<String>()
-        .into_bytes();
+    outcome.stdout = text.lines().filter_map(keep).map(|line| line + "\n").collect::<String>().into_bytes();
 }
 
 fn sort_lines(outcome: &mut Outcome) {

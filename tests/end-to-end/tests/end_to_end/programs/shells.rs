@@ -57,17 +57,11 @@ fn shells(suite: &mut Suite) {
     add(
         suite,
         &[],
-        script(
-            "append",
-            "for at in 1 2 3; do $UNDER tee -a log < tree/folder-$at/file-1.txt | wc -c; done",
-        ),
+        script("append", "for at in 1 2 3; do $UNDER tee -a log < tree/folder-$at/file-1.txt | wc -c; done"),
     );
     // The shell itself under Runahead, with everything that it starts.
     for (name, text) in [
-        (
-            "pipes",
-            "cat tree/*/*.txt | tr a-z A-Z | sort | uniq -c | sort -rn | head -20; exit 3",
-        ),
+        ("pipes", "cat tree/*/*.txt | tr a-z A-Z | sort | uniq -c | sort -rn | head -20; exit 3"),
         (
             "substitution",
             "for name in tree/folder-1/*.txt; do echo \"$name $(cksum < $name)\"; done; diff <(sort tree/folder-1/file-1.txt) <(sort tree/folder-2/file-1.txt) | tail -3",
@@ -97,22 +91,14 @@ fn shells(suite: &mut Suite) {
             "find tree -name 'file-1*.txt' | sort | xargs -P 2 -n 3 md5sum | sort; find tree -name 'file-3.txt' -exec cat {} + | cksum",
         ),
     ] {
-        add(
-            suite,
-            &[],
-            program(&format!("bash-{name}"), &["bash", "-c", text]).expect(None),
-        );
+        add(suite, &[], program(&format!("bash-{name}"), &["bash", "-c", text]).expect(None));
     }
     add(
         suite,
         &["command dash"],
         program(
             "sh-script",
-            &[
-                "sh",
-                "-c",
-                "for f in tree/*/*.txt; do wc -c < $f; done | sort -n | tail -3; . ./tree/nothing",
-            ],
+            &["sh", "-c", "for f in tree/*/*.txt; do wc -c < $f; done | sort -n | tail -3; . ./tree/nothing"],
         )
         .expect(None),
     );
@@ -132,9 +118,24 @@ fn shells(suite: &mut Suite) {
         )
         .terminal(),
     );
-    add(suite, &[], program("in-a-terminal", &["bash", "-i", "-c", "set -m; cat tree/folder-1/file-1.txt | cksum; sleep 0.01 & wait %1; jobs; stty -a | head -1"]).terminal().expect(None).normalize(|outcome| {
-        each_line(outcome, |line| (!line.starts_with("[1] ")).then(|| line.to_owned()));
-    }));
+    add(
+        suite,
+        &[],
+        program(
+            "in-a-terminal",
+            &[
+                "bash",
+                "-i",
+                "-c",
+                "set -m; cat tree/folder-1/file-1.txt | cksum; sleep 0.01 & wait %1; jobs; stty -a | head -1",
+            ],
+        )
+        .terminal()
+        .expect(None)
+        .normalize(|outcome| {
+            each_line(outcome, |line| (!line.starts_with("[1] ")).then(|| line.to_owned()));
+        }),
+    );
 }
 
 fn debuggers(suite: &mut Suite) {
@@ -145,35 +146,22 @@ fn debuggers(suite: &mut Suite) {
     add(
         suite,
         &["command strace"],
-        program(
-            "strace-outside",
-            &["cat", "tree/folder-1/file-1.txt", "tree/noise.bin"],
-        )
-        .around(["strace", "-f", "-o", "trace.out"])
-        .normalize(forget_trace),
+        program("strace-outside", &["cat", "tree/folder-1/file-1.txt", "tree/noise.bin"])
+            .around(["strace", "-f", "-o", "trace.out"])
+            .normalize(forget_trace),
     );
     add(
         suite,
         &["command strace"],
         program(
             "strace-inside",
-            &[
-                "strace",
-                "-f",
-                "-o",
-                "trace.out",
-                "cat",
-                "tree/folder-1/file-1.txt",
-                "tree/noise.bin",
-            ],
+            &["strace", "-f", "-o", "trace.out", "cat", "tree/folder-1/file-1.txt", "tree/noise.bin"],
         )
         .normalize(forget_trace),
     );
     // gdb tells of processes by number and of the exec; the program's own lines are compared.
     let own_lines = |outcome: &mut Outcome| {
-        each_line(outcome, |line| {
-            line.contains("sum is").then(|| line.to_owned())
-        });
+        each_line(outcome, |line| line.contains("sum is").then(|| line.to_owned()));
         outcome.stderr.clear();
     };
     let summing = ["bash", "-c", "echo sum is $(cat tree/*/*.txt | cksum)"];
@@ -217,25 +205,20 @@ fn debuggers(suite: &mut Suite) {
         add(
             suite,
             &["command gdb"],
-            program(&format!("{name}-inside"), &inside)
-                .normalize(own_lines)
-                .expect(None),
+            program(&format!("{name}-inside"), &inside).normalize(own_lines).expect(None),
         );
     }
 }
 /// A program that dumps core: the file is there, with the same mode; its contents are not compared.
 fn core_file(suite: &mut Suite) {
-    let scenario = program(
-        "core-file",
-        &["bash", "-c", "cat tree/*/*.txt | cksum; kill -SEGV $$"],
-    )
-    .around(["bash", "-c", "ulimit -c unlimited; exec \"$@\"", "bash"])
-    .expect(Some(Expectation::Signal(11)))
-    .normalize(|outcome| {
-        let cores = |path: &Path| path.to_string_lossy().starts_with("core");
-        for (_, entry) in outcome.tree.iter_mut().filter(|(path, _)| cores(path)) {
-            (entry.contents, entry.size) = (Vec::new(), 0);
-        }
-    });
+    let scenario = program("core-file", &["bash", "-c", "cat tree/*/*.txt | cksum; kill -SEGV $$"])
+        .around(["bash", "-c", "ulimit -c unlimited; exec \"$@\"", "bash"])
+        .expect(Some(Expectation::Signal(11)))
+        .normalize(|outcome| {
+            let cores = |path: &Path| path.to_string_lossy().starts_with("core");
+            for (_, entry) in outcome.tree.iter_mut().filter(|(path, _)| cores(path)) {
+                (entry.contents, entry.size) = (Vec::new(), 0);
+            }
+        });
     add(suite, &[], scenario);
 }
