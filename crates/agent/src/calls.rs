@@ -3,6 +3,7 @@
 use crate::arch::{Answer, Frame, SseRegisters};
 use crate::{attach, patch, reads};
 use core::sync::atomic::Ordering;
+use runahead_abi::sites::ANY_NUMBER;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::memory::PROT_EXEC;
 use runahead_kernel::uapi::general as n;
@@ -11,6 +12,7 @@ use runahead_kernel::uapi::prctl::PR_SET_SECCOMP;
 /// The calls whose sites are rewritten.
 pub fn wanted(number: u16) -> bool {
     sampled(number)
+        || number == ANY_NUMBER
         || matches!(u32::from(number), n::__NR_mmap | n::__NR_prctl | n::__NR_seccomp | n::__NR_exit_group)
 }
 
@@ -31,7 +33,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
         return Answer::plain(frame);
     }
     let a = frame.arguments();
-    match frame.description().number as u32 {
+    match frame.rax as u32 {
         n::__NR_read => reads::here(frame, sse, a[0] as i32, a[2]),
         n::__NR_pread64 => reads::at(frame, sse, a[0] as i32, a[1], a[2], a[3] as i64),
         n::__NR_readv => reads::vector_here(frame, sse, a),

@@ -5,7 +5,7 @@
 //! compared, stubs are written near them, and the instruction before each `syscall` becomes a jump.
 //! Whatever does not fit (no room in reach, other bytes, no permission) stays as it is.
 
-use crate::arch::{self, Frame, STUB_BYTES};
+use crate::arch::{self, Frame, Load, STUB_BYTES};
 use crate::attach;
 use crate::calls::{sampled, wanted};
 use crate::state::Fixed;
@@ -66,6 +66,10 @@ fn visit_line(state: &Fixed, line: &[u8], path: &mut [u8]) {
         return;
     };
     if map.protection & PROT_EXEC == 0 || map.shared || map.name.first() != Some(&b'/') {
+        return;
+    }
+    // Our own calls must not come back to us.
+    if (map.start..map.end).contains(&arch::entry_address()) {
         return;
     }
     if map.name.len() + 1 > path.len() {
@@ -153,9 +157,39 @@ fn mapped_bytes(mapping: Mapping, offset: u64, length: usize) -> Option<usize> {
     (inside.checked_add(length)? <= mapping.length).then_some(mapping.start + inside)
 }
 
+/// Sites of one file that are looked at; a C library has some 400.
+const SITES: usize = 2048;
+
+/// Which of a file's sites are there and wanted: one bit each. All are compared before the first is
+/// written, since the bytes behind one may hold another's padding.
+struct Usable([u64; SITES / 64]);
+
+impl Usable {
+    fn find(sites: &[Site], mapping: Mapping) -> Usable {
+        let mut usable = Usable([0; SITES / 64]);
+        for (index, site) in sites.iter().enumerate().take(SITES) {
+            if wanted(site.number)
+                && is_there(mapping, site)
+                && let Some(word) = usable.0.get_mut(index / 64)
+            {
+                *word |= 1 << (index % 64);
+            }
+        }
+        usable
+    }
+
+    fn has(&self, index: usize) -> bool {
+        self.0.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 != 0)
+    }
+
+    fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+}
+
 fn patch_mapping(state: &Fixed, sites: &[Site], mapping: Mapping, protection: u32) {
-    let usable = |site: &&Site| wanted(site.number) && site_address(mapping, site).is_some();
-    let count = sites.iter().filter(usable).count();
+    let usable = Usable::find(sites, mapping);
+    let count = usable.count();
     if count == 0 {
         return;
     }
@@ -166,8 +200,9 @@ fn patch_mapping(state: &Fixed, sites: &[Site], mapping: Mapping, protection: u3
     // SAFETY: the file's text is private to this process; its bytes change only at proven sites.
     if unsafe { memory::protect(mapping.start, mapping.length, protection | PROT_READ | PROT_WRITE) }.is_ok()
     {
-        for (index, site) in sites.iter().filter(usable).enumerate() {
-            let at = (stubs + index * STUB_BYTES) as *mut [u8; STUB_BYTES];
+        let chosen = sites.iter().enumerate().filter(|(index, _)| usable.has(*index));
+        for (place, (_, site)) in chosen.enumerate() {
+            let at = (stubs + place * STUB_BYTES) as *mut [u8; STUB_BYTES];
             // SAFETY: inside the stub area, which nobody else knows.
             patch_site(state, mapping, site, unsafe { &mut *at });
         }
@@ -179,22 +214,17 @@ fn patch_mapping(state: &Fixed, sites: &[Site], mapping: Mapping, protection: u3
     let _ = unsafe { memory::protect(stubs, length, PROT_READ | PROT_EXEC) };
 }
 
-/// Address of the site's first byte if the site is there and is what the site file says.
-fn site_address(mapping: Mapping, site: &Site) -> Option<usize> {
-    let address = mapped_bytes(mapping, site.patch_offset, site.expected.len())?;
-    // SAFETY: inside a readable mapping.
-    let found = unsafe { *(address as *const [u8; sites::CHECKED_BYTES]) };
-    if found != site.expected {
-        return None;
-    }
-    if site.form == form::SHORT_VIA_PAD {
-        let pad = mapped_bytes(mapping, site.pad_offset, site.expected_pad.len())?;
-        // SAFETY: inside a readable mapping.
-        if unsafe { *(pad as *const [u8; 8]) } != site.expected_pad {
-            return None;
-        }
-    }
-    Some(address)
+/// Whether the site is there and is what the site file says.
+fn is_there(mapping: Mapping, site: &Site) -> bool {
+    let found = |offset: u64, expected: &[u8]| {
+        mapped_bytes(mapping, offset, expected.len()).is_some_and(|address| {
+            // SAFETY: inside a readable mapping.
+            let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, expected.len()) };
+            bytes == expected
+        })
+    };
+    found(site.patch_offset, &site.expected)
+        && (!site.is_short() || found(site.pad_offset, &site.expected_pad))
 }
 
 fn stub_bytes(count: usize) -> usize {
@@ -225,36 +255,39 @@ fn stub_room(mapping: Mapping, count: usize) -> Option<usize> {
 }
 
 fn patch_site(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTES]) {
-    let Some(address) = site_address(mapping, site) else {
+    let distance = usize::from(site.syscall_distance);
+    let Some(address) = mapped_bytes(mapping, site.patch_offset, site.expected.len()) else {
         return;
     };
-    let syscall_address = address + usize::from(site.syscall_distance);
+    let load = match site.form {
+        form::MOV_IMM32 | form::SHORT_VIA_PAD => Load::Number(site.number),
+        form::DISPLACED | form::SHORT_DISPLACED => match site.expected.get(..distance) {
+            Some(instruction) => Load::Displaced(instruction),
+            None => return,
+        },
+        _ => return,
+    };
     let target = stub.as_ptr() as usize;
     let state_address = state as *const Fixed as usize;
-    if !arch::write_stub(stub, state_address, site.number, syscall_address, sampled(site.number)) {
+    if !arch::write_stub(stub, state_address, load, address + distance, sampled(site.number)) {
         return;
     }
-    match site.form {
-        form::MOV_IMM32 => {
-            if let Some(jump) = arch::near_jump(address, target) {
-                // SAFETY: a proven site, writable now.
-                unsafe { write_code(address, &jump) };
-            }
+    if !site.is_short() {
+        if let Some(jump) = arch::near_jump(address, target) {
+            // SAFETY: a proven site, writable now.
+            unsafe { write_code(address, &jump) };
         }
-        form::SHORT_VIA_PAD => {
-            let Some(pad) = mapped_bytes(mapping, site.pad_offset, 5) else {
-                return;
-            };
-            if let (Some(near), Some(short)) = (arch::near_jump(pad, target), arch::short_jump(address, pad))
-            {
-                // SAFETY: proven padding, then a proven site; the padding is complete first.
-                unsafe {
-                    write_code(pad, &near);
-                    write_code(address, &short);
-                }
-            }
+        return;
+    }
+    let Some(pad) = mapped_bytes(mapping, site.pad_offset, site.expected_pad.len()) else {
+        return;
+    };
+    if let (Some(near), Some(short)) = (arch::near_jump(pad, target), arch::short_jump(address, pad)) {
+        // SAFETY: proven padding, then a proven site; the padding is complete first.
+        unsafe {
+            write_code(pad, &near);
+            write_code(address, &short);
         }
-        _ => {}
     }
 }
 

@@ -45,7 +45,7 @@ pub fn at(frame: &Frame, sse: &SseRegisters, fd: i32, buffer: usize, length: usi
 
 /// `preadv` and `preadv2` (whose flags must be 0 for the agent to look; offset -1 means "here").
 pub fn vector_at(frame: &Frame, sse: &SseRegisters, a: [usize; 6]) -> Answer {
-    let number = frame.description().number as u32;
+    let number = frame.rax as u32;
     let with_flags = number == n::__NR_preadv2 && a[5] as u32 != 0;
     let Some((copied, used, length)) = pieces(a[1], a[2]) else {
         return Answer::plain(frame);

@@ -24,8 +24,8 @@ const DESCRIPTION_AT: usize = 48;
 pub struct Description {
     /// Address of the `syscall` instruction.
     pub syscall_address: usize,
-    /// The system call's number.
-    pub number: u64,
+    /// For the speculator: this site is the agent's own.
+    pub zero: u64,
 }
 
 /// Bytes of the `syscall` instruction.
@@ -35,6 +35,8 @@ pub const SYSCALL_BYTES: usize = 2;
 #[repr(C)]
 pub struct Frame {
     pub description: *const Description,
+    /// The system call's number.
+    pub rax: u64,
     pub state: *const Fixed,
     pub rdi: u64,
     pub rsi: u64,
@@ -79,7 +81,7 @@ impl Frame {
     /// The registers as the program left them at the site.
     pub fn registers(&self) -> Registers {
         Registers {
-            rax: self.description().number,
+            rax: self.rax,
             rbx: self.rbx,
             rdx: self.rdx,
             rsi: self.rsi,
@@ -118,8 +120,7 @@ pub struct Answer {
 impl Answer {
     /// The program's own instruction makes the call.
     pub fn plain(frame: &Frame) -> Answer {
-        let site = frame.description();
-        Answer { rax: site.number, target: site.syscall_address as u64 }
+        Answer { rax: frame.rax, target: frame.description().syscall_address as u64 }
     }
 
     /// The call is done and returned `value`.
@@ -129,8 +130,8 @@ impl Answer {
     }
 }
 
-// SAFETY (of the whole routine): entered by `jmp` from a stub with r11 = state, rcx = description,
-// flags free. All other registers are saved or untouched; the System V ABI's callee-saved ones are
+// SAFETY (of the whole routine): entered by `jmp` from a stub with rax = the call's number, r11 = state,
+// rcx = description, flags free. All other registers are saved or untouched; the System V ABI's callee-saved ones are
 // kept by the Rust code, and pushed because a post needs them. The stack below the red zone is free.
 global_asm!(
     ".text",
@@ -154,6 +155,7 @@ global_asm!(
     "  push rsi",
     "  push rdi",
     "  push r11",
+    "  push rax",
     "  push rcx",
     "  mov rbx, rsp",
     "  sub rsp, 256",
@@ -195,7 +197,7 @@ global_asm!(
     "  movaps xmm15, [rsp + 0xf0]",
     "  mov rsp, rbx",
     "  mov rcx, rdx",
-    "  add rsp, 16",
+    "  add rsp, 24",
     "  pop rdi",
     "  pop rsi",
     "  pop rdx",
@@ -226,24 +228,37 @@ pub fn entry_address() -> usize {
     runahead_agent_entry as *const () as usize
 }
 
+/// What a stub does first: it brings the system call's number into eax.
+pub enum Load<'a> {
+    /// `mov eax, NUMBER`.
+    Number(u16),
+    /// The site's own instruction, which may stand anywhere and does that, or comes after it.
+    Displaced(&'a [u8]),
+}
+
 /// Writes the stub for a site at `at`. `sampled`: the call may pass unseen while the agent is calm.
-/// False if the site's `syscall` is out of a near jump's reach.
+/// False if the site's `syscall` is out of a near jump's reach, or the instruction too long.
 pub fn write_stub(
     at: &mut [u8; STUB_BYTES],
     state: usize,
-    number: u16,
+    load: Load,
     syscall_address: usize,
     sampled: bool,
 ) -> bool {
     let base = at.as_ptr() as usize;
     let mut code = Code { bytes: at, length: 0 };
+    match load {
+        Load::Number(number) => {
+            code.put(&[0xb8]); // mov eax, number
+            code.put(&u32::from(number).to_le_bytes());
+        }
+        Load::Displaced(instruction) => code.put(instruction),
+    }
     code.put(&[0x49, 0xbb]); // mov r11, state
     code.put(&state.to_le_bytes());
     if sampled {
         code.put(&[0x41, 0xff, 0x4b, core::mem::offset_of!(Fixed, calm) as u8]); // dec dword [r11 + calm]
-        code.put(&[0x78, 10]); // js over the next two instructions
-        code.put(&[0xb8]); // mov eax, number
-        code.put(&u32::from(number).to_le_bytes());
+        code.put(&[0x78, 5]); // js over the jump
         let next = base + code.length + 5;
         let Ok(distance) = i32::try_from(syscall_address as i64 - next as i64) else {
             return false;
@@ -253,11 +268,14 @@ pub fn write_stub(
     }
     code.put(&[0x48, 0x8d, 0x0d]); // lea rcx, [description]
     let after = code.length + 4;
-    code.put(&((DESCRIPTION_AT - after) as i32).to_le_bytes());
+    code.put(&(DESCRIPTION_AT as i32 - after as i32).to_le_bytes());
     code.put(&[0x41, 0xff, 0x63, core::mem::offset_of!(Fixed, entry) as u8]); // jmp [r11 + entry]
+    if code.length > DESCRIPTION_AT {
+        return false;
+    }
     code.length = DESCRIPTION_AT;
     code.put(&syscall_address.to_le_bytes());
-    code.put(&u64::from(number).to_le_bytes());
+    code.put(&0u64.to_le_bytes());
     true
 }
 

@@ -18,6 +18,7 @@ pub struct Call {
 #[repr(C)]
 pub struct Frame {
     description: *const Description,
+    number: u64,
     rdi: u64,
     rsi: u64,
     rdx: u64,
@@ -28,16 +29,16 @@ pub struct Frame {
 }
 
 /// What a stub hands over: the agent's (`agent::arch::Description`, in the program's memory) or one of
-/// our own, which sets [`OURS`] in the number.
+/// our own.
 #[repr(C)]
 struct Description {
     syscall_address: u64,
-    number: u64,
+    owner: u64,
 }
 
-/// In a description's number: the site is rewritten in the mirror only, the program's agent does not see
+/// In a description's `owner`: the site is rewritten in the mirror only, the program's agent does not see
 /// its calls.
-const OURS: u64 = 1 << 32;
+const OURS: u64 = 1;
 
 #[repr(C)]
 pub struct Answer {
@@ -53,16 +54,16 @@ extern "C" fn stub_call(frame: &Frame) -> Answer {
     // made it up, the fault ends the speculation.
     let description = unsafe { &*frame.description };
     let call = Call {
-        number: (description.number & !OURS) as usize,
+        number: frame.number as usize,
         arguments: [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9].map(|r| r as usize),
-        through_stub: description.number & OURS == 0,
+        through_stub: description.owner != OURS,
     };
     let returned = crate::emulate::call(&call);
     Answer { rax: returned as u64, target: description.syscall_address + SYSCALL_BYTES as u64 }
 }
 
 // SAFETY (of the whole block). The start: the kernel enters with rsp at the argument count. The stub
-// entry: jumped to by the agent's stubs with r11 = state, rcx = description; rcx, r11 and flags are
+// entry: jumped to by stubs with rax = number, r11 = state, rcx = description; rcx, r11 and flags are
 // free; everything else comes back as it was. The program's stack is not touched: the runtime has its
 // own, which is free whenever the program's code runs. Registers that Rust keeps (rbx, rbp, r12-r15)
 // need no saving; the SSE registers do, the upper vector halves are never touched.
@@ -86,9 +87,10 @@ global_asm!(
     "  push rdx",
     "  push rsi",
     "  push rdi",
+    "  push rax",
     "  push rcx",
     "  mov rdi, rsp",
-    "  sub rsp, 256",
+    "  sub rsp, 264",
     "  movaps [rsp + 0x00], xmm0",
     "  movaps [rsp + 0x10], xmm1",
     "  movaps [rsp + 0x20], xmm2",
@@ -123,9 +125,10 @@ global_asm!(
     "  movaps xmm13, [rsp + 0xd0]",
     "  movaps xmm14, [rsp + 0xe0]",
     "  movaps xmm15, [rsp + 0xf0]",
-    "  add rsp, 256",
+    "  add rsp, 264",
     "  mov rcx, rdx",
     "  pop rdi", // the description's place
+    "  pop rdi", // the number's
     "  pop rdi",
     "  pop rsi",
     "  pop rdx",
@@ -347,33 +350,18 @@ pub fn near_jump(at: usize, target: usize) -> Option<[u8; 5]> {
 pub unsafe fn write_stub(at: usize, state_page: usize, syscall_address: usize, number: u32) {
     const DESCRIPTION_AT: usize = 48;
     let s = state_page.to_le_bytes();
+    let n = number.to_le_bytes();
+    #[rustfmt::skip]
     let code = [
-        0x49,
-        0xbb,
-        s[0],
-        s[1],
-        s[2],
-        s[3],
-        s[4],
-        s[5],
-        s[6],
-        s[7], // mov r11, state page
-        0x48,
-        0x8d,
-        0x0d,
-        DESCRIPTION_AT as u8 - 17,
-        0,
-        0,
-        0, // lea rcx, [description]
-        0x41,
-        0xff,
-        0x23, // jmp [r11]
+        0xb8, n[0], n[1], n[2], n[3], // mov eax, number
+        0x49, 0xbb, s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], // mov r11, state page
+        0x48, 0x8d, 0x0d, DESCRIPTION_AT as u8 - 22, 0, 0, 0, // lea rcx, [description]
+        0x41, 0xff, 0x23, // jmp [r11]
     ];
     // SAFETY: the caller's promise.
     unsafe {
         core::ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, code.len());
-        let description =
-            Description { syscall_address: syscall_address as u64, number: u64::from(number) | OURS };
+        let description = Description { syscall_address: syscall_address as u64, owner: OURS };
         ((at + DESCRIPTION_AT) as *mut Description).write(description);
     }
 }
