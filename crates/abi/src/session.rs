@@ -104,7 +104,8 @@ pub struct AgentPart {
     pub reason: AtomicU32,
     /// Thread that posted.
     pub thread: AtomicU32,
-    pub _gap1: u32,
+    /// The speculator shall end, for good: the program does something that bears no onlooker.
+    pub retire: AtomicU32,
     /// The descriptor's position where the stalled read starts (-1: not known).
     pub position: AtomicU64,
     /// The program break.
@@ -177,7 +178,7 @@ pub struct SpeculatorPart {
     pub written: AtomicU32,
     /// When `passed` reaches this, wake the speculator (futex on `passed`); 0: it does not sleep.
     pub wake_at: AtomicU32,
-    /// One of [`activity`].
+    /// One of [`activity`]. A futex for a program that has asked the speculator to end.
     pub activity: AtomicU32,
     /// What the latest sync cost, ns: the agent's estimate for a hold.
     pub sync_cost_ns: AtomicU64,

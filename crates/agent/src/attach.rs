@@ -4,11 +4,12 @@ use crate::state::{Fixed, Process};
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::flags;
 use runahead_abi::session::{
-    AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, owner, slot_offset,
+    AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, owner,
+    slot_offset,
 };
 use runahead_kernel::files::{close, open_at};
 use runahead_kernel::memory::{PROT_READ, PROT_WRITE, advise, map};
-use runahead_kernel::process::{futex_wait, futex_wake, prctl, process_id};
+use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, prctl, process_id};
 use runahead_kernel::text::Text;
 use runahead_kernel::uapi::{general as n, prctl::PR_SET_PTRACER};
 
@@ -128,6 +129,28 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     request.state.store(0, Ordering::Relaxed);
     request.holder.store(0, Ordering::Release);
     answered
+}
+
+/// Sends the speculator away for good and waits until it has gone, at most a second: whatever it holds
+/// open is closed then. For calls that another holder of a file disturbs (leases).
+pub fn dismiss(state: &Fixed) {
+    const LONGEST_NS: u64 = 1_000_000_000;
+    state.stand_down();
+    let Some(slot) = state.process().slot() else {
+        return;
+    };
+    slot.agent.retire.store(1, Ordering::Release);
+    futex_wake(&slot.agent.posted);
+    futex_wake(&slot.agent.passed);
+    let end = monotonic_ns() + LONGEST_NS;
+    loop {
+        let activity = slot.speculator.activity.load(Ordering::Acquire);
+        let now = monotonic_ns();
+        if activity == activity::GONE || now >= end {
+            return;
+        }
+        futex_wait(&slot.speculator.activity, activity, Some(end - now));
+    }
 }
 
 /// The process is about to exit. With a report wanted, the main process lets the host print it first,

@@ -13,7 +13,10 @@ use runahead_kernel::uapi::prctl::PR_SET_SECCOMP;
 pub fn wanted(number: u16) -> bool {
     sampled(number)
         || number == ANY_NUMBER
-        || matches!(u32::from(number), n::__NR_mmap | n::__NR_prctl | n::__NR_seccomp | n::__NR_exit_group)
+        || matches!(
+            u32::from(number),
+            n::__NR_mmap | n::__NR_prctl | n::__NR_seccomp | n::__NR_exit_group | n::__NR_fcntl
+        )
 }
 
 /// The calls that may pass unseen while the agent is calm.
@@ -45,6 +48,10 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
         // A filter of the program's own may forbid the calls that the agent makes.
         n::__NR_prctl | n::__NR_seccomp => {
             state.stand_down();
+            Answer::plain(frame)
+        }
+        n::__NR_fcntl if a[1] as u32 == n::F_SETLEASE => {
+            attach::dismiss(state);
             Answer::plain(frame)
         }
         n::__NR_exit_group => {

@@ -20,6 +20,10 @@ use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
 use runahead_policy::track::{AtStall, Next, Passing};
 
+/// Longer reads are left to the program's own call: the kernel refuses some of them for their length
+/// alone, and by different rules for plain and vectored calls.
+const LONGEST: usize = 1 << 30;
+
 /// The most memory pieces of a vectored read that the agent looks at.
 const PIECES: usize = 8;
 
@@ -89,7 +93,7 @@ fn read_at(frame: &Frame, sse: &SseRegisters, fd: i32, pieces: &[IoVec], offset:
     };
     let mut complete = None;
     // -1 would mean the descriptor's own position to preadv2; the program's own call knows better.
-    if offset >= 0 && length > 0 {
+    if offset >= 0 && length > 0 && length <= LONGEST {
         with_process(frame, |visit| complete = visit.read_at(frame, sse, operation, pieces));
     }
     match complete {

@@ -42,7 +42,7 @@ struct Run {
     #[arg(long, short)]
     verbose: bool,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -52,7 +52,7 @@ struct Stat {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 

@@ -9,6 +9,7 @@ use crate::program::Program;
 use crate::session::Session;
 use crate::supervise::{Host, Wishes};
 use runahead_abi::environment::{SESSION, SWITCH, flags};
+use runahead_abi::session::SESSION_BYTES;
 use runahead_sites::SiteFile;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -108,8 +109,14 @@ fn prepare(
     command: &[OsString],
 ) -> Result<Vec<(OsString, OsString)>, String> {
     let installation = Installation::find().map_err(|e| e.to_string())?;
-    let fallback = std::env::temp_dir().join(format!("runahead-{}", rustix::process::getuid().as_raw()));
+    // Where the user has no cache directory of his own: one for this run, which the host removes.
+    let fallback = std::env::temp_dir().join(format!("runahead-{}", std::process::id()));
     let sites = SiteFile::open_in_cache(&fallback).map_err(|e| e.to_string())?;
+    let passing = sites.path().starts_with(&fallback).then_some(fallback);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if limit.is_some_and(|bytes| bytes < SESSION_BYTES as u64) {
+        return Err("the limit on file sizes (ulimit -f) leaves no room for shared memory".into());
+    }
     let session = Session::create().map_err(|e| format!("no shared memory for the session: {e}"))?;
     let descriptor = session.descriptor.as_raw_fd();
     let site_path = sites.path().as_os_str().to_owned();
@@ -121,7 +128,8 @@ fn prepare(
         flag_bits |= flags::REPORT;
     }
     session.header().main_process.store(std::process::id(), Ordering::Relaxed);
-    let host = Host::new(session, sites.path().to_owned(), installation.clone(), wishes, command.to_vec());
+    let host =
+        Host::new(session, sites.path().to_owned(), passing, installation.clone(), wishes, command.to_vec());
     let host_process = start_host(host).map_err(|e| format!("cannot start the host: {e}"))?;
     let mut value = OsString::from(format!("{host_process}:{descriptor}:{flag_bits}:{}:", own_filters()));
     value.push(site_path);
@@ -147,9 +155,16 @@ fn own_filters() -> u64 {
 fn start_host(host: Host) -> io::Result<u32> {
     let (read_end, write_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // SAFETY: this process has one thread, so the child may go on as it pleases.
-    match unsafe { libc::fork() } {
+    // The go-between's processor time must not count as a child's of the command: the kernel leaves out
+    // the children of those who ignore SIGCHLD.
+    let ignoring = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    // SAFETY: this process has one thread, so the child may go on as it pleases.
+    let forked = unsafe { libc::fork() };
+    match forked {
         -1 => Err(io::Error::last_os_error()),
         0 => {
+            // SAFETY: back to what it was: the host waits for its speculators.
+            unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
             // SAFETY: as above.
             match unsafe { libc::fork() } {
                 -1 => std::process::exit(1),
@@ -168,8 +183,12 @@ fn start_host(host: Host) -> io::Result<u32> {
             let mut bytes = [0u8; 4];
             let got = rustix::io::read(&read_end, &mut bytes);
             let mut status = 0;
-            // SAFETY: waits for our own child; the status is valid for writes.
-            unsafe { libc::waitpid(between, &mut status, 0) };
+            // SAFETY: waits until our own child is gone (it reports nothing: ECHILD), then puts the
+            // disposition back that we were started with.
+            unsafe {
+                libc::waitpid(between, &mut status, 0);
+                libc::signal(libc::SIGCHLD, ignoring);
+            }
             match got {
                 Ok(4) => Ok(u32::from_le_bytes(bytes)),
                 _ => Err(io::Error::other("the second fork failed")),

@@ -66,6 +66,8 @@ pub struct Host {
     /// Where the site file is; opened once the inherited descriptors are closed.
     site_path: PathBuf,
     sites: Option<SiteFile>,
+    /// A directory to remove at the end.
+    passing: Option<PathBuf>,
     installation: Installation,
     wishes: Wishes,
     command: Vec<OsString>,
@@ -80,6 +82,7 @@ impl Host {
     pub fn new(
         session: Session,
         site_path: PathBuf,
+        passing: Option<PathBuf>,
         installation: Installation,
         wishes: Wishes,
         command: Vec<OsString>,
@@ -90,6 +93,7 @@ impl Host {
             session,
             site_path,
             sites: None,
+            passing,
             installation,
             wishes,
             command,
@@ -116,6 +120,9 @@ impl Host {
                 self.report();
             }
             if main_left && self.attached.iter().all(Option::is_none) {
+                if let Some(directory) = &self.passing {
+                    let _ = std::fs::remove_dir_all(directory);
+                }
                 std::process::exit(0)
             }
             let busy = self.attached.iter().any(Option::is_some);

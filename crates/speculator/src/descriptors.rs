@@ -89,7 +89,21 @@ pub fn sync() {
     TABLE.get().sync();
 }
 
+/// Closes every file and directory that we hold open of the program's.
+pub fn close_all() {
+    TABLE.get().close_all();
+}
+
 impl Table {
+    fn close_all(&mut self) {
+        for entry in self.entries.iter_mut().take(self.used) {
+            if entry.real >= 0 {
+                let _ = files::close(entry.real);
+            }
+            *entry = NOTHING;
+        }
+    }
+
     fn sync(&mut self) {
         if self.working_directory >= 0 {
             let _ = files::close(self.working_directory);

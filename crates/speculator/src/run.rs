@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use runahead_abi::log::Prediction;
 use runahead_abi::registers::{Registers, VECTOR_STATE_BYTES};
 use runahead_abi::session::{activity, ended};
-use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, processor_ns};
+use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
 use runahead_kernel::signals;
 use runahead_policy::depth::Depth;
 
@@ -107,9 +107,22 @@ pub fn serve() -> ! {
     }
 }
 
+/// Goes away, if the program has asked for it: everything that we hold open is closed by that.
+fn retire_if_asked() {
+    if agent().retire.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    descriptors::close_all();
+    let part = speculator();
+    part.activity.store(activity::GONE, Ordering::Release);
+    futex_wake(&part.activity);
+    exit(0)
+}
+
 fn wait_for_post(done: u32) -> u32 {
     let part = speculator();
     loop {
+        retire_if_asked();
         let seen = agent().posted.load(Ordering::Acquire);
         if let Some(posted) = shared::latest_post()
             && posted != done
@@ -182,6 +195,7 @@ fn pointless() -> Option<u32> {
 
 /// Called at each emulated call.
 pub fn check() {
+    retire_if_asked();
     if let Some(reason) = pointless() {
         end(reason, 0);
     }

@@ -215,6 +215,8 @@ impl Scenario {
             ("LANG", "C".to_owned()),
             ("TMPDIR", text(scratch.join("temporary"))),
             ("XDG_RUNTIME_DIR", text(scratch.join("runtime"))),
+            // Outside what is compared: Runahead remembers there what it has learnt about libraries.
+            ("XDG_CACHE_HOME", text(scratch.join("../../cache"))),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec();
