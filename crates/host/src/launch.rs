@@ -128,9 +128,20 @@ fn prepare(
         flag_bits |= flags::REPORT;
     }
     session.header().main_process.store(std::process::id(), Ordering::Relaxed);
-    let host =
-        Host::new(session, sites.path().to_owned(), passing, installation.clone(), wishes, command.to_vec());
-    let host_process = start_host(host).map_err(|e| format!("cannot start the host: {e}"))?;
+    let host = Host::new(
+        session,
+        sites.path().to_owned(),
+        passing.clone(),
+        installation.clone(),
+        wishes,
+        command.to_vec(),
+    );
+    let host_process = start_host(host).map_err(|e| {
+        if let Some(directory) = &passing {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+        format!("cannot start the host: {e}")
+    })?;
     let mut value = OsString::from(format!("{host_process}:{descriptor}:{flag_bits}:{}:", own_filters()));
     value.push(site_path);
     let mut preload = installation.agent.into_os_string();
