@@ -14,7 +14,8 @@ pub struct Runahead {
 }
 
 impl Runahead {
-    /// The built command: `RUNAHEAD_BIN`, or `target/release/runahead` of this workspace.
+    /// The built command: `RUNAHEAD_BIN` (from the workspace's folder, since that is where one types
+    /// it and not where cargo starts a test), or `target/release/runahead` of this workspace.
     /// `RUNAHEAD_BIN=stand-in` is the stand-in that does nothing but run the command.
     pub fn built() -> Result<Runahead, String> {
         let wanted = std::env::var("RUNAHEAD_BIN").ok();
@@ -23,7 +24,7 @@ impl Runahead {
         }
         let path = wanted.map_or_else(
             || workspace().join("target/release/runahead"),
-            |path| std::env::current_dir().unwrap_or_default().join(path),
+            |path| workspace().join(path),
         );
         if !path.is_file() {
             return Err(format!(
