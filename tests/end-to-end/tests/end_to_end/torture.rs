@@ -219,9 +219,9 @@ fn surroundings(suite: &mut Suite) {
             vec![],
             words(&[
                 "env",
-                "TMPDIR=/nonexistent",
-                "XDG_RUNTIME_DIR=/nonexistent",
-                "HOME=/nonexistent",
+                "TMPDIR=/proc/nonexistent",
+                "XDG_RUNTIME_DIR=/proc/nonexistent",
+                "HOME=/proc/nonexistent",
             ]),
         ),
         ("nohup", vec![], words(&["nohup"])),
