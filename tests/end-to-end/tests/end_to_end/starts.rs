@@ -42,11 +42,6 @@ const STARTS: &[(&str, &[&str], &str)] = &[
         "sleep 0 & sleep 0.02; exec \"$@\"",
     ),
     (
-        "a child that ends meanwhile",
-        &[],
-        "sleep 0.03 & exec \"$@\"",
-    ),
-    (
         "a group of its own",
         &["command setsid"],
         "exec setsid -w \"$@\"",
@@ -94,7 +89,7 @@ const STARTS: &[(&str, &[&str], &str)] = &[
 pub fn add(suite: &mut Suite) {
     for (name, needs, line) in STARTS.iter().copied() {
         suite.add(format!("start::{name}"), needs.iter().copied(), move || {
-            started(name, line)
+            started(name, line, &Runahead::built()?)
         });
     }
     suite.add_plain("start::under Runahead twice", twice);
@@ -125,12 +120,12 @@ fn observer(start: &str) -> Result<Scenario, String> {
     Err("the guest 'observe' has gone".to_owned())
 }
 
-fn started(name: &str, line: &str) -> Verdict {
+pub fn started(name: &str, line: &str, runahead: &Runahead) -> Verdict {
     let scenario = observer(name)?
         .around(["bash", "-c", line, "bash"])
         .modes([COLD, WARM]);
     // Some starts make the guest itself fail (no /proc): then it has to fail in the same way.
-    scenario.expect(None).check(&Runahead::built()?)
+    scenario.expect(None).check(runahead)
 }
 
 fn twice() -> Verdict {
