@@ -2,9 +2,10 @@
 //! the runs under Runahead were seen to do.
 
 use crate::supervise::RunReport;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The command under test, and what its environment needs (stand-ins are told what to break).
 #[derive(Clone, Debug)]
@@ -81,26 +82,34 @@ pub fn scratch() -> PathBuf {
 }
 
 static RUNS: AtomicU32 = AtomicU32::new(0);
-static RUNS_WITH_HELPERS: AtomicU32 = AtomicU32::new(0);
+/// Beside how many runs each of Runahead's process names was seen.
+static HELPERS: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 static KILLED: AtomicU32 = AtomicU32::new(0);
 
 /// Counts a run under Runahead. A suite in which no helper was ever seen tested interception alone,
 /// and has to say so.
 pub fn note_run(report: &RunReport) {
     RUNS.fetch_add(1, Ordering::Relaxed);
-    RUNS_WITH_HELPERS.fetch_add(
-        u32::from(!report.helpers_seen.is_empty()),
-        Ordering::Relaxed,
-    );
+    let mut helpers = HELPERS.lock().unwrap_or_else(PoisonError::into_inner);
+    for name in &report.helpers_seen {
+        *helpers.entry(name.clone()).or_default() += 1;
+    }
     KILLED.fetch_add(report.helpers_killed, Ordering::Relaxed);
 }
 
 /// The counts, as a sentence.
 pub fn runs_summary() -> String {
+    let helpers = HELPERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let beside = |(name, runs): (&String, &u32)| format!("{name} beside {runs}");
+    let seen: Vec<String> = helpers.iter().map(beside).collect();
     format!(
-        "{} runs under Runahead (or a stand-in); a process of Runahead's was seen beside {} of them; torture ended {}",
+        "{} runs under Runahead (or a stand-in); of its processes were seen: {}; torture ended {}",
         RUNS.load(Ordering::Relaxed),
-        RUNS_WITH_HELPERS.load(Ordering::Relaxed),
+        if seen.is_empty() {
+            "none".to_owned()
+        } else {
+            seen.join(", ")
+        },
         KILLED.load(Ordering::Relaxed)
     )
 }
