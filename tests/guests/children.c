@@ -64,8 +64,10 @@ int main(int argc, char **argv) {
             if (grandchild == 0) _exit(work("grandchild"));
             _exit(exit_status_of(grandchild) + work("child"));
         }
-        printf("hash %016" PRIx64 "\n", wander("cold.bin", 10));
+        // Reads while they do, and tells of it when they are done.
+        uint64_t hash = wander("cold.bin", 10);
         status(how, child, 0);
+        printf("hash %016" PRIx64 "\n", hash);
     } else if (strcmp(how, "vfork") == 0) {
         pid_t child = vfork();
         if (child == 0) {

@@ -55,13 +55,4 @@ int main(void) {
     close(first);
     description.l_pid = 0;
     printf("after close: %d\n", fcntl(second, F_OFD_SETLK, &description));
-    // A lease for writing is only given when nobody else has the file open; and is broken, by a
-    // signal, when somebody opens it.
-    close(second), close(other);
-    int leased = open("cold.bin", O_RDWR);
-    signal(SIGIO, SIG_IGN);
-    pause_ms(5);
-    int lease = fcntl(leased, F_SETLEASE, F_WRLCK);
-    for (int step = 0; step < 100; step++) CHECK(pread(leased, block, 4096, step * 41 % 1000 * 4096L) == 4096);
-    printf("lease: %d, still %d\n", lease, fcntl(leased, F_GETLEASE));
 }

@@ -73,6 +73,12 @@ static void break_before_exec(void) {
         close(0), close(1), close(2);
         pause();
     }
+    if (broken("reopened-stream") && fcntl(0, F_GETFD) < 0) open("/dev/null", O_RDONLY);
+    if (broken("waited-child")) {
+        pid_t child = fork();
+        if (child == 0) _exit(0);
+        waitpid(child, NULL, 0);
+    }
     // A child that is not waited for with plain calls, but still there for __WALL.
     if (broken("silent-child") && syscall(SYS_clone, 0, NULL, NULL, NULL, NULL) == 0) {
         close(0), close(1), close(2);

@@ -1,8 +1,8 @@
 //! Becoming the command.
 //!
-//! The standard library's own exec resets the signal mask and the disposition of SIGPIPE, which its
-//! start-up changed; the command must find exactly what we were started with. So the disposition is
-//! noted before the standard library starts, put back at the end, and the rest is left alone.
+//! The standard library's start-up ignores SIGPIPE and opens closed standard descriptors, and its exec
+//! resets the signal mask; the command must find exactly what we were started with. So both are noted
+//! before the standard library starts, put back at the end, and the rest is left alone.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
@@ -13,8 +13,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The disposition of SIGPIPE that this process was started with. Written once, before `main`.
 static PIPE_DISPOSITION: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 
-/// Runs before the standard library, which ignores SIGPIPE.
-extern "C" fn note_disposition() {
+/// Which of the descriptors 0 to 2 were closed, one bit each. Written once, before `main`.
+static CLOSED: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs before the standard library.
+extern "C" fn note_inheritance() {
+    for descriptor in 0..3 {
+        // SAFETY: asking changes nothing.
+        if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
+            CLOSED.fetch_or(1 << descriptor, Ordering::Relaxed);
+        }
+    }
     // SAFETY: asking for a disposition changes nothing; zeros are a valid `sigaction`.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -26,7 +35,7 @@ extern "C" fn note_disposition() {
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static NOTE_DISPOSITION: extern "C" fn() = note_disposition;
+static NOTE_INHERITANCE: extern "C" fn() = note_inheritance;
 
 /// A command line and the variables that are added to the environment.
 pub struct Program {
@@ -55,6 +64,9 @@ impl Program {
         // SAFETY: one thread; null-terminated arrays of C strings that live until the call returns.
         unsafe {
             libc::signal(libc::SIGPIPE, PIPE_DISPOSITION.load(Ordering::Relaxed));
+            for descriptor in (0..3).filter(|d| CLOSED.load(Ordering::Relaxed) >> d & 1 != 0) {
+                libc::close(descriptor);
+            }
             libc::execvpe(
                 arguments[0].as_ptr(),
                 pointers(&arguments).as_ptr(),

@@ -2,9 +2,10 @@
 //! the runs under Runahead were seen to do.
 
 use crate::supervise::RunReport;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The command under test, and what its environment needs (stand-ins are told what to break).
 #[derive(Clone, Debug)]
@@ -14,17 +15,16 @@ pub struct Runahead {
 }
 
 impl Runahead {
-    /// The built command: `RUNAHEAD_BIN`, or `target/release/runahead` of this workspace.
+    /// The built command: `RUNAHEAD_BIN` (from the workspace's folder, since that is where one types
+    /// it and not where cargo starts a test), or `target/release/runahead` of this workspace.
     /// `RUNAHEAD_BIN=stand-in` is the stand-in that does nothing but run the command.
     pub fn built() -> Result<Runahead, String> {
         let wanted = std::env::var("RUNAHEAD_BIN").ok();
         if wanted.as_deref() == Some("stand-in") {
             return crate::guest::stand_in("none");
         }
-        let path = wanted.map_or_else(
-            || workspace().join("target/release/runahead"),
-            |path| std::env::current_dir().unwrap_or_default().join(path),
-        );
+        let path =
+            wanted.map_or_else(|| workspace().join("target/release/runahead"), |path| workspace().join(path));
         if !path.is_file() {
             return Err(format!(
                 "there is no command to test at {}: build it with './x build', or name another in RUNAHEAD_BIN",
@@ -71,23 +71,30 @@ pub fn scratch() -> PathBuf {
 }
 
 static RUNS: AtomicU32 = AtomicU32::new(0);
-static RUNS_WITH_HELPERS: AtomicU32 = AtomicU32::new(0);
+/// Beside how many runs each of Runahead's process names was seen.
+static HELPERS: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 static KILLED: AtomicU32 = AtomicU32::new(0);
 
 /// Counts a run under Runahead. A suite in which no helper was ever seen tested interception alone,
 /// and has to say so.
 pub fn note_run(report: &RunReport) {
     RUNS.fetch_add(1, Ordering::Relaxed);
-    RUNS_WITH_HELPERS.fetch_add(u32::from(!report.helpers_seen.is_empty()), Ordering::Relaxed);
+    let mut helpers = HELPERS.lock().unwrap_or_else(PoisonError::into_inner);
+    for name in &report.helpers_seen {
+        *helpers.entry(name.clone()).or_default() += 1;
+    }
     KILLED.fetch_add(report.helpers_killed, Ordering::Relaxed);
 }
 
 /// The counts, as a sentence.
 pub fn runs_summary() -> String {
+    let helpers = HELPERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let beside = |(name, runs): (&String, &u32)| format!("{name} beside {runs}");
+    let seen: Vec<String> = helpers.iter().map(beside).collect();
     format!(
-        "{} runs under Runahead (or a stand-in); a process of Runahead's was seen beside {} of them; torture ended {}",
+        "{} runs under Runahead (or a stand-in); of its processes were seen: {}; torture ended {}",
         RUNS.load(Ordering::Relaxed),
-        RUNS_WITH_HELPERS.load(Ordering::Relaxed),
+        if seen.is_empty() { "none".to_owned() } else { seen.join(", ") },
         KILLED.load(Ordering::Relaxed)
     )
 }

@@ -214,9 +214,9 @@ impl Scenario {
             ("HOME", text(scratch.join("work"))),
             ("LANG", "C".to_owned()),
             ("TMPDIR", text(scratch.join("temporary"))),
+            // What Runahead keeps between runs lies outside of what is compared.
+            ("XDG_CACHE_HOME", text(locate::scratch().join("cache"))),
             ("XDG_RUNTIME_DIR", text(scratch.join("runtime"))),
-            // Outside what is compared: Runahead remembers there what it has learnt about libraries.
-            ("XDG_CACHE_HOME", text(scratch.join("../../cache"))),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec();

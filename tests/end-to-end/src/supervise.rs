@@ -144,7 +144,10 @@ fn isolate(spec: &RunSpec) -> Result<(), Errno> {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
     mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), MsFlags::empty(), Some("mode=1777"))?;
-    if !spec.directory.starts_with("/tmp") {
+    // Not where that would hide the run's own files, or the command under test.
+    let below_tmp = |word: &String| Path::new(word).starts_with("/tmp");
+    let variables = spec.environment.iter().map(|(_, value)| value);
+    if !spec.directory.starts_with("/tmp") && !spec.argv.iter().chain(variables).any(below_tmp) {
         mount(Some(&spec.temporary), "/tmp", none, MsFlags::MS_BIND, none)?;
     }
     Ok(())

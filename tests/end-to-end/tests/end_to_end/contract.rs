@@ -127,7 +127,7 @@ fn wrong_usage(runahead: &Runahead) -> Verdict {
 }
 
 pub fn unwritable_report(runahead: &Runahead) -> Verdict {
-    for path in ["/nonexistent/report.json", "folder", "plain-file/report"] {
+    for path in ["/proc/nonexistent/report.json", "folder", "plain-file/report"] {
         let line = format!("set -- $UNDER; exec $1 run --report {path} -- touch started");
         let outcome = run("unwritable report", &[], &line, runahead)?;
         expect_code(&outcome, 125).map_err(|why| format!("--report {path}: {why}"))?;

@@ -4,6 +4,7 @@ mod canaries;
 mod contract;
 mod guests;
 mod programs;
+mod starts;
 mod suite;
 mod torture;
 
@@ -17,6 +18,7 @@ fn main() {
     guests::add(&mut suite);
     programs::suite(&mut suite);
     contract::add(&mut suite);
+    starts::add(&mut suite);
     torture::add(&mut suite);
     canaries::add(&mut suite);
     let listing = arguments.list;

@@ -141,7 +141,12 @@ fn surroundings(suite: &mut Suite) {
         (
             "temporary directory not writable",
             vec![],
-            words(&["env", "TMPDIR=/nonexistent", "XDG_RUNTIME_DIR=/nonexistent", "HOME=/nonexistent"]),
+            words(&[
+                "env",
+                "TMPDIR=/proc/nonexistent",
+                "XDG_RUNTIME_DIR=/proc/nonexistent",
+                "HOME=/proc/nonexistent",
+            ]),
         ),
         ("nohup", vec![], words(&["nohup"])),
         ("time limit", vec!["command timeout"], words(&["timeout", "50"])),

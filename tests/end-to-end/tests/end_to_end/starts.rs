@@ -1,0 +1,115 @@
+//! The ways a command can be started: streams closed, numbers of descriptors taken, no `/proc`, a mask
+//! that forbids everything, under Runahead twice. What the program sees of itself is compared.
+
+use crate::programs::files;
+use crate::suite::Suite;
+use runahead_end_to_end::Verdict;
+use runahead_end_to_end::guest::Guest;
+use runahead_end_to_end::locate::Runahead;
+use runahead_end_to_end::scenario::{COLD, Scenario, WARM};
+
+/// A bash line that ends in `exec "$@"`, and what it needs.
+const STARTS: &[(&str, &[&str], &str)] = &[
+    ("standard input closed", &[], "exec \"$@\" <&-"),
+    ("standard error closed", &[], "exec \"$@\" 2>&-"),
+    ("only standard output open", &[], "exec \"$@\" <&- 2>&-"),
+    (
+        "descriptors taken",
+        &[],
+        "exec \"$@\" 3<cold.bin 4<&3 5>log 6<>log 9<. 10</dev/null 100<cold.bin 255<&0 1023<&0",
+    ),
+    ("standard input is a directory", &[], "exec \"$@\" < ."),
+    ("output to a file, in append mode", &[], "echo before > log; exec \"$@\" >> log"),
+    ("output to a full device", &[], "exec \"$@\" 2> /dev/full"),
+    ("a mask that forbids everything", &[], "umask 777; exec \"$@\""),
+    ("a mask that forbids nothing", &[], "umask 0; exec \"$@\""),
+    ("signals ignored", &[], "trap '' HUP INT QUIT PIPE TERM CHLD CONT USR1 USR2 ALRM XFSZ; exec \"$@\""),
+    ("a child that nobody waits for", &[], "sleep 0 & sleep 0.02; exec \"$@\""),
+    ("a group of its own", &["command setsid"], "exec setsid -w \"$@\""),
+    (
+        "changed name and environment",
+        &[],
+        "export A='' B=$'new\\nline' LC_ALL=C.UTF-8 POSIXLY_CORRECT=1 LD_BIND_NOW=1; unset HOME; exec \"$@\"",
+    ),
+    ("own preloaded library", &[], "export LD_PRELOAD=libm.so.6; exec \"$@\""),
+    ("own library path", &[], "export LD_LIBRARY_PATH=/nonexistent:.; exec \"$@\""),
+    (
+        "checking allocator",
+        &[],
+        "export MALLOC_PERTURB_=85 MALLOC_CHECK_=3 GLIBC_TUNABLES=glibc.malloc.check=3; exec \"$@\"",
+    ),
+    (
+        "no /proc",
+        &["root", "command unshare"],
+        "exec unshare --mount bash -c 'umount -l /proc; exec \"$@\"' bash \"$@\"",
+    ),
+    (
+        "nothing to write temporary files to",
+        &["root", "command unshare"],
+        "exec unshare --mount bash -c 'mount -t tmpfs -o ro tmpfs /dev/shm; mount --bind /dev/shm /tmp; mount --bind /dev/shm $TMPDIR; mount --bind /dev/shm $XDG_RUNTIME_DIR; exec \"$@\"' bash \"$@\"",
+    ),
+    (
+        "priority and affinity set",
+        &["root", "command taskset", "command ionice"],
+        "exec nice -n -3 ionice -c 2 -n 1 taskset -c 1 \"$@\"",
+    ),
+    ("no descriptors to spare", &[], "ulimit -n 5; exec \"$@\""),
+    ("no file may grow", &[], "ulimit -f 0; exec \"$@\""),
+    ("no pending signals", &[], "ulimit -i 0; exec \"$@\""),
+];
+
+pub fn add(suite: &mut Suite) {
+    for (name, needs, line) in STARTS.iter().copied() {
+        suite.add(format!("start::{name}"), needs.iter().copied(), move || {
+            started(name, line, &Runahead::built()?)
+        });
+    }
+    suite.add_plain("start::under Runahead twice", twice);
+    suite.add_plain("start::eight at once", || {
+        let line = "for at in 0 1 2 3 4 5 6 7; do $UNDER bash -c 'md5sum tree/*/*.txt' > sums-$at & done; wait; md5sum sums-*";
+        shell("eight at once", line)
+    });
+    suite.add_plain("start::two hundred children", || {
+        let line = "$UNDER bash -c 'for at in $(seq 25); do for folder in tree/folder-*; do cat $folder/file-1.txt; done; done' | cksum";
+        shell("two hundred children", line)
+    });
+    suite.add_plain("start::in a deleted directory", || {
+        let line = "mkdir gone; cd gone; rmdir ../gone; exec $UNDER bash -c 'md5sum '$OLDPWD'/tree/*/*.txt; ls; pwd'";
+        shell("deleted directory", line)
+    });
+}
+
+fn observer(start: &str) -> Result<Scenario, String> {
+    for guest in Guest::all()? {
+        for run in guest.runs() {
+            if run.name == "guest::observe::streams" {
+                let mut scenario = guest.scenario(&run)?;
+                scenario.name = format!("start {start}");
+                return Ok(scenario);
+            }
+        }
+    }
+    Err("the guest 'observe' has gone".to_owned())
+}
+
+pub fn started(name: &str, line: &str, runahead: &Runahead) -> Verdict {
+    let scenario = observer(name)?.around(["bash", "-c", line, "bash"]).modes([COLD, WARM]);
+    // Some starts make the guest itself fail (no /proc): then it has to fail in the same way.
+    scenario.expect(None).check(runahead)
+}
+
+fn twice() -> Verdict {
+    let runahead = Runahead::built()?;
+    let inner = [runahead.command.as_str(), "run", "--"];
+    let outer = observer("twice")?.modes([COLD]);
+    // Alone it is under Runahead once: the model here.
+    outer.around(inner).check(&runahead)
+}
+
+fn shell(name: &str, line: &str) -> Verdict {
+    Scenario::shell(format!("start {name}"), line)
+        .prepare(files)
+        .modes([COLD, WARM])
+        .expect(None)
+        .check(&Runahead::built()?)
+}
