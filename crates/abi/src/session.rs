@@ -184,7 +184,7 @@ pub struct SpeculatorPart {
     pub sync_cost_ns: AtomicU64,
     /// Why the latest speculation ended: one of [`ended`].
     pub ended: AtomicU32,
-    /// The system call or signal number that ended it.
+    /// The latest system call that ended a speculation because it is not known to be harmless.
     pub ended_by: AtomicU32,
     /// For a fault: the instruction and the address that it touched.
     pub fault_instruction: AtomicU64,
@@ -213,7 +213,7 @@ pub mod ended {
     pub const CANCELLED: u32 = 2;
     /// A system call that is not known to be harmless (`ended_by`: its number).
     pub const SYSTEM_CALL: u32 = 3;
-    /// A signal: a wild jump, a bad address (`ended_by`: its number).
+    /// A signal: a wild jump, a bad address .
     pub const FAULT: u32 = 4;
     /// It ran on without meeting a read for too long.
     pub const TIME: u32 = 5;
@@ -244,8 +244,10 @@ pub struct SpeculatorCounts {
     pub prefetches: AtomicU64,
     /// Pages asked for.
     pub prefetched_pages: AtomicU64,
-    /// Pages asked for in predictions that the program then did not reach.
+    /// Of those, pages that neither the program reached nor a later speculation used.
     pub unused_pages: AtomicU64,
+    /// Pages of which that is not known yet.
+    pub open_pages: AtomicU64,
     pub system_calls: AtomicU64,
     /// Of those, calls that came through a signal (unpatched sites).
     pub trapped_calls: AtomicU64,

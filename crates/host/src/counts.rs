@@ -101,6 +101,8 @@ impl Counts {
         add(&mut sum.prefetches, &counts.prefetches);
         add(&mut sum.prefetched_pages, &counts.prefetched_pages);
         add(&mut sum.unused_pages, &counts.unused_pages);
+        // The program is over: what was not used by now never will be.
+        add(&mut sum.unused_pages, &counts.open_pages);
         add(&mut sum.system_calls, &counts.system_calls);
         add(&mut sum.trapped_calls, &counts.trapped_calls);
         add(&mut sum.signals, &counts.signals);
@@ -121,8 +123,9 @@ impl Counts {
             let address = slot.speculator.fault_address.load(Ordering::Relaxed);
             endings.last_fault = Some(format!("{instruction:#x} touching {address:#x}"));
         }
-        if slot.speculator.ended.load(Ordering::Relaxed) == ended::SYSTEM_CALL {
-            endings.last_system_call = u64::from(slot.speculator.ended_by.load(Ordering::Relaxed));
+        let call = slot.speculator.ended_by.load(Ordering::Relaxed);
+        if call != 0 {
+            endings.last_system_call = u64::from(call);
         }
     }
 }

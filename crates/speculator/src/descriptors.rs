@@ -293,6 +293,11 @@ impl Descriptor {
         descriptor
     }
 
+    /// The file, in one word.
+    pub fn identity(&self) -> u64 {
+        self.device.rotate_left(40) ^ self.inode
+    }
+
     pub fn sink() -> Descriptor {
         Descriptor { kind: Kind::Sink, ..NOTHING }
     }

@@ -26,6 +26,7 @@ mod cell;
 mod descriptors;
 mod emulate;
 mod layout;
+mod ledger;
 mod mirror;
 mod run;
 mod sandbox;

@@ -4,6 +4,7 @@ use crate::arch;
 use crate::cell::Global;
 use crate::descriptors;
 use crate::emulate;
+use crate::ledger::LEDGER;
 use crate::mirror::MIRROR;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -33,16 +34,18 @@ pub struct Run {
     pub written: u32,
     /// Alarms since the last operation.
     ticks: u32,
-    depth: Depth,
-    /// Pages asked for by each of the latest operations.
-    pages_at: [u32; PAGES_RING],
+    pub depth: Depth,
+    /// Where in the ledger the pages of each of the latest operations begin.
+    pages_from: [u64; OPERATIONS],
+    /// Operations of this epoch whose passing the ledger knows.
+    settled: u32,
     pub position: i64,
     pub program_break: u64,
     pub thread: u32,
 }
 
-/// Pages prefetched by each of the latest operations, to know what an ended epoch leaves unused.
-const PAGES_RING: usize = 1024;
+/// Operations whose pages are remembered: more than the greatest depth.
+const OPERATIONS: usize = 1024;
 
 pub static RUN: Global<Run> = Global::new(Run {
     epoch: 0,
@@ -50,7 +53,8 @@ pub static RUN: Global<Run> = Global::new(Run {
     written: 0,
     ticks: 0,
     depth: Depth::new(),
-    pages_at: [0; PAGES_RING],
+    pages_from: [0; OPERATIONS],
+    settled: 0,
     position: -1,
     program_break: 0,
     thread: 0,
@@ -135,8 +139,11 @@ fn wait_for_post(done: u32) -> u32 {
     }
 }
 
+/// Brings the counts up to date that are not kept at each event.
 fn count_time() {
-    at_least(&speculator().counts.processor_ns, processor_ns());
+    let counts = &speculator().counts;
+    at_least(&counts.processor_ns, processor_ns());
+    counts.open_pages.store(LEDGER.get().open(), Ordering::Relaxed);
 }
 
 /// Brings mirror, descriptors and log to the state of `post`, and tells the program, which may wait.
@@ -148,6 +155,7 @@ fn sync(post: &Post) {
     let run = RUN.get();
     run.epoch = post.epoch;
     run.written = 0;
+    run.settled = 0;
     run.ticks = 0;
     run.position = post.position;
     run.program_break = post.program_break;
@@ -173,11 +181,13 @@ pub fn end(reason: u32, by: u32) -> ! {
     let part = speculator();
     let run = RUN.get();
     let passed = agent().passed.load(Ordering::Acquire);
-    run.depth.ended(passed, run.written);
-    count(&part.counts.unused_pages, run.unused_pages(passed));
+    run.settle(passed);
+    run.depth.grow();
     part.wake_at.store(0, Ordering::Relaxed);
     part.ended.store(reason, Ordering::Relaxed);
-    part.ended_by.store(by, Ordering::Relaxed);
+    if reason == ended::SYSTEM_CALL {
+        part.ended_by.store(by, Ordering::Relaxed);
+    }
     if let Some(counter) = part.counts.endings.get(reason as usize) {
         count(counter, 1);
     }
@@ -211,17 +221,16 @@ pub fn tick() {
     }
 }
 
-/// Writes an operation to the log, and sleeps if that is as far ahead as one may be. `pages`: how many
-/// were asked for on its behalf.
-pub fn log(prediction: &Prediction, pages: u32) {
+/// Writes an operation to the log, and sleeps if that is as far ahead as one may be. `pages_from`: where the
+/// pages that were asked for on its behalf begin in the ledger.
+pub fn log(prediction: &Prediction, pages_from: u64) {
     let run = RUN.get();
     let part = speculator();
     run.ticks = 0;
-    run.pages_at[run.written as usize % PAGES_RING] = pages;
+    run.pages_from[run.written as usize % OPERATIONS] = pages_from;
     shared::log().write(run.epoch, run.written, prediction);
     run.written += 1;
     part.written.store(run.written, Ordering::Release);
-    count(&part.counts.prefetched_pages, u64::from(pages));
     let passed = agent().passed.load(Ordering::Acquire);
     if run.written.saturating_sub(passed) >= run.depth.operations() {
         sleep_ahead();
@@ -249,13 +258,24 @@ fn sleep_ahead() {
     part.wake_at.store(0, Ordering::Relaxed);
     part.activity.store(activity::RUNNING, Ordering::Release);
     run.ticks = 0;
-    run.depth.used();
+    run.settle(agent().passed.load(Ordering::Acquire));
+    run.depth.grow();
 }
 
 impl Run {
-    /// Pages asked for by operations that the program did not reach.
-    fn unused_pages(&self, passed: u32) -> u64 {
-        let first = passed.max(self.written.saturating_sub(PAGES_RING as u32));
-        (first..self.written).map(|at| u64::from(self.pages_at[at as usize % PAGES_RING])).sum()
+    /// Tells the ledger which operations the program has passed.
+    fn settle(&mut self, passed: u32) {
+        let passed = passed.min(self.written);
+        let first = self.settled.max(self.written.saturating_sub(OPERATIONS as u32));
+        if first < passed {
+            let from = self.pages_from[first as usize % OPERATIONS];
+            let to = if passed < self.written {
+                self.pages_from[passed as usize % OPERATIONS]
+            } else {
+                LEDGER.get().position()
+            };
+            LEDGER.get().passed(from, to);
+        }
+        self.settled = self.settled.max(passed);
     }
 }

@@ -3,6 +3,7 @@
 use super::{Outcome, UNKNOWN, get, put, room};
 use crate::arch::Call;
 use crate::descriptors::{Descriptor, Kind, TABLE};
+use crate::ledger::LEDGER;
 use crate::{run, shared};
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::session::ended;
@@ -77,6 +78,13 @@ pub fn set_posted_position(call: &Call) {
     }
 }
 
+/// The program waits for a small file: the rest of it comes next, whether speculation gets that far or not.
+pub fn ask_whole_of_stalled(call: &Call) {
+    if let Some(Ok(entry)) = TABLE.get().get(call.arguments[0] as i32) {
+        ask_whole(entry);
+    }
+}
+
 /// The memory of a vectored call.
 struct Pieces {
     pieces: [IoVec; PIECES],
@@ -146,6 +154,7 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
         },
     };
     let returned = (entry.size - place).clamp(0, length as i64) as usize;
+    let pages_from = LEDGER.get().position();
     let asked = take(&entry, &pieces, place, returned);
     if offset.is_none()
         && let Some(Ok(entry)) = table.get(fd)
@@ -166,7 +175,7 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
             detail: length as u64,
             place: offset.unwrap_or(0) as u64,
         };
-        run::log(&prediction, asked);
+        run::log(&prediction, pages_from);
     }
     Outcome::Return(returned as isize)
 }
@@ -180,22 +189,35 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> u32 {
     // SAFETY: mirror memory that is present.
     let got = unsafe { files::preadv2(entry.real, pieces.as_slice(), place, RWF_NOWAIT) };
     let first = place as u64;
-    let missing_from = match got {
-        Ok(got) if got >= bytes => return 0,
-        Ok(got) => first + got as u64,
+    let there = match got {
+        Ok(got) => (got as u64).min(bytes as u64),
         Err(Errno::EAGAIN) => {
             // The miss itself has started a read of the size of the request, up to the kernel's
             // read-ahead window.
             let started = first + CHUNK;
             ask(entry.real, started, (first + bytes as u64).saturating_sub(started));
-            return pages(first, bytes as u64);
+            return asked_for(entry, first, bytes as u64);
         }
-        Err(Errno::EOPNOTSUPP) => first,
+        Err(Errno::EOPNOTSUPP) => 0,
         Err(_) => return 0,
     };
-    let rest = first + bytes as u64 - missing_from;
-    ask(entry.real, missing_from, rest);
-    pages(missing_from, rest)
+    if there > 0 {
+        LEDGER.get().found(entry.identity(), first / PAGE as u64, pages(first, there));
+    }
+    let rest = bytes as u64 - there;
+    if rest == 0 {
+        return 0;
+    }
+    ask(entry.real, first + there, rest);
+    asked_for(entry, first + there, rest)
+}
+
+/// Books what was asked for; returns the number of pages.
+fn asked_for(entry: &Descriptor, place: u64, bytes: u64) -> u32 {
+    let count = pages(place, bytes.min(HINT_MOST));
+    LEDGER.get().enter(entry.identity(), place / PAGE as u64, count);
+    shared::count(&shared::speculator().counts.prefetched_pages, u64::from(count));
+    count
 }
 
 fn pages(place: u64, bytes: u64) -> u32 {
@@ -224,7 +246,7 @@ pub fn ask_whole(entry: &Descriptor) {
         && cached < u64::from(wanted)
     {
         ask(entry.real, 0, entry.size as u64);
-        shared::count(&shared::speculator().counts.prefetched_pages, u64::from(wanted) - cached);
+        asked_for(entry, 0, entry.size as u64);
     }
 }
 

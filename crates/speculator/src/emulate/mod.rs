@@ -72,6 +72,7 @@ pub fn stalled_call(registers: &Registers) -> isize {
         through_stub: true,
     };
     files::set_posted_position(&stalled);
+    files::ask_whole_of_stalled(&stalled);
     call(&stalled)
 }
 

@@ -1,0 +1,100 @@
+//! The ledger: what became of the pages that were asked for.
+//!
+//! Each page that speculation asked the disk for is entered, and judged once: *useful* if the program
+//! passed the operation that asked for it, or if a later speculation found it in the cache and used it;
+//! *wasted* when so many others were asked for since that it was not. The verdicts steer the depth and make
+//! up the report's unused pages.
+
+use crate::cell::Global;
+use crate::run::RUN;
+use crate::shared::{self, speculator};
+
+/// Pages under observation. Several times the greatest depth, since a page asked for at the far end of one
+/// speculation is found by a later one.
+const PAGES: usize = 8192;
+
+/// Places in the index; twice the pages, a power of two.
+const INDEX: usize = 2 * PAGES;
+
+#[derive(Clone, Copy)]
+struct Page {
+    file: u64,
+    number: u64,
+    judged: bool,
+}
+
+pub struct Ledger {
+    pages: [Page; PAGES],
+    /// Pages entered so far; the latest `PAGES` are in `pages`, at their number modulo `PAGES`.
+    entered: u64,
+    /// For each hash the number (+ 1) of the latest page entered under it; a newer one replaces an older.
+    index: [u64; INDEX],
+}
+
+pub static LEDGER: Global<Ledger> = Global::new(Ledger {
+    pages: [Page { file: 0, number: 0, judged: true }; PAGES],
+    entered: 0,
+    index: [0; INDEX],
+});
+
+fn place(file: u64, number: u64) -> usize {
+    let mixed = (file ^ number.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 40) as usize % INDEX
+}
+
+impl Ledger {
+    /// Number of the next page to be entered: what is entered from here on belongs to the next operation.
+    pub fn position(&self) -> u64 {
+        self.entered
+    }
+
+    /// Pages `first..first + count` of `file` (device and inode mixed) were asked for.
+    pub fn enter(&mut self, file: u64, first: u64, count: u32) {
+        for number in first..first + u64::from(count) {
+            let at = (self.entered % PAGES as u64) as usize;
+            self.judge(at, false);
+            self.pages[at] = Page { file, number, judged: false };
+            self.entered += 1;
+            self.index[place(file, number)] = self.entered;
+        }
+    }
+
+    /// Pages `first..first + count` of `file` were found in the cache by speculation.
+    pub fn found(&mut self, file: u64, first: u64, count: u32) {
+        for number in first..first + u64::from(count) {
+            let latest = self.index[place(file, number)];
+            if latest == 0 || latest + (PAGES as u64) <= self.entered {
+                continue;
+            }
+            let at = ((latest - 1) % PAGES as u64) as usize;
+            if self.pages[at].file == file && self.pages[at].number == number {
+                self.judge(at, true);
+            }
+        }
+    }
+
+    /// The program has passed the operations that entered pages `from..to`.
+    pub fn passed(&mut self, from: u64, to: u64) {
+        let oldest = self.entered.saturating_sub(PAGES as u64);
+        for number in from.max(oldest)..to.min(self.entered) {
+            self.judge((number % PAGES as u64) as usize, true);
+        }
+    }
+
+    fn judge(&mut self, at: usize, useful: bool) {
+        let page = &mut self.pages[at];
+        if page.judged {
+            return;
+        }
+        page.judged = true;
+        RUN.get().depth.judged(useful);
+        if !useful {
+            shared::count(&speculator().counts.unused_pages, 1);
+        }
+    }
+
+    /// How many pages are not judged: the report counts them as unused at the end.
+    pub fn open(&self) -> u64 {
+        self.pages.iter().filter(|page| !page.judged).count() as u64
+    }
+}
