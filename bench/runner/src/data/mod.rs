@@ -116,9 +116,6 @@ pub fn root(checkout: &Path) -> PathBuf {
 /// Makes the set, and first those that it is made from, unless it is there. Says what it does on
 /// standard error.
 pub fn ensure_made(root: &Path, set: &DataSet) -> Result<()> {
-    for ingredient in set.from {
-        ensure_made(root, by_name(ingredient)?)?;
-    }
     let maker = Maker {
         root: root.to_path_buf(),
         set: set.name,
@@ -128,6 +125,9 @@ pub fn ensure_made(root: &Path, set: &DataSet) -> Result<()> {
         && maker.finished().is_dir()
     {
         return Ok(());
+    }
+    for ingredient in set.from {
+        ensure_made(root, by_name(ingredient)?)?;
     }
     eprintln!(
         "making the data set '{}': {} (about {} MB)",
