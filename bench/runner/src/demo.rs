@@ -9,7 +9,7 @@ use slowdisk::profile::Profile;
 
 use crate::results::Record;
 use crate::session::{self, Options};
-use crate::{configuration, machine, workload};
+use crate::{configuration, data, workload};
 
 /// Of each, in turn: enough for a median, and the whole demonstration stays under five minutes.
 const RUNS: usize = 3;
@@ -24,12 +24,6 @@ pub fn demo(checkout: &Path, subject: &Path) -> Result<String> {
         );
     }
     let profile = Profile::by_name(if missing.is_none() { "cloud" } else { "native" })?;
-    let commit = machine::commit(checkout);
-    let name = format!(
-        "{}-{}-demo.jsonl",
-        machine::date(machine::now()),
-        commit.replace('+', "-changed")
-    );
     let records = session::run(&Options {
         checkout: checkout.to_path_buf(),
         subject: subject.to_path_buf(),
@@ -43,7 +37,8 @@ pub fn demo(checkout: &Path, subject: &Path) -> Result<String> {
         ],
         runs: RUNS,
         replays: 0,
-        results: checkout.join("bench/results").join(name),
+        // A show is no result: it stays beside the data.
+        results: data::root(checkout).join("demo.jsonl"),
         patience: Duration::from_secs(300),
     })?;
     Ok(show(records.first().context("nothing was measured")?))

@@ -478,7 +478,7 @@ impl<'a> Session<'a> {
 
     fn end(self) -> Result<Vec<String>> {
         let left = slowdisk::teardown::down(&self.disk.name)?.left;
-        guard::empty(&guard::scratch());
+        let _ = fs::remove_dir_all(guard::scratch());
         Ok(left)
     }
 }

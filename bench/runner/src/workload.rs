@@ -67,7 +67,13 @@ const CSCOPE: &[(&str, &str)] = &[("cscope", "cscope")];
 const SQLITE: &[(&str, &str)] = &[("sqlite3", "sqlite3")];
 const LD: &[(&str, &str)] = &[("ld", "binutils"), ("gcc", "gcc"), ("make", "make")];
 
+const RSYNC: &[(&str, &str)] = &[("rsync", "rsync")];
+const ZSTD: &[(&str, &str)] = &[("zstd", "zstd")];
+const XZ: &[(&str, &str)] = &[("xz", "xz-utils")];
+
 const CORE: &[&str] = &["core", "all"];
+const TODAY: &[&str] = &["today", "all"];
+const CONTROLS: &[&str] = &["controls", "all"];
 const SMOKE: &[&str] = &["smoke"];
 
 const fn floor(native: f64, cloud: f64) -> Option<Floor> {
@@ -335,6 +341,95 @@ pub const WORKLOADS: &[Workload] = &[
         },
     },
     Workload {
+        name: "git-status",
+        about: "git status in a repository of 9000 files",
+        data: &["git"],
+        needs: GIT,
+        floor: None,
+        lists: TODAY,
+        touches: Touches::Names("git"),
+        command: |_| {
+            // No lock, so that the index is not refreshed on the disk under test.
+            let safe = [
+                "git",
+                "--no-optional-locks",
+                "-c",
+                "safe.directory=*",
+                "-C",
+                "git",
+            ];
+            words(&[&safe[..], &["status", "--short"]].concat())
+        },
+    },
+    Workload {
+        name: "rsync",
+        about: "rsync --dry-run -c of 1000 files against 9000: checksums of both",
+        data: &["kernel", "small"],
+        needs: RSYNC,
+        floor: None,
+        lists: TODAY,
+        touches: Touches::Contents("small", EVERY),
+        command: |_| words(&["rsync", "-rnc", "--out-format=%n", "small/", "kernel/"]),
+    },
+    Workload {
+        name: "zstd",
+        about: "zstd of 3000 files to a pipe, one after another",
+        data: &["kernel"],
+        needs: ZSTD,
+        floor: None,
+        lists: TODAY,
+        touches: Touches::Contents("kernel", 3000),
+        command: |place| {
+            with_files(
+                place,
+                &["zstd", "-q", "-1", "-c", "--single-thread"],
+                "kernel",
+                3000,
+            )
+        },
+    },
+    Workload {
+        name: "wc",
+        about: "wc of 9000 files",
+        data: &["kernel"],
+        needs: &[],
+        floor: None,
+        lists: TODAY,
+        touches: Touches::Contents("kernel", EVERY),
+        command: |place| with_files(place, &["wc"], "kernel", EVERY),
+    },
+    Workload {
+        name: "xz",
+        about: "xz of 1000 files: the processor is the limit",
+        data: &["small"],
+        needs: XZ,
+        floor: floor(1.0, 1.0),
+        lists: CONTROLS,
+        touches: Touches::Contents("small", EVERY),
+        command: |place| with_files(place, &["xz", "-6", "-c", "-T1"], "small", EVERY),
+    },
+    Workload {
+        name: "parallel",
+        about: "xargs -P16 over 9000 files: many read at once already",
+        data: &["kernel"],
+        needs: &[],
+        floor: floor(1.0, 1.0),
+        lists: CONTROLS,
+        touches: Touches::Contents("kernel", EVERY),
+        command: |place| {
+            let list = list(place, "kernel", EVERY)?;
+            // Sorted, as the order of parallel processes is anyone's guess.
+            let script = "xargs -P16 -n50 grep -c spin_lock_irqsave < \"$1\" | sort";
+            Ok(vec![
+                "sh".into(),
+                "-c".into(),
+                script.into(),
+                "sh".into(),
+                list.into(),
+            ])
+        },
+    },
+    Workload {
         name: "smoke-grep",
         about: "grep over 1000 files: small, for tests of the bench itself",
         data: &["small"],
@@ -357,8 +452,13 @@ pub const WORKLOADS: &[Workload] = &[
 ];
 
 /// The names of lists, each with what it is.
-pub const LISTS: [(&str, &str); 3] = [
+pub const LISTS: [(&str, &str); 5] = [
     ("core", "issue 2's table"),
+    ("today", "more of what people run"),
+    (
+        "controls",
+        "those that cannot gain: nothing to wait for, or nothing to foresee",
+    ),
     ("smoke", "small ones, to see that everything works"),
     ("all", "every workload"),
 ];
