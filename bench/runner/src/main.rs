@@ -9,7 +9,7 @@ use clap::Parser;
 use runahead_bench::configuration::{self, Configuration};
 use runahead_bench::session::{self, Options};
 use runahead_bench::workload::{self, Workload};
-use runahead_bench::{compare, data, demo, guard, machine, results, table};
+use runahead_bench::{compare, data, demo, guard, machine, report, results, table};
 use slowdisk::profile::Profile;
 
 /// Measure programs alone and under Runahead
@@ -17,7 +17,7 @@ use slowdisk::profile::Profile;
 #[command(
     name = "./x bench",
     version,
-    after_help = "Commands in place of NAME: list, data SET..., compare A B, clean, demo"
+    after_help = "Commands in place of NAME: list, data SET..., compare A B, report [A...], clean, demo"
 )]
 struct Arguments {
     /// Workloads or lists of them; `list` shows all
@@ -117,6 +117,7 @@ fn run(arguments: Arguments) -> Result<()> {
                 )
             );
         }
+        "report" => report(&checkout, rest)?,
         "clean" => {
             let left = guard::clean_up();
             ensure!(left.is_empty(), "still there: {}", left.join(", "));
@@ -167,6 +168,24 @@ fn make_data(checkout: &Path, names: &[String]) -> Result<()> {
     for name in if names.is_empty() { &all } else { names } {
         data::ensure_made(&root, data::by_name(name)?)?;
     }
+    Ok(())
+}
+
+/// Of the named files and commits, or of all results that there are.
+fn report(checkout: &Path, names: &[String]) -> Result<()> {
+    let directory = checkout.join("bench/results");
+    let everything = [String::new()];
+    let mut records = Vec::new();
+    for name in if names.is_empty() {
+        &everything[..]
+    } else {
+        names
+    } {
+        records.extend(results::find(&directory, name)?);
+    }
+    let out = checkout.join("bench/report");
+    report::write(&records, &out)?;
+    println!("{}", out.join("index.html").display());
     Ok(())
 }
 
