@@ -57,6 +57,9 @@ struct Arguments {
     /// A quick look: 2 runs, 1 replay
     #[arg(long)]
     smoke: bool,
+    /// Leave out what these results already hold for this commit: after an interruption
+    #[arg(long)]
+    resume: bool,
     /// Where results go [bench/results/DATE-COMMIT.jsonl]
     #[arg(long)]
     results: Option<PathBuf>,
@@ -171,6 +174,31 @@ fn make_data(checkout: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// The workloads that the file holds no record of, for this commit and disk.
+fn missing(
+    checkout: &Path,
+    workloads: &[&'static Workload],
+    profile: &str,
+    results: &Path,
+) -> Result<Vec<&'static Workload>> {
+    if !results.exists() {
+        return Ok(workloads.to_vec());
+    }
+    let (done, commit) = (results::read(results)?, machine::commit(checkout));
+    let is_done = |workload: &&&Workload| {
+        done.iter().any(|record| {
+            record.workload == workload.name
+                && record.disk.profile == profile
+                && record.commit == commit
+        })
+    };
+    Ok(workloads
+        .iter()
+        .filter(|workload| !is_done(workload))
+        .copied()
+        .collect())
+}
+
 /// Of the named files and commits, or of all results that there are.
 fn report(checkout: &Path, names: &[String]) -> Result<()> {
     let directory = checkout.join("bench/results");
@@ -220,13 +248,20 @@ fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
         .unwrap_or_else(|| checkout.join("bench/results").join(name));
     let mut records = Vec::new();
     for profile in profiles {
+        let workloads = match arguments.resume {
+            true => missing(checkout, &workloads, &profile.name, &results)?,
+            false => workloads.clone(),
+        };
+        if workloads.is_empty() {
+            continue;
+        }
         records.extend(session::run(&Options {
             checkout: checkout.to_path_buf(),
             subject: subject(checkout, arguments)?,
             profile,
             filesystem: arguments.fs.clone(),
             read_ahead_kb: arguments.read_ahead_kb,
-            workloads: workloads.clone(),
+            workloads,
             configurations: configurations.clone(),
             runs: if arguments.smoke {
                 arguments.runs.min(2)
@@ -241,6 +276,9 @@ fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
             results: results.clone(),
             patience: Duration::from_secs(arguments.patience),
         })?);
+    }
+    if arguments.resume {
+        records = results::read(&results)?;
     }
     print!("{}", table::show(&records));
     eprintln!("bench: results are in {}", results.display());
