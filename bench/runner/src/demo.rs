@@ -9,7 +9,7 @@ use slowdisk::profile::Profile;
 
 use crate::results::Record;
 use crate::session::{self, Options};
-use crate::{configuration, machine, workload};
+use crate::{configuration, data, workload};
 
 /// Of each, in turn: enough for a median, and the whole demonstration stays under five minutes.
 const RUNS: usize = 3;
@@ -22,8 +22,6 @@ pub fn demo(checkout: &Path, subject: &Path) -> Result<String> {
         eprintln!("demo: on this machine's own disk, since a slower one cannot be emulated: {reason}");
     }
     let profile = Profile::by_name(if missing.is_none() { "cloud" } else { "native" })?;
-    let commit = machine::commit(checkout);
-    let name = format!("{}-{}-demo.jsonl", machine::date(machine::now()), commit.replace('+', "-changed"));
     let records = session::run(&Options {
         checkout: checkout.to_path_buf(),
         subject: subject.to_path_buf(),
@@ -34,7 +32,8 @@ pub fn demo(checkout: &Path, subject: &Path) -> Result<String> {
         configurations: vec![configuration::by_name("alone")?, configuration::by_name("runahead")?],
         runs: RUNS,
         replays: 0,
-        results: checkout.join("bench/results").join(name),
+        // A show is no result: it stays beside the data.
+        results: data::root(checkout).join("demo.jsonl"),
         patience: Duration::from_secs(300),
     })?;
     Ok(show(records.first().context("nothing was measured")?))

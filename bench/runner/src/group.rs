@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// All groups of the bench begin with this.
-pub const PREFIX: &str = "runahead-bench-";
+/// What the names of all groups of one owner begin with.
+pub fn prefix(owner: &str) -> String {
+    format!("runahead-bench-{owner}-")
+}
 
 /// Makes the names of one process's groups differ.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -28,10 +30,10 @@ pub fn mount_point() -> Option<PathBuf> {
 }
 
 impl Group {
-    /// `None` where groups are not to be had; then only the waited-for processes' time is known.
-    pub fn new() -> Option<Group> {
+    /// `owner` tells whose it is, for whoever cleans up after a kill. `None` where groups are not to be had; then only the waited-for processes' time is known.
+    pub fn new(owner: &str) -> Option<Group> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = mount_point()?.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        let path = mount_point()?.join(format!("{}{}-{number}", prefix(owner), std::process::id()));
         fs::create_dir(&path).ok()?;
         let processes = fs::OpenOptions::new().write(true).open(path.join("cgroup.procs")).ok()?;
         Some(Group { path, processes })
@@ -94,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_group_counts_processor_time_and_goes() {
-        let Some(group) = Group::new() else {
+        let Some(group) = Group::new("unit-test") else {
             eprintln!("SKIPPED: no version 2 control groups for this user");
             return;
         };

@@ -22,9 +22,14 @@ pub const DISK_PREFIX: &str = "bench-";
 /// The first argument with which this program becomes a guard.
 pub const COMMAND: &str = "guard-until-end-of-input";
 
+/// Tells the things of one session at a time from those of tests: `$RUNAHEAD_BENCH_INSTANCE`.
+pub fn instance() -> String {
+    std::env::var("RUNAHEAD_BENCH_INSTANCE").unwrap_or_else(|_| "session".into())
+}
+
 /// Where runs write what they must: in memory, so that no disk is in the way.
 pub fn scratch() -> PathBuf {
-    PathBuf::from("/dev/shm/runahead-bench-scratch")
+    PathBuf::from(format!("/dev/shm/runahead-bench-{}", instance()))
 }
 
 /// A session's guard; its pipe ends with the value, or with the process.
@@ -77,7 +82,7 @@ pub fn clean_up() -> Vec<String> {
     for entry in
         group::mount_point().and_then(|point| fs::read_dir(point).ok()).into_iter().flatten().flatten()
     {
-        if entry.file_name().to_string_lossy().starts_with(group::PREFIX) {
+        if entry.file_name().to_string_lossy().starts_with(&group::prefix(&instance())) {
             group::dissolve(&entry.path());
         }
     }

@@ -20,6 +20,7 @@ pub mod guard;
 pub mod limit;
 pub mod lock;
 pub mod machine;
+pub mod report;
 pub mod results;
 pub mod run;
 pub mod session;

@@ -9,7 +9,7 @@ use clap::Parser;
 use runahead_bench::configuration::{self, Configuration};
 use runahead_bench::session::{self, Options};
 use runahead_bench::workload::{self, Workload};
-use runahead_bench::{compare, data, demo, guard, machine, results, table};
+use runahead_bench::{compare, data, demo, guard, machine, report, results, table};
 use slowdisk::profile::Profile;
 
 /// Measure programs alone and under Runahead
@@ -17,7 +17,7 @@ use slowdisk::profile::Profile;
 #[command(
     name = "./x bench",
     version,
-    after_help = "Commands in place of NAME: list, data SET..., compare A B, clean, demo"
+    after_help = "Commands in place of NAME: list, data SET..., compare A B, report [A...], clean, demo"
 )]
 struct Arguments {
     /// Workloads or lists of them; `list` shows all
@@ -53,16 +53,21 @@ struct Arguments {
     /// A quick look: 2 runs, 1 replay
     #[arg(long)]
     smoke: bool,
+    /// Leave out what these results already hold for this commit: after an interruption
+    #[arg(long)]
+    resume: bool,
     /// Where results go [bench/results/DATE-COMMIT.jsonl]
     #[arg(long)]
     results: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    let outcome = if std::env::args().nth(1).as_deref() == Some(guard::COMMAND) {
-        guard::guard()
-    } else {
-        run(Arguments::parse())
+    let mut words = std::env::args().skip(1);
+    // Two of our own processes are this program under another name; neither is for people to start.
+    let outcome = match (words.next().as_deref(), words.next()) {
+        (Some(guard::COMMAND), None) => guard::guard(),
+        (Some("serve"), Some(disk)) => slowdisk::serve::serve(&disk),
+        _ => run(Arguments::parse()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -97,6 +102,7 @@ fn run(arguments: Arguments) -> Result<()> {
                 compare::show(&results::find(&directory, &rest[0])?, &results::find(&directory, &rest[1])?)
             );
         }
+        "report" => report(&checkout, rest)?,
         "clean" => {
             let left = guard::clean_up();
             ensure!(left.is_empty(), "still there: {}", left.join(", "));
@@ -143,6 +149,39 @@ fn make_data(checkout: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// The workloads that the file holds no record of, for this commit and disk.
+fn missing(
+    checkout: &Path,
+    workloads: &[&'static Workload],
+    profile: &str,
+    results: &Path,
+) -> Result<Vec<&'static Workload>> {
+    if !results.exists() {
+        return Ok(workloads.to_vec());
+    }
+    let (done, commit) = (results::read(results)?, machine::commit(checkout));
+    let is_done = |workload: &&&Workload| {
+        done.iter().any(|record| {
+            record.workload == workload.name && record.disk.profile == profile && record.commit == commit
+        })
+    };
+    Ok(workloads.iter().filter(|workload| !is_done(workload)).copied().collect())
+}
+
+/// Of the named files and commits, or of all results that there are.
+fn report(checkout: &Path, names: &[String]) -> Result<()> {
+    let directory = checkout.join("bench/results");
+    let everything = [String::new()];
+    let mut records = Vec::new();
+    for name in if names.is_empty() { &everything[..] } else { names } {
+        records.extend(results::find(&directory, name)?);
+    }
+    let out = checkout.join("bench/report");
+    report::write(&records, &out)?;
+    println!("{}", out.join("index.html").display());
+    Ok(())
+}
+
 fn subject(checkout: &Path, arguments: &Arguments) -> Result<PathBuf> {
     Ok(match &arguments.subject {
         Some(subject) => std::path::absolute(subject)?,
@@ -167,19 +206,29 @@ fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
     let results = arguments.results.clone().unwrap_or_else(|| checkout.join("bench/results").join(name));
     let mut records = Vec::new();
     for profile in profiles {
+        let workloads = match arguments.resume {
+            true => missing(checkout, &workloads, &profile.name, &results)?,
+            false => workloads.clone(),
+        };
+        if workloads.is_empty() {
+            continue;
+        }
         records.extend(session::run(&Options {
             checkout: checkout.to_path_buf(),
             subject: subject(checkout, arguments)?,
             profile,
             filesystem: arguments.fs.clone(),
             read_ahead_kb: arguments.read_ahead_kb,
-            workloads: workloads.clone(),
+            workloads,
             configurations: configurations.clone(),
             runs: if arguments.smoke { arguments.runs.min(2) } else { arguments.runs },
             replays: if arguments.smoke { arguments.replays.min(1) } else { arguments.replays },
             results: results.clone(),
             patience: Duration::from_secs(arguments.patience),
         })?);
+    }
+    if arguments.resume {
+        records = results::read(&results)?;
     }
     print!("{}", table::show(&records));
     eprintln!("bench: results are in {}", results.display());

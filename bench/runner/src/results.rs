@@ -97,6 +97,18 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
+impl Record {
+    /// Whether the floor was missed. A floor of 1.0 asks for "never slower", which is 1.02 in the
+    /// issue's words, for noise.
+    pub fn below_floor(&self) -> bool {
+        let ratio = self.summary.configurations.get("runahead").and_then(|figures| figures.ratio);
+        match (ratio, self.floor) {
+            (Some(ratio), Some(floor)) => ratio < if floor > 1.0 { floor } else { 1.0 / 1.02 },
+            _ => false,
+        }
+    }
+}
+
 impl Run {
     /// Seconds, prefetching included.
     pub fn seconds(&self) -> f64 {

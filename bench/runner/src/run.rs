@@ -33,6 +33,8 @@ pub struct Start<'a> {
     pub reference: &'a Path,
     /// Requests and bytes read at the device so far, where it counts them.
     pub device: &'a dyn Fn() -> Option<(u64, u64)>,
+    /// Of the run's control group.
+    pub owner: &'a str,
     /// A run that takes longer is ended, and counts as different.
     pub patience: Duration,
 }
@@ -68,7 +70,7 @@ const LEAVING: Duration = Duration::from_secs(1);
 
 /// Runs it. An error means that it could not be started or measured; a command that fails is a result.
 pub fn run(start: &Start) -> Result<Measured> {
-    let group = Group::new();
+    let group = Group::new(start.owner);
     let (program, arguments) = start.command.split_first().context("an empty command")?;
     let mut command = Command::new(program);
     command
@@ -379,6 +381,7 @@ mod tests {
                 one_core: false,
                 reference: &self.0.join("reference"),
                 device: &|| None,
+                owner: "unit-test",
                 patience: Duration::from_secs(5),
             })
             .unwrap()
@@ -448,7 +451,7 @@ mod tests {
 
     #[test]
     fn who_outlives_the_run_is_noted_and_ended() {
-        if Group::new().is_none() {
+        if Group::new("unit-test").is_none() {
             eprintln!("SKIPPED: no version 2 control groups for this user");
             return;
         }

@@ -48,9 +48,6 @@ pub struct Options {
     pub patience: Duration,
 }
 
-/// Only one at a time on a machine: sessions share the names of their disks.
-const LOCK: &str = "/tmp/runahead-bench-session.lock";
-
 /// Runs it all. Each workload's record is appended to the results as soon as it is complete.
 pub fn run(options: &Options) -> Result<Vec<Record>> {
     missing_commands(options)?;
@@ -58,10 +55,12 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
     for set in data_sets(options) {
         data::ensure_made(&data, data::by_name(set)?)?;
     }
-    let session_lock = fs::File::create(LOCK).with_context(|| format!("cannot open {LOCK}"))?;
+    // Only one at a time on a machine: sessions share the names of their disks.
+    let path = format!("/tmp/runahead-bench-{}.lock", guard::instance());
+    let session_lock = fs::File::create(&path).with_context(|| format!("cannot open {path}"))?;
     ensure!(
         session_lock.try_lock().is_ok(),
-        "another bench session is running on this machine (it holds {LOCK})"
+        "another bench session is running on this machine (it holds {path})"
     );
     for left in guard::clean_up() {
         eprintln!("bench: an earlier session left {left}");
@@ -157,8 +156,6 @@ impl<'a> Session<'a> {
             .iter()
             .map(|set| data::by_name(set).map(|set| set.megabytes))
             .sum::<Result<u64>>()?;
-        let program = std::env::current_exe()?.with_file_name("slowdisk");
-        ensure!(native || program.is_file(), "there is no {}; build it with ./x bench", program.display());
         let disk = setup::up(&setup::Options {
             name: format!("{}{}", guard::DISK_PREFIX, options.profile.name),
             profile: options.profile.clone(),
@@ -168,7 +165,8 @@ impl<'a> Session<'a> {
             filesystem: options.filesystem.clone(),
             read_ahead_kb: options.read_ahead_kb,
             source: None,
-            program,
+            // Our own program is a disk's daemon too (see main).
+            program: std::env::current_exe()?,
         })?;
         let mut session = Session {
             options,
@@ -350,6 +348,7 @@ impl<'a> Session<'a> {
             one_core,
             reference: &self.reference(),
             device: &|| self.device_counts(),
+            owner: &guard::instance(),
             patience: self.options.patience,
         })
     }
@@ -432,7 +431,7 @@ impl<'a> Session<'a> {
 
     fn end(self) -> Result<Vec<String>> {
         let left = slowdisk::teardown::down(&self.disk.name)?.left;
-        guard::empty(&guard::scratch());
+        let _ = fs::remove_dir_all(guard::scratch());
         Ok(left)
     }
 }

@@ -50,11 +50,6 @@ fn line(record: &Record) -> String {
     let number = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
     };
-    let reached = match (ours.ratio, record.floor) {
-        // 1.0 asks for "never slower", which measurement noise makes 1.02 in the words.
-        (Some(ratio), Some(floor)) => ratio >= if floor > 1.0 { floor } else { 1.0 / 1.02 },
-        _ => true,
-    };
     let equal = record.runs.iter().all(|run| run.measured.same);
     let mut line = format!(
         "{:<13}{:>9.3}{:>15}{:>9.3}{:>15}{:>8}{:>7}{:>8}{:>7}{:>12}{:>14}",
@@ -70,7 +65,7 @@ fn line(record: &Record) -> String {
         format!("{:.2}/{:.2}", alone.processor, ours.processor),
         format!("{}/{}", number(alone.device_reads, 0), number(ours.device_reads, 0)),
     );
-    if !reached {
+    if record.below_floor() {
         line += "  below the floor";
     }
     line += if equal { "  outputs equal" } else { "  OUTPUTS DIFFER" };

@@ -48,26 +48,38 @@ impl Ledger {
         self.entered
     }
 
-    /// Pages `first..first + count` of `file` (device and inode mixed) were asked for.
-    pub fn enter(&mut self, file: u64, first: u64, count: u32) {
+    /// Pages `first..first + count` of `file` (device and inode mixed) were asked for. Returns how many of
+    /// them are new: one that is still under observation is not entered again.
+    pub fn enter(&mut self, file: u64, first: u64, count: u32) -> u32 {
+        let mut new = 0;
         for number in first..first + u64::from(count) {
+            if self.find(file, number).is_some_and(|at| !self.pages[at].judged) {
+                continue;
+            }
+            new += 1;
             let at = (self.entered % PAGES as u64) as usize;
             self.judge(at, false);
             self.pages[at] = Page { file, number, judged: false };
             self.entered += 1;
             self.index[place(file, number)] = self.entered;
         }
+        new
+    }
+
+    /// Where page `number` of `file` is observed.
+    fn find(&self, file: u64, number: u64) -> Option<usize> {
+        let latest = self.index[place(file, number)];
+        if latest == 0 || latest + (PAGES as u64) <= self.entered {
+            return None;
+        }
+        let at = ((latest - 1) % PAGES as u64) as usize;
+        (self.pages[at].file == file && self.pages[at].number == number).then_some(at)
     }
 
     /// Pages `first..first + count` of `file` were found in the cache by speculation.
     pub fn found(&mut self, file: u64, first: u64, count: u32) {
         for number in first..first + u64::from(count) {
-            let latest = self.index[place(file, number)];
-            if latest == 0 || latest + (PAGES as u64) <= self.entered {
-                continue;
-            }
-            let at = ((latest - 1) % PAGES as u64) as usize;
-            if self.pages[at].file == file && self.pages[at].number == number {
+            if let Some(at) = self.find(file, number) {
                 self.judge(at, true);
             }
         }

@@ -37,6 +37,7 @@ pub struct Run {
     pub depth: Depth,
     /// Where in the ledger the pages of each of the latest operations begin.
     pages_from: [u64; OPERATIONS],
+    pages_next: u64,
     /// Operations of this epoch whose passing the ledger knows.
     settled: u32,
     pub position: i64,
@@ -54,6 +55,7 @@ pub static RUN: Global<Run> = Global::new(Run {
     ticks: 0,
     depth: Depth::new(),
     pages_from: [0; OPERATIONS],
+    pages_next: 0,
     settled: 0,
     position: -1,
     program_break: 0,
@@ -156,6 +158,7 @@ fn sync(post: &Post) {
     run.epoch = post.epoch;
     run.written = 0;
     run.settled = 0;
+    run.pages_next = LEDGER.get().position();
     run.ticks = 0;
     run.position = post.position;
     run.program_break = post.program_break;
@@ -221,13 +224,14 @@ pub fn tick() {
     }
 }
 
-/// Writes an operation to the log, and sleeps if that is as far ahead as one may be. `pages_from`: where the
-/// pages that were asked for on its behalf begin in the ledger.
-pub fn log(prediction: &Prediction, pages_from: u64) {
+/// Writes an operation to the log, and sleeps if that is as far ahead as one may be. Pages that were asked
+/// for since the operation before belong to this one.
+pub fn log(prediction: &Prediction) {
     let run = RUN.get();
     let part = speculator();
     run.ticks = 0;
-    run.pages_from[run.written as usize % OPERATIONS] = pages_from;
+    run.pages_from[run.written as usize % OPERATIONS] = run.pages_next;
+    run.pages_next = LEDGER.get().position();
     shared::log().write(run.epoch, run.written, prediction);
     run.written += 1;
     part.written.store(run.written, Ordering::Release);

@@ -113,15 +113,15 @@ pub fn root(checkout: &Path) -> PathBuf {
 /// Makes the set, and first those that it is made from, unless it is there. Says what it does on
 /// standard error.
 pub fn ensure_made(root: &Path, set: &DataSet) -> Result<()> {
-    for ingredient in set.from {
-        ensure_made(root, by_name(ingredient)?)?;
-    }
     let maker = Maker { root: root.to_path_buf(), set: set.name };
     let stamp = format!("{} {}\n", set.name, set.version);
     if fs::read_to_string(maker.beside("stamp")).is_ok_and(|found| found == stamp)
         && maker.finished().is_dir()
     {
         return Ok(());
+    }
+    for ingredient in set.from {
+        ensure_made(root, by_name(ingredient)?)?;
     }
     eprintln!("making the data set '{}': {} (about {} MB)", set.name, set.about, set.megabytes);
     fs::create_dir_all(root).with_context(|| {

@@ -23,8 +23,8 @@ const HINT_MOST: u64 = 2 << 20;
 
 /// Files up to this size are asked for whole when they are opened: programs that decide by a file's
 /// head what to read next (linkers, archivers) end speculation on a blind head, and the rest of the
-/// file is what comes next. GNU ld gained a fifth by it.
-pub const WHOLE_FILE: i64 = 256 * 1024;
+/// file is what comes next. With 256 KB GNU ld over 490 objects of 284 KB on average kept 1793 stalls.
+pub const WHOLE_FILE: i64 = 1024 * 1024;
 
 pub fn dispatch(call: &Call) -> Option<Outcome> {
     let a = call.arguments;
@@ -154,7 +154,6 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
         },
     };
     let returned = (entry.size - place).clamp(0, length as i64) as usize;
-    let pages_from = LEDGER.get().position();
     let asked = take(&entry, &pieces, place, returned);
     if offset.is_none()
         && let Some(Ok(entry)) = table.get(fd)
@@ -175,7 +174,7 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
             detail: length as u64,
             place: offset.unwrap_or(0) as u64,
         };
-        run::log(&prediction, pages_from);
+        run::log(&prediction);
     }
     Outcome::Return(returned as isize)
 }
@@ -215,8 +214,8 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> u32 {
 /// Books what was asked for; returns the number of pages.
 fn asked_for(entry: &Descriptor, place: u64, bytes: u64) -> u32 {
     let count = pages(place, bytes.min(HINT_MOST));
-    LEDGER.get().enter(entry.identity(), place / PAGE as u64, count);
-    shared::count(&shared::speculator().counts.prefetched_pages, u64::from(count));
+    let entered = LEDGER.get().enter(entry.identity(), place / PAGE as u64, count);
+    shared::count(&shared::speculator().counts.prefetched_pages, u64::from(entered));
     count
 }
 

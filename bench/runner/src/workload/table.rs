@@ -1,63 +1,15 @@
-//! What is run: real programs where one exists, over sets of [`crate::data`].
-//!
-//! A workload's command starts in the directory that holds the data sets on the disk under test, names
-//! its files relative to it, and writes nothing there: what it must write goes to a scratch directory in
-//! memory and is compared like its output.
+//! Every workload, one entry each, and what their commands are put together from.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::{Floor, Place, Touches, Workload};
 use crate::data;
 
-/// One program on one set of data.
-pub struct Workload {
-    pub name: &'static str,
-    pub about: &'static str,
-    /// Sets that must be on the disk.
-    pub data: &'static [&'static str],
-    /// Commands and the Debian packages that hold them.
-    pub needs: &'static [(&'static str, &'static str)],
-    /// What issue 2 asks for: alone over ours, at least.
-    pub floor: Option<Floor>,
-    /// Lists of workloads that this one belongs to.
-    pub lists: &'static [&'static str],
-    /// What it touches on the disk.
-    pub touches: Touches,
-    command: fn(&Place) -> Result<Vec<OsString>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Floor {
-    pub native: f64,
-    /// On the disk of 1 ms.
-    pub cloud: f64,
-}
-
-/// Which of a set's files a workload touches, and how.
-pub enum Touches {
-    /// The contents of the first so many files of the set's list.
-    Contents(&'static str, usize),
-    /// Names and attributes only.
-    Names(&'static str),
-}
-
-/// Where a workload finds things.
-pub struct Place {
-    /// Holds the sets; the command's working directory.
-    pub disk: PathBuf,
-    /// Holds the lists (`NAME.files`), not on the disk under test.
-    pub data: PathBuf,
-    /// For what the command writes; emptied before each run.
-    pub scratch: PathBuf,
-    /// Our own programs.
-    pub programs: PathBuf,
-    /// The checkout's `bench` folder.
-    pub bench: PathBuf,
-}
-
-const EVERY: usize = usize::MAX;
+/// All files of a set.
+pub(super) const EVERY: usize = usize::MAX;
 
 const AGREP: &[(&str, &str)] = &[("agrep", "glimpse")];
 const RIPGREP: &[(&str, &str)] = &[("rg", "ripgrep")];
@@ -67,7 +19,13 @@ const CSCOPE: &[(&str, &str)] = &[("cscope", "cscope")];
 const SQLITE: &[(&str, &str)] = &[("sqlite3", "sqlite3")];
 const LD: &[(&str, &str)] = &[("ld", "binutils"), ("gcc", "gcc"), ("make", "make")];
 
+const RSYNC: &[(&str, &str)] = &[("rsync", "rsync")];
+const ZSTD: &[(&str, &str)] = &[("zstd", "zstd")];
+const XZ: &[(&str, &str)] = &[("xz", "xz-utils")];
+
 const CORE: &[&str] = &["core", "all"];
+const TODAY: &[&str] = &["today", "all"];
+const CONTROLS: &[&str] = &["controls", "all"];
 const SMOKE: &[&str] = &["smoke"];
 
 const fn floor(native: f64, cloud: f64) -> Option<Floor> {
@@ -289,6 +247,75 @@ pub const WORKLOADS: &[Workload] = &[
         },
     },
     Workload {
+        name: "git-status",
+        about: "git status in a repository of 9000 files",
+        data: &["git"],
+        needs: GIT,
+        floor: None,
+        lists: TODAY,
+        touches: Touches::Names("git"),
+        command: |_| {
+            // No lock, so that the index is not refreshed on the disk under test.
+            let safe = ["git", "--no-optional-locks", "-c", "safe.directory=*", "-C", "git"];
+            words(&[&safe[..], &["status", "--short"]].concat())
+        },
+    },
+    Workload {
+        name: "rsync",
+        about: "rsync --dry-run -c of 1000 files against 9000: checksums of both",
+        data: &["kernel", "small"],
+        needs: RSYNC,
+        floor: None,
+        lists: TODAY,
+        touches: Touches::Contents("small", EVERY),
+        command: |_| words(&["rsync", "-rnc", "--out-format=%n", "small/", "kernel/"]),
+    },
+    Workload {
+        name: "zstd",
+        about: "zstd of 3000 files to a pipe, one after another",
+        data: &["kernel"],
+        needs: ZSTD,
+        floor: None,
+        lists: TODAY,
+        touches: Touches::Contents("kernel", 3000),
+        command: |place| with_files(place, &["zstd", "-q", "-1", "-c", "--single-thread"], "kernel", 3000),
+    },
+    Workload {
+        name: "wc",
+        about: "wc of 9000 files",
+        data: &["kernel"],
+        needs: &[],
+        floor: None,
+        lists: TODAY,
+        touches: Touches::Contents("kernel", EVERY),
+        command: |place| with_files(place, &["wc"], "kernel", EVERY),
+    },
+    Workload {
+        name: "xz",
+        about: "xz of 1000 files: the processor is the limit",
+        data: &["small"],
+        needs: XZ,
+        floor: floor(1.0, 1.0),
+        lists: CONTROLS,
+        touches: Touches::Contents("small", EVERY),
+        command: |place| with_files(place, &["xz", "-6", "-c", "-T1"], "small", EVERY),
+    },
+    Workload {
+        name: "parallel",
+        about: "xargs -P16 over 9000 files: many read at once already",
+        data: &["kernel"],
+        needs: &[],
+        floor: floor(1.0, 1.0),
+        lists: CONTROLS,
+        touches: Touches::Contents("kernel", EVERY),
+        command: |place| {
+            let list = list(place, "kernel", EVERY)?;
+            // Sorted, as the order of parallel processes is anyone's guess.
+            let script = "xargs -P16 -n50 grep -c spin_lock_irqsave < \"$1\" | sort";
+            Ok(vec!["sh".into(), "-c".into(), script.into(), "sh".into(), list.into()])
+        },
+    },
+    Workload {
         name: "smoke-grep",
         about: "grep over 1000 files: small, for tests of the bench itself",
         data: &["small"],
@@ -310,52 +337,6 @@ pub const WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// The names of lists, each with what it is.
-pub const LISTS: [(&str, &str); 3] = [
-    ("core", "issue 2's table"),
-    ("smoke", "small ones, to see that everything works"),
-    ("all", "every workload"),
-];
-
-/// The workloads of that name or list; an unknown name fails with all that exist.
-pub fn by_name(name: &str) -> Result<Vec<&'static Workload>> {
-    let found: Vec<_> =
-        WORKLOADS.iter().filter(|workload| workload.name == name || workload.lists.contains(&name)).collect();
-    if found.is_empty() {
-        anyhow::bail!("there is no workload '{name}'; these exist:\n{}", known());
-    }
-    Ok(found)
-}
-
-/// All lists and workloads, one a line.
-pub fn known() -> String {
-    let lists = LISTS.iter().map(|(name, about)| format!("  {name:<14} {about}\n"));
-    let workloads = WORKLOADS.iter().map(|workload| format!("  {:<14} {}\n", workload.name, workload.about));
-    lists.chain(workloads).collect()
-}
-
-impl Workload {
-    /// The program and its arguments.
-    pub fn command(&self, place: &Place) -> Result<Vec<OsString>> {
-        (self.command)(place).with_context(|| format!("cannot put the command of '{}' together", self.name))
-    }
-
-    /// The files that it touches, relative to [`Place::disk`].
-    pub fn files(&self, place: &Place) -> Result<Vec<String>> {
-        let (set, count) = match self.touches {
-            Touches::Contents(set, count) => (set, count),
-            Touches::Names(set) => (set, EVERY),
-        };
-        let mut files = data::files(&place.data, set)?;
-        files.truncate(count);
-        Ok(files)
-    }
-
-    pub fn reads_contents(&self) -> bool {
-        matches!(self.touches, Touches::Contents(..))
-    }
-}
-
 fn words(words: &[&str]) -> Result<Vec<OsString>> {
     Ok(words.iter().map(OsString::from).collect())
 }
@@ -368,7 +349,8 @@ fn with_files(place: &Place, command: &[&str], set: &str, count: usize) -> Resul
 
 /// A file that holds the first names of a set's list; the same for every run.
 fn list(place: &Place, set: &str, count: usize) -> Result<PathBuf> {
-    let path = place.data.join(format!("{set}.first-{count}"));
+    let which = if count == EVERY { "all".to_string() } else { format!("first-{count}") };
+    let path = place.data.join(format!("{set}.{which}"));
     let names =
         data::files(&place.data, set)?.into_iter().take(count).map(|name| name + "\n").collect::<String>();
     if std::fs::read_to_string(&path).is_ok_and(|found| found == names) {
@@ -407,35 +389,4 @@ fn link(place: &Place) -> Result<Vec<OsString>> {
     all.extend(words(&["-L/usr/lib/x86_64-linux-gnu", "-lc"])?);
     all.extend(["libgcc.a", "crtend.o", "crtn.o"].map(named));
     Ok(all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::HashSet;
-
-    #[test]
-    fn names_are_unique_and_their_data_exist() {
-        let mut seen: HashSet<&str> = LISTS.iter().map(|(name, _)| *name).collect();
-        for workload in WORKLOADS {
-            assert!(seen.insert(workload.name), "{} twice", workload.name);
-            for set in workload.data {
-                assert!(data::by_name(set).is_ok(), "{set}");
-            }
-        }
-    }
-
-    #[test]
-    fn every_list_has_workloads_and_core_has_floors() {
-        for (list, _) in LISTS {
-            assert!(!by_name(list).unwrap().is_empty());
-        }
-        assert!(by_name("core").unwrap().iter().all(|workload| workload.floor.is_some()));
-    }
-
-    #[test]
-    fn an_unknown_name_fails_with_the_list() {
-        let message = by_name("solitaire").err().unwrap().to_string();
-        assert!(message.contains("agrep") && message.contains("smoke"), "{message}");
-    }
 }
