@@ -1,0 +1,83 @@
+//===- Emit.h - putting the calls into the program --------------*- C++ -*-===//
+//
+// For every site:
+//
+//   root's preheader   if (armed) nest = enter(site, values)        (Emit.cpp)
+//   an outer level     if (k >= next) next = step(nest, counters)   (Emit.cpp)
+//   the innermost      a second version of the loop, cut into strips with the
+//                      call between them; chosen when the run-time layer wants
+//                      this level, else the loop as it was          (Clone.cpp)
+//
+// With the run-time layer disarmed, or a nest that is not worth it, the program
+// runs its own loops and pays a test.
+//
+//===----------------------------------------------------------------------===//
+#ifndef RUNAHEAD_EMIT_H
+#define RUNAHEAD_EMIT_H
+
+#include "Runahead/Sites.h"
+#include "llvm/IR/Dominators.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
+
+namespace runahead {
+
+/// The run-time layer as a module sees it.
+class RuntimeInterface {
+public:
+  explicit RuntimeInterface(llvm::Module &M);
+  llvm::Value *armed(llvm::IRBuilder<> &B) const;
+  llvm::CallInst *enter(llvm::IRBuilder<> &B, llvm::Value *Site, llvm::Value *Values,
+                        llvm::Value *Previous) const;
+  llvm::CallInst *step(llvm::IRBuilder<> &B, llvm::Value *Nest,
+                       llvm::ArrayRef<llvm::Value *> Counters) const;
+  llvm::GlobalVariable *siteTable(const Site &S, llvm::StringRef Where) const;
+
+private:
+  llvm::Module &M;
+  llvm::FunctionCallee Enter, Step;
+  llvm::Constant *Armed;
+};
+
+/// What the guard before a root leaves for the loops inside.
+struct Guard {
+  llvm::Value *Nest;  ///< null when the site is idle
+  llvm::Value *Level; ///< i32: the level that wants to be called
+  llvm::SmallVector<llvm::Value *, 4> Counters; ///< i64, one a level
+};
+
+class Emitter {
+public:
+  Emitter(llvm::Function &F, llvm::LoopInfo &LI, llvm::DominatorTree &DT,
+          llvm::ScalarEvolution &SE, const RuntimeInterface &Runtime);
+  /// True when every loop of the site has the shape that the emitter needs.
+  static bool canEmit(const Site &S, llvm::ScalarEvolution &SE, const char *&Why);
+  /// Guards of all sites first, while SCEV still describes the code, then the loops.
+  void emit(llvm::ArrayRef<Site> Sites);
+
+private:
+  Guard emitGuard(const Site &S, unsigned Number);
+  void emitHook(const Site &S, unsigned Level, const Guard &G);
+  void emitStrips(const Site &S, const Guard &G);
+  void hookHeader(llvm::BasicBlock *Header, llvm::BasicBlock *Preheader,
+                  llvm::BasicBlock *Latch, llvm::Value *Start, const Guard &G,
+                  unsigned Level, llvm::Value *Counter);
+  void stripMine(llvm::Loop *L, llvm::Value *Last, const Guard &G, unsigned Level,
+                 llvm::Value *Counter);
+  llvm::Value *fillValues(const Site &S, llvm::IRBuilder<> &B);
+  llvm::Value *insideWindow(const Site &S, llvm::IRBuilder<> &B, llvm::Value *Nest);
+  llvm::Value *address(const Linear &Address, llvm::IRBuilder<> &B);
+  llvm::Value *expand(const llvm::SCEV *S, llvm::IRBuilder<> &B);
+  llvm::AllocaInst *scratch(llvm::Type *T, const llvm::Twine &Name);
+
+  llvm::Function &F;
+  llvm::LoopInfo &LI;
+  llvm::DominatorTree &DT;
+  llvm::ScalarEvolution &SE;
+  const RuntimeInterface &Runtime;
+  llvm::SCEVExpander Expander;
+  llvm::AllocaInst *Values = nullptr; ///< shared by all sites of the function
+};
+
+} // namespace runahead
+#endif
