@@ -26,12 +26,14 @@
 extern _Atomic uint8_t runahead_armed __asm__(RUNAHEAD_ARMED_SYMBOL);
 EXPORTED _Atomic uint8_t runahead_armed;
 
+bool adapt_armed(void) { return atomic_load_explicit(&runahead_armed, RELAXED); }
+
 /* --- distance ------------------------------------------------------------ */
 
 /* 128 pages outstanding is where random reads stop gaining on NVMe and on a 1 ms
- * device alike; block requests want about two of the disk's longest requests. */
+ * device alike; runs of pages want several of the disk's longest requests. */
 #define FIRST_DISTANCE_INDIRECT (128 * PAGE_BYTES)
-#define FIRST_DISTANCE_BLOCKS (2 * 1024 * 1024)
+#define FIRST_DISTANCE_BLOCKS (8 * 1024 * 1024)
 
 uint64_t adapt_distance(struct runahead_site *site, bool indirect) {
   uint64_t distance = site_get(site, SITE_DISTANCE);
@@ -77,7 +79,7 @@ bool adapt_skip(struct runahead_site *site) {
 /* Phases: the kernel reads, warming up; measured; we read, warming up; measured;
  * then the choice, kept for many times as long. */
 enum phase { KERNEL_WARM, KERNEL_MEASURED, OURS_WARM, OURS_MEASURED, CHOSE_KERNEL, CHOSE_OURS };
-#define PHASE_BYTES ((uint64_t)8 << 20)
+#define PHASE_BYTES ((uint64_t)16 << 20)
 #define CHOICE_PHASES 128
 
 bool adapt_prefetch_sequential(struct runahead_site *site) {
@@ -93,7 +95,7 @@ static uint64_t choose(struct runahead_site *site) {
   site_set(site, SITE_KERNEL_BYTES, 0);
   site_set(site, SITE_OURS_TIME, 0);
   site_set(site, SITE_OURS_BYTES, 0);
-  return ours < 0.93 * kernel ? CHOSE_OURS : CHOSE_KERNEL;
+  return ours < 0.85 * kernel ? CHOSE_OURS : CHOSE_KERNEL;
 }
 
 void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanoseconds) {

@@ -143,6 +143,7 @@ void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanosec
 /* Looks now and then whether all regions are in memory, and disarms if so. */
 void adapt_shut_off(uint64_t now);
 void adapt_rearm(void);
+bool adapt_armed(void);
 
 /* --- statistics.c -------------------------------------------------------- */
 

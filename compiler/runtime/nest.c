@@ -380,7 +380,10 @@ static void advance(struct nest *nest, int64_t unit) {
     if (r->issued < unit) r->issued = unit;
     if (r->sequential && !ours) continue;
     bool index = r->shape->flags & RUNAHEAD_INDEX;
-    want_until(nest, r, unit + (index ? 2 * ahead : ahead) + 1, &wanted, &sent);
+    int64_t until = unit + (index ? 2 * ahead : ahead) + 1;
+    /* Runs of pages go out in bursts: few, long requests. */
+    if (r->sequential && r->issued > unit && until - r->issued < ahead / 4) continue;
+    want_until(nest, r, until, &wanted, &sent);
   }
   batch_flush(&nest->batch);
   count(COUNT_WANTED, wanted);
@@ -390,7 +393,7 @@ static void advance(struct nest *nest, int64_t unit) {
 
 /* Random pages of a mapping under normal advice cost a whole read-ahead window
  * for each one missed. Said only for ranges that this nest alone seems to use. */
-static void advise(struct nest *nest, bool scattered) {
+static void advise(struct nest *nest) {
   for (unsigned i = 0; i < nest->references; i++) {
     struct region *region = nest->reference[i].region;
     if (!region) continue;
@@ -400,7 +403,11 @@ static void advise(struct nest *nest, bool scattered) {
         if (nest->reference[j].sequential) sequential = true;
         else random = true;
       }
-    int want = scattered && random && !sequential ? MADV_RANDOM : MADV_NORMAL;
+    int want = MADV_NORMAL;
+    if (random && !sequential) want = MADV_RANDOM;
+    /* A pass over more than memory leaves nothing behind that is worth keeping. */
+    if (sequential && !random && region->end - region->start > limits_memory() / 2)
+      want = MADV_SEQUENTIAL;
     if (atomic_exchange_explicit(&region->advice, want, RELAXED) == want) continue;
     int saved = errno;
     madvise((void *)region->start, region->end - region->start, want);
@@ -572,7 +579,7 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
   }
   count(COUNT_ENTERED, 1);
   prepare(nest);
-  advise(nest, true);
+  advise(nest);
   adapt_shut_off(nest->since);
   advance(nest, 0);
   set_window(nest, 0);
@@ -587,7 +594,8 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
 EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int64_t c1, int64_t c2,
                                    int64_t c3) {
   struct nest *nest = (struct nest *)front;
-  if (!mine(front) || nest->references == 0 || nest->unit_iterations <= 0) return INT64_MAX;
+  if (!adapt_armed() || !mine(front) || nest->references == 0 || nest->unit_iterations <= 0)
+    return INT64_MAX;
   const int64_t counter[RUNAHEAD_MAX_LEVELS] = {c0, c1, c2, c3};
   int64_t outer = nest->level > 0 ? c0 : 0;
   for (unsigned i = 1; i < nest->level; i++)
@@ -609,7 +617,8 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
     nest->since = now;
     if (forward && unit % 16 == 0 && limits_pressed())
       for (unsigned i = 0; i < nest->references; i++)
-        if (nest->reference[i].region && nest->reference[i].releases)
+        if (nest->reference[i].region && nest->reference[i].releases &&
+            atomic_load_explicit(&nest->reference[i].region->advice, RELAXED) != MADV_SEQUENTIAL)
           for (int64_t u = unit - 16 > 0 ? unit - 16 : 0; u < unit; u++)
             release_unit(nest, &nest->reference[i], u);
     nest->present = unit;
