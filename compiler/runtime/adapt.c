@@ -42,12 +42,11 @@ uint64_t adapt_distance(struct runahead_site *site, bool indirect) {
   return distance < most ? distance : most;
 }
 
-void adapt_late(struct runahead_site *site, bool late) {
+void adapt_late(struct runahead_site *site, bool indirect, bool late) {
   count(COUNT_CHECKED, 1);
   if (!late) return;
   count(COUNT_LATE, 1);
-  uint64_t distance = site_get(site, SITE_DISTANCE);
-  if (!distance) distance = FIRST_DISTANCE_INDIRECT;
+  uint64_t distance = adapt_distance(site, indirect);
   if (distance < limits_memory() / 8) site_set(site, SITE_DISTANCE, distance + distance / 2);
 }
 

@@ -96,8 +96,11 @@ struct walk {
   struct region *region;    /* of the last range; a hint */
   uint64_t sample;          /* some address that was sent to the kernel, or 0 */
   uint64_t wanted, sent;    /* pages */
-  unsigned budget;          /* ranges left before the walk gives up */
+  uint64_t budget;          /* work left before the walk gives up */
 };
+
+/* Takes from the budget; false when it is used up. */
+bool walk_pay(struct walk *walk, uint64_t cost);
 
 void walk_range(struct walk *walk, uint64_t start, uint64_t bytes);
 /* All of [address + low, address + high) over the box of dimensions. */
@@ -136,7 +139,7 @@ static inline void site_set(struct runahead_site *site, enum site_word word, uin
 
 bool adapt_skip(struct runahead_site *site);
 uint64_t adapt_distance(struct runahead_site *site, bool indirect);
-void adapt_late(struct runahead_site *site, bool late);
+void adapt_late(struct runahead_site *site, bool indirect, bool late);
 /* Sequential references: prefetch them ourselves, or leave them to the kernel? */
 bool adapt_prefetch_sequential(struct runahead_site *site);
 void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanoseconds);

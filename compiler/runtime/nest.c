@@ -26,6 +26,9 @@
 #define BLOCK_BYTES (256 * 1024)
 /* Nests that touch less than this are over before a prefetch arrives. */
 #define SMALLEST_NEST (64 * 1024)
+/* What one call may cost, in ranges and index values: some milliseconds, far above
+ * what a sensible nest needs. */
+#define MOST_WORK (1 << 17)
 #define SAMPLES 256
 #define NESTS 16
 #define INDEX_ROOM 512
@@ -165,6 +168,7 @@ static bool choose_level(struct nest *nest) {
   int64_t unit = fit < 1 ? 1 : fit > (double)FAR ? FAR : (int64_t)fit;
   bool stream = nest->site->flags & RUNAHEAD_STREAM;
   int64_t trip = nest->trip[level];
+  if (trip == 0) return false;
   if (!stream && trip != RUNAHEAD_UNKNOWN && unit > trip) unit = trip;
   nest->level = level;
   nest->unit_iterations = unit;
@@ -257,16 +261,15 @@ static void want_run(const struct nest *nest, const struct reference *r, uint64_
                      const struct dimension *box, unsigned boxes, struct walk *walk) {
   (void)nest;
   int64_t value[INDEX_ROOM];
-  for (int64_t done = 0; done < many && walk->budget;) {
+  for (int64_t done = 0; done < many && walk_pay(walk, 1);) {
     unsigned part = many - done < INDEX_ROOM ? (unsigned)(many - done) : INDEX_ROOM;
     unsigned got = walk_read(index_address + (uint64_t)(done * index_stride), index_stride, part,
                              r->shape->index_bytes, r->shape->flags & RUNAHEAD_SIGNED, value);
-    for (unsigned i = 0; i < got && walk->budget; i++) {
+    for (unsigned i = 0; i < got && walk_pay(walk, 1); i++) {
       int64_t at = address + (done + i) * own_stride + r->scale * (value[i] + r->add);
       if (boxes) {
         walk_box(walk, at, r->shape->low, r->shape->high, box, boxes);
       } else {
-        walk->budget--;
         walk_range(walk, (uint64_t)(at + r->shape->low), (uint64_t)(r->shape->high - r->shape->low));
       }
     }
@@ -319,23 +322,25 @@ static void want_indirect(const struct nest *nest, const struct reference *r,
 }
 
 /* Prefetches a reference up to (not including) unit `until`. */
-static void want_until(struct nest *nest, struct reference *r, int64_t until, uint64_t *wanted,
-                       uint64_t *sent) {
-  for (; r->issued < until; r->issued++) {
+static void want_until(struct nest *nest, struct reference *r, int64_t until, uint64_t *budget,
+                       uint64_t *wanted, uint64_t *sent) {
+  for (; r->issued < until && *budget; r->issued++) {
     int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
     int64_t many = unit_start(nest, r->issued, counter);
     if (many <= 0) continue;
-    struct walk walk = {.batch = &nest->batch, .region = r->region, .budget = 1 << 14};
+    struct walk walk = {.batch = &nest->batch, .region = r->region, .budget = *budget};
     if (r->shape->flags & RUNAHEAD_INDIRECT)
       want_indirect(nest, r, counter, many, &walk);
     else
       want_affine(nest, r, counter, many, &walk);
     if (walk.sample) {
-      nest->sample[r->issued % SAMPLES] = (struct sample){r->issued, walk.sample};
+      nest->sample[(uint64_t)r->issued % SAMPLES] = (struct sample){r->issued, walk.sample};
     }
+    *budget = walk.budget;
     *wanted += walk.wanted;
     *sent += walk.sent;
   }
+  if (r->issued < until) r->issued = until;
 }
 
 static void release_unit(struct nest *nest, const struct reference *r, int64_t unit) {
@@ -358,12 +363,12 @@ static void release_unit(struct nest *nest, const struct reference *r, int64_t u
 /* --- the two calls -------------------------------------------------------- */
 
 static void check_sample(struct nest *nest, int64_t unit) {
-  struct sample *sample = &nest->sample[unit % SAMPLES];
+  struct sample *sample = &nest->sample[(uint64_t)unit % SAMPLES];
   if (sample->unit != unit || !sample->address) return;
   unsigned char present = 1;
   int saved = errno;
   if (mincore((void *)sample->address, PAGE_BYTES, &present) == 0)
-    adapt_late(nest->site, !(present & 1));
+    adapt_late(nest->site, nest->indirect, !(present & 1));
   errno = saved;
   sample->address = 0;
 }
@@ -373,7 +378,7 @@ static void advance(struct nest *nest, int64_t unit) {
   bool ours = adapt_prefetch_sequential(nest->site);
   int64_t ahead = (int64_t)((double)adapt_distance(nest->site, nest->indirect) / nest->unit_bytes) + 1;
   if (ahead >= SAMPLES / 2) ahead = SAMPLES / 2 - 1;
-  uint64_t wanted = 0, sent = 0;
+  uint64_t wanted = 0, sent = 0, budget = MOST_WORK;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
     if (!r->region) continue;
@@ -383,7 +388,7 @@ static void advance(struct nest *nest, int64_t unit) {
     int64_t until = unit + (index ? 2 * ahead : ahead) + 1;
     /* Runs of pages go out in bursts: few, long requests. */
     if (r->sequential && r->issued > unit && until - r->issued < ahead / 4) continue;
-    want_until(nest, r, until, &wanted, &sent);
+    want_until(nest, r, until, &budget, &wanted, &sent);
   }
   batch_flush(&nest->batch);
   count(COUNT_WANTED, wanted);
@@ -487,6 +492,7 @@ static int64_t continued(struct nest *nest, const int64_t *value) {
     if (r->shape->flags & RUNAHEAD_INDIRECT || !r->region) continue;
     if (now.stride[0] != r->stride[0]) return -1;
     if (r->stride[0] == 0) continue;
+    if (r->stride[0] == -1) return -1; /* the smallest number divided by it traps */
     int64_t difference = now.address - r->address;
     if (difference % r->stride[0]) return -1;
     int64_t iterations_ = difference / r->stride[0];

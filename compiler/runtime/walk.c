@@ -5,8 +5,14 @@
 #include <string.h>
 #include <unistd.h>
 
+bool walk_pay(struct walk *walk, uint64_t cost) {
+  walk->budget -= cost < walk->budget ? cost : walk->budget;
+  return walk->budget > 0;
+}
+
 void walk_range(struct walk *walk, uint64_t start, uint64_t bytes) {
   uint64_t end = start + bytes;
+  if (!walk_pay(walk, 1)) return;
   struct region *region = region_at(start, walk->region);
   if (!region && bytes > 1) region = region_at(end - 1, walk->region);
   if (!region || end < start) return;
@@ -14,6 +20,7 @@ void walk_range(struct walk *walk, uint64_t start, uint64_t bytes) {
   if (start < region->start) start = region->start;
   if (end > region->end) end = region->end;
   uint64_t pages = ((end - 1) >> PAGE_SHIFT) - (start >> PAGE_SHIFT) + 1;
+  walk_pay(walk, pages / 64);
   uint64_t before = walk->batch->pages;
   uint64_t sample = filter_want(region, start, end, walk->batch);
   walk->wanted += pages;
@@ -54,13 +61,11 @@ static unsigned join(struct dimension *d, unsigned count, int64_t *extent) {
 static void visit(struct walk *walk, int64_t address, int64_t extent,
                   const struct dimension *d, unsigned count) {
   if (count == 0) {
-    if (walk->budget == 0) return;
-    walk->budget--;
     walk_range(walk, (uint64_t)address, (uint64_t)extent);
     return;
   }
   const struct dimension *outer = &d[count - 1];
-  for (int64_t i = 0; i < outer->count && walk->budget; i++)
+  for (int64_t i = 0; i < outer->count && walk->budget > 0; i++)
     visit(walk, address + i * outer->stride, extent, d, count - 1);
 }
 
