@@ -118,13 +118,7 @@ GlobalVariable *RuntimeInterface::siteTable(const Site &S, StringRef Where) cons
 Emitter::Emitter(Function &F, LoopInfo &LI, DominatorTree &DT, ScalarEvolution &SE,
                  const RuntimeInterface &Runtime)
     : F(F), LI(LI), DT(DT), SE(SE), Runtime(Runtime),
-#if LLVM_VERSION_MAJOR >= 22
-      Expander(SE, "runahead") {
-}
-#else
-      Expander(SE, F.getParent()->getDataLayout(), "runahead") {
-}
-#endif
+      Expander(SE, *F.getParent()) {}
 
 static std::string whereIs(const Function &F, const Site &S) {
   std::string Where = F.getName().str();

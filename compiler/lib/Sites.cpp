@@ -10,6 +10,7 @@
 // belong to it as well: they are what one of its iterations touches.
 //
 //===----------------------------------------------------------------------===//
+#include "Runahead/Compat.h"
 #include "Runahead/Sites.h"
 #include "runahead_abi.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
@@ -17,7 +18,6 @@
 #include "llvm/IR/Dominators.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/Module.h"
-#include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
 
 using namespace llvm;
 
@@ -148,7 +148,7 @@ private:
     BasicBlock *Preheader = Root->getLoopPreheader();
     if (!Preheader)
       return false;
-    SCEVExpander Expander(SE, Preheader->getModule()->getDataLayout(), "runahead");
+    Expander Expander(SE, *Preheader->getModule());
     auto Safe = [&](const SCEV *S) {
       return Expander.isSafeToExpandAt(S, Preheader->getTerminator()) &&
              SE.isAvailableAtLoopEntry(S, Root);

@@ -15,10 +15,10 @@
 #ifndef RUNAHEAD_EMIT_H
 #define RUNAHEAD_EMIT_H
 
+#include "Runahead/Compat.h"
 #include "Runahead/Sites.h"
 #include "llvm/IR/Dominators.h"
 #include "llvm/IR/IRBuilder.h"
-#include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
 
 namespace runahead {
 
@@ -75,7 +75,7 @@ private:
   llvm::DominatorTree &DT;
   llvm::ScalarEvolution &SE;
   const RuntimeInterface &Runtime;
-  llvm::SCEVExpander Expander;
+  runahead::Expander Expander;
   llvm::AllocaInst *Values = nullptr; ///< shared by all sites of the function
 };
 
