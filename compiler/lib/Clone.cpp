@@ -1,7 +1,8 @@
-//===- Clone.cpp - innermost loops: as they were, and in strips -----------===//
+//===- Clone.cpp - two versions of a nest: as it was, and prefetching -----===//
 //
-// The innermost loop keeps its form for the times when there is nothing to do.
-// Beside it stands a second version:
+// The nest keeps its form for the times when there is nothing to do. Beside it
+// stands a copy, in which the outer levels have hooks and the innermost loop is cut
+// into strips:
 //
 //   for (done = 0;;) {                       the strip loop
 //     last = min(step(nest, ..., done) - 1, iterations - 1)
@@ -17,6 +18,7 @@
 //===----------------------------------------------------------------------===//
 #include "Runahead/Emit.h"
 #include "runahead_abi.h"
+#include "llvm/IR/MDBuilder.h"
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 
@@ -36,28 +38,32 @@ static void raiseDominatorsOfExits(Loop *L, BasicBlock *Before, DominatorTree &D
     DT.changeImmediateDominator(BB, Before);
 }
 
-void Emitter::emitStrips(const Site &S, const Guard &G) {
-  Loop *L = S.innermost();
-  unsigned Level = S.Levels.size() - 1;
-  // The trip count must be exact here, not a guess.
-  const SCEV *Taken = SE.getBackedgeTakenCount(L);
-  bool Countable = !isa<SCEVCouldNotCompute>(Taken) && L->getExitingBlock() &&
-                   L->getExitingBlock() == L->getLoopLatch() &&
-                   isa<BranchInst>(L->getLoopLatch()->getTerminator()) &&
-                   SE.getTypeSizeInBits(Taken->getType()) <= 64;
+/// The copy waits for the disk: it is to be small, not unrolled.
+static void keepSmall(Loop *L) {
+  LLVMContext &C = L->getHeader()->getContext();
+  SmallVector<Metadata *, 6> Operands{nullptr}; // the first refers to the node itself
+  if (MDNode *Old = L->getLoopID())
+    for (const MDOperand &O : drop_begin(Old->operands()))
+      Operands.push_back(O.get());
+  auto One = ConstantAsMetadata::get(ConstantInt::get(Type::getInt32Ty(C), 1));
+  Operands.push_back(MDNode::get(C, {MDString::get(C, "llvm.loop.interleave.count"), One}));
+  Operands.push_back(MDNode::get(C, MDString::get(C, "llvm.loop.unroll.disable")));
+  MDNode *ID = MDNode::getDistinct(C, Operands);
+  ID->replaceOperandWith(0, ID);
+  L->setLoopID(ID);
+}
 
-  BasicBlock *Before = L->getLoopPreheader();
+Emitter::Copy Emitter::copyNest(const Site &S, const Guard &G) {
+  Loop *Root = S.root();
+  BasicBlock *Before = Root->getLoopPreheader();
   BasicBlock *Original = SplitBlock(Before, Before->getTerminator(), &DT, &LI);
-  if (Countable && !Expander.isSafeToExpandAt(Taken, Original->getTerminator()))
-    Countable = false;
   ValueToValueMapTy Map;
-  SmallVector<BasicBlock *, 8> Blocks;
-  Loop *Copy = cloneLoopWithPreheader(Original, Before, L, Map, ".ooc", &LI, &DT, Blocks);
+  SmallVector<BasicBlock *, 16> Blocks;
+  cloneLoopWithPreheader(Original, Before, Root, Map, ".ooc", &LI, &DT, Blocks);
   remapInstructionsInBlocks(Blocks, Map);
-  auto *CopyPreheader = cast<BasicBlock>(Map[Original]);
 
   SmallVector<BasicBlock *, 4> Exits;
-  L->getUniqueExitBlocks(Exits);
+  Root->getUniqueExitBlocks(Exits);
   for (BasicBlock *Exit : Exits)
     for (PHINode &Phi : Exit->phis())
       for (unsigned I = 0, E = Phi.getNumIncomingValues(); I < E; ++I) {
@@ -69,24 +75,40 @@ void Emitter::emitStrips(const Site &S, const Guard &G) {
         Phi.addIncoming(Copied == Map.end() ? V : cast<Value>(&*Copied->second),
                         cast<BasicBlock>(&*Block->second));
       }
-  raiseDominatorsOfExits(L, Before, DT);
+  raiseDominatorsOfExits(Root, Before, DT);
 
   IRBuilder<> B(Before->getTerminator());
-  B.CreateCondBr(B.CreateICmpEQ(G.Level, B.getInt32(Level)), CopyPreheader, Original);
+  Value *Active = B.CreateICmpULT(G.Level, B.getInt32(S.Levels.size()), "runahead.active");
+  B.CreateCondBr(Active, cast<BasicBlock>(Map[Original]), Original,
+                 MDBuilder(F.getContext()).createBranchWeights(1, 1000));
   Before->getTerminator()->eraseFromParent();
 
-  Value *Counter = Map.lookup(G.Counters[Level]);
-  if (!Countable) {
-    hookHeader(Copy->getHeader(), CopyPreheader, Copy->getLoopLatch(), B.getInt64(0), G, Level,
-               Counter);
-    return;
+  Copy Result;
+  for (Loop *L : S.Levels)
+    Result.Levels.push_back(LI.getLoopFor(cast<BasicBlock>(Map[L->getHeader()])));
+  for (Loop *L : Result.Levels.front()->getLoopsInPreorder())
+    if (L->isInnermost())
+      keepSmall(L);
+
+  // The trip count must be exact here, not a guess.
+  Loop *Inner = Result.Levels.back();
+  const SCEV *Taken = SE.getBackedgeTakenCount(Inner);
+  BasicBlock *Latch = Inner->getLoopLatch();
+  if (Inner->isInnermost() && !isa<SCEVCouldNotCompute>(Taken) &&
+      Inner->getExitingBlock() == Latch && isa<BranchInst>(Latch->getTerminator()) &&
+      SE.getTypeSizeInBits(Taken->getType()) <= 64) {
+    IRBuilder<> At(Inner->getLoopPreheader()->getTerminator());
+    if (Expander.isSafeToExpandAt(Taken, &*At.GetInsertPoint())) {
+      Value *Last = Expander.expandCodeFor(Taken, Taken->getType(), At.GetInsertPoint());
+      Result.Last = At.CreateZExtOrTrunc(Last, At.getInt64Ty(), "runahead.last");
+    }
   }
-  B.SetInsertPoint(CopyPreheader->getTerminator());
-  Value *Last = Expander.expandCodeFor(Taken, Taken->getType(), B.GetInsertPoint());
-  stripMine(Copy, B.CreateZExtOrTrunc(Last, B.getInt64Ty(), "runahead.last"), G, Level, Counter);
+  return Result;
 }
 
-void Emitter::stripMine(Loop *L, Value *Last, const Guard &G, unsigned Level, Value *Counter) {
+void Emitter::stripMine(Loop *L, Value *Last, const Guard &G, unsigned Level,
+                        ArrayRef<Value *> AllCounters) {
+  Value *Counter = AllCounters[Level];
   LLVMContext &C = F.getContext();
   BasicBlock *Preheader = L->getLoopPreheader(), *Header = L->getHeader(),
              *Latch = L->getLoopLatch();
@@ -110,9 +132,27 @@ void Emitter::stripMine(Loop *L, Value *Last, const Guard &G, unsigned Level, Va
     if (&Inner == Counter)
       Done = Strip;
   }
-  SmallVector<Value *, 4> Counters(G.Counters.begin(), G.Counters.begin() + Level);
+  SmallVector<Value *, 4> Counters(AllCounters.begin(), AllCounters.begin() + Level);
   Counters.push_back(Done);
-  Value *Next = Runtime.step(B, G.Nest, Counters);
+  Value *Next = nullptr;
+  BasicBlock *Enter = StripHead;
+  if (Level == 0) {
+    Next = Runtime.step(B, G.Nest, Counters);
+  } else {
+    // The level that prefetches may be one of the outer ones: then one strip is all.
+    auto *Call = BasicBlock::Create(C, "runahead.call", &F, Header);
+    Enter = BasicBlock::Create(C, "runahead.enter", &F, Header);
+    B.CreateCondBr(B.CreateICmpEQ(G.Level, B.getInt32(Level)), Call, Enter);
+    IRBuilder<> InCall(Call);
+    InCall.SetCurrentDebugLocation(Back->getDebugLoc());
+    Value *Stepped = Runtime.step(InCall, G.Nest, Counters);
+    InCall.CreateBr(Enter);
+    B.SetInsertPoint(Enter);
+    PHINode *Phi = B.CreatePHI(B.getInt64Ty(), 2, "runahead.next");
+    Phi->addIncoming(B.getInt64(INT64_MAX), StripHead);
+    Phi->addIncoming(Stepped, Call);
+    Next = Phi;
+  }
   // step returns more than Done; whatever it returns, the strip is not empty and
   // does not pass the end.
   Value *End = B.CreateBinaryIntrinsic(Intrinsic::umax, B.CreateSub(Next, B.getInt64(1)), Done);
@@ -120,7 +160,7 @@ void Emitter::stripMine(Loop *L, Value *Last, const Guard &G, unsigned Level, Va
   B.CreateBr(Header);
   for (auto &[Inner, Strip] : Carried) {
     unsigned I = Inner->getBasicBlockIndex(Preheader);
-    Inner->setIncomingBlock(I, StripHead);
+    Inner->setIncomingBlock(I, Enter);
     Inner->setIncomingValue(I, Strip);
   }
 

@@ -147,8 +147,23 @@ bool Emitter::canEmit(const Site &S, ScalarEvolution &SE, const char *&Why) {
       return false;
     }
   }
+  if (!S.root()->isSafeToClone()) {
+    Why = "the loop holds something that must not be copied";
+    return false;
+  }
   (void)SE;
   return true;
+}
+
+/// Instructions; a nest above this is hooked in place, where a test an iteration is
+/// nothing beside its body.
+static constexpr unsigned LargestCopy = 1500;
+
+static unsigned sizeOf(const Loop *L) {
+  unsigned Size = 0;
+  for (const BasicBlock *BB : L->blocks())
+    Size += BB->size();
+  return Size;
 }
 
 void Emitter::emit(ArrayRef<Site> Sites) {
@@ -162,16 +177,22 @@ void Emitter::emit(ArrayRef<Site> Sites) {
   Values = scratch(ArrayType::get(Type::getInt64Ty(F.getContext()), Most), "runahead.values");
   SmallVector<Guard, 4> Guards;
   for (const Site &S : Sites)
-    Guards.push_back(emitGuard(S, Guards.size()));
-  // Innermost loops that are cut into strips need their trip counts, so SCEV must
-  // still be right: strips first, inner loops are disjoint; then the hooks.
+    Guards.push_back(emitGuard(S));
+  // Copies first, while SCEV, loops and dominators still describe the code; then
+  // the calls, which need none of them.
+  SmallVector<Copy, 4> Copies;
+  for (unsigned I = 0; I < Sites.size(); ++I) {
+    const Site &S = Sites[I];
+    bool Outer = any_of(Sites, [&](const Site &Other) {
+      return &Other != &S && S.root()->contains(Other.root());
+    });
+    if (Outer || sizeOf(S.root()) > LargestCopy)
+      Copies.push_back({S.Levels, nullptr});
+    else
+      Copies.push_back(copyNest(S, Guards[I]));
+  }
   for (unsigned I = 0; I < Sites.size(); ++I)
-    if (Sites[I].innermost()->isInnermost())
-      emitStrips(Sites[I], Guards[I]);
-  for (unsigned I = 0; I < Sites.size(); ++I)
-    for (unsigned Level = 0; Level < Sites[I].Levels.size(); ++Level)
-      if (!Sites[I].Levels[Level]->isInnermost())
-        emitHook(Sites[I], Level, Guards[I]);
+    emitCalls(Copies[I], Guards[I]);
 }
 
 AllocaInst *Emitter::scratch(Type *T, const Twine &Name) {
@@ -263,8 +284,7 @@ static PHINode *counterOf(Loop *L) {
   return Phi;
 }
 
-Guard Emitter::emitGuard(const Site &S, unsigned Number) {
-  (void)Number;
+Guard Emitter::emitGuard(const Site &S) {
   Loop *Root = S.root();
   BasicBlock *Preheader = Root->getLoopPreheader();
   LLVMContext &C = F.getContext();
@@ -327,20 +347,20 @@ Guard Emitter::emitGuard(const Site &S, unsigned Number) {
   };
   G.Nest = Merge(Entered, Null, "runahead.nest");
   G.Level = Merge(Level, B.getInt32(RUNAHEAD_MAX_LEVELS), "runahead.level");
-  for (Loop *L : S.Levels)
-    G.Counters.push_back(counterOf(L));
   return G;
 }
 
-/// Puts `if (counter >= next) next = step(...)` at the head of a loop.
-void Emitter::hookHeader(BasicBlock *Header, BasicBlock *Preheader, BasicBlock *Latch,
-                         Value *Start, const Guard &G, unsigned Level, Value *Counter) {
+/// Puts `if (counter >= next) next = step(...)` at the head of a loop; the last of
+/// the counters is the loop's own.
+void Emitter::hookHeader(Loop *L, Value *Start, const Guard &G, ArrayRef<Value *> Counters) {
+  BasicBlock *Header = L->getHeader(), *Preheader = L->getLoopPreheader(),
+             *Latch = L->getLoopLatch();
   MDNode *Unlikely = MDBuilder(F.getContext()).createBranchWeights(1, 1000);
   IRBuilder<> B(Header, Header->begin());
   PHINode *Next = B.CreatePHI(B.getInt64Ty(), 2, "runahead.next");
   B.SetInsertPoint(Header, Header->getFirstInsertionPt());
   B.SetCurrentDebugLocation(Header->getTerminator()->getDebugLoc());
-  Value *Due = B.CreateICmpUGE(Counter, Next, "runahead.due");
+  Value *Due = B.CreateICmpUGE(Counters.back(), Next, "runahead.due");
   bool OneBlock = Header == Latch;
   // The dominator tree and the loops are not kept up from here on: every pass
   // after this one computes its own.
@@ -348,8 +368,6 @@ void Emitter::hookHeader(BasicBlock *Header, BasicBlock *Preheader, BasicBlock *
   BasicBlock *Join = Then->getParent()->getSingleSuccessor();
   IRBuilder<> Inside(Then);
   Inside.SetCurrentDebugLocation(B.getCurrentDebugLocation());
-  SmallVector<Value *, 4> Counters(G.Counters.begin(), G.Counters.begin() + Level + 1);
-  Counters[Level] = Counter;
   Value *Stepped = Runtime.step(Inside, G.Nest, Counters);
   B.SetInsertPoint(Join, Join->begin());
   PHINode *Merged = B.CreatePHI(B.getInt64Ty(), 2, "runahead.next");
@@ -359,14 +377,21 @@ void Emitter::hookHeader(BasicBlock *Header, BasicBlock *Preheader, BasicBlock *
   Next->addIncoming(Merged, OneBlock ? Join : Latch);
 }
 
-void Emitter::emitHook(const Site &S, unsigned Level, const Guard &G) {
-  Loop *L = S.Levels[Level];
-  // Before the root the guard has just been passed; it dominates every level.
-  IRBuilder<> B(S.root()->getLoopPreheader()->getTerminator());
-  Value *Start = B.CreateSelect(B.CreateICmpEQ(G.Level, B.getInt32(Level)), B.getInt64(0),
-                                B.getInt64(~0ull), "runahead.first");
-  hookHeader(L->getHeader(), L->getLoopPreheader(), L->getLoopLatch(), Start, G, Level,
-             G.Counters[Level]);
+void Emitter::emitCalls(const Copy &C, const Guard &G) {
+  SmallVector<Value *, 4> Counters;
+  for (Loop *L : C.Levels)
+    Counters.push_back(counterOf(L));
+  for (unsigned Level = 0; Level < C.Levels.size(); ++Level) {
+    Loop *L = C.Levels[Level];
+    if (Level + 1 == C.Levels.size() && C.Last) {
+      stripMine(L, C.Last, G, Level, Counters);
+      continue;
+    }
+    IRBuilder<> B(C.Levels.front()->getLoopPreheader()->getTerminator());
+    Value *Start = B.CreateSelect(B.CreateICmpEQ(G.Level, B.getInt32(Level)), B.getInt64(0),
+                                  B.getInt64(~0ull), "runahead.first");
+    hookHeader(L, Start, G, ArrayRef<Value *>(Counters).take_front(Level + 1));
+  }
 }
 
 } // namespace runahead

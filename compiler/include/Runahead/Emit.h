@@ -3,13 +3,14 @@
 // For every site:
 //
 //   root's preheader   if (armed) nest = enter(site, values)        (Emit.cpp)
+//   beside the nest    a copy of it, taken when the nest is active  (Clone.cpp)
 //   an outer level     if (k >= next) next = step(nest, counters)   (Emit.cpp)
-//   the innermost      a second version of the loop, cut into strips with the
-//                      call between them; chosen when the run-time layer wants
-//                      this level, else the loop as it was          (Clone.cpp)
+//   the innermost      strips with the call between them            (Clone.cpp)
 //
 // With the run-time layer disarmed, or a nest that is not worth it, the program
-// runs its own loops and pays a test.
+// runs its own loops and pays a test before each nest. A nest that has another
+// site inside is not copied, lest copies hold copies: its outer loops get their
+// hooks in place.
 //
 //===----------------------------------------------------------------------===//
 #ifndef RUNAHEAD_EMIT_H
@@ -43,7 +44,6 @@ private:
 struct Guard {
   llvm::Value *Nest;  ///< null when the site is idle
   llvm::Value *Level; ///< i32: the level that wants to be called
-  llvm::SmallVector<llvm::Value *, 4> Counters; ///< i64, one a level
 };
 
 class Emitter {
@@ -56,14 +56,19 @@ public:
   void emit(llvm::ArrayRef<Site> Sites);
 
 private:
-  Guard emitGuard(const Site &S, unsigned Number);
-  void emitHook(const Site &S, unsigned Level, const Guard &G);
-  void emitStrips(const Site &S, const Guard &G);
-  void hookHeader(llvm::BasicBlock *Header, llvm::BasicBlock *Preheader,
-                  llvm::BasicBlock *Latch, llvm::Value *Start, const Guard &G,
-                  unsigned Level, llvm::Value *Counter);
+  /// The loops that get the calls: the copy's, or the site's own.
+  struct Copy {
+    llvm::SmallVector<llvm::Loop *, 4> Levels;
+    llvm::Value *Last = nullptr; ///< innermost's iterations less one, if countable
+  };
+
+  Guard emitGuard(const Site &S);
+  Copy copyNest(const Site &S, const Guard &G);
+  void emitCalls(const Copy &C, const Guard &G);
+  void hookHeader(llvm::Loop *L, llvm::Value *Start, const Guard &G,
+                  llvm::ArrayRef<llvm::Value *> Counters);
   void stripMine(llvm::Loop *L, llvm::Value *Last, const Guard &G, unsigned Level,
-                 llvm::Value *Counter);
+                 llvm::ArrayRef<llvm::Value *> AllCounters);
   llvm::Value *fillValues(const Site &S, llvm::IRBuilder<> &B);
   llvm::Value *insideWindow(const Site &S, llvm::IRBuilder<> &B, llvm::Value *Nest);
   llvm::Value *address(const Linear &Address, llvm::IRBuilder<> &B);

@@ -7,9 +7,9 @@
 // CHECK: kernels.c:42:3: remark: prefetch inserted for 6 groups {{.*}} over 3 loop levels
 // RUN: %plaincc -O2 -fno-discard-value-names -fpass-plugin=%plugin -S -emit-llvm %s -o - | FileCheck --check-prefix=VECTOR %s
 // VECTOR-LABEL: define {{.*}}@scale(
-// both versions, two vectors interleaved in each
+// both versions, two vectors interleaved in the original, one in the copy
 // VECTOR: call i64 @runahead_ooc_step
-// VECTOR-COUNT-4: fmul <2 x double>
+// VECTOR-COUNT-3: fmul <2 x double>
 void scale(double *restrict a, const double *restrict b, long n) {
   for (long i = 0; i < n; i++) a[i] = 3.0 * b[i];
 }
