@@ -163,37 +163,47 @@ private:
     return true;
   }
 
+  /// Longest chain of indices, a[b[c[i]]]: the run-time layer reads that far.
+  static constexpr unsigned LongestChain = 2;
+
   bool addReference(Site &S, Instruction &Access, Loop *Root, Linear Address, const char *&Why) {
-    // The index comes first, so that it has a number to refer to.
-    unsigned IndexReference = 0;
-    int64_t IndexOffset = 0;
+    return addChain(S, Access, Root, std::move(Address), Why, 0).has_value();
+  }
+
+  /// Adds the access, behind the references that its address needs. Group number,
+  /// and the place of the access inside the group.
+  std::optional<std::pair<unsigned, int64_t>> addChain(Site &S, Instruction &Access, Loop *Root,
+                                                       Linear Address, const char *&Why,
+                                                       unsigned Depth) {
+    std::optional<std::pair<unsigned, int64_t>> Index;
     if (Address.Index) {
+      if (Depth == LongestChain) {
+        Why = "the index is found through too many indices";
+        return std::nullopt;
+      }
       LoadInst *Load = Address.Index->Load;
       auto Of = linearAddress(Load, Root, SE, Why);
-      if (!Of || !known(*Of, Root))
-        return false;
-      if (Of->Index) {
-        Why = "the index is itself found through an index";
-        return false;
+      if (!Of)
+        return std::nullopt;
+      if (!known(*Of, Root)) {
+        Why = "a bound or a stride is not known before the nest";
+        return std::nullopt;
       }
-      auto Place = group(S, *Load, std::move(*Of));
-      if (!Place) {
-        Why = "the nest has too many different references";
-        return false;
-      }
-      IndexReference = Place->first;
-      IndexOffset = Place->second;
-      S.References[IndexReference].IsIndex = true;
+      Index = addChain(S, *Load, Root, std::move(*Of), Why, Depth + 1);
+      if (!Index)
+        return std::nullopt;
+      S.References[Index->first].IsIndex = true;
     }
     auto Place = group(S, Access, std::move(Address));
     if (!Place) {
       Why = "the nest has too many different references";
-      return false;
+      return std::nullopt;
     }
-    Reference &R = S.References[Place->first];
-    R.IndexReference = IndexReference;
-    R.IndexOffset = IndexOffset;
-    return true;
+    if (Index) {
+      S.References[Place->first].IndexReference = Index->first;
+      S.References[Place->first].IndexOffset = Index->second;
+    }
+    return Place;
   }
 
   /// Adds the access to the group it differs from by a constant, or makes a new

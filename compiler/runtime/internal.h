@@ -114,6 +114,10 @@ double walk_bytes(int64_t low, int64_t high, const struct dimension *dimension, 
 unsigned walk_read(uint64_t address, int64_t stride, unsigned count, unsigned bytes,
                    bool is_signed, int64_t *out);
 
+/* The same from any places; `good` tells which could be read. */
+void walk_gather(const uint64_t *address, unsigned count, unsigned bytes, bool is_signed,
+                 int64_t *out, bool *good);
+
 /* --- adapt.c ------------------------------------------------------------- */
 
 /* Words of runahead_site.memory. */

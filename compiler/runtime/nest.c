@@ -105,6 +105,10 @@ static const int64_t *read_reference(struct reference *r, const struct runahead_
   return value;
 }
 
+static const struct reference *index_of(const struct nest *nest, const struct reference *r) {
+  return &nest->reference[r->shape->index < nest->references ? r->shape->index : 0];
+}
+
 /* An inner loop of unknown length: as far as one step of the loop around it. */
 static int64_t known_count(int64_t count, int64_t stride, int64_t outer) {
   if (count > 0) return count;
@@ -136,7 +140,7 @@ static double bytes_per_iteration(const struct nest *nest, const struct referenc
   bool solid;
   double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
   if (r->shape->flags & RUNAHEAD_INDIRECT) {
-    const struct reference *index = &nest->reference[r->shape->index];
+    const struct reference *index = index_of(nest, r);
     double times = bytes < (double)PAGE_BYTES ? (double)PAGE_BYTES : bytes;
     for (unsigned i = level + 1; i < nest->levels; i++)
       if (index->stride[i] && nest->trip[i] > 1) times *= (double)nest->trip[i];
@@ -255,17 +259,50 @@ static void want_affine(const struct nest *nest, const struct reference *r,
   walk_box(walk, address_at(nest, r, counter), r->shape->low, r->shape->high, d, n);
 }
 
+/* Where index values come from: an affine reference, and for a[b[c[i]]] one more
+ * that is found through it. */
+struct index_source {
+  const struct reference *direct; /* c */
+  const struct reference *middle; /* b, or NULL */
+  int64_t middle_address, middle_stride;
+};
+
+static bool is_signed(const struct reference *r) { return r->shape->flags & RUNAHEAD_SIGNED; }
+
+/* Index values for r, `part` of them from the direct address on. Returns how many
+ * were looked at; `good` tells which are known. */
+static unsigned read_index(const struct reference *r, const struct index_source *source,
+                           uint64_t from, int64_t stride, int64_t done, unsigned part,
+                           int64_t *value, bool *good) {
+  const struct reference *middle = source->middle;
+  const struct reference *reader = middle ? middle : r;
+  unsigned got = walk_read(from + (uint64_t)(done * stride), stride, part,
+                           reader->shape->index_bytes, is_signed(reader), value);
+  if (!middle) {
+    memset(good, true, got);
+    return got;
+  }
+  uint64_t address[INDEX_ROOM];
+  for (unsigned i = 0; i < got; i++)
+    address[i] = (uint64_t)(source->middle_address + (done + i) * source->middle_stride +
+                            middle->scale * (value[i] + middle->add) + r->shape->index_offset);
+  walk_gather(address, got, r->shape->index_bytes, is_signed(r), value, good);
+  return got;
+}
+
 /* The pages of a[b[i]] for a run of `many` index values. */
-static void want_run(const struct nest *nest, const struct reference *r, uint64_t index_address,
-                     int64_t index_stride, int64_t many, int64_t address, int64_t own_stride,
-                     const struct dimension *box, unsigned boxes, struct walk *walk) {
-  (void)nest;
+static void want_run(const struct reference *r, const struct index_source *source,
+                     uint64_t index_address, int64_t index_stride, int64_t many, int64_t address,
+                     int64_t own_stride, const struct dimension *box, unsigned boxes,
+                     struct walk *walk) {
   int64_t value[INDEX_ROOM];
+  bool good[INDEX_ROOM];
+  if (r->shape->index_bytes == 0 || r->shape->index_bytes > 8) return;
   for (int64_t done = 0; done < many && walk_pay(walk, 1);) {
     unsigned part = many - done < INDEX_ROOM ? (unsigned)(many - done) : INDEX_ROOM;
-    unsigned got = walk_read(index_address + (uint64_t)(done * index_stride), index_stride, part,
-                             r->shape->index_bytes, r->shape->flags & RUNAHEAD_SIGNED, value);
+    unsigned got = read_index(r, source, index_address, index_stride, done, part, value, good);
     for (unsigned i = 0; i < got && walk_pay(walk, 1); i++) {
+      if (!good[i]) continue;
       int64_t at = address + (done + i) * own_stride + r->scale * (value[i] + r->add);
       if (boxes) {
         walk_box(walk, at, r->shape->low, r->shape->high, box, boxes);
@@ -280,17 +317,26 @@ static void want_run(const struct nest *nest, const struct reference *r, uint64_
 
 static void want_indirect(const struct nest *nest, const struct reference *r,
                           const int64_t *counter, int64_t iterations_, struct walk *walk) {
-  const struct reference *index = &nest->reference[r->shape->index];
-  int64_t at = address_at(nest, index, counter) + r->shape->index_offset;
+  struct index_source source = {.direct = index_of(nest, r)};
+  const struct reference *reader = r;
+  if (source.direct->shape->flags & RUNAHEAD_INDIRECT) {
+    source.middle = reader = source.direct;
+    source.direct = index_of(nest, source.middle);
+    source.middle_address = address_at(nest, source.middle, counter);
+    if (source.direct->shape->flags & RUNAHEAD_INDIRECT) return; /* longer than we follow */
+  }
+  const struct reference *index = source.direct;
+  int64_t at = address_at(nest, index, counter) + reader->shape->index_offset;
   int64_t address = address_at(nest, r, counter);
   struct dimension box[MAX_DIMENSIONS], loop[RUNAHEAD_MAX_LEVELS];
-  int64_t own[RUNAHEAD_MAX_LEVELS];
+  int64_t own[RUNAHEAD_MAX_LEVELS], middle[RUNAHEAD_MAX_LEVELS];
   unsigned boxes = 0, loops = 0;
   for (unsigned i = nest->level; i < nest->levels; i++) {
     int64_t times = i == nest->level ? iterations_ : nest->trip[i];
     if (times <= 1 && i != nest->level) continue;
     if (index->stride[i]) {
       own[loops] = r->stride[i];
+      middle[loops] = source.middle ? source.middle->stride[i] : 0;
       loop[loops++] = (struct dimension){index->stride[i], times};
     } else if (r->stride[i]) {
       box[boxes++] = (struct dimension){r->stride[i], times};
@@ -302,18 +348,21 @@ static void want_indirect(const struct nest *nest, const struct reference *r,
                                       known_count(r->box[i].count, r->box[i].stride, outer)};
   }
   if (loops == 0) {
-    want_run(nest, r, (uint64_t)at, 0, 1, address, 0, box, boxes, walk);
+    want_run(r, &source, (uint64_t)at, 0, 1, address, 0, box, boxes, walk);
     return;
   }
   /* All loops over the index but the innermost, as an odometer. */
-  int64_t turn[RUNAHEAD_MAX_LEVELS] = {0};
+  int64_t turn[RUNAHEAD_MAX_LEVELS] = {0}, middle_base = source.middle_address;
   for (;;) {
     int64_t index_at = at, own_at = address;
+    source.middle_address = middle_base;
     for (unsigned i = 0; i + 1 < loops; i++) {
       index_at += turn[i] * loop[i].stride;
       own_at += turn[i] * own[i];
+      source.middle_address += turn[i] * middle[i];
     }
-    want_run(nest, r, (uint64_t)index_at, loop[loops - 1].stride, loop[loops - 1].count, own_at,
+    source.middle_stride = middle[loops - 1];
+    want_run(r, &source, (uint64_t)index_at, loop[loops - 1].stride, loop[loops - 1].count, own_at,
              own[loops - 1], box, boxes, walk);
     unsigned i = loops - 1;
     while (i > 0 && ++turn[i - 1] >= loop[i - 1].count) turn[--i] = 0;
@@ -373,6 +422,18 @@ static void check_sample(struct nest *nest, int64_t unit) {
   sample->address = 0;
 }
 
+/* How many references, one through the other, wait for this one's values. */
+static int64_t depth(const struct nest *nest, const struct reference *r) {
+  if (!(r->shape->flags & RUNAHEAD_INDEX)) return 0;
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *user = &nest->reference[i];
+    if (user->shape->flags & RUNAHEAD_INDIRECT && user->shape->flags & RUNAHEAD_INDEX &&
+        index_of(nest, user) == r)
+      return 2;
+  }
+  return 1;
+}
+
 /* Brings prefetching up to date with the program being at `unit`. */
 static void advance(struct nest *nest, int64_t unit) {
   bool ours = adapt_prefetch_sequential(nest->site);
@@ -384,8 +445,9 @@ static void advance(struct nest *nest, int64_t unit) {
     if (!r->region) continue;
     if (r->issued < unit) r->issued = unit;
     if (r->sequential && !ours) continue;
-    bool index = r->shape->flags & RUNAHEAD_INDEX;
-    int64_t until = unit + (index ? 2 * ahead : ahead) + 1;
+    /* Index values have to be there when they are read: a distance earlier for
+     * each reference that is found through them. */
+    int64_t until = unit + (1 + depth(nest, r)) * ahead + 1;
     /* Runs of pages go out in bursts: few, long requests. */
     if (r->sequential && r->issued > unit && until - r->issued < ahead / 4) continue;
     want_until(nest, r, until, &budget, &wanted, &sent);

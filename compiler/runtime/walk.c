@@ -137,3 +137,26 @@ unsigned walk_read(uint64_t address, int64_t stride, unsigned count_, unsigned b
   errno = saved;
   return done;
 }
+
+void walk_gather(const uint64_t *address, unsigned count_, unsigned bytes, bool is_signed,
+                 int64_t *out, bool *good) {
+  enum { GATHER = 128 };
+  unsigned char buffer[GATHER * 8];
+  int saved = errno;
+  for (unsigned done = 0; done < count_;) {
+    struct iovec there[GATHER], here = {buffer, 0};
+    unsigned part = 0;
+    for (; part < GATHER && done + part < count_; part++)
+      there[part] = (struct iovec){(void *)address[done + part], bytes};
+    here.iov_len = (size_t)part * bytes;
+    ssize_t got = process_vm_readv(getpid(), &here, 1, there, part, 0);
+    unsigned readable = got > 0 ? (unsigned)got / bytes : 0;
+    for (unsigned i = 0; i < readable; i++) {
+      out[done + i] = value_at(buffer + i * bytes, bytes, is_signed);
+      good[done + i] = true;
+    }
+    done += readable;
+    if (readable < part) good[done++] = false; /* this one is not mapped: pass over it */
+  }
+  errno = saved;
+}

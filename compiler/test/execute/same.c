@@ -102,6 +102,14 @@ __attribute__((noinline)) double embedding(const double *p, const int *x, long n
     for (int j = 0; j < 64; j++) s += p[(long)(x[i] % 4000) * 64 + j];
   return s;
 }
+__attribute__((noinline)) double twice(const double *p, const int *x, const int *y, long n) {
+  double s = 0;
+  for (long i = 0; i < n; i++) s += p[x[y[i]]];
+  return s;
+}
+__attribute__((noinline)) void sort(double *q, int *rank, const int *key, long n) {
+  for (long i = 0; i < n; i++) q[--rank[key[i]]] = (double)key[i];
+}
 static double *table[500];
 __attribute__((noinline)) double pointers(double **t, long n, long m) {
   double s = 0;
@@ -142,6 +150,12 @@ int main(void) {
   show("narrow", narrow(a, N, 3));
   show("embedding", embedding(a, index_, 4000));
   show("pointers", pointers(table, 500, 500));
+  show("twice", twice(a, index_, index_, N));
+  static int rank[N];
+  for (long i = 0; i < N; i++) rank[index_[i]]++;
+  for (long i = 1; i < N; i++) rank[i] += rank[i - 1];
+  sort(b, rank, index_, N);
+  show("sort", down(b, N));
   scatter(b, index_, N);
   show("scatter", down(b, N));
   return 0;

@@ -13,6 +13,7 @@ nest for out of core, and over memory that it knows nothing of.
 import argparse
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,8 @@ class Function:
         if rng.random() < 0.35:
             which = rng.choice("xy")
             c = rng.choice(["", f" + {rng.randrange(4)}"])
+            if rng.random() < 0.2:  # an index found through an index
+                return f"{array}[x[{which}[{self.index(0, SIZE - 4)}]{c}]]"
             return f"{array}[{which}[{self.index(0, SIZE - 4)}]{c}]"
         return f"{array}[{self.index()}]"
 
@@ -198,7 +201,7 @@ def main():
     wrapper = os.path.join(o.build, "bin", "runahead-cc")
     work = o.keep or tempfile.mkdtemp(prefix="runahead-fuzz-")
     os.makedirs(work, exist_ok=True)
-    failures = inserted = skipped = 0
+    failures = inserted = entered = skipped = 0
     for n in range(o.programs):
         rng = random.Random(o.seed * 1_000_003 + n)
         text = program(rng)
@@ -216,7 +219,7 @@ def main():
             failures += 1
         else:
             inserted += second.stderr.count("prefetch inserted")
-            environment = dict(os.environ, RUNAHEAD_OOC_DIR=work)
+            environment = dict(os.environ, RUNAHEAD_OOC_DIR=work, RUNAHEAD_OOC_STATS="1")
             if o.break_it:
                 with open(c, "w") as f:
                     f.write(text.replace("s * 0.75", "s * 0.7500001"))
@@ -239,10 +242,11 @@ def main():
                     print(f"program {n} {flags}, memory {memory}: "
                           f"{'timed out' if not two else 'results differ'}; kept {kept}")
                     break
+                entered += sum(map(int, re.findall(r"nests entered (\d+)", two.stderr)))
     done = o.programs - skipped
-    print(f"{inserted} nests transformed in {done} programs, {skipped} skipped")
+    print(f"{inserted} nests transformed in {done} programs, entered {entered} times, {skipped} skipped")
     print(f"{done - failures} passed, {failures} failed")
-    sys.exit(failures > 0 or inserted == 0)
+    sys.exit(failures > 0 or inserted == 0 or (entered == 0 and not o.break_it))
 
 
 if __name__ == "__main__":
