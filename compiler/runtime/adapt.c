@@ -78,8 +78,14 @@ bool adapt_skip(struct runahead_site *site) {
 /* Phases: the kernel reads, warming up; measured; we read, warming up; measured;
  * then the choice, kept for many times as long. */
 enum phase { KERNEL_WARM, KERNEL_MEASURED, OURS_WARM, OURS_MEASURED, CHOSE_KERNEL, CHOSE_OURS };
-#define PHASE_BYTES ((uint64_t)16 << 20)
-#define CHOICE_PHASES 128
+#define MEGABYTE ((uint64_t)1 << 20)
+
+/* The trial of our way may cost twice the time for its 16 MB: a few percent of what
+ * has gone by before it, and of what a choice is kept for. */
+static uint64_t phase_bytes(uint64_t phase) {
+  if (phase == KERNEL_WARM) return 128 * MEGABYTE;
+  return phase >= CHOSE_KERNEL ? 2048 * MEGABYTE : 8 * MEGABYTE;
+}
 
 bool adapt_prefetch_sequential(struct runahead_site *site) {
   uint64_t phase = site_get(site, SITE_PHASE);
@@ -108,7 +114,7 @@ void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanosec
   }
   uint64_t total = site_get(site, SITE_PHASE_BYTES) + bytes;
   bool chosen = phase >= CHOSE_KERNEL;
-  if (total >= (chosen ? CHOICE_PHASES * PHASE_BYTES : PHASE_BYTES)) {
+  if (total >= phase_bytes(phase)) {
     total = 0;
     if (phase == OURS_MEASURED)
       phase = choose(site);
