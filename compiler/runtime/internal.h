@@ -1,7 +1,7 @@
 /* The run-time layer's own parts and who uses whom:
  *
  *   map, static_arrays -> regions          what is out of core
- *   nest -> walk -> filter -> submit       from a loop's position to the kernel
+ *   nest -> prefetch, shape -> walk -> filter -> submit   from a loop's position to the kernel
  *   nest -> adapt -> limits                how far ahead, and whether at all
  *   all -> statistics
  *
