@@ -1,0 +1,195 @@
+//===- Clone.cpp - two versions of a nest: as it was, and prefetching -----===//
+//
+// The nest keeps its form for the times when there is nothing to do. Beside it
+// stands a copy, in which the outer levels have hooks and the innermost loop is cut
+// into strips:
+//
+//   for (done = 0;;) {                       the strip loop
+//     last = min(step(nest, ..., done) - 1, iterations - 1)
+//     for (k = done; ; ++k) { body; if (k == last) break; }
+//     if (last == iterations - 1) break;
+//     done = last + 1
+//   }
+//
+// Its inner loop is free of calls and has a trip count, so it vectorises as the
+// original does. A loop whose trip count nobody knows gets a call behind a test
+// at its head instead: such loops are not vectorised anyway.
+//
+//===----------------------------------------------------------------------===//
+#include "Runahead/Emit.h"
+#include "runahead_abi.h"
+#include "llvm/IR/MDBuilder.h"
+#include "llvm/Transforms/Utils/BasicBlockUtils.h"
+#include "llvm/Transforms/Utils/Cloning.h"
+
+using namespace llvm;
+
+namespace runahead {
+
+/// Blocks outside the loop that a block inside dominated can now be reached from
+/// the copy as well: the block before both versions dominates them.
+static void raiseDominatorsOfExits(Loop *L, BasicBlock *Before, DominatorTree &DT) {
+  SmallVector<BasicBlock *, 8> Outside;
+  for (BasicBlock *BB : L->blocks())
+    for (DomTreeNode *Child : DT.getNode(BB)->children())
+      if (!L->contains(Child->getBlock()))
+        Outside.push_back(Child->getBlock());
+  for (BasicBlock *BB : Outside)
+    DT.changeImmediateDominator(BB, Before);
+}
+
+/// The copy waits for the disk: it is to be small, not unrolled.
+static void keepSmall(Loop *L) {
+  LLVMContext &C = L->getHeader()->getContext();
+  SmallVector<Metadata *, 6> Operands{nullptr}; // the first refers to the node itself
+  if (MDNode *Old = L->getLoopID())
+    for (const MDOperand &O : drop_begin(Old->operands()))
+      Operands.push_back(O.get());
+  auto One = ConstantAsMetadata::get(ConstantInt::get(Type::getInt32Ty(C), 1));
+  Operands.push_back(MDNode::get(C, {MDString::get(C, "llvm.loop.interleave.count"), One}));
+  Operands.push_back(MDNode::get(C, MDString::get(C, "llvm.loop.unroll.disable")));
+  MDNode *ID = MDNode::getDistinct(C, Operands);
+  ID->replaceOperandWith(0, ID);
+  L->setLoopID(ID);
+}
+
+Emitter::Copy Emitter::copyNest(const Site &S, const Guard &G) {
+  Loop *Root = S.root();
+  BasicBlock *Before = Root->getLoopPreheader();
+  BasicBlock *Original = SplitBlock(Before, Before->getTerminator(), &DT, &LI);
+  ValueToValueMapTy Map;
+  SmallVector<BasicBlock *, 16> Blocks;
+  cloneLoopWithPreheader(Original, Before, Root, Map, ".ooc", &LI, &DT, Blocks);
+  remapInstructionsInBlocks(Blocks, Map);
+
+  SmallVector<BasicBlock *, 4> Exits;
+  Root->getUniqueExitBlocks(Exits);
+  for (BasicBlock *Exit : Exits)
+    for (PHINode &Phi : Exit->phis())
+      for (unsigned I = 0, E = Phi.getNumIncomingValues(); I < E; ++I) {
+        auto Block = Map.find(Phi.getIncomingBlock(I));
+        if (Block == Map.end())
+          continue;
+        Value *V = Phi.getIncomingValue(I);
+        auto Copied = Map.find(V);
+        Phi.addIncoming(Copied == Map.end() ? V : cast<Value>(&*Copied->second),
+                        cast<BasicBlock>(&*Block->second));
+      }
+  raiseDominatorsOfExits(Root, Before, DT);
+
+  IRBuilder<> B(Before->getTerminator());
+  Value *Active = B.CreateICmpULT(G.Level, B.getInt32(S.Levels.size()), "runahead.active");
+  B.CreateCondBr(Active, cast<BasicBlock>(Map[Original]), Original,
+                 MDBuilder(F.getContext()).createBranchWeights(1, 1000));
+  Before->getTerminator()->eraseFromParent();
+
+  Copy Result;
+  for (Loop *L : S.Levels)
+    Result.Levels.push_back(LI.getLoopFor(cast<BasicBlock>(Map[L->getHeader()])));
+  for (Loop *L : Result.Levels.front()->getLoopsInPreorder())
+    if (L->isInnermost())
+      keepSmall(L);
+
+  // The trip count must be exact here, not a guess.
+  Loop *Inner = Result.Levels.back();
+  const SCEV *Taken = SE.getBackedgeTakenCount(Inner);
+  BasicBlock *Latch = Inner->getLoopLatch();
+  if (Inner->isInnermost() && !isa<SCEVCouldNotCompute>(Taken) &&
+      Inner->getExitingBlock() == Latch && isa<BranchInst>(Latch->getTerminator()) &&
+      SE.getTypeSizeInBits(Taken->getType()) <= 64) {
+    IRBuilder<> At(Inner->getLoopPreheader()->getTerminator());
+    if (Expander.isSafeToExpandAt(Taken, &*At.GetInsertPoint())) {
+      Value *Last = Expander.expandCodeFor(Taken, Taken->getType(), At.GetInsertPoint());
+      Result.Last = At.CreateZExtOrTrunc(Last, At.getInt64Ty(), "runahead.last");
+    }
+  }
+  return Result;
+}
+
+void Emitter::stripMine(Loop *L, Value *Last, const Guard &G, unsigned Level,
+                        ArrayRef<Value *> AllCounters) {
+  Value *Counter = AllCounters[Level];
+  LLVMContext &C = F.getContext();
+  BasicBlock *Preheader = L->getLoopPreheader(), *Header = L->getHeader(),
+             *Latch = L->getLoopLatch();
+  auto *Back = cast<BranchInst>(Latch->getTerminator());
+  unsigned ExitSide = Back->getSuccessor(0) == Header ? 1 : 0;
+  BasicBlock *Exit = Back->getSuccessor(ExitSide);
+
+  auto *StripHead = BasicBlock::Create(C, "runahead.strip", &F, Header);
+  auto *StripEnd = BasicBlock::Create(C, "runahead.strip.end", &F, Exit);
+  Preheader->getTerminator()->replaceSuccessorWith(Header, StripHead);
+
+  // Head of a strip: every value that the loop carries, and the call.
+  IRBuilder<> B(StripHead);
+  B.SetCurrentDebugLocation(Back->getDebugLoc());
+  SmallVector<std::pair<PHINode *, PHINode *>, 8> Carried; // (inner, strip)
+  Value *Done = nullptr;
+  for (PHINode &Inner : Header->phis()) {
+    PHINode *Strip = B.CreatePHI(Inner.getType(), 2, Inner.getName() + ".strip");
+    Strip->addIncoming(Inner.getIncomingValueForBlock(Preheader), Preheader);
+    Carried.push_back({&Inner, Strip});
+    if (&Inner == Counter)
+      Done = Strip;
+  }
+  SmallVector<Value *, 4> Counters(AllCounters.begin(), AllCounters.begin() + Level);
+  Counters.push_back(Done);
+  Value *Next = nullptr;
+  BasicBlock *Enter = StripHead;
+  if (Level == 0) {
+    Next = Runtime.step(B, G.Nest, Counters);
+  } else {
+    // The level that prefetches may be one of the outer ones: then one strip is all.
+    auto *Call = BasicBlock::Create(C, "runahead.call", &F, Header);
+    Enter = BasicBlock::Create(C, "runahead.enter", &F, Header);
+    B.CreateCondBr(B.CreateICmpEQ(G.Level, B.getInt32(Level)), Call, Enter);
+    IRBuilder<> InCall(Call);
+    InCall.SetCurrentDebugLocation(Back->getDebugLoc());
+    Value *Stepped = Runtime.step(InCall, G.Nest, Counters);
+    InCall.CreateBr(Enter);
+    B.SetInsertPoint(Enter);
+    PHINode *Phi = B.CreatePHI(B.getInt64Ty(), 2, "runahead.next");
+    Phi->addIncoming(B.getInt64(INT64_MAX), StripHead);
+    Phi->addIncoming(Stepped, Call);
+    Next = Phi;
+  }
+  // step returns more than Done; whatever it returns, the strip is not empty and
+  // does not pass the end.
+  Value *End = B.CreateBinaryIntrinsic(Intrinsic::umax, B.CreateSub(Next, B.getInt64(1)), Done);
+  End = B.CreateBinaryIntrinsic(Intrinsic::umin, End, Last, nullptr, "runahead.end");
+  B.CreateBr(Header);
+  for (auto &[Inner, Strip] : Carried) {
+    unsigned I = Inner->getBasicBlockIndex(Preheader);
+    Inner->setIncomingBlock(I, Enter);
+    Inner->setIncomingValue(I, Strip);
+  }
+
+  // The body's end: leave at the end of the strip.
+  B.SetInsertPoint(Back);
+  Value *Stop = B.CreateICmpEQ(Counter, End);
+  Back->setCondition(ExitSide == 0 ? Stop : B.CreateNot(Stop));
+  Back->setSuccessor(ExitSide, StripEnd);
+
+  // End of a strip: hand the values on, or out.
+  B.SetInsertPoint(StripEnd);
+  auto Leave = [&](Value *V) -> Value * {
+    auto *I = dyn_cast<Instruction>(V);
+    if (!I || !L->contains(I))
+      return V;
+    PHINode *Phi = B.CreatePHI(V->getType(), 1, V->getName() + ".lcssa");
+    Phi->addIncoming(V, Latch);
+    return Phi;
+  };
+  for (auto &[Inner, Strip] : Carried)
+    Strip->addIncoming(Leave(Inner->getIncomingValueForBlock(Latch)), StripEnd);
+  for (PHINode &Phi : Exit->phis()) {
+    int I = Phi.getBasicBlockIndex(Latch);
+    if (I < 0)
+      continue;
+    Phi.setIncomingValue(I, Leave(Phi.getIncomingValue(I)));
+    Phi.setIncomingBlock(I, StripEnd);
+  }
+  B.CreateCondBr(B.CreateICmpEQ(End, Last), Exit, StripHead);
+}
+
+} // namespace runahead

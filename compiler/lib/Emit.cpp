@@ -1,0 +1,397 @@
+//===- Emit.cpp - guards before nests, hooks in outer loops ---------------===//
+#include "Runahead/Emit.h"
+#include "runahead_abi.h"
+#include "llvm/Analysis/DomTreeUpdater.h"
+#include "llvm/IR/DebugInfoMetadata.h"
+#include "llvm/IR/MDBuilder.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Transforms/Utils/BasicBlockUtils.h"
+
+using namespace llvm;
+
+namespace runahead {
+
+//===----------------------------------------------------------------------===//
+// The run-time layer as a module sees it
+//===----------------------------------------------------------------------===//
+
+RuntimeInterface::RuntimeInterface(Module &M) : M(M) {
+  LLVMContext &C = M.getContext();
+  Type *Ptr = PointerType::getUnqual(C);
+  Type *I64 = Type::getInt64Ty(C);
+  // The calls read and write what they are given and their own state. They look
+  // at the program's memory too, but only to guess: a store that moves across a
+  // call spoils a hint at most. Anything stronger than this would stop the
+  // optimiser from keeping values in registers across the calls.
+  MemoryEffects Effects = MemoryEffects::inaccessibleOrArgMemOnly();
+  AttrBuilder Attributes(C);
+  Attributes.addMemoryAttr(Effects);
+  Attributes.addAttribute(Attribute::NoUnwind);
+  Attributes.addAttribute(Attribute::WillReturn);
+  Attributes.addAttribute(Attribute::NoCallback);
+  AttributeList List = AttributeList::get(C, AttributeList::FunctionIndex, Attributes);
+  Enter = M.getOrInsertFunction("runahead_ooc_enter",
+                                FunctionType::get(Ptr, {Ptr, Ptr, Ptr}, false), List);
+  Step = M.getOrInsertFunction(
+      "runahead_ooc_step", FunctionType::get(I64, {Ptr, I64, I64, I64, I64}, false), List);
+  Armed = M.getOrInsertGlobal(RUNAHEAD_ARMED_SYMBOL, Type::getInt8Ty(C));
+}
+
+Value *RuntimeInterface::armed(IRBuilder<> &B) const {
+  // Atomic: another thread may arm or disarm at any time; relaxed is enough.
+  LoadInst *Load = B.CreateAlignedLoad(B.getInt8Ty(), Armed, Align(1), "runahead.armed");
+  Load->setAtomic(AtomicOrdering::Monotonic);
+  return B.CreateICmpNE(Load, B.getInt8(0));
+}
+
+CallInst *RuntimeInterface::enter(IRBuilder<> &B, Value *Site, Value *Values,
+                                  Value *Previous) const {
+  return B.CreateCall(Enter, {Site, Values, Previous}, "runahead.nest");
+}
+
+CallInst *RuntimeInterface::step(IRBuilder<> &B, Value *Nest, ArrayRef<Value *> Counters) const {
+  SmallVector<Value *, 5> Arguments{Nest};
+  Arguments.append(Counters.begin(), Counters.end());
+  Arguments.resize(1 + RUNAHEAD_MAX_LEVELS, B.getInt64(0));
+  return B.CreateCall(Step, Arguments, "runahead.next");
+}
+
+/// The loops inside the root that an address moves with and that are no levels.
+static SmallVector<const Loop *, 4> boxesOf(const Site &S, const Reference &R) {
+  SmallVector<const Loop *, 4> Boxes;
+  for (auto &[L, Stride] : R.Address.Strides)
+    if (!is_contained(S.Levels, L))
+      Boxes.push_back(L);
+  return Boxes;
+}
+
+GlobalVariable *RuntimeInterface::siteTable(const Site &S, StringRef Where) const {
+  LLVMContext &C = M.getContext();
+  Type *I8 = Type::getInt8Ty(C), *I16 = Type::getInt16Ty(C), *I32 = Type::getInt32Ty(C),
+       *I64 = Type::getInt64Ty(C), *Ptr = PointerType::getUnqual(C);
+  auto Int = [](Type *T, int64_t V) { return ConstantInt::getSigned(T, V); };
+  auto Byte = [&](uint64_t V) { return ConstantInt::get(I8, V); };
+  auto Private = [&](Constant *Init, bool Constant, const Twine &Name) {
+    return new GlobalVariable(M, Init->getType(), Constant, GlobalValue::PrivateLinkage, Init,
+                              Name);
+  };
+
+  // struct runahead_reference
+  auto *Shape = StructType::get(C, {I8, I8, I8, I8, I32, I64, I64});
+  SmallVector<Constant *, 8> Shapes;
+  for (const Reference &R : S.References) {
+    uint64_t Flags = (R.Writes ? RUNAHEAD_WRITES : 0) |
+                     (R.Conditional ? RUNAHEAD_CONDITIONAL : 0) |
+                     (R.IsIndex ? RUNAHEAD_INDEX : 0);
+    uint64_t IndexBytes = 0;
+    if (const auto &Index = R.Address.Index) {
+      Flags |= RUNAHEAD_INDIRECT | (Index->Signed ? RUNAHEAD_SIGNED : 0);
+      IndexBytes = M.getDataLayout().getTypeStoreSize(Index->Load->getType());
+    }
+    Shapes.push_back(ConstantStruct::get(
+        Shape, {Byte(Flags), Byte(boxesOf(S, R).size()), Byte(IndexBytes),
+                Byte(R.IndexReference), Int(I32, R.IndexOffset), Int(I64, R.Low),
+                Int(I64, R.High)}));
+  }
+  Constant *Table = ConstantArray::get(ArrayType::get(Shape, Shapes.size()), Shapes);
+  auto *Text = Private(ConstantDataArray::getString(C, Where), true, "runahead.where");
+
+  // struct runahead_site
+  auto *Memory = ArrayType::get(I64, 24);
+  auto *SiteType = StructType::get(C, {I32, I8, I8, I16, Ptr, Ptr, Memory});
+  auto *Site = Private(
+      ConstantStruct::get(SiteType,
+                          {ConstantInt::get(I32, RUNAHEAD_ABI), Byte(S.Levels.size()),
+                           Byte(S.References.size()),
+                           ConstantInt::get(I16, S.Stream ? RUNAHEAD_STREAM : 0), Text,
+                           Private(Table, true, "runahead.references"),
+                           ConstantAggregateZero::get(Memory)}),
+      false, "runahead.site");
+  Site->setAlignment(Align(64));
+  return Site;
+}
+
+//===----------------------------------------------------------------------===//
+// Guards and hooks
+//===----------------------------------------------------------------------===//
+
+Emitter::Emitter(Function &F, LoopInfo &LI, DominatorTree &DT, ScalarEvolution &SE,
+                 const RuntimeInterface &Runtime)
+    : F(F), LI(LI), DT(DT), SE(SE), Runtime(Runtime),
+      Expander(SE, *F.getParent()) {}
+
+static std::string whereIs(const Function &F, const Site &S) {
+  std::string Where = F.getName().str();
+  if (DebugLoc Location = S.root()->getStartLoc())
+    if (auto *Scope = dyn_cast_or_null<DIScope>(Location.getScope()))
+      Where += " (" + Scope->getFilename().str() + ":" + std::to_string(Location.getLine()) + ")";
+  return Where;
+}
+
+bool Emitter::canEmit(const Site &S, ScalarEvolution &SE, const char *&Why) {
+  for (Loop *L : S.Levels) {
+    if (!L->isLoopSimplifyForm()) {
+      Why = "the loop has several entries or several ways back";
+      return false;
+    }
+    if (L->getHeader()->isEHPad() || any_of(L->blocks(), [](BasicBlock *BB) {
+          return isa<IndirectBrInst, CallBrInst>(BB->getTerminator());
+        })) {
+      Why = "the loop has jumps that cannot be split";
+      return false;
+    }
+    SmallVector<BasicBlock *, 4> Exits;
+    L->getExitBlocks(Exits);
+    if (any_of(Exits, [](BasicBlock *BB) { return BB->isEHPad(); })) {
+      Why = "an exception leaves the loop";
+      return false;
+    }
+  }
+  if (!S.root()->isSafeToClone()) {
+    Why = "the loop holds something that must not be copied";
+    return false;
+  }
+  (void)SE;
+  return true;
+}
+
+/// Instructions; a nest above this is hooked in place, where a test an iteration is
+/// nothing beside its body.
+static constexpr unsigned LargestCopy = 1500;
+
+static unsigned sizeOf(const Loop *L) {
+  unsigned Size = 0;
+  for (const BasicBlock *BB : L->blocks())
+    Size += BB->size();
+  return Size;
+}
+
+void Emitter::emit(ArrayRef<Site> Sites) {
+  unsigned Most = 0;
+  for (const Site &S : Sites) {
+    unsigned Count = S.Levels.size();
+    for (const Reference &R : S.References)
+      Count += 1 + S.Levels.size() + 2 * boxesOf(S, R).size() + 2;
+    Most = std::max(Most, Count);
+  }
+  Values = scratch(ArrayType::get(Type::getInt64Ty(F.getContext()), Most), "runahead.values");
+  SmallVector<Guard, 4> Guards;
+  for (const Site &S : Sites)
+    Guards.push_back(emitGuard(S));
+  // Copies first, while SCEV, loops and dominators still describe the code; then
+  // the calls, which need none of them.
+  SmallVector<Copy, 4> Copies;
+  for (unsigned I = 0; I < Sites.size(); ++I) {
+    const Site &S = Sites[I];
+    bool Outer = any_of(Sites, [&](const Site &Other) {
+      return &Other != &S && S.root()->contains(Other.root());
+    });
+    if (Outer || sizeOf(S.root()) > LargestCopy)
+      Copies.push_back({S.Levels, nullptr});
+    else
+      Copies.push_back(copyNest(S, Guards[I]));
+  }
+  for (unsigned I = 0; I < Sites.size(); ++I)
+    emitCalls(Copies[I], Guards[I]);
+}
+
+AllocaInst *Emitter::scratch(Type *T, const Twine &Name) {
+  IRBuilder<> B(&F.getEntryBlock(), F.getEntryBlock().getFirstInsertionPt());
+  return B.CreateAlloca(T, nullptr, Name);
+}
+
+Value *Emitter::expand(const SCEV *S, IRBuilder<> &B) {
+  Type *T = S->getType()->isPointerTy() ? S->getType() : B.getInt64Ty();
+  Value *V = Expander.expandCodeFor(S, T, B.GetInsertPoint());
+  return V->getType()->isPointerTy() ? B.CreatePtrToInt(V, B.getInt64Ty()) : V;
+}
+
+Value *Emitter::address(const Linear &Address, IRBuilder<> &B) {
+  Value *V = expand(Address.Rest, B);
+  return Address.Base ? B.CreateAdd(expand(Address.Base, B), V) : V;
+}
+
+/// Stores what enter is to know; see runahead_abi.h for the order.
+Value *Emitter::fillValues(const Site &S, IRBuilder<> &B) {
+  unsigned Next = 0;
+  auto Put = [&](Value *V) {
+    B.CreateStore(V, B.CreateConstInBoundsGEP2_64(Values->getAllocatedType(), Values, 0, Next++));
+  };
+  BasicBlock *Preheader = S.root()->getLoopPreheader();
+  auto Trip = [&](const Loop *L) -> Value * {
+    const SCEV *Count = tripCountIn(L, S.root(), SE);
+    if (!Count || !SE.isAvailableAtLoopEntry(Count, S.root()) ||
+        !Expander.isSafeToExpandAt(Count, Preheader->getTerminator()))
+      return B.getInt64(RUNAHEAD_UNKNOWN);
+    return expand(Count, B);
+  };
+  for (Loop *L : S.Levels)
+    Put(Trip(L));
+  auto Stride = [&](const Reference &R, const Loop *L) -> Value * {
+    const SCEV *S = R.Address.strideIn(L);
+    return S ? expand(S, B) : B.getInt64(0);
+  };
+  for (const Reference &R : S.References) {
+    Put(address(R.Address, B));
+    for (Loop *L : S.Levels)
+      Put(Stride(R, L));
+    for (const Loop *L : boxesOf(S, R)) {
+      Put(Stride(R, L));
+      Put(Trip(L));
+    }
+    if (const auto &Index = R.Address.Index) {
+      Put(expand(Index->Scale, B));
+      Put(Index->Add ? expand(Index->Add, B) : B.getInt64(0));
+    }
+  }
+  return Values;
+}
+
+/// A stream's first reference still inside the window of the last call?
+Value *Emitter::insideWindow(const Site &S, IRBuilder<> &B, Value *Nest) {
+  const Reference *Lead = nullptr;
+  for (const Reference &R : S.References)
+    if (!Lead && !R.Address.Index && R.Address.strideIn(S.root()))
+      Lead = &R;
+  const SCEV *Count = tripCountIn(S.root(), S.root(), SE);
+  if (!Lead || !Count || !SE.isAvailableAtLoopEntry(Count, S.root()))
+    return nullptr;
+  Value *First = address(Lead->Address, B);
+  Value *Bytes = B.CreateMul(expand(Count, B), expand(Lead->Address.strideIn(S.root()), B));
+  auto Field = [&](unsigned Offset) {
+    Value *P = B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Nest, Offset);
+    return B.CreateAlignedLoad(B.getInt64Ty(), P, Align(8));
+  };
+  Value *Start = Field(offsetof(runahead_nest, window_start));
+  Value *Size = Field(offsetof(runahead_nest, window_bytes));
+  Value *From = B.CreateSub(First, Start);
+  Value *To = B.CreateAdd(From, Bytes);
+  return B.CreateAnd(B.CreateICmpULT(From, Size), B.CreateICmpULE(To, Size));
+}
+
+/// An i64 in the loop's header that counts its iterations from 0.
+static PHINode *counterOf(Loop *L) {
+  BasicBlock *Header = L->getHeader(), *Latch = L->getLoopLatch();
+  Type *I64 = Type::getInt64Ty(Header->getContext());
+  PHINode *Own = L->getCanonicalInductionVariable();
+  if (Own && Own->getType() == I64)
+    return Own;
+  IRBuilder<> B(Header, Header->begin());
+  PHINode *Phi = B.CreatePHI(I64, 2, "runahead.counter");
+  B.SetInsertPoint(Latch->getTerminator());
+  Phi->addIncoming(B.getInt64(0), L->getLoopPreheader());
+  Phi->addIncoming(B.CreateAdd(Phi, B.getInt64(1), "runahead.count"), Latch);
+  return Phi;
+}
+
+Guard Emitter::emitGuard(const Site &S) {
+  Loop *Root = S.root();
+  BasicBlock *Preheader = Root->getLoopPreheader();
+  LLVMContext &C = F.getContext();
+  Type *Ptr = PointerType::getUnqual(C), *I32 = Type::getInt32Ty(C);
+  Constant *Null = ConstantPointerNull::get(cast<PointerType>(Ptr));
+  GlobalVariable *Table = Runtime.siteTable(S, whereIs(F, S));
+  MDNode *Unlikely = MDBuilder(C).createBranchWeights(1, 1000);
+
+  IRBuilder<> B(Preheader->getTerminator());
+  B.SetCurrentDebugLocation(Root->getStartLoc());
+  DomTreeUpdater DTU(DT, DomTreeUpdater::UpdateStrategy::Eager);
+  auto BranchIf = [&](Value *Condition, BasicBlock::iterator Before) {
+    Instruction *Then = SplitBlockAndInsertIfThen(Condition, Before, false, Unlikely, &DTU, &LI);
+    B.SetInsertPoint(Then);
+    return Then->getParent();
+  };
+  BasicBlock *Start = Preheader;
+  BasicBlock *Then = BranchIf(Runtime.armed(B), Preheader->getTerminator()->getIterator());
+  BasicBlock *Join = Root->getLoopPreheader();
+
+  // A stream remembers its nest from one entry to the next.
+  AllocaInst *Slot = nullptr;
+  Value *Previous = Null;
+  BasicBlock *EnterFrom = Then, *Inside = nullptr;
+  if (S.Stream) {
+    Slot = scratch(Ptr, "runahead.stream");
+    IRBuilder<>(&F.getEntryBlock(), std::next(Slot->getIterator())).CreateStore(Null, Slot);
+    Previous = B.CreateLoad(Ptr, Slot);
+    // Known to be idle here: nothing to look up, nothing to call.
+    BasicBlock *Look = BranchIf(B.CreateIsNotNull(Previous), B.GetInsertPoint());
+    BasicBlock *Call = Look->getSingleSuccessor();
+    if (Value *In = insideWindow(S, B, Previous)) {
+      // Inside: skip the call.
+      Instruction *End = Look->getTerminator();
+      IRBuilder<>(End).CreateCondBr(In, Join, Call);
+      End->eraseFromParent();
+      DT.recalculate(F);
+      Inside = Look;
+    }
+    B.SetInsertPoint(Call->getTerminator());
+    EnterFrom = Call;
+  }
+  CallInst *Entered = Runtime.enter(B, Table, fillValues(S, B), Previous);
+  EnterFrom = Entered->getParent();
+  Value *Level = B.CreateAlignedLoad(
+      I32, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Entered, offsetof(runahead_nest, level)),
+      Align(4), "runahead.level");
+  if (Slot)
+    B.CreateStore(Entered, Slot);
+
+  Guard G;
+  B.SetInsertPoint(Join, Join->begin());
+  auto Merge = [&](Value *Active, Value *Idle, const Twine &Name) {
+    PHINode *Phi = B.CreatePHI(Active->getType(), 3, Name);
+    Phi->addIncoming(Idle, Start);
+    if (Inside)
+      Phi->addIncoming(Idle, Inside);
+    Phi->addIncoming(Active, EnterFrom);
+    return Phi;
+  };
+  G.Nest = Merge(Entered, Null, "runahead.nest");
+  G.Level = Merge(Level, B.getInt32(RUNAHEAD_MAX_LEVELS), "runahead.level");
+  return G;
+}
+
+/// Puts `if (counter >= next) next = step(...)` at the head of a loop; the last of
+/// the counters is the loop's own.
+void Emitter::hookHeader(Loop *L, Value *Start, const Guard &G, ArrayRef<Value *> Counters) {
+  BasicBlock *Header = L->getHeader(), *Preheader = L->getLoopPreheader(),
+             *Latch = L->getLoopLatch();
+  MDNode *Unlikely = MDBuilder(F.getContext()).createBranchWeights(1, 1000);
+  IRBuilder<> B(Header, Header->begin());
+  PHINode *Next = B.CreatePHI(B.getInt64Ty(), 2, "runahead.next");
+  B.SetInsertPoint(Header, Header->getFirstInsertionPt());
+  B.SetCurrentDebugLocation(Header->getTerminator()->getDebugLoc());
+  Value *Due = B.CreateICmpUGE(Counters.back(), Next, "runahead.due");
+  bool OneBlock = Header == Latch;
+  // The dominator tree and the loops are not kept up from here on: every pass
+  // after this one computes its own.
+  Instruction *Then = SplitBlockAndInsertIfThen(Due, B.GetInsertPoint(), false, Unlikely);
+  BasicBlock *Join = Then->getParent()->getSingleSuccessor();
+  IRBuilder<> Inside(Then);
+  Inside.SetCurrentDebugLocation(B.getCurrentDebugLocation());
+  Value *Stepped = Runtime.step(Inside, G.Nest, Counters);
+  B.SetInsertPoint(Join, Join->begin());
+  PHINode *Merged = B.CreatePHI(B.getInt64Ty(), 2, "runahead.next");
+  Merged->addIncoming(Next, Header);
+  Merged->addIncoming(Stepped, Then->getParent());
+  Next->addIncoming(Start, Preheader);
+  Next->addIncoming(Merged, OneBlock ? Join : Latch);
+}
+
+void Emitter::emitCalls(const Copy &C, const Guard &G) {
+  SmallVector<Value *, 4> Counters;
+  for (Loop *L : C.Levels)
+    Counters.push_back(counterOf(L));
+  for (unsigned Level = 0; Level < C.Levels.size(); ++Level) {
+    Loop *L = C.Levels[Level];
+    if (Level + 1 == C.Levels.size() && C.Last) {
+      stripMine(L, C.Last, G, Level, Counters);
+      continue;
+    }
+    IRBuilder<> B(C.Levels.front()->getLoopPreheader()->getTerminator());
+    Value *Start = B.CreateSelect(B.CreateICmpEQ(G.Level, B.getInt32(Level)), B.getInt64(0),
+                                  B.getInt64(~0ull), "runahead.first");
+    hookHeader(L, Start, G, ArrayRef<Value *>(Counters).take_front(Level + 1));
+  }
+}
+
+} // namespace runahead

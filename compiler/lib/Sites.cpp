@@ -1,0 +1,319 @@
+//===- Sites.cpp - which loops prefetch what ------------------------------===//
+//
+// A chain of loops with one loop each inside the other is one site, since only
+// the run-time layer can tell at which of its levels an iteration touches about
+// a block of pages. References whose addresses cannot be told from the top of
+// the chain (the rows of a sparse matrix: `for j in row[i]..row[i+1]`) make a
+// second site, rooted where they can: a *stream*.
+//
+// Several innermost loops side by side in the body of the chain's last loop
+// belong to it as well: they are what one of its iterations touches.
+//
+//===----------------------------------------------------------------------===//
+#include "Runahead/Compat.h"
+#include "Runahead/Sites.h"
+#include "runahead_abi.h"
+#include "llvm/Analysis/ScalarEvolutionExpressions.h"
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/Dominators.h"
+#include "llvm/IR/Instructions.h"
+#include "llvm/IR/Module.h"
+
+using namespace llvm;
+
+namespace runahead {
+
+namespace {
+
+/// References of one group lie within a page of each other; wider groups (the
+/// planes of a stencil) are joined at run time, where the strides are known.
+constexpr int64_t GroupSpread = 4096;
+/// A nest that is known to touch less than this is never worth a call.
+constexpr uint64_t SmallestFootprint = 16 * 1024;
+
+class SiteFinder {
+public:
+  SiteFinder(LoopInfo &LI, ScalarEvolution &SE, DominatorTree &DT,
+             OptimizationRemarkEmitter &ORE)
+      : LI(LI), SE(SE), DT(DT), ORE(ORE) {}
+
+  SmallVector<Site, 4> Sites;
+
+  void visit(Loop *L) {
+    if (tooDeep(L)) {
+      for (Loop *Child : *L)
+        visit(Child);
+      return;
+    }
+    SmallVector<Loop *, 4> Chain{L};
+    while (Chain.back()->getSubLoops().size() == 1)
+      Chain.push_back(Chain.back()->getSubLoops().front());
+    SmallVector<Loop *, 4> Side;
+    for (Loop *Child : *Chain.back()) {
+      if (Chain.size() > 1 && Child->isInnermost())
+        Side.push_back(Child);
+      else
+        visit(Child);
+    }
+    sitesOfChain(Chain, Side);
+  }
+
+private:
+  LoopInfo &LI;
+  ScalarEvolution &SE;
+  DominatorTree &DT;
+  OptimizationRemarkEmitter &ORE;
+
+  /// The chain that starts at L has more loops than a site has levels.
+  static bool tooDeep(Loop *L) {
+    unsigned Depth = 1;
+    for (; L->getSubLoops().size() == 1; L = L->getSubLoops().front())
+      ++Depth;
+    return Depth > RUNAHEAD_MAX_LEVELS;
+  }
+
+  void sitesOfChain(ArrayRef<Loop *> Chain, ArrayRef<Loop *> Side) {
+    // One site for each loop of the chain (and each side loop) that is the
+    // outermost from which some reference can be told.
+    SmallVector<Loop *, 8> Roots(Chain.begin(), Chain.end());
+    Roots.append(Side.begin(), Side.end());
+    SmallVector<Site, 4> Found(Roots.size());
+
+    for (unsigned I = 0; I < Roots.size(); ++I) {
+      bool IsSide = I >= Chain.size();
+      for (BasicBlock *BB : Roots[I]->blocks()) {
+        if (LI.getLoopFor(BB) != Roots[I])
+          continue;
+        for (Instruction &Access : *BB)
+          if (plainPointer(&Access))
+            place(Access, Roots, IsSide ? Chain.size() : I + 1, IsSide ? I : ~0u, Found);
+      }
+    }
+    unsigned Limit = Chain.size(); // levels above this one belong to the outer site
+    SmallVector<Site, 4> Kept;
+    for (unsigned I = Roots.size(); I-- > 0;) {
+      Site &S = Found[I];
+      if (S.References.empty())
+        continue;
+      if (I >= Chain.size()) {
+        S.Levels.push_back(Roots[I]);
+      } else {
+        S.Levels.append(Chain.begin() + I, Chain.begin() + Limit);
+        dropIdleLevels(S);
+      }
+      S.Stream = S.root()->getParentLoop() && S.Levels.size() == 1;
+      if (!finish(S))
+        continue;
+      if (I < Chain.size())
+        Limit = I;
+      Kept.push_back(std::move(S));
+    }
+    for (Site &S : reverse(Kept))
+      Sites.push_back(std::move(S));
+  }
+
+  /// Gives the access to the outermost root from which its address can be told.
+  void place(Instruction &Access, ArrayRef<Loop *> Roots, unsigned Outer, unsigned Own,
+             MutableArrayRef<Site> Found) {
+    if (isa<AllocaInst>(getUnderlyingObject(plainPointer(&Access))))
+      return; // the stack is in memory
+    const char *Why = "";
+    auto Try = [&](unsigned I) {
+      auto Address = linearAddress(&Access, Roots[I], SE, Why);
+      if (!Address)
+        return false;
+      if (!known(*Address, Roots[I])) {
+        Why = "a bound or a stride is not known before the nest";
+        return false;
+      }
+      return addReference(Found[I], Access, Roots[I], std::move(*Address), Why);
+    };
+    for (unsigned I = 0; I < Outer; ++I)
+      if (Try(I))
+        return;
+    if (Own != ~0u && Try(Own))
+      return;
+    missed(Access, Why);
+  }
+
+  void missed(Instruction &Access, const char *Why) {
+    ORE.emit([&] {
+      return OptimizationRemarkMissed("runahead", "Reference", &Access)
+             << "no prefetch for this reference: " << ore::NV("Reason", Why);
+    });
+  }
+
+  /// Everything that enter needs can be computed before the root.
+  bool known(const Linear &Address, Loop *Root) {
+    BasicBlock *Preheader = Root->getLoopPreheader();
+    if (!Preheader)
+      return false;
+    Expander Expander(SE, *Preheader->getModule());
+    auto Safe = [&](const SCEV *S) {
+      return Expander.isSafeToExpandAt(S, Preheader->getTerminator()) &&
+             SE.isAvailableAtLoopEntry(S, Root);
+    };
+    if ((Address.Base && !Safe(Address.Base)) || !Safe(Address.Rest))
+      return false;
+    for (auto &[L, Stride] : Address.Strides)
+      if (!Safe(Stride))
+        return false;
+    if (Address.Index)
+      return Safe(Address.Index->Scale) && (!Address.Index->Add || Safe(Address.Index->Add));
+    return true;
+  }
+
+  /// Longest chain of indices, a[b[c[i]]]: the run-time layer reads that far.
+  static constexpr unsigned LongestChain = 2;
+
+  bool addReference(Site &S, Instruction &Access, Loop *Root, Linear Address, const char *&Why) {
+    return addChain(S, Access, Root, std::move(Address), Why, 0).has_value();
+  }
+
+  /// Adds the access, behind the references that its address needs. Group number,
+  /// and the place of the access inside the group.
+  std::optional<std::pair<unsigned, int64_t>> addChain(Site &S, Instruction &Access, Loop *Root,
+                                                       Linear Address, const char *&Why,
+                                                       unsigned Depth) {
+    std::optional<std::pair<unsigned, int64_t>> Index;
+    if (Address.Index) {
+      if (Depth == LongestChain) {
+        Why = "the index is found through too many indices";
+        return std::nullopt;
+      }
+      LoadInst *Load = Address.Index->Load;
+      auto Of = linearAddress(Load, Root, SE, Why);
+      if (!Of)
+        return std::nullopt;
+      if (!known(*Of, Root)) {
+        Why = "a bound or a stride is not known before the nest";
+        return std::nullopt;
+      }
+      Index = addChain(S, *Load, Root, std::move(*Of), Why, Depth + 1);
+      if (!Index)
+        return std::nullopt;
+      S.References[Index->first].IsIndex = true;
+    }
+    auto Place = group(S, Access, std::move(Address));
+    if (!Place) {
+      Why = "the nest has too many different references";
+      return std::nullopt;
+    }
+    if (Index) {
+      S.References[Place->first].IndexReference = Index->first;
+      S.References[Place->first].IndexOffset = Index->second;
+    }
+    return Place;
+  }
+
+  /// Adds the access to the group it differs from by a constant, or makes a new
+  /// one. Group number, and the offset of the access inside it.
+  std::optional<std::pair<unsigned, int64_t>> group(Site &S, Instruction &Access,
+                                                    Linear Address) {
+    const DataLayout &DL = Access.getModule()->getDataLayout();
+    Loop *Inner = LI.getLoopFor(Access.getParent());
+    bool Writes = isa<StoreInst>(Access);
+    int64_t Size = DL.getTypeStoreSize(getLoadStoreType(&Access)).getKnownMinValue();
+    for (unsigned I = 0; I < S.References.size(); ++I) {
+      Reference &R = S.References[I];
+      if (auto Offset = constantOffset(R, Inner, Address)) {
+        R.Low = std::min(R.Low, *Offset);
+        R.High = std::max(R.High, *Offset + Size);
+        R.Writes |= Writes;
+        return {{I, *Offset}};
+      }
+    }
+    if (S.References.size() == RUNAHEAD_MAX_REFERENCES)
+      return std::nullopt;
+    Reference R;
+    R.First = &Access;
+    R.Inner = Inner;
+    R.Address = std::move(Address);
+    R.High = Size;
+    R.Writes = Writes;
+    R.Conditional = !DT.dominates(Access.getParent(), Inner->getLoopLatch());
+    S.References.push_back(std::move(R));
+    return {{unsigned(S.References.size() - 1), 0}};
+  }
+
+  std::optional<int64_t> constantOffset(const Reference &R, Loop *Inner, const Linear &A) {
+    const Linear &B = R.Address;
+    if (R.Inner != Inner || A.Base != B.Base || A.Strides.size() != B.Strides.size() ||
+        A.Index.has_value() != B.Index.has_value())
+      return std::nullopt;
+    for (auto &[L, Stride] : A.Strides)
+      if (B.strideIn(L) != Stride)
+        return std::nullopt;
+    if (A.Index && (A.Index->Load != B.Index->Load || A.Index->Scale != B.Index->Scale ||
+                    A.Index->Add != B.Index->Add || A.Index->Signed != B.Index->Signed))
+      return std::nullopt;
+    auto *Difference = dyn_cast<SCEVConstant>(SE.getMinusSCEV(A.Rest, B.Rest));
+    if (!Difference || Difference->getAPInt().abs().ugt(GroupSpread))
+      return std::nullopt;
+    return Difference->getAPInt().getSExtValue();
+  }
+
+  /// Inner levels at which no address moves are not levels to be called at.
+  static void dropIdleLevels(Site &S) {
+    auto Moves = [&](Loop *L) {
+      return any_of(S.References, [&](const Reference &R) {
+        const SCEV *Stride = R.Address.strideIn(L);
+        return Stride && !Stride->isZero();
+      });
+    };
+    while (S.Levels.size() > 1 && !Moves(S.Levels.back()))
+      S.Levels.pop_back();
+  }
+
+  /// Last looks at a site: is there anything left that could miss?
+  bool finish(Site &S) {
+    bool Moves = any_of(S.References, [](const Reference &R) {
+      return !R.Address.Strides.empty() || R.Address.Index;
+    });
+    if (!Moves || S.Levels.empty())
+      return false;
+    if (footprint(S) >= SmallestFootprint)
+      return true;
+    ORE.emit([&] {
+      return OptimizationRemarkMissed("runahead", "Small", S.root()->getStartLoc(),
+                                      S.root()->getHeader())
+             << "no prefetch: the nest touches less than "
+             << ore::NV("Bytes", unsigned(SmallestFootprint)) << " bytes";
+    });
+    return false;
+  }
+
+  /// An upper bound where all bounds and strides are constants, else "much".
+  uint64_t footprint(const Site &S) {
+    uint64_t Total = 0;
+    for (const Reference &R : S.References) {
+      if (R.Address.Index)
+        return ~0ull;
+      double Bytes = double(R.High - R.Low);
+      for (auto &[L, Stride] : R.Address.Strides) {
+        unsigned Count = SE.getSmallConstantMaxTripCount(const_cast<Loop *>(L));
+        auto *Constant = dyn_cast<SCEVConstant>(Stride);
+        if (Count == 0 || !Constant)
+          return ~0ull;
+        Bytes += double(Count) * std::abs(double(Constant->getAPInt().getSExtValue()));
+      }
+      if (Bytes > 1e15)
+        return ~0ull;
+      Total += uint64_t(Bytes);
+    }
+    return Total;
+  }
+};
+
+} // namespace
+
+SmallVector<Site, 4> findSites(Function &F, LoopInfo &LI, ScalarEvolution &SE,
+                               DominatorTree &DT, OptimizationRemarkEmitter &ORE) {
+  (void)F;
+  SiteFinder Finder(LI, SE, DT, ORE);
+  for (Loop *L : LI)
+    Finder.visit(L);
+  return std::move(Finder.Sites);
+}
+
+} // namespace runahead

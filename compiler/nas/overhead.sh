@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# nas/overhead.sh BUILD [CLASS [RUNS]]: what the pass costs where it can do no good: run
+# time in core, compile time and code size, for each NAS code, medians.
+set -euo pipefail
+here="$(dirname "$(readlink -f "$0")")"
+build="${1:?usage: overhead.sh BUILD [CLASS [RUNS]]}" class="${2:-W}" runs="${3:-7}"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+median() { sort -g | sed -n "$((($1 + 1) / 2))p"; }
+user() { { TIMEFORMAT=%U; time "$@" >/dev/null 2>&1; } 2>&1; }
+
+printf '%-4s %9s %9s %7s  %9s %7s  %8s %8s %6s\n' code plain ours ratio "compile s" ratio text ours ratio
+for source in "$here"/*.c; do
+  name="$(basename "$source" .c)"
+  flags=(-O2 -mcmodel=medium "-DCLASS=NAS_$class" "$source")
+  for variant in plain ours; do
+    off=(); [ $variant = plain ] && off=(--runahead-off)
+    for ((i = 0; i < runs; i++)); do
+      user "$build/bin/runahead-cc" ${off[@]+"${off[@]}"} "${flags[@]}" -c -o "$work/$variant.o"
+    done | median "$runs" > "$work/$variant.compile"
+    # Both on the run-time library, so that the two differ by the pass alone.
+    "$build/bin/runahead-cc" --runahead-off "$work/$variant.o" "$build/librunahead_ooc.a" -lm -o "$work/$variant"
+    size "$work/$variant.o" | awk 'NR == 2 { print $1 }' > "$work/$variant.size"
+  done
+  : > "$work/plain.times"; : > "$work/ours.times"
+  for ((i = 0; i < runs; i++)); do
+    for variant in plain ours; do
+      "$work/$variant" 2>&1 >/dev/null | awk '{ print $3 }' >> "$work/$variant.times"
+    done
+  done
+  for variant in plain ours; do median "$runs" < "$work/$variant.times" > "$work/$variant.median"; done
+  read -r p < "$work/plain.median"; read -r o < "$work/ours.median"
+  read -r pc < "$work/plain.compile"; read -r oc < "$work/ours.compile"
+  read -r ps < "$work/plain.size"; read -r os < "$work/ours.size"
+  awk -v n="$name" -v p="$p" -v o="$o" -v pc="$pc" -v oc="$oc" -v ps="$ps" -v os="$os" 'BEGIN {
+    printf "%-4s %9.3f %9.3f %7.3f  %9.3f %7.2f  %8d %8d %6.2f\n", n, p, o, p ? o / p : 0, oc, oc / pc, ps, os, os / ps }'
+done

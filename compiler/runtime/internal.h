@@ -1,0 +1,169 @@
+/* The run-time layer's own parts and who uses whom:
+ *
+ *   map, static_arrays -> regions          what is out of core
+ *   nest -> prefetch, shape -> walk -> filter -> submit   from a loop's position to the kernel
+ *   nest -> adapt -> limits                how far ahead, and whether at all
+ *   all -> statistics
+ *
+ * Rules:
+ *  - The program's memory is never dereferenced: index values are read with
+ *    process_vm_readv, which fails where a load would fault.
+ *  - Region records are never freed or reused, so a reader that holds one while
+ *    another thread unregisters it sees stale facts, not freed memory.
+ *  - Shared words are relaxed atomics: they are statistics and hints, and no
+ *    decision that matters for correctness is made here.
+ *  - Numbers from the program (strides, counts, addresses) may be anything; all
+ *    arithmetic on them wraps (-fwrapv) and every loop over them has a bound of
+ *    its own.
+ */
+#ifndef RUNAHEAD_INTERNAL_H
+#define RUNAHEAD_INTERNAL_H
+
+#include "runahead_abi.h"
+#include "runahead_ooc.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/uio.h>
+
+#define PAGE_SHIFT 12
+#define PAGE_BYTES ((uint64_t)1 << PAGE_SHIFT)
+#define EXPORTED __attribute__((visibility("default")))
+#define RELAXED memory_order_relaxed
+
+/* --- regions.c ----------------------------------------------------------- */
+
+struct region {
+  uint64_t start, end;             /* page-aligned; immutable */
+  _Atomic bool live;               /* false once unregistered */
+  _Atomic int advice;              /* what we last told the kernel */
+  _Atomic unsigned turn;           /* which of the two bit vectors is the newer */
+  _Atomic uint64_t *recent[2];     /* a bit per page: believed to be in memory */
+};
+
+/* The live region that holds the address, or NULL. `hint` may be NULL. */
+struct region *region_at(uint64_t address, struct region *hint);
+/* The unregistered range around an address outside all regions. */
+void region_gap(uint64_t address, uint64_t *start, uint64_t *end);
+struct region *region_number(unsigned index); /* NULL: free slot */
+unsigned region_slots(void);
+uint64_t region_total_bytes(void);
+int region_add(uint64_t start, uint64_t bytes);
+int region_remove(uint64_t start);
+
+/* --- submit.c ------------------------------------------------------------ */
+
+#define BATCH_RANGES 256
+/* The kernel silently truncates long requests, at 128 KB on some file systems. */
+#define LONGEST_REQUEST (128 * 1024)
+
+struct batch {
+  unsigned used;
+  uint64_t pages;
+  struct iovec range[BATCH_RANGES];
+};
+
+void batch_add(struct batch *batch, uint64_t start, uint64_t bytes);
+void batch_flush(struct batch *batch);
+/* Gives pages up: first to be taken when memory is short, or out at once. */
+void submit_release(uint64_t start, uint64_t bytes, bool anonymous);
+
+/* --- filter.c ------------------------------------------------------------ */
+
+/* Sends what is not believed to be in memory of [start, end) to the batch.
+ * Returns the first address that was sent, or 0. */
+uint64_t filter_want(struct region *region, uint64_t start, uint64_t end, struct batch *batch);
+void filter_forget(struct region *region, uint64_t start, uint64_t end);
+/* Counts pages that entered memory; old beliefs expire with them. */
+void filter_age(uint64_t pages);
+
+/* --- limits.c ------------------------------------------------------------ */
+
+uint64_t limits_memory(void);      /* bytes that this process may keep in memory */
+bool limits_pressed(void);         /* memory is nearly used up; costs microseconds */
+uint64_t limits_now(void);         /* nanoseconds, monotonic */
+
+/* --- walk.c -------------------------------------------------------------- */
+
+struct dimension {
+  int64_t stride, count;
+};
+
+#define MAX_DIMENSIONS (RUNAHEAD_MAX_LEVELS + RUNAHEAD_MAX_BOXES)
+
+struct walk {
+  struct batch *batch;
+  struct region *region;    /* of the last range; a hint */
+  uint64_t sample;          /* some address that was sent to the kernel, or 0 */
+  uint64_t wanted, sent;    /* pages */
+  uint64_t budget;          /* work left before the walk gives up */
+};
+
+/* Takes from the budget; false when it is used up. */
+bool walk_pay(struct walk *walk, uint64_t cost);
+
+void walk_range(struct walk *walk, uint64_t start, uint64_t bytes);
+/* All of [address + low, address + high) over the box of dimensions. */
+void walk_box(struct walk *walk, int64_t address, int64_t low, int64_t high,
+              const struct dimension *dimension, unsigned count);
+/* Bytes of the pages that a box touches; *solid tells whether they are one run. */
+double walk_bytes(int64_t low, int64_t high, const struct dimension *dimension, unsigned count,
+                  bool *solid);
+/* Index values: reads `count` values of `bytes` each, `stride` apart, into `out`
+ * as 64-bit numbers. Returns how many could be read. */
+unsigned walk_read(uint64_t address, int64_t stride, unsigned count, unsigned bytes,
+                   bool is_signed, int64_t *out);
+
+/* The same from any places; `good` tells which could be read. */
+void walk_gather(const uint64_t *address, unsigned count, unsigned bytes, bool is_signed,
+                 int64_t *out, bool *good);
+
+/* --- adapt.c ------------------------------------------------------------- */
+
+/* Words of runahead_site.memory. */
+enum site_word {
+  SITE_SKIP,        /* entries still to be passed over */
+  SITE_QUIET,       /* how many entries in a row found all in memory */
+  SITE_DISTANCE,    /* bytes ahead; 0: not yet chosen */
+  SITE_RUN_ON,      /* biased score: streams that went on as foretold */
+  SITE_PHASE,       /* of the comparison with the kernel's own read-ahead */
+  SITE_PHASE_BYTES,
+  SITE_KERNEL_BYTES, SITE_KERNEL_TIME,
+  SITE_OURS_BYTES, SITE_OURS_TIME,
+  SITE_WANTED, SITE_SENT,
+  SITE_WORDS
+};
+
+static inline uint64_t site_get(struct runahead_site *site, enum site_word word) {
+  return __atomic_load_n(&site->memory[word], __ATOMIC_RELAXED);
+}
+static inline void site_set(struct runahead_site *site, enum site_word word, uint64_t value) {
+  __atomic_store_n(&site->memory[word], value, __ATOMIC_RELAXED);
+}
+
+bool adapt_skip(struct runahead_site *site);
+uint64_t adapt_distance(struct runahead_site *site, bool indirect);
+void adapt_late(struct runahead_site *site, bool indirect, bool late);
+/* Sequential references: prefetch them ourselves, or leave them to the kernel? */
+bool adapt_prefetch_sequential(struct runahead_site *site);
+void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanoseconds);
+/* Looks now and then whether all regions are in memory, and disarms if so. */
+void adapt_shut_off(uint64_t now);
+void adapt_rearm(void);
+bool adapt_armed(void);
+
+/* --- statistics.c -------------------------------------------------------- */
+
+enum counter {
+  COUNT_ENTERED, COUNT_DECLINED, COUNT_STEPS,
+  COUNT_WANTED,    /* pages asked for by compiled code */
+  COUNT_SENT,      /* pages that passed the filter */
+  COUNT_CALLS,     /* system calls for prefetch */
+  COUNT_CHECKED, COUNT_LATE, /* samples: prefetched pages looked at when due */
+  COUNT_RELEASED,  /* pages given up */
+  COUNT_DISARMED, COUNT_REARMED, COUNT_RESTARTS,
+  COUNTERS
+};
+void count(enum counter which, uint64_t by);
+
+#endif

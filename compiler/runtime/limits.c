@@ -1,0 +1,93 @@
+/* How much memory there is: the tightest cgroup above us, else the machine.
+ *
+ * Both cgroup versions. Files are opened for each look and closed again: the
+ * program's descriptor table stays as it was.
+ */
+#include "internal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static _Atomic uint64_t memory_limit;
+static char usage_file[PATH_MAX]; /* of the tightest group; written before memory_limit */
+
+uint64_t limits_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static ssize_t slurp(const char *path, char *out, size_t room) {
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return -1;
+  ssize_t got = read(descriptor, out, room - 1);
+  close(descriptor);
+  if (got >= 0) out[got] = 0;
+  return got;
+}
+
+/* Walks from the group up to the mount, keeping the smallest limit. */
+static uint64_t tightest(const char *mount, char *group, const char *limit_name,
+                         const char *usage_name, uint64_t best) {
+  char path[PATH_MAX], text[64];
+  for (;;) {
+    snprintf(path, sizeof path, "%s%s/%s", mount, group, limit_name);
+    if (slurp(path, text, sizeof text) > 0 && text[0] >= '0' && text[0] <= '9') {
+      uint64_t limit = strtoull(text, NULL, 10);
+      if (limit < best) {
+        best = limit;
+        snprintf(usage_file, sizeof usage_file, "%s%s/%s", mount, group, usage_name);
+      }
+    }
+    char *slash = strrchr(group, '/');
+    if (!slash) return best;
+    *slash = 0;
+  }
+}
+
+static uint64_t find_limit(void) {
+  const char *told = getenv("RUNAHEAD_OOC_MEMORY");
+  if (told && atoll(told) > 0) return strtoull(told, NULL, 10);
+  uint64_t best = (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE_BYTES;
+  char text[4096];
+  if (slurp("/proc/self/cgroup", text, sizeof text) <= 0) return best;
+  for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+    char *controllers = strchr(line, ':');
+    char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!group) continue;
+    *group++ = 0;
+    if (!strcmp(group, "/")) *group = 0;
+    if (!strcmp(controllers + 1, "memory"))
+      best = tightest("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
+                      "memory.usage_in_bytes", best);
+    else if (controllers[1] == 0)
+      best = tightest("/sys/fs/cgroup", group, "memory.max", "memory.current", best);
+  }
+  return best;
+}
+
+uint64_t limits_memory(void) {
+  uint64_t limit = atomic_load_explicit(&memory_limit, memory_order_acquire);
+  if (limit) return limit;
+  int saved = errno;
+  limit = find_limit();
+  errno = saved;
+  atomic_store_explicit(&memory_limit, limit ? limit : 1, memory_order_release);
+  return limit;
+}
+
+bool limits_pressed(void) {
+  uint64_t limit = limits_memory();
+  char text[64];
+  int saved = errno;
+  bool pressed = true; /* where nobody counts, released pages are given up at once */
+  if (usage_file[0] && slurp(usage_file, text, sizeof text) > 0)
+    pressed = strtoull(text, NULL, 10) > limit - limit / 16;
+  errno = saved;
+  return pressed;
+}

@@ -1,0 +1,335 @@
+/* Loop nests at run time: enter and step.
+ *
+ * A nest is walked in *units*: as many iterations of one level as touch about a
+ * block of pages. The level is the outermost whose single iteration touches no
+ * more than a block: chosen here, since bounds and strides are known here. Units
+ * are numbered through the whole nest, across the ends of inner loops, so that
+ * prefetching runs on into the next iteration of the outer ones. At each step the
+ * references are prefetched up to their distance ahead of the present unit.
+ *
+ * A stream (a short inner loop entered again and again) is one long line of units
+ * counted from its first entry; while its entries go on where the last one ended,
+ * prefetching runs past the end of each.
+ *
+ * Nests live in a small pool for each thread, the least recently entered is taken
+ * for a new one: there is no leave call, so a loop may be left in any way. A nest
+ * taken away under a loop only makes that loop's hints go astray.
+ */
+#define _GNU_SOURCE
+#include "nest.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* What one call may cost, in ranges and index values: some milliseconds, far above
+ * what a sensible nest needs. */
+#define MOST_WORK (1 << 17)
+/* A thread's nests at once: prefetching loops inside functions inside loops. */
+#define NESTS 16
+
+static const struct runahead_nest idle = {0, 0, RUNAHEAD_MAX_LEVELS, 0};
+static __thread struct nest *pool;
+static __thread unsigned next_in_pool;
+
+/* From mmap and never given back: a late reader must find memory there. */
+static struct nest *take_nest(void) {
+  if (!pool) {
+    void *memory = mmap(NULL, NESTS * sizeof(struct nest), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    pool = memory;
+  }
+  return &pool[next_in_pool++ % NESTS];
+}
+
+static bool mine(const struct runahead_nest *front) {
+  const struct nest *nest = (const struct nest *)front;
+  return pool && nest >= pool && nest < pool + NESTS;
+}
+
+static void check_sample(struct nest *nest, int64_t unit) {
+  struct sample *sample = &nest->sample[(uint64_t)unit % SAMPLES];
+  if (sample->unit != unit || !sample->address) return;
+  unsigned char present = 1;
+  int saved = errno;
+  if (mincore((void *)sample->address, PAGE_BYTES, &present) == 0)
+    adapt_late(nest->site, nest->indirect, !(present & 1));
+  errno = saved;
+  sample->address = 0;
+}
+
+/* How many references, one through the other, wait for this one's values. */
+static int64_t depth(const struct nest *nest, const struct reference *r) {
+  if (!(r->shape->flags & RUNAHEAD_INDEX)) return 0;
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *user = &nest->reference[i];
+    if (user->shape->flags & RUNAHEAD_INDIRECT && user->shape->flags & RUNAHEAD_INDEX &&
+        shape_index(nest, user) == r)
+      return 2;
+  }
+  return 1;
+}
+
+/* Brings prefetching up to date with the program being at `unit`. */
+static void advance(struct nest *nest, int64_t unit) {
+  bool ours = adapt_prefetch_sequential(nest->site);
+  int64_t ahead = (int64_t)((double)adapt_distance(nest->site, nest->indirect) / nest->unit_bytes) + 1;
+  if (ahead >= SAMPLES / 2) ahead = SAMPLES / 2 - 1;
+  uint64_t wanted = 0, sent = 0, budget = MOST_WORK;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    if (!r->region) continue;
+    if (r->issued < unit) r->issued = unit;
+    if (r->sequential && !ours) continue;
+    /* Index values have to be there when they are read: a distance earlier for
+     * each reference that is found through them. */
+    int64_t until = unit + (1 + depth(nest, r)) * ahead + 1;
+    /* Runs of pages go out in bursts: few, long requests. */
+    if (r->sequential && r->issued > unit && until - r->issued < ahead / 4) continue;
+    prefetch_until(nest, r, until, &budget, &wanted, &sent);
+  }
+  batch_flush(&nest->batch);
+  count(COUNT_WANTED, wanted);
+  site_set(nest->site, SITE_WANTED, site_get(nest->site, SITE_WANTED) + wanted);
+  site_set(nest->site, SITE_SENT, site_get(nest->site, SITE_SENT) + sent);
+}
+
+/* Random pages of a mapping under normal advice cost a whole read-ahead window
+ * for each one missed. Said only for ranges that this nest alone seems to use. */
+static void advise(struct nest *nest) {
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct region *region = nest->reference[i].region;
+    if (!region) continue;
+    bool sequential = false, random = false;
+    for (unsigned j = 0; j < nest->references; j++)
+      if (nest->reference[j].region == region) {
+        if (nest->reference[j].sequential) sequential = true;
+        else random = true;
+      }
+    int want = MADV_NORMAL;
+    if (random && !sequential) want = MADV_RANDOM;
+    /* A pass over more than memory leaves nothing behind that is worth keeping. */
+    if (sequential && !random && region->end - region->start > limits_memory() / 2)
+      want = MADV_SEQUENTIAL;
+    if (atomic_exchange_explicit(&region->advice, want, RELAXED) == want) continue;
+    int saved = errno;
+    madvise((void *)region->start, region->end - region->start, want);
+    errno = saved;
+  }
+}
+
+static void prepare(struct nest *nest) {
+  nest->indirect = false;
+  nest->sequential_bytes = 0;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    r->issued = 0;
+    r->sequential = r->releases = false;
+    if (!r->region) continue;
+    if (r->shape->flags & RUNAHEAD_INDIRECT) nest->indirect = true;
+    r->sequential = shape_sequential(nest, r);
+    r->releases = shape_releases(nest, r);
+    if (r->sequential)
+      nest->sequential_bytes +=
+          (uint64_t)(r->stride[nest->level] * nest->unit_iterations);
+  }
+  for (unsigned i = 0; i < SAMPLES; i++) nest->sample[i].unit = -1;
+  nest->batch.used = 0;
+  nest->batch.pages = 0;
+  nest->present = 0;
+  nest->since = limits_now();
+}
+
+/* Finds the regions; an indirect reference lives if its index can be read. */
+static bool find_regions(struct nest *nest) {
+  bool any = false;
+  struct region *last = NULL;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    if (r->shape->flags & RUNAHEAD_INDIRECT) {
+      /* Where the values lead is not known; the base is as good a guess as any. */
+      r->region = region_at((uint64_t)(r->address + r->shape->low), last);
+      for (unsigned s = 0; !r->region && s < region_slots(); s++)
+        if (r->shape->index_bytes == 8 && r->scale == 1) r->region = region_number(s);
+    } else {
+      r->region = region_at((uint64_t)(r->address + r->shape->low), last);
+    }
+    if (r->region) {
+      last = r->region;
+      any = true;
+    }
+  }
+  return any;
+}
+
+static struct reference *lead(struct nest *nest) {
+  for (unsigned i = 0; i < nest->references; i++)
+    if (!(nest->reference[i].shape->flags & RUNAHEAD_INDIRECT) && nest->reference[i].stride[0])
+      return &nest->reference[i];
+  return NULL;
+}
+
+static void set_window(struct nest *nest, int64_t unit) {
+  struct reference *r = lead(nest);
+  if (!(nest->site->flags & RUNAHEAD_STREAM) || !r || r->stride[0] < 0) return;
+  nest->front.window_start = (uint64_t)(r->address + unit * nest->unit_iterations * r->stride[0]);
+  nest->front.window_bytes = (uint64_t)(nest->unit_iterations * r->stride[0]);
+}
+
+/* A stream entered again: how many iterations after its first entry, or -1 when
+ * its references have not moved together. */
+static int64_t continued(struct nest *nest, const int64_t *value) {
+  struct reference *first = lead(nest);
+  if (!first) return -1;
+  struct reference now;
+  const int64_t *at = value + nest->levels;
+  int64_t moved = -1;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    at = shape_read(&now, r->shape, nest->levels, at);
+    if (r->shape->flags & RUNAHEAD_INDIRECT || !r->region) continue;
+    if (now.stride[0] != r->stride[0]) return -1;
+    if (r->stride[0] == 0) continue;
+    if (r->stride[0] == -1) return -1; /* the smallest number divided by it traps */
+    int64_t difference = now.address - r->address;
+    if (difference % r->stride[0]) return -1;
+    int64_t iterations_ = difference / r->stride[0];
+    if (moved >= 0 && iterations_ != moved) return -1;
+    if (iterations_ < 0) return -1;
+    moved = iterations_;
+  }
+  return moved;
+}
+
+/* For a stream outside all regions: nothing to do until it comes out of the gap. */
+static struct runahead_nest *idle_stream(struct nest *nest) {
+  struct reference *r = lead(nest);
+  if (!r) return (struct runahead_nest *)&idle;
+  uint64_t start, end;
+  region_gap((uint64_t)r->address, &start, &end);
+  nest->front = (struct runahead_nest){start, end - start, RUNAHEAD_MAX_LEVELS, 0};
+  nest->references = 0;
+  return &nest->front;
+}
+
+/* Re-entry of a stream. NULL when it has to start afresh. */
+static struct runahead_nest *go_on(struct nest *nest, struct runahead_site *site,
+                                   const int64_t *value) {
+  if (nest->site != site || nest->references == 0) return NULL;
+  int64_t moved = continued(nest, value);
+  uint64_t score = site_get(site, SITE_RUN_ON);
+  int64_t unit = moved / nest->unit_iterations;
+  if (moved < 0 || unit > nest->present + SAMPLES) {
+    /* Not where it was foretold: trust run-on less. */
+    site_set(site, SITE_RUN_ON, score >= 8 ? 8 : score + 1);
+    count(COUNT_RESTARTS, 1);
+    return NULL;
+  }
+  if (score) site_set(site, SITE_RUN_ON, score - 1);
+  nest->origin = moved;
+  nest->trip[0] = value[0];
+  int64_t last = value[0] > 0 ? (moved + value[0] - 1) / nest->unit_iterations : unit;
+  /* A long entry is cut into strips; a short one just moves on. */
+  nest->front.level = value[0] == RUNAHEAD_UNKNOWN || last > unit + 1 ? 0 : RUNAHEAD_MAX_LEVELS;
+  if (nest->front.level) unit = last;
+  if (unit != nest->present) {
+    check_sample(nest, unit);
+    uint64_t now = limits_now();
+    if (unit > nest->present && nest->sequential_bytes)
+      adapt_measured(site, nest->sequential_bytes * (uint64_t)(unit - nest->present),
+                     now - nest->since);
+    nest->since = now;
+    nest->present = unit;
+    adapt_shut_off(now);
+  }
+  advance(nest, unit);
+  set_window(nest, unit);
+  return &nest->front;
+}
+
+EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, const int64_t *value,
+                                                  struct runahead_nest *previous) {
+  bool stream = site->flags & RUNAHEAD_STREAM;
+  if (stream && previous && mine(previous)) {
+    struct runahead_nest *again = go_on((struct nest *)previous, site, value);
+    if (again) return again;
+  }
+  if (site->abi != RUNAHEAD_ABI || (!stream && adapt_skip(site))) {
+    count(COUNT_DECLINED, 1);
+    return (struct runahead_nest *)&idle;
+  }
+  struct nest *nest = stream && previous && mine(previous) ? (struct nest *)previous : take_nest();
+  if (!nest) return (struct runahead_nest *)&idle;
+  nest->site = site;
+  nest->levels = site->levels;
+  nest->references = site->references;
+  nest->origin = 0;
+  nest->front = (struct runahead_nest){0, 0, RUNAHEAD_MAX_LEVELS, 0};
+  const int64_t *at = value;
+  for (unsigned i = 0; i < nest->levels; i++) {
+    int64_t trip = *at++;
+    nest->trip[i] = trip < 0 ? RUNAHEAD_UNKNOWN : trip > FAR ? FAR : trip;
+  }
+  for (unsigned i = 0; i < nest->references; i++)
+    at = shape_read(&nest->reference[i], &site->reference[i], nest->levels, at);
+  if (!find_regions(nest)) {
+    count(COUNT_DECLINED, 1);
+    return stream ? idle_stream(nest) : (struct runahead_nest *)&idle;
+  }
+  nest->run_on = stream && site_get(site, SITE_RUN_ON) < 4;
+  if (!shape_choose_level(nest)) {
+    count(COUNT_DECLINED, 1);
+    return (struct runahead_nest *)&idle;
+  }
+  count(COUNT_ENTERED, 1);
+  prepare(nest);
+  advise(nest);
+  adapt_shut_off(nest->since);
+  advance(nest, 0);
+  set_window(nest, 0);
+  bool several = nest->trip[nest->level] == RUNAHEAD_UNKNOWN ||
+                 nest->trip[nest->level] > nest->unit_iterations || nest->level > 0;
+  nest->front.level = several ? nest->level : RUNAHEAD_MAX_LEVELS;
+  return &nest->front;
+}
+
+/* The program is about to run the iteration with these counters. Returns the
+ * iteration of the nest's level before which it wants to be called again. */
+EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int64_t c1, int64_t c2,
+                                   int64_t c3) {
+  struct nest *nest = (struct nest *)front;
+  if (!adapt_armed() || !mine(front) || nest->references == 0 || nest->unit_iterations <= 0)
+    return INT64_MAX;
+  const int64_t counter[RUNAHEAD_MAX_LEVELS] = {c0, c1, c2, c3};
+  int64_t outer = nest->level > 0 ? c0 : 0;
+  for (unsigned i = 1; i < nest->level; i++)
+    outer = outer * (nest->trip[i] > 0 ? nest->trip[i] : 1) + counter[i];
+  int64_t k = counter[nest->level] + nest->origin;
+  int64_t unit = outer * nest->units_in_level + k / nest->unit_iterations;
+  int64_t next = (k / nest->unit_iterations + 1) * nest->unit_iterations - nest->origin;
+  count(COUNT_STEPS, 1);
+  if (unit != nest->present) {
+    uint64_t now = limits_now();
+    bool forward = unit == nest->present + 1;
+    if (forward && nest->sequential_bytes)
+      adapt_measured(nest->site, nest->sequential_bytes, now - nest->since);
+    if (!forward)
+      /* Elsewhere than expected: what was prefetched from here on is not known. */
+      for (unsigned i = 0; i < nest->references; i++)
+        if (unit < nest->present) nest->reference[i].issued = unit;
+    check_sample(nest, unit);
+    nest->since = now;
+    if (forward && unit % 16 == 0 && limits_pressed())
+      for (unsigned i = 0; i < nest->references; i++)
+        if (nest->reference[i].region && nest->reference[i].releases &&
+            atomic_load_explicit(&nest->reference[i].region->advice, RELAXED) != MADV_SEQUENTIAL)
+          for (int64_t u = unit - 16 > 0 ? unit - 16 : 0; u < unit; u++)
+            prefetch_release(nest, &nest->reference[i], u);
+    nest->present = unit;
+    adapt_shut_off(now);
+  }
+  advance(nest, unit);
+  set_window(nest, unit);
+  return next;
+}

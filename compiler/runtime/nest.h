@@ -1,0 +1,65 @@
+/* A loop nest at run time, as nest.c, shape.c and prefetch.c share it. Each nest
+ * belongs to the thread that entered it. */
+#ifndef RUNAHEAD_NEST_H
+#define RUNAHEAD_NEST_H
+
+#include "internal.h"
+
+/* Units that prefetching may be ahead, twice over. */
+#define SAMPLES 256
+/* A trip count that nobody reaches, small enough to be multiplied. */
+#define FAR ((int64_t)1 << 40)
+
+struct reference {
+  const struct runahead_reference *shape;
+  int64_t address, stride[RUNAHEAD_MAX_LEVELS];
+  struct dimension box[RUNAHEAD_MAX_BOXES];
+  int64_t scale, add;
+  struct region *region; /* NULL: not out of core, leave alone */
+  int64_t issued;        /* units before this one have been prefetched */
+  bool sequential, releases;
+};
+
+struct sample {
+  int64_t unit;
+  uint64_t address;
+};
+
+struct nest {
+  struct runahead_nest front; /* must be first: compiled code reads it */
+  struct runahead_site *site;
+  unsigned levels, level, references;
+  int64_t trip[RUNAHEAD_MAX_LEVELS];
+  int64_t unit_iterations, units_in_level;
+  int64_t origin;      /* streams: iterations between the first entry and this one */
+  bool run_on, indirect;
+  double unit_bytes;   /* of all references, indirect ones a page each */
+  uint64_t sequential_bytes; /* a unit's, of sequential references */
+  int64_t present;     /* unit */
+  uint64_t since;      /* when it began */
+  struct region *advised;
+  struct sample sample[SAMPLES];
+  struct batch batch;
+  struct reference reference[RUNAHEAD_MAX_REFERENCES];
+};
+
+/* --- shape.c: what a nest touches, and in which units to walk it ----------- */
+
+const int64_t *shape_read(struct reference *r, const struct runahead_reference *shape,
+                          unsigned levels, const int64_t *value);
+const struct reference *shape_index(const struct nest *nest, const struct reference *r);
+int64_t shape_count(int64_t count, int64_t stride, int64_t outer);
+unsigned shape_below(const struct nest *nest, const struct reference *r, unsigned level,
+                     struct dimension *out);
+bool shape_choose_level(struct nest *nest);
+bool shape_sequential(const struct nest *nest, const struct reference *r);
+bool shape_releases(const struct nest *nest, const struct reference *r);
+
+/* --- prefetch.c: from units to pages -------------------------------------- */
+
+/* Prefetches a reference up to (not including) unit `until`, within the budget. */
+void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint64_t *budget,
+                    uint64_t *wanted, uint64_t *sent);
+void prefetch_release(struct nest *nest, const struct reference *r, int64_t unit);
+
+#endif

@@ -1,0 +1,190 @@
+/* From units of iterations to pages: affine boxes, and pages that are found through
+ * index values, which are read ahead of the program and never trusted.
+ */
+#include "nest.h"
+#include <string.h>
+
+#define INDEX_ROOM 512
+
+/* The iterations of a unit: counters of the levels, and how many at `level`. */
+static int64_t unit_start(const struct nest *nest, int64_t unit, int64_t *counter) {
+  int64_t rest = unit / nest->units_in_level, in_level = unit % nest->units_in_level;
+  for (unsigned i = nest->level; i-- > 1;) {
+    int64_t trip = nest->trip[i] > 0 ? nest->trip[i] : 1;
+    counter[i] = rest % trip;
+    rest /= trip;
+  }
+  if (nest->level > 0) counter[0] = rest;
+  counter[nest->level] = in_level * nest->unit_iterations;
+  int64_t count = nest->unit_iterations, trip = nest->trip[nest->level];
+  bool bounded = !nest->run_on && trip != RUNAHEAD_UNKNOWN;
+  if (bounded && counter[nest->level] - nest->origin + count > trip)
+    count = trip + nest->origin - counter[nest->level];
+  if (nest->level > 0 && nest->trip[0] != RUNAHEAD_UNKNOWN && counter[0] >= nest->trip[0]) return 0;
+  return count;
+}
+
+static int64_t address_at(const struct nest *nest, const struct reference *r,
+                          const int64_t *counter) {
+  int64_t address = r->address;
+  for (unsigned i = 0; i <= nest->level; i++) address += counter[i] * r->stride[i];
+  return address;
+}
+
+static void want_affine(const struct nest *nest, const struct reference *r,
+                        const int64_t *counter, int64_t iterations_, struct walk *walk) {
+  struct dimension d[MAX_DIMENSIONS + 1];
+  unsigned n = shape_below(nest, r, nest->level, d);
+  d[n++] = (struct dimension){r->stride[nest->level], iterations_};
+  walk_box(walk, address_at(nest, r, counter), r->shape->low, r->shape->high, d, n);
+}
+
+/* Where index values come from: an affine reference, and for a[b[c[i]]] one more
+ * that is found through it. */
+struct index_source {
+  const struct reference *direct; /* c */
+  const struct reference *middle; /* b, or NULL */
+  int64_t middle_address, middle_stride;
+};
+
+static bool is_signed(const struct reference *r) { return r->shape->flags & RUNAHEAD_SIGNED; }
+
+/* Index values for r, `part` of them from the direct address on. Returns how many
+ * were looked at; `good` tells which are known. */
+static unsigned read_index(const struct reference *r, const struct index_source *source,
+                           uint64_t from, int64_t stride, int64_t done, unsigned part,
+                           int64_t *value, bool *good) {
+  const struct reference *middle = source->middle;
+  const struct reference *reader = middle ? middle : r;
+  unsigned got = walk_read(from + (uint64_t)(done * stride), stride, part,
+                           reader->shape->index_bytes, is_signed(reader), value);
+  if (!middle) {
+    memset(good, true, got);
+    return got;
+  }
+  uint64_t address[INDEX_ROOM];
+  for (unsigned i = 0; i < got; i++)
+    address[i] = (uint64_t)(source->middle_address + (done + i) * source->middle_stride +
+                            middle->scale * (value[i] + middle->add) + r->shape->index_offset);
+  walk_gather(address, got, r->shape->index_bytes, is_signed(r), value, good);
+  return got;
+}
+
+/* The pages of a[b[i]] for a run of `many` index values. */
+static void want_run(const struct reference *r, const struct index_source *source,
+                     uint64_t index_address, int64_t index_stride, int64_t many, int64_t address,
+                     int64_t own_stride, const struct dimension *box, unsigned boxes,
+                     struct walk *walk) {
+  int64_t value[INDEX_ROOM];
+  bool good[INDEX_ROOM];
+  if (r->shape->index_bytes == 0 || r->shape->index_bytes > 8) return;
+  for (int64_t done = 0; done < many && walk_pay(walk, 1);) {
+    unsigned part = many - done < INDEX_ROOM ? (unsigned)(many - done) : INDEX_ROOM;
+    unsigned got = read_index(r, source, index_address, index_stride, done, part, value, good);
+    for (unsigned i = 0; i < got && walk_pay(walk, 1); i++) {
+      if (!good[i]) continue;
+      int64_t at = address + (done + i) * own_stride + r->scale * (value[i] + r->add);
+      if (boxes) {
+        walk_box(walk, at, r->shape->low, r->shape->high, box, boxes);
+      } else {
+        walk_range(walk, (uint64_t)(at + r->shape->low), (uint64_t)(r->shape->high - r->shape->low));
+      }
+    }
+    if (got < part) return;
+    done += part;
+  }
+}
+
+static void want_indirect(const struct nest *nest, const struct reference *r,
+                          const int64_t *counter, int64_t iterations_, struct walk *walk) {
+  struct index_source source = {.direct = shape_index(nest, r)};
+  const struct reference *reader = r;
+  if (source.direct->shape->flags & RUNAHEAD_INDIRECT) {
+    source.middle = reader = source.direct;
+    source.direct = shape_index(nest, source.middle);
+    source.middle_address = address_at(nest, source.middle, counter);
+    if (source.direct->shape->flags & RUNAHEAD_INDIRECT) return; /* longer than we follow */
+  }
+  const struct reference *index = source.direct;
+  int64_t at = address_at(nest, index, counter) + reader->shape->index_offset;
+  int64_t address = address_at(nest, r, counter);
+  struct dimension box[MAX_DIMENSIONS], loop[RUNAHEAD_MAX_LEVELS];
+  int64_t own[RUNAHEAD_MAX_LEVELS], middle[RUNAHEAD_MAX_LEVELS];
+  unsigned boxes = 0, loops = 0;
+  for (unsigned i = nest->level; i < nest->levels; i++) {
+    int64_t times = i == nest->level ? iterations_ : nest->trip[i];
+    if (times <= 1 && i != nest->level) continue;
+    if (index->stride[i]) {
+      own[loops] = r->stride[i];
+      middle[loops] = source.middle ? source.middle->stride[i] : 0;
+      loop[loops++] = (struct dimension){index->stride[i], times};
+    } else if (r->stride[i]) {
+      box[boxes++] = (struct dimension){r->stride[i], times};
+    }
+  }
+  for (unsigned i = 0; i < r->shape->boxes; i++) {
+    int64_t outer = nest->levels ? r->stride[nest->levels - 1] : 0;
+    box[boxes++] = (struct dimension){r->box[i].stride,
+                                      shape_count(r->box[i].count, r->box[i].stride, outer)};
+  }
+  if (loops == 0) {
+    want_run(r, &source, (uint64_t)at, 0, 1, address, 0, box, boxes, walk);
+    return;
+  }
+  /* All loops over the index but the innermost, as an odometer. */
+  int64_t turn[RUNAHEAD_MAX_LEVELS] = {0}, middle_base = source.middle_address;
+  for (;;) {
+    int64_t index_at = at, own_at = address;
+    source.middle_address = middle_base;
+    for (unsigned i = 0; i + 1 < loops; i++) {
+      index_at += turn[i] * loop[i].stride;
+      own_at += turn[i] * own[i];
+      source.middle_address += turn[i] * middle[i];
+    }
+    source.middle_stride = middle[loops - 1];
+    want_run(r, &source, (uint64_t)index_at, loop[loops - 1].stride, loop[loops - 1].count, own_at,
+             own[loops - 1], box, boxes, walk);
+    unsigned i = loops - 1;
+    while (i > 0 && ++turn[i - 1] >= loop[i - 1].count) turn[--i] = 0;
+    if (i == 0 || !walk->budget) return;
+  }
+}
+
+/* Prefetches a reference up to (not including) unit `until`. */
+void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint64_t *budget,
+                       uint64_t *wanted, uint64_t *sent) {
+  for (; r->issued < until && *budget; r->issued++) {
+    int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
+    int64_t many = unit_start(nest, r->issued, counter);
+    if (many <= 0) continue;
+    struct walk walk = {.batch = &nest->batch, .region = r->region, .budget = *budget};
+    if (r->shape->flags & RUNAHEAD_INDIRECT)
+      want_indirect(nest, r, counter, many, &walk);
+    else
+      want_affine(nest, r, counter, many, &walk);
+    if (walk.sample) {
+      nest->sample[(uint64_t)r->issued % SAMPLES] = (struct sample){r->issued, walk.sample};
+    }
+    *budget = walk.budget;
+    *wanted += walk.wanted;
+    *sent += walk.sent;
+  }
+  if (r->issued < until) r->issued = until;
+}
+
+void prefetch_release(struct nest *nest, const struct reference *r, int64_t unit) {
+  int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
+  int64_t many = unit_start(nest, unit, counter);
+  struct dimension d[MAX_DIMENSIONS + 1];
+  unsigned n = shape_below(nest, r, nest->level, d);
+  d[n++] = (struct dimension){r->stride[nest->level], many};
+  bool solid;
+  double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
+  if (!solid || many <= 0) return;
+  uint64_t start = (uint64_t)(address_at(nest, r, counter) + r->shape->low);
+  uint64_t end = (start + (uint64_t)bytes) & ~(PAGE_BYTES - 1);
+  start &= ~(PAGE_BYTES - 1);
+  if (start < r->region->start || end > r->region->end || end <= start) return;
+  filter_forget(r->region, start, end);
+  submit_release(start, end - start, false);
+}

@@ -1,0 +1,128 @@
+/* Regions: which parts of the address space may be on disk.
+ *
+ * A table of pointers to records that never change and never go away; a slot is
+ * taken and given up with one atomic store. Registration is rare and takes a
+ * lock; looking up takes none.
+ */
+#include "internal.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* Far more than programs have arrays; a linear search stays within a page. */
+#define SLOTS 256
+
+static struct region *_Atomic slot[SLOTS];
+static _Atomic unsigned used; /* slots from 0 that were ever taken */
+static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
+
+unsigned region_slots(void) { return atomic_load_explicit(&used, memory_order_acquire); }
+
+struct region *region_number(unsigned index) {
+  return atomic_load_explicit(&slot[index], memory_order_acquire);
+}
+
+static bool holds(struct region *region, uint64_t address) {
+  return address >= region->start && address < region->end &&
+         atomic_load_explicit(&region->live, RELAXED);
+}
+
+struct region *region_at(uint64_t address, struct region *hint) {
+  if (hint && holds(hint, address)) return hint;
+  for (unsigned i = 0, n = region_slots(); i < n; i++) {
+    struct region *region = region_number(i);
+    if (region && holds(region, address)) return region;
+  }
+  return NULL;
+}
+
+void region_gap(uint64_t address, uint64_t *start, uint64_t *end) {
+  *start = 0;
+  *end = UINT64_MAX;
+  for (unsigned i = 0, n = region_slots(); i < n; i++) {
+    struct region *region = region_number(i);
+    if (!region) continue;
+    if (region->end <= address && region->end > *start) *start = region->end;
+    if (region->start > address && region->start < *end) *end = region->start;
+  }
+}
+
+uint64_t region_total_bytes(void) {
+  uint64_t total = 0;
+  for (unsigned i = 0, n = region_slots(); i < n; i++) {
+    struct region *region = region_number(i);
+    if (region) total += region->end - region->start;
+  }
+  return total;
+}
+
+static struct region *new_region(uint64_t start, uint64_t end) {
+  struct region *region = calloc(1, sizeof *region);
+  if (!region) return NULL;
+  size_t bytes = (((end - start) >> PAGE_SHIFT) + 63) / 64 * 8;
+  /* From mmap: zero pages cost nothing until a bit is set in them. */
+  char *bits = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (bits == MAP_FAILED) {
+    free(region);
+    return NULL;
+  }
+  region->start = start;
+  region->end = end;
+  region->recent[0] = (_Atomic uint64_t *)bits;
+  region->recent[1] = (_Atomic uint64_t *)(bits + bytes);
+  atomic_store_explicit(&region->advice, MADV_NORMAL, RELAXED);
+  atomic_store_explicit(&region->live, true, RELAXED);
+  return region;
+}
+
+int region_add(uint64_t start, uint64_t bytes) {
+  uint64_t end = (start + bytes) & ~(PAGE_BYTES - 1);
+  start = (start + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+  if (bytes == 0 || end <= start) {
+    errno = EINVAL;
+    return -1;
+  }
+  struct region *region = new_region(start, end);
+  if (!region) {
+    errno = ENOMEM;
+    return -1;
+  }
+  pthread_mutex_lock(&table);
+  unsigned i = 0;
+  while (i < SLOTS && region_number(i)) i++;
+  if (i < SLOTS) {
+    atomic_store_explicit(&slot[i], region, memory_order_release);
+    if (i >= region_slots()) atomic_store_explicit(&used, i + 1, memory_order_release);
+  }
+  pthread_mutex_unlock(&table);
+  if (i == SLOTS) {
+    munmap((void *)region->recent[0], 2 * ((((end - start) >> PAGE_SHIFT) + 63) / 64 * 8));
+    free(region);
+    errno = ENOSPC;
+    return -1;
+  }
+  adapt_rearm();
+  return 0;
+}
+
+int region_remove(uint64_t start) {
+  start = (start + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+  int found = -1;
+  pthread_mutex_lock(&table);
+  for (unsigned i = 0; i < region_slots() && found; i++) {
+    struct region *region = region_number(i);
+    if (!region || region->start != start) continue;
+    atomic_store_explicit(&region->live, false, RELAXED);
+    atomic_store_explicit(&slot[i], NULL, memory_order_release);
+    /* Others may still look at the bits: give the memory back, keep the range. */
+    size_t bytes = (((region->end - region->start) >> PAGE_SHIFT) + 63) / 64 * 8;
+    madvise((void *)(((uintptr_t)region->recent[0] + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1)),
+            (2 * bytes) & ~(PAGE_BYTES - 1), MADV_DONTNEED);
+    found = 0;
+  }
+  pthread_mutex_unlock(&table);
+  if (found) errno = ENOENT;
+  return found;
+}

@@ -1,0 +1,86 @@
+/* What compiled code and the run-time layer agree on.
+ *
+ * The pass describes each loop nest that it instruments (a "site") in a static
+ * table and hands the run-time values (bounds, strides, addresses) over in one
+ * array when the nest is entered. All policy lives in the run-time layer; the
+ * compiled code only says where it is.
+ *
+ * Rules:
+ *  - Nothing here may be dereferenced on trust: addresses and trip counts come
+ *    from a running program and may be garbage. They are hints.
+ *  - Compiled code touches three things only: the flag `armed`, the functions
+ *    enter and step, and the first fields of struct runahead_nest.
+ *  - A change of meaning or layout needs a new RUNAHEAD_ABI number, which is part
+ *    of the flag's link name, so that an old object does not link with a new
+ *    library, and an object without the library says what is missing.
+ */
+#ifndef RUNAHEAD_ABI_H
+#define RUNAHEAD_ABI_H
+
+#include <stdint.h>
+
+#define RUNAHEAD_ABI 1
+/* Named so that the linker's "undefined reference" tells the cure. */
+#define RUNAHEAD_ARMED_SYMBOL "runahead_ooc_1_is_missing__link_with_lrunahead_ooc"
+
+/* Loops on the way from a site's root inwards that carry a counter. */
+#define RUNAHEAD_MAX_LEVELS 4
+/* Further inner loops that a reference may run through in one iteration: chains
+ * of at most MAX_LEVELS loops, one loop beside, and at least one is a level. */
+#define RUNAHEAD_MAX_BOXES 4
+#define RUNAHEAD_MAX_REFERENCES 24
+
+/* A trip count that the compiler cannot know. */
+#define RUNAHEAD_UNKNOWN (-1)
+
+enum runahead_reference_flag {
+  RUNAHEAD_WRITES = 1,      /* some member of the group stores */
+  RUNAHEAD_CONDITIONAL = 2, /* not executed in every iteration */
+  RUNAHEAD_INDEX = 4,       /* its values are the index of another reference */
+  RUNAHEAD_INDIRECT = 8,    /* the address needs the value of reference `index` */
+  RUNAHEAD_SIGNED = 16      /* the index value is sign-extended */
+};
+
+/* One group of references that differ by constants only. */
+struct runahead_reference {
+  uint8_t flags;
+  uint8_t boxes;       /* used entries of the box dimensions */
+  uint8_t index_bytes; /* width of the index value: 1, 2, 4 or 8 */
+  uint8_t index;       /* the reference that holds the index values */
+  int32_t index_offset; /* of the index load inside that reference's group, bytes */
+  int64_t low, high;   /* the group touches [address + low, address + high) */
+};
+
+/* Values handed to enter, all int64_t:
+ *   trip count of each level,
+ *   then for each reference
+ *     address in the first iteration (for indirect ones: without the index term),
+ *     byte stride at each level,
+ *     stride and count of each box dimension,
+ *     for indirect ones: scale, and a constant added to the index before it is
+ *     extended. */
+
+enum runahead_site_flag {
+  RUNAHEAD_STREAM = 1 /* the root lies inside another loop: it is entered again and
+                         again, and mostly goes on where it left off */
+};
+
+struct runahead_site {
+  uint32_t abi;
+  uint8_t levels;
+  uint8_t references;
+  uint16_t flags;
+  const char *where; /* "function (file:line)", for the statistics */
+  const struct runahead_reference *reference;
+  uint64_t memory[24]; /* the run-time layer's own notes; zero at start */
+};
+
+/* The part of an active nest that compiled code reads. */
+struct runahead_nest {
+  uint64_t window_start; /* while a stream's first reference stays inside the */
+  uint64_t window_bytes; /*   window, there is nothing to do */
+  uint32_t level;        /* at which step wants to be called; LEVELS = nowhere */
+  uint32_t reserved;
+};
+
+#endif

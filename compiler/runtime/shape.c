@@ -1,0 +1,147 @@
+/* What a nest touches: the dimensions of each reference, the level whose iterations
+ * are about a block, whether a reference is one run of pages, and whether its
+ * pages will be wanted again. Nothing here looks at memory or calls the kernel.
+ */
+#include "nest.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* What a unit should touch: enough that a call costs nothing beside it. */
+#define BLOCK_BYTES (256 * 1024)
+/* Nests that touch less than this are over before a prefetch arrives. */
+#define SMALLEST_NEST (64 * 1024)
+
+const int64_t *shape_read(struct reference *r, const struct runahead_reference *shape,
+                                     unsigned levels, const int64_t *value) {
+  r->shape = shape;
+  r->address = *value++;
+  for (unsigned i = 0; i < levels; i++) r->stride[i] = *value++;
+  for (unsigned i = 0; i < shape->boxes; i++) {
+    r->box[i].stride = *value++;
+    r->box[i].count = *value++;
+  }
+  if (shape->flags & RUNAHEAD_INDIRECT) {
+    r->scale = *value++;
+    r->add = *value++;
+  }
+  return value;
+}
+
+const struct reference *shape_index(const struct nest *nest, const struct reference *r) {
+  return &nest->reference[r->shape->index < nest->references ? r->shape->index : 0];
+}
+
+/* An inner loop of unknown length: as far as one step of the loop around it. */
+int64_t shape_count(int64_t count, int64_t stride, int64_t outer) {
+  if (count > 0) return count;
+  if (count != RUNAHEAD_UNKNOWN) return 1;
+  int64_t inner = llabs(stride), out = llabs(outer);
+  return inner && out > inner ? out / inner : 1;
+}
+
+/* The dimensions of one iteration of `level`: deeper levels and boxes. */
+unsigned shape_below(const struct nest *nest, const struct reference *r,
+                                 unsigned level, struct dimension *out) {
+  unsigned n = 0;
+  int64_t outer = r->stride[level];
+  for (unsigned i = level + 1; i < nest->levels; i++) {
+    out[n++] = (struct dimension){r->stride[i], shape_count(nest->trip[i], r->stride[i], outer)};
+    if (r->stride[i]) outer = r->stride[i];
+  }
+  for (unsigned i = 0; i < r->shape->boxes; i++)
+    out[n++] = (struct dimension){r->box[i].stride,
+                                  shape_count(r->box[i].count, r->box[i].stride, outer)};
+  return n;
+}
+
+/* Bytes that one more iteration of `level` brings in. */
+static double bytes_per_iteration(const struct nest *nest, const struct reference *r,
+                                  unsigned level) {
+  struct dimension d[MAX_DIMENSIONS];
+  unsigned n = shape_below(nest, r, level, d);
+  bool solid;
+  double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
+  if (r->shape->flags & RUNAHEAD_INDIRECT) {
+    const struct reference *index = shape_index(nest, r);
+    double times = bytes < (double)PAGE_BYTES ? (double)PAGE_BYTES : bytes;
+    for (unsigned i = level + 1; i < nest->levels; i++)
+      if (index->stride[i] && nest->trip[i] > 1) times *= (double)nest->trip[i];
+    return times;
+  }
+  double stride = (double)llabs(r->stride[level]);
+  if (solid) return stride < bytes + PAGE_BYTES ? (stride < bytes ? stride : bytes) + 0.001
+                                                : (bytes < PAGE_BYTES ? PAGE_BYTES : bytes);
+  return bytes;
+}
+
+static double bytes_at(const struct nest *nest, unsigned level) {
+  double sum = 0;
+  for (unsigned i = 0; i < nest->references; i++)
+    if (nest->reference[i].region) sum += bytes_per_iteration(nest, &nest->reference[i], level);
+  return sum;
+}
+
+static double iterations(int64_t trip) { return trip == RUNAHEAD_UNKNOWN ? (double)FAR : (double)trip; }
+
+/* Chooses level and unit. False: too small to be worth it. */
+bool shape_choose_level(struct nest *nest) {
+  unsigned level = 0;
+  double bytes = bytes_at(nest, 0);
+  if (!(nest->site->flags & RUNAHEAD_STREAM) && bytes * iterations(nest->trip[0]) < SMALLEST_NEST)
+    return false;
+  while (bytes > BLOCK_BYTES && level + 1 < nest->levels) bytes = bytes_at(nest, ++level);
+  double fit = BLOCK_BYTES / (bytes > 1 ? bytes : 1);
+  int64_t unit = fit < 1 ? 1 : fit > (double)FAR ? FAR : (int64_t)fit;
+  bool stream = nest->site->flags & RUNAHEAD_STREAM;
+  int64_t trip = nest->trip[level];
+  if (trip == 0) return false;
+  if (!stream && trip != RUNAHEAD_UNKNOWN && unit > trip) unit = trip;
+  nest->level = level;
+  nest->unit_iterations = unit;
+  nest->units_in_level =
+      stream || trip == RUNAHEAD_UNKNOWN ? FAR : (trip + unit - 1) / unit;
+  nest->unit_bytes = bytes * (double)unit;
+  return true;
+}
+
+/* Whether successive units of a reference are one ascending run of pages. */
+bool shape_sequential(const struct nest *nest, const struct reference *r) {
+  struct dimension d[MAX_DIMENSIONS + 1];
+  if (r->shape->flags & RUNAHEAD_INDIRECT) return false;
+  unsigned n = shape_below(nest, r, nest->level, d);
+  d[n++] = (struct dimension){r->stride[nest->level], nest->unit_iterations};
+  for (unsigned i = 0; i < n; i++)
+    if (d[i].stride < 0) return false;
+  bool solid;
+  double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
+  double advance = (double)r->stride[nest->level] * (double)nest->unit_iterations;
+  return solid && advance > 0 && advance <= bytes + PAGE_BYTES && bytes >= PAGE_BYTES;
+}
+
+static bool same_strides(const struct nest *nest, const struct reference *a,
+                         const struct reference *b) {
+  return !memcmp(a->stride, b->stride, nest->levels * sizeof a->stride[0]) &&
+         a->shape->boxes == b->shape->boxes &&
+         !memcmp(a->box, b->box, a->shape->boxes * sizeof a->box[0]);
+}
+
+/* Trailing reference of its group, never touched again in the nest? */
+bool shape_releases(const struct nest *nest, const struct reference *r) {
+  if (r->shape->flags & (RUNAHEAD_INDIRECT | RUNAHEAD_CONDITIONAL)) return false;
+  double footprint = 1;
+  int64_t direction = 0;
+  for (unsigned i = 0; i < nest->levels; i++) {
+    if (nest->trip[i] > 1 && r->stride[i] == 0) return false; /* used again */
+    if (!direction) direction = r->stride[i];
+    if (footprint < 1e18) footprint += (double)llabs(r->stride[i]) * iterations(nest->trip[i]);
+  }
+  /* What fits into memory may be wanted by the next nest. */
+  if (footprint < (double)limits_memory() / 2) return false;
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *other = &nest->reference[i];
+    if (other == r || !other->region || !same_strides(nest, r, other)) continue;
+    int64_t behind = direction > 0 ? r->address - other->address : other->address - r->address;
+    if (behind > 0 && (double)behind < footprint) return false;
+  }
+  return true;
+}

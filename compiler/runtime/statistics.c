@@ -1,0 +1,48 @@
+/* Counters, and the report at exit: the paper's figures 4 and 5 and table 3. */
+#include "internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static _Atomic uint64_t counter[COUNTERS];
+
+void count(enum counter which, uint64_t by) {
+  atomic_fetch_add_explicit(&counter[which], by, RELAXED);
+}
+
+static double percent(uint64_t part, uint64_t whole) {
+  return whole ? 100.0 * (double)part / (double)whole : 0.0;
+}
+
+EXPORTED void runahead_ooc_report(int descriptor) {
+  uint64_t c[COUNTERS];
+  for (unsigned i = 0; i < COUNTERS; i++) c[i] = atomic_load_explicit(&counter[i], RELAXED);
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  uint64_t late = c[COUNT_CHECKED] ? c[COUNT_SENT] * c[COUNT_LATE] / c[COUNT_CHECKED] : 0;
+  uint64_t hits = c[COUNT_SENT] - late;
+  uint64_t faults = (uint64_t)usage.ru_majflt;
+  uint64_t all = hits + late + faults;
+  dprintf(descriptor,
+          "runahead: nests entered %lu, declined %lu; steps %lu, streams restarted %lu\n"
+          "runahead: pages asked for %lu, dropped by the filter %lu (%.2f%%), prefetched %lu in "
+          "%lu calls, released %lu\n"
+          "runahead: prefetched and in time %lu (%.1f%%), prefetched and late %lu (%.1f%%), "
+          "faults that read the disk %lu (%.1f%%); from %lu samples\n"
+          "runahead: blocks read by the process %ld, memory limit %lu MB, regions %lu MB, "
+          "disarmed %lu times, armed again %lu\n",
+          c[COUNT_ENTERED], c[COUNT_DECLINED], c[COUNT_STEPS], c[COUNT_RESTARTS],
+          c[COUNT_WANTED], c[COUNT_WANTED] - c[COUNT_SENT],
+          percent(c[COUNT_WANTED] - c[COUNT_SENT], c[COUNT_WANTED]), c[COUNT_SENT],
+          c[COUNT_CALLS], c[COUNT_RELEASED], hits, percent(hits, all), late, percent(late, all),
+          faults, percent(faults, all), c[COUNT_CHECKED], usage.ru_inblock,
+          limits_memory() >> 20, region_total_bytes() >> 20, c[COUNT_DISARMED],
+          c[COUNT_REARMED]);
+}
+
+__attribute__((destructor)) static void at_exit(void) {
+  const char *wanted = getenv("RUNAHEAD_OOC_STATS");
+  if (wanted && !strcmp(wanted, "1")) runahead_ooc_report(STDERR_FILENO);
+}

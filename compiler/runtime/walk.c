@@ -1,0 +1,162 @@
+/* From a box of iterations to ranges of pages. */
+#define _GNU_SOURCE
+#include "internal.h"
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+bool walk_pay(struct walk *walk, uint64_t cost) {
+  walk->budget -= cost < walk->budget ? cost : walk->budget;
+  return walk->budget > 0;
+}
+
+void walk_range(struct walk *walk, uint64_t start, uint64_t bytes) {
+  uint64_t end = start + bytes;
+  if (!walk_pay(walk, 1)) return;
+  struct region *region = region_at(start, walk->region);
+  if (!region && bytes > 1) region = region_at(end - 1, walk->region);
+  if (!region || end < start) return;
+  walk->region = region;
+  if (start < region->start) start = region->start;
+  if (end > region->end) end = region->end;
+  uint64_t pages = ((end - 1) >> PAGE_SHIFT) - (start >> PAGE_SHIFT) + 1;
+  walk_pay(walk, pages / 64);
+  uint64_t before = walk->batch->pages;
+  uint64_t sample = filter_want(region, start, end, walk->batch);
+  walk->wanted += pages;
+  if (sample) {
+    walk->sample = sample;
+    walk->sent += walk->batch->pages > before ? walk->batch->pages - before : 1;
+  }
+}
+
+/* Sorts by stride, makes strides positive, drops what does not move. */
+static unsigned arrange(int64_t *address, const struct dimension *in, unsigned count,
+                        struct dimension *out) {
+  unsigned kept = 0;
+  for (unsigned i = 0; i < count; i++) {
+    struct dimension d = in[i];
+    if (d.stride == 0 || d.count <= 1) continue;
+    if (d.stride < 0) {
+      *address += d.stride * (d.count - 1);
+      d.stride = -d.stride;
+    }
+    unsigned at = kept++;
+    for (; at > 0 && out[at - 1].stride > d.stride; at--) out[at] = out[at - 1];
+    out[at] = d;
+  }
+  return kept;
+}
+
+/* Dimensions whose steps leave no page out become part of the extent. */
+static unsigned join(struct dimension *d, unsigned count, int64_t *extent) {
+  unsigned first = 0;
+  while (first < count && d[first].stride <= *extent + (int64_t)PAGE_BYTES) {
+    *extent += d[first].stride * (d[first].count - 1);
+    first++;
+  }
+  return first;
+}
+
+static void visit(struct walk *walk, int64_t address, int64_t extent,
+                  const struct dimension *d, unsigned count) {
+  if (count == 0) {
+    walk_range(walk, (uint64_t)address, (uint64_t)extent);
+    return;
+  }
+  const struct dimension *outer = &d[count - 1];
+  for (int64_t i = 0; i < outer->count && walk->budget > 0; i++)
+    visit(walk, address + i * outer->stride, extent, d, count - 1);
+}
+
+void walk_box(struct walk *walk, int64_t address, int64_t low, int64_t high,
+              const struct dimension *dimension, unsigned count) {
+  struct dimension d[MAX_DIMENSIONS];
+  int64_t extent = high - low;
+  count = arrange(&address, dimension, count, d);
+  unsigned first = join(d, count, &extent);
+  if (extent <= 0) return;
+  visit(walk, address + low, extent, d + first, count - first);
+}
+
+double walk_bytes(int64_t low, int64_t high, const struct dimension *dimension, unsigned count,
+                  bool *solid) {
+  struct dimension d[MAX_DIMENSIONS];
+  int64_t address = 0, extent = high - low;
+  count = arrange(&address, dimension, count, d);
+  unsigned first = join(d, count, &extent);
+  *solid = first == count;
+  if (*solid) return (double)extent;
+  double runs = 1;
+  for (unsigned i = first; i < count; i++) runs *= (double)d[i].count;
+  return runs * (extent < (int64_t)PAGE_BYTES ? (double)PAGE_BYTES : (double)extent);
+}
+
+static int64_t value_at(const unsigned char *p, unsigned bytes, bool is_signed) {
+  uint64_t raw = 0;
+  memcpy(&raw, p, bytes);
+  unsigned unused = 64 - 8 * bytes;
+  return is_signed ? (int64_t)(raw << unused) >> unused : (int64_t)raw;
+}
+
+unsigned walk_read(uint64_t address, int64_t stride, unsigned count_, unsigned bytes,
+                   bool is_signed, int64_t *out) {
+  enum { ROOM = 16384, GATHER = 256 };
+  static __thread unsigned char buffer[ROOM];
+  if (count_ == 0 || bytes == 0 || bytes > 8) return 0;
+  int saved = errno;
+  unsigned done = 0;
+  /* Close together: one range and pick. Far apart: a list of single values. */
+  bool together = stride >= 0 && stride <= 256;
+  while (done < count_) {
+    unsigned part = count_ - done;
+    struct iovec there[GATHER], here;
+    unsigned ranges = 1;
+    if (together) {
+      unsigned most = stride ? (ROOM - 8) / (unsigned)stride : part;
+      if (part > most) part = most;
+      there[0].iov_base = (void *)(address + (uint64_t)done * (uint64_t)stride);
+      there[0].iov_len = (size_t)stride * (part - 1) + bytes;
+    } else {
+      if (part > GATHER) part = GATHER;
+      for (ranges = 0; ranges < part; ranges++)
+        there[ranges] = (struct iovec){(void *)(address + (done + ranges) * (uint64_t)stride), bytes};
+    }
+    here.iov_base = buffer;
+    here.iov_len = together ? there[0].iov_len : (size_t)part * bytes;
+    ssize_t got = process_vm_readv(getpid(), &here, 1, there, ranges, 0);
+    if (got < (ssize_t)bytes) break;
+    size_t step = together ? (size_t)stride : bytes;
+    unsigned readable = step ? (unsigned)((size_t)(got - bytes) / step) + 1 : part;
+    if (readable > part) readable = part;
+    for (unsigned i = 0; i < readable; i++)
+      out[done + i] = value_at(buffer + i * step, bytes, is_signed);
+    done += readable;
+    if (readable < part) break;
+  }
+  errno = saved;
+  return done;
+}
+
+void walk_gather(const uint64_t *address, unsigned count_, unsigned bytes, bool is_signed,
+                 int64_t *out, bool *good) {
+  enum { GATHER = 128 };
+  unsigned char buffer[GATHER * 8];
+  int saved = errno;
+  for (unsigned done = 0; done < count_;) {
+    struct iovec there[GATHER], here = {buffer, 0};
+    unsigned part = 0;
+    for (; part < GATHER && done + part < count_; part++)
+      there[part] = (struct iovec){(void *)address[done + part], bytes};
+    here.iov_len = (size_t)part * bytes;
+    ssize_t got = process_vm_readv(getpid(), &here, 1, there, part, 0);
+    unsigned readable = got > 0 ? (unsigned)got / bytes : 0;
+    for (unsigned i = 0; i < readable; i++) {
+      out[done + i] = value_at(buffer + i * bytes, bytes, is_signed);
+      good[done + i] = true;
+    }
+    done += readable;
+    if (readable < part) good[done++] = false; /* this one is not mapped: pass over it */
+  }
+  errno = saved;
+}

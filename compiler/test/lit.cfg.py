@@ -1,0 +1,42 @@
+"""lit: small .ll files that are looked at, and small programs that are run.
+
+Programs are compiled twice, plainly and with the pass, and have to print the
+same. Substitutions: %opt, %plugin, %cc, %cxx, %fc (the wrappers), %plaincc.
+"""
+import os
+import shutil
+
+import lit.formats
+
+config.name = "runahead-compiler-" + config.llvm_major
+config.test_format = lit.formats.ShTest(execute_external=True)
+config.suffixes = [".ll", ".c", ".cpp", ".f90", ".test"]
+config.excludes = ["Inputs"]
+config.test_source_root = os.path.join(config.runahead_source, "test")
+config.test_exec_root = os.path.join(config.runahead_build, "test")
+config.environment["PATH"] = config.llvm_bin + os.pathsep + os.environ["PATH"]
+config.environment["RUNAHEAD_OOC_DIR"] = config.test_exec_root
+
+wrappers = os.path.join(config.runahead_build, "bin")
+for name, value in {
+    "%opt": f"{config.llvm_bin}/opt -load-pass-plugin={config.plugin}",
+    "%plugin": config.plugin,
+    "%plaincc": f"{config.llvm_bin}/clang",
+    "%plaincxx": f"{config.llvm_bin}/clang++",
+    "%cxx": f"{wrappers}/runahead-c++",
+    "%cc": f"{wrappers}/runahead-cc",
+    "%fc": f"{wrappers}/runahead-fc",
+    "%runtime": os.path.join(config.runahead_source, "runtime"),
+    "%major": config.llvm_major,
+    "%build": config.runahead_build,
+    "%source": config.runahead_source,
+}.items():
+    config.substitutions.append((name, value))
+
+if shutil.which(f"flang-{config.llvm_major}") or shutil.which(f"flang-new-{config.llvm_major}"):
+    config.available_features.add("flang")
+for other in ("19", "22"):
+    if other != config.llvm_major and os.path.exists(f"/usr/lib/llvm-{other}/bin/opt"):
+        config.available_features.add("other-llvm")
+        config.substitutions.append(("%other_opt", f"/usr/lib/llvm-{other}/bin/opt"))
+        break

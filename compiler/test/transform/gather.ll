@@ -1,0 +1,39 @@
+; a[b[i]]: one site with two references, the second indirect; a second version of
+; the loop in strips whose inner loop has no call in it.
+; RUN: %opt -passes=runahead -S %s | FileCheck %s
+; CHECK: @runahead.references = private constant [2 x { i8, i8, i8, i8, i32, i64, i64 }]
+; the index: flags INDEX; the gathered: INDIRECT | SIGNED, 4 bytes wide, held by reference 0
+; CHECK-SAME: { i8 4, i8 0, i8 0, i8 0, i32 0, i64 0, i64 4 }
+; CHECK-SAME: { i8 24, i8 0, i8 4, i8 0, i32 0, i64 0, i64 8 }
+; CHECK: @runahead.site = private global { {{.*}} } { i32 1, i8 1, i8 2, i16 0,
+; CHECK-LABEL: define double @gather
+; CHECK: load atomic i8, ptr @runahead_ooc_1_is_missing__link_with_lrunahead_ooc monotonic
+; CHECK: call ptr @runahead_ooc_enter
+; CHECK: br i1 {{.*}}, label %{{.*}}.ooc, label
+; CHECK: runahead.strip:
+; CHECK: call i64 @runahead_ooc_step
+; CHECK: for.body.ooc:
+; CHECK-NOT: call {{.*}}@runahead
+; CHECK: runahead.strip.end:
+define double @gather(ptr %a, ptr %b, i64 %n) {
+entry:
+  %some = icmp sgt i64 %n, 0
+  br i1 %some, label %ph, label %exit
+ph:
+  br label %for.body
+for.body:
+  %i = phi i64 [ 0, %ph ], [ %inc, %for.body ]
+  %sum = phi double [ 0.0, %ph ], [ %add, %for.body ]
+  %pb = getelementptr inbounds i32, ptr %b, i64 %i
+  %idx = load i32, ptr %pb, align 4
+  %wide = sext i32 %idx to i64
+  %pa = getelementptr inbounds double, ptr %a, i64 %wide
+  %v = load double, ptr %pa, align 8
+  %add = fadd double %sum, %v
+  %inc = add nuw nsw i64 %i, 1
+  %done = icmp eq i64 %inc, %n
+  br i1 %done, label %exit, label %for.body
+exit:
+  %r = phi double [ 0.0, %entry ], [ %add, %for.body ]
+  ret double %r
+}
