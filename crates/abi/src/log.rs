@@ -46,11 +46,15 @@ pub struct Prediction {
 
 impl Prediction {
     /// Whether the program's operation `self` is the one that `predicted` foretold (marks aside).
+    ///
+    /// A read at the descriptor's own position goes on where the last one ended, whatever its length; and
+    /// the length that a program asks for often follows from data that speculation did not have (how much
+    /// of a line is left in a buffer: grep, ripgrep). So there the descriptor alone decides.
     pub fn same_operation(&self, predicted: &Prediction) -> bool {
+        let at_own_position = self.kind == kind::READ;
         self.kind == predicted.kind
             && self.subject == predicted.subject
-            && self.detail == predicted.detail
-            && self.place == predicted.place
+            && (at_own_position || (self.detail == predicted.detail && self.place == predicted.place))
     }
 }
 

@@ -117,6 +117,9 @@ pub struct AgentPart {
     /// What is found at that address, to recognise the process across pid namespaces.
     pub state_cookie: AtomicU64,
     pub registers: SharedRegisters,
+    /// The latest mismatch: what the program did and what the log had said, each as kind, subject, detail
+    /// and place.
+    pub mismatch: [AtomicU64; 8],
     // ---- counts, only ever growing
     pub counts: AgentCounts,
     pub vector_state: VectorState,

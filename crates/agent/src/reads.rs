@@ -255,7 +255,10 @@ impl Visit<'_> {
         }
         let next = match slot.log.read(self.inner.epoch, self.inner.passed) {
             Some(predicted) if operation.same_operation(&predicted) => Next::Foretold,
-            Some(_) => Next::Different,
+            Some(predicted) => {
+                note_mismatch(slot, operation, &predicted);
+                Next::Different
+            }
             None if self.speculator_stopped(slot) => Next::Never,
             None => Next::NotYet,
         };
@@ -438,6 +441,15 @@ fn wait_for_sync(synced: &AtomicU32, epoch: u32, longest: u64) {
         if !futex_wait(synced, seen, Some(end - now)) {
             return; // time out, or a signal: the program has its own handler to run
         }
+    }
+}
+
+/// Leaves word of what was foretold instead of what happened, for the report.
+fn note_mismatch(slot: &Slot, operation: &Prediction, predicted: &Prediction) {
+    let words = |p: &Prediction| [u64::from(p.kind), p.subject as u64, p.detail, p.place];
+    let all = words(operation).into_iter().chain(words(predicted));
+    for (place, word) in slot.agent.mismatch.iter().zip(all) {
+        place.store(word, Ordering::Relaxed);
     }
 }
 

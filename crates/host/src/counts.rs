@@ -24,6 +24,8 @@ pub struct Counts {
     pub hold_ns: u64,
     pub mismatches: u64,
     pub lags: u64,
+    /// The latest mismatch of the last process that had one: what the program did, what was foretold.
+    pub last_mismatch: Option<String>,
     pub speculator: SpeculatorCounts,
 }
 
@@ -89,6 +91,13 @@ impl Counts {
         add(&mut self.hold_ns, &agent.hold_ns);
         add(&mut self.mismatches, &agent.mismatches);
         add(&mut self.lags, &agent.lags);
+        if get(&agent.mismatches) != 0 {
+            let word = |at: usize| get(&slot.agent.mismatch[at]) as i64;
+            let operation = |at: usize| {
+                format!("kind {} on {}, {} bytes at {}", word(at), word(at + 1), word(at + 2), word(at + 3))
+            };
+            self.last_mismatch = Some(format!("{}; foretold: {}", operation(0), operation(4)));
+        }
         let counts = &slot.speculator.counts;
         let sum = &mut self.speculator;
         add(&mut sum.syncs, &counts.syncs);

@@ -62,6 +62,9 @@ pub static RUN: Global<Run> = Global::new(Run {
     thread: 0,
 });
 
+/// How often the ledger hears of what the program has passed, in operations: well before it is full.
+const SETTLE_EVERY: u32 = 64;
+
 /// Registers and vector state of the present post, in our own memory.
 #[repr(C, align(64))]
 struct Loaded {
@@ -236,6 +239,9 @@ pub fn log(prediction: &Prediction) {
     run.written += 1;
     part.written.store(run.written, Ordering::Release);
     let passed = agent().passed.load(Ordering::Acquire);
+    if run.written.is_multiple_of(SETTLE_EVERY) {
+        run.settle(passed);
+    }
     if run.written.saturating_sub(passed) >= run.depth.operations() {
         sleep_ahead();
     }

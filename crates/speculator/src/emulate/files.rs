@@ -21,9 +21,10 @@ const CHUNK: u64 = 128 * 1024;
 /// read-ahead's business once it has begun.
 const HINT_MOST: u64 = 2 << 20;
 
-/// Files up to this size are asked for whole when they are opened: programs that decide by a file's
-/// head what to read next (linkers, archivers) end speculation on a blind head, and the rest of the
-/// file is what comes next. With 256 KB GNU ld over 490 objects of 284 KB on average kept 1793 stalls.
+/// Files up to this size are asked for whole, when they are opened and when the program waits for a part of
+/// them: programs that decide by a file's head what to read next (linkers, archivers) end speculation on a
+/// blind head, and the rest of the file is what comes next; and programs that compute between opening and
+/// reading (agrep) give the disk that time. Asking at the first read instead cost agrep a quarter. With 256 KB GNU ld over 490 objects of 284 KB on average kept 1793 stalls.
 pub const WHOLE_FILE: i64 = 1024 * 1024;
 
 pub fn dispatch(call: &Call) -> Option<Outcome> {
@@ -118,6 +119,23 @@ impl Pieces {
         self.pieces.get(..self.count).unwrap_or(&[])
     }
 
+    /// Blank lines for memory that holds nothing yet and gets nothing. What an earlier read left there is the
+    /// better guess at what comes (it is of the same kind), but zeros make programs that search text take the
+    /// file for binary and leave it: ripgrep then mispredicted every file.
+    fn fill_if_empty(&self, mut bytes: usize) {
+        const LINE: usize = 64;
+        for piece in self.as_slice() {
+            let length = piece.length.min(bytes);
+            bytes -= length;
+            // SAFETY: mirror memory that is present.
+            let target = unsafe { core::slice::from_raw_parts_mut(piece.base as *mut u8, length) };
+            if target.first() == Some(&0) {
+                target.fill(b' ');
+                target.iter_mut().skip(LINE - 1).step_by(LINE).for_each(|byte| *byte = b'\n');
+            }
+        }
+    }
+
     /// Makes the first `bytes` bytes of the memory present.
     fn room(&self, mut bytes: usize) -> bool {
         self.as_slice().iter().all(|piece| {
@@ -193,9 +211,11 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> u32 {
         Err(Errno::EAGAIN) => {
             // The miss itself has started a read of the size of the request, up to the kernel's
             // read-ahead window.
-            let started = first + CHUNK;
-            ask(entry.real, started, (first + bytes as u64).saturating_sub(started));
-            return asked_for(entry, first, bytes as u64);
+            pieces.fill_if_empty(bytes);
+            let started = first + CHUNK.min(bytes as u64);
+            let end = end_of_request(entry, first + bytes as u64);
+            ask(entry.real, started, end.saturating_sub(started));
+            return asked_for(entry, first, end - first);
         }
         Err(Errno::EOPNOTSUPP) => 0,
         Err(_) => return 0,
@@ -209,6 +229,11 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> u32 {
     }
     ask(entry.real, first + there, rest);
     asked_for(entry, first + there, rest)
+}
+
+/// Up to where a request that ends at `end` is worth extending: to the end of a small file.
+fn end_of_request(entry: &Descriptor, end: u64) -> u64 {
+    if entry.size <= WHOLE_FILE { end.max(entry.size as u64) } else { end }
 }
 
 /// Books what was asked for; returns the number of pages.
@@ -235,7 +260,7 @@ fn ask(fd: i32, place: u64, bytes: u64) {
     }
 }
 
-/// A small file was opened: asks for all of it, unless it is there.
+/// Asks for all of a small file, unless it is there.
 pub fn ask_whole(entry: &Descriptor) {
     if entry.kind != Kind::File || entry.size == 0 || entry.size > WHOLE_FILE {
         return;

@@ -197,11 +197,11 @@ fn open_for_real(base: i32, path: usize, flags: u32) -> Result<Descriptor, Outco
         return Err(UNKNOWN);
     }
     let mut descriptor = Descriptor::new(real, &stat);
-    if flags & n::O_APPEND != 0 {
-        descriptor.position = stat.st_size;
-    }
     if flags & n::O_WRONLY == 0 {
         ask_whole(&descriptor);
+    }
+    if flags & n::O_APPEND != 0 {
+        descriptor.position = stat.st_size;
     }
     Ok(descriptor)
 }
