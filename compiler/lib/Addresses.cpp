@@ -194,8 +194,15 @@ struct AtTheEnd : SCEVRewriteVisitor<AtTheEnd> {
 
 const SCEV *tripCountIn(const Loop *L, const Loop *Root, ScalarEvolution &SE) {
   const SCEV *Count = SE.getBackedgeTakenCount(L);
-  if (isa<SCEVCouldNotCompute>(Count))
+  if (isa<SCEVCouldNotCompute>(Count)) {
     Count = SE.getSymbolicMaxBackedgeTakenCount(L);
+    // "At most as often as the counter can count" says nothing, and one more than that
+    // is 0 in 64 bits. Met in OpenMP loops, whose bound lies in memory that a store in
+    // the loop may reach.
+    if (auto *Constant = dyn_cast<SCEVConstant>(Count))
+      if (Constant->getAPInt().isAllOnes() || Constant->getAPInt().isMaxSignedValue())
+        return nullptr;
+  }
   if (isa<SCEVCouldNotCompute>(Count) || SE.getTypeSizeInBits(Count->getType()) > 64)
     return nullptr;
   if (!SE.isLoopInvariant(Count, Root))

@@ -1,8 +1,9 @@
-//===- Clone.cpp - two versions of a nest: as it was, and prefetching -----===//
+//===- Clone.cpp - copies of loops, and loops in strips -------------------===//
 //
-// The nest keeps its form for the times when there is nothing to do. Beside it
-// stands a copy, in which the outer levels have hooks and the innermost loop is cut
-// into strips:
+// A small nest keeps its form for the times when there is nothing to do, and the
+// calls go into a copy beside it. Of a large nest only the inner levels are copied,
+// or nothing: there a test an iteration of an outer loop is nothing beside the loops
+// inside. The innermost loop is cut into strips:
 //
 //   for (done = 0;;) {                       the strip loop
 //     last = min(step(nest, ..., done) - 1, iterations - 1)
@@ -53,8 +54,38 @@ static void keepSmall(Loop *L) {
   L->setLoopID(ID);
 }
 
-Emitter::Copy Emitter::copyNest(const Site &S, const Guard &G) {
-  Loop *Root = S.root();
+/// A nest that is copied whole: the guard's branches lead to the right version at once,
+/// and an idle program tests the flag and nothing else (a row of a sparse matrix is some
+/// 30 ns: a second test would be felt). False when something else stands in the join.
+bool Emitter::branchFromGuard(BasicBlock *Join, BasicBlock *Original, BasicBlock *Copied,
+                              unsigned Levels, Guard &G) {
+  if (&*Join->getFirstNonPHIOrDbg() != Join->getTerminator())
+    return false;
+  Instruction *End = G.Entered->getParent()->getTerminator();
+  IRBuilder<> B(End);
+  Value *Active = B.CreateICmpULT(G.EnteredLevel, B.getInt32(Levels), "runahead.active");
+  B.CreateCondBr(Active, Copied, Original);
+  End->eraseFromParent();
+  for (BasicBlock *Before : SmallVector<BasicBlock *, 4>(predecessors(Join)))
+    Before->getTerminator()->replaceSuccessorWith(Join, Original);
+  G.Nest = G.Entered;
+  G.Level = G.EnteredLevel;
+  LI.removeBlock(Join);
+  Join->dropAllReferences();
+  Join->eraseFromParent();
+  DT.recalculate(F);
+  return true;
+}
+
+/// Copies the nest from the level `From` inwards: taken when the level that
+/// prefetches is among those.
+Emitter::Copy Emitter::copyNest(const Site &S, unsigned From, Guard &G) {
+  Copy Result{S.Levels};
+  if (From == S.Levels.size()) {
+    Result.Last = lastIteration(S.innermost());
+    return Result;
+  }
+  Loop *Root = S.Levels[From];
   BasicBlock *Before = Root->getLoopPreheader();
   BasicBlock *Original = SplitBlock(Before, Before->getTerminator(), &DT, &LI);
   ValueToValueMapTy Map;
@@ -77,37 +108,52 @@ Emitter::Copy Emitter::copyNest(const Site &S, const Guard &G) {
       }
   raiseDominatorsOfExits(Root, Before, DT);
 
-  IRBuilder<> B(Before->getTerminator());
-  Value *Active = B.CreateICmpULT(G.Level, B.getInt32(S.Levels.size()), "runahead.active");
-  B.CreateCondBr(Active, cast<BasicBlock>(Map[Original]), Original,
-                 MDBuilder(F.getContext()).createBranchWeights(1, 1000));
-  Before->getTerminator()->eraseFromParent();
+  auto *Copied = cast<BasicBlock>(Map[Original]);
+  if (From > 0 || !branchFromGuard(Before, Original, Copied, S.Levels.size(), G)) {
+    IRBuilder<> B(Before->getTerminator());
+    // Above `From` the levels are called in place.
+    Value *Active = B.CreateICmpULT(B.CreateSub(G.Level, B.getInt32(From)),
+                                    B.getInt32(S.Levels.size() - From), "runahead.active");
+    B.CreateCondBr(Active, Copied, Original,
+                   MDBuilder(F.getContext()).createBranchWeights(1, 1000));
+    Before->getTerminator()->eraseFromParent();
+  }
 
-  Copy Result;
-  for (Loop *L : S.Levels)
-    Result.Levels.push_back(LI.getLoopFor(cast<BasicBlock>(Map[L->getHeader()])));
-  for (Loop *L : Result.Levels.front()->getLoopsInPreorder())
+  for (unsigned I = From; I < S.Levels.size(); ++I)
+    Result.Levels[I] = LI.getLoopFor(cast<BasicBlock>(Map[S.Levels[I]->getHeader()]));
+  for (Loop *L : Result.Levels[From]->getLoopsInPreorder())
     if (L->isInnermost())
       keepSmall(L);
-
-  // The trip count must be exact here, not a guess.
-  Loop *Inner = Result.Levels.back();
-  const SCEV *Taken = SE.getBackedgeTakenCount(Inner);
-  BasicBlock *Latch = Inner->getLoopLatch();
-  if (Inner->isInnermost() && !isa<SCEVCouldNotCompute>(Taken) &&
-      Inner->getExitingBlock() == Latch && isa<BranchInst>(Latch->getTerminator()) &&
-      SE.getTypeSizeInBits(Taken->getType()) <= 64) {
-    IRBuilder<> At(Inner->getLoopPreheader()->getTerminator());
-    if (Expander.isSafeToExpandAt(Taken, &*At.GetInsertPoint())) {
-      Value *Last = Expander.expandCodeFor(Taken, Taken->getType(), At.GetInsertPoint());
-      Result.Last = At.CreateZExtOrTrunc(Last, At.getInt64Ty(), "runahead.last");
-    }
-  }
+  Result.AtInnermost = From + 1 == S.Levels.size();
+  Result.Last = lastIteration(Result.Levels.back());
   return Result;
 }
 
-void Emitter::stripMine(Loop *L, Value *Last, const Guard &G, unsigned Level,
-                        ArrayRef<Value *> AllCounters) {
+bool Emitter::stripMinable(const Loop *Inner) const {
+  const SCEV *Taken = SE.getBackedgeTakenCount(Inner);
+  BasicBlock *Latch = Inner->getLoopLatch();
+  return Inner->isInnermost() && !isa<SCEVCouldNotCompute>(Taken) &&
+         Inner->getExitingBlock() == Latch && isa<BranchInst>(Latch->getTerminator()) &&
+         SE.getTypeSizeInBits(Taken->getType()) <= 64;
+}
+
+/// The number of the loop's last iteration, computed before the loop; null unless it
+/// can be cut into strips. Exact here, not a guess.
+Value *Emitter::lastIteration(Loop *Inner) {
+  if (!stripMinable(Inner))
+    return nullptr;
+  const SCEV *Taken = SE.getBackedgeTakenCount(Inner);
+  IRBuilder<> At(Inner->getLoopPreheader()->getTerminator());
+  if (!Expander.isSafeToExpandAt(Taken, &*At.GetInsertPoint()))
+    return nullptr;
+  Value *Last = Expander.expandCodeFor(Taken, Taken->getType(), At.GetInsertPoint());
+  return At.CreateZExtOrTrunc(Last, At.getInt64Ty(), "runahead.last");
+}
+
+void Emitter::stripMine(const Copy &Of, const Guard &G, ArrayRef<Value *> AllCounters) {
+  unsigned Level = Of.Levels.size() - 1;
+  Loop *L = Of.Levels.back();
+  Value *Last = Of.Last;
   Value *Counter = AllCounters[Level];
   LLVMContext &C = F.getContext();
   BasicBlock *Preheader = L->getLoopPreheader(), *Header = L->getHeader(),
@@ -136,10 +182,10 @@ void Emitter::stripMine(Loop *L, Value *Last, const Guard &G, unsigned Level,
   Counters.push_back(Done);
   Value *Next = nullptr;
   BasicBlock *Enter = StripHead;
-  if (Level == 0) {
+  if (Of.AtInnermost) {
     Next = Runtime.step(B, G.Nest, Counters);
   } else {
-    // The level that prefetches may be one of the outer ones: then one strip is all.
+    // Nothing to do, or at another level: then one strip is all.
     auto *Call = BasicBlock::Create(C, "runahead.call", &F, Header);
     Enter = BasicBlock::Create(C, "runahead.enter", &F, Header);
     B.CreateCondBr(B.CreateICmpEQ(G.Level, B.getInt32(Level)), Call, Enter);

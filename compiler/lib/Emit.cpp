@@ -1,6 +1,7 @@
 //===- Emit.cpp - guards before nests, hooks in outer loops ---------------===//
 #include "Runahead/Emit.h"
 #include "runahead_abi.h"
+#include "llvm/Analysis/ConstantFolding.h"
 #include "llvm/Analysis/DomTreeUpdater.h"
 #include "llvm/IR/DebugInfoMetadata.h"
 #include "llvm/IR/MDBuilder.h"
@@ -65,7 +66,9 @@ static SmallVector<const Loop *, 4> boxesOf(const Site &S, const Reference &R) {
   return Boxes;
 }
 
-GlobalVariable *RuntimeInterface::siteTable(const Site &S, StringRef Where) const {
+/// `Known`: the values in order, null where the program gives them at run time.
+GlobalVariable *RuntimeInterface::siteTable(const Site &S, StringRef Where,
+                                            ArrayRef<Constant *> Known) const {
   LLVMContext &C = M.getContext();
   Type *I8 = Type::getInt8Ty(C), *I16 = Type::getInt16Ty(C), *I32 = Type::getInt32Ty(C),
        *I64 = Type::getInt64Ty(C), *Ptr = PointerType::getUnqual(C);
@@ -96,15 +99,27 @@ GlobalVariable *RuntimeInterface::siteTable(const Site &S, StringRef Where) cons
   Constant *Table = ConstantArray::get(ArrayType::get(Shape, Shapes.size()), Shapes);
   auto *Text = Private(ConstantDataArray::getString(C, Where), true, "runahead.where");
 
+  SmallVector<Constant *, 64> Numbers;
+  SmallVector<uint64_t, 6> Given((Known.size() + 63) / 64);
+  for (unsigned I = 0; I < Known.size(); ++I) {
+    Numbers.push_back(Known[I] ? Known[I] : ConstantInt::get(I64, 0));
+    if (!Known[I])
+      Given[I / 64] |= uint64_t(1) << I % 64;
+  }
+  auto *Values = ConstantArray::get(ArrayType::get(I64, Numbers.size()), Numbers);
+
   // struct runahead_site
   auto *Memory = ArrayType::get(I64, 24);
-  auto *SiteType = StructType::get(C, {I32, I8, I8, I16, Ptr, Ptr, Memory});
+  auto *SiteType = StructType::get(C, {I32, I8, I8, I16, Ptr, Ptr, Ptr, Ptr, I64, Memory});
   auto *Site = Private(
       ConstantStruct::get(SiteType,
                           {ConstantInt::get(I32, RUNAHEAD_ABI), Byte(S.Levels.size()),
                            Byte(S.References.size()),
                            ConstantInt::get(I16, S.Stream ? RUNAHEAD_STREAM : 0), Text,
                            Private(Table, true, "runahead.references"),
+                           Private(Values, true, "runahead.known"),
+                           Private(ConstantDataArray::get(C, Given), true, "runahead.given"),
+                           ConstantInt::get(I64, Known.size()),
                            ConstantAggregateZero::get(Memory)}),
       false, "runahead.site");
   Site->setAlignment(Align(64));
@@ -128,7 +143,7 @@ static std::string whereIs(const Function &F, const Site &S) {
   return Where;
 }
 
-bool Emitter::canEmit(const Site &S, ScalarEvolution &SE, const char *&Why) {
+bool Emitter::canEmit(const Site &S, const char *&Why) {
   for (Loop *L : S.Levels) {
     if (!L->isLoopSimplifyForm()) {
       Why = "the loop has several entries or several ways back";
@@ -151,19 +166,40 @@ bool Emitter::canEmit(const Site &S, ScalarEvolution &SE, const char *&Why) {
     Why = "the loop holds something that must not be copied";
     return false;
   }
-  (void)SE;
   return true;
 }
 
-/// Instructions; a nest above this is hooked in place, where a test an iteration is
-/// nothing beside its body.
-static constexpr unsigned LargestCopy = 1500;
+/// Instructions of a (part of a) nest that is worth a copy. Larger ones cost compile
+/// time: copies of all nests made that of the NAS codes 1.3 to 1.8 times as long.
+static constexpr unsigned LargestCopy = 60;
+/// Iterations: some ten instructions for each entry are less than 1% of them.
+static constexpr unsigned LongLoop = 1024;
 
 static unsigned sizeOf(const Loop *L) {
   unsigned Size = 0;
   for (const BasicBlock *BB : L->blocks())
     Size += BB->size();
   return Size;
+}
+
+/// The level from which inwards the nest is copied; the number of levels: nowhere.
+unsigned Emitter::copyFrom(const Site &S, ArrayRef<Site> All) const {
+  unsigned Levels = S.Levels.size();
+  Loop *Inner = S.innermost();
+  // A loop by itself is entered once in a while, a long one runs long: strips cost
+  // them nothing.
+  if (Inner->isInnermost() && stripMinable(Inner) &&
+      (!Inner->getParentLoop() || SE.getSmallConstantTripCount(Inner) >= LongLoop))
+    return Levels;
+  for (unsigned From = 0; From < Levels; ++From) {
+    Loop *L = S.Levels[From];
+    bool Outer = any_of(All, [&](const Site &Other) {
+      return &Other != &S && L->contains(Other.root());
+    });
+    if (!Outer && sizeOf(L) <= LargestCopy)
+      return From;
+  }
+  return Levels;
 }
 
 void Emitter::emit(ArrayRef<Site> Sites) {
@@ -181,16 +217,10 @@ void Emitter::emit(ArrayRef<Site> Sites) {
   // Copies first, while SCEV, loops and dominators still describe the code; then
   // the calls, which need none of them.
   SmallVector<Copy, 4> Copies;
-  for (unsigned I = 0; I < Sites.size(); ++I) {
-    const Site &S = Sites[I];
-    bool Outer = any_of(Sites, [&](const Site &Other) {
-      return &Other != &S && S.root()->contains(Other.root());
-    });
-    if (Outer || sizeOf(S.root()) > LargestCopy)
-      Copies.push_back({S.Levels, nullptr});
-    else
-      Copies.push_back(copyNest(S, Guards[I]));
-  }
+  for (unsigned I = 0; I < Sites.size(); ++I)
+    Copies.push_back(Sites[I].AtOnce
+                         ? Copy()
+                         : copyNest(Sites[I], copyFrom(Sites[I], Sites), Guards[I]));
   for (unsigned I = 0; I < Sites.size(); ++I)
     emitCalls(Copies[I], Guards[I]);
 }
@@ -211,11 +241,25 @@ Value *Emitter::address(const Linear &Address, IRBuilder<> &B) {
   return Address.Base ? B.CreateAdd(expand(Address.Base, B), V) : V;
 }
 
-/// Stores what enter is to know; see runahead_abi.h for the order.
-Value *Emitter::fillValues(const Site &S, IRBuilder<> &B) {
+/// A number, or the address of something plus a number: the linker can fill it in.
+static Constant *linkTimeConstant(Value *V, const DataLayout &DL) {
+  auto *C = dyn_cast<Constant>(V);
+  if (!C || isa<ConstantInt>(C))
+    return C;
+  GlobalValue *Of = nullptr;
+  APInt Offset;
+  return IsConstantOffsetFromGlobal(C, Of, Offset, DL) && !Of->isThreadLocal() ? C : nullptr;
+}
+
+/// What enter is to know; see runahead_abi.h for the order. What only the program
+/// knows is stored for it, and null in the list that is returned.
+SmallVector<Constant *, 64> Emitter::fillValues(const Site &S, IRBuilder<> &B) {
+  SmallVector<Constant *, 64> Known;
   unsigned Next = 0;
   auto Put = [&](Value *V) {
-    B.CreateStore(V, B.CreateConstInBoundsGEP2_64(Values->getAllocatedType(), Values, 0, Next++));
+    Known.push_back(linkTimeConstant(V, F.getDataLayout()));
+    if (!Known.back())
+      B.CreateStore(V, B.CreateConstInBoundsGEP2_64(Values->getAllocatedType(), Values, 0, Next++));
   };
   BasicBlock *Preheader = S.root()->getLoopPreheader();
   auto Trip = [&](const Loop *L) -> Value * {
@@ -244,7 +288,7 @@ Value *Emitter::fillValues(const Site &S, IRBuilder<> &B) {
       Put(Index->Add ? expand(Index->Add, B) : B.getInt64(0));
     }
   }
-  return Values;
+  return Known;
 }
 
 /// A stream's first reference still inside the window of the last call?
@@ -290,7 +334,6 @@ Guard Emitter::emitGuard(const Site &S) {
   LLVMContext &C = F.getContext();
   Type *Ptr = PointerType::getUnqual(C), *I32 = Type::getInt32Ty(C);
   Constant *Null = ConstantPointerNull::get(cast<PointerType>(Ptr));
-  GlobalVariable *Table = Runtime.siteTable(S, whereIs(F, S));
   MDNode *Unlikely = MDBuilder(C).createBranchWeights(1, 1000);
 
   IRBuilder<> B(Preheader->getTerminator());
@@ -327,7 +370,9 @@ Guard Emitter::emitGuard(const Site &S) {
     B.SetInsertPoint(Call->getTerminator());
     EnterFrom = Call;
   }
-  CallInst *Entered = Runtime.enter(B, Table, fillValues(S, B), Previous);
+  SmallVector<Constant *, 64> Known = fillValues(S, B);
+  CallInst *Entered =
+      Runtime.enter(B, Runtime.siteTable(S, whereIs(F, S), Known), Values, Previous);
   EnterFrom = Entered->getParent();
   Value *Level = B.CreateAlignedLoad(
       I32, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Entered, offsetof(runahead_nest, level)),
@@ -346,6 +391,8 @@ Guard Emitter::emitGuard(const Site &S) {
     return Phi;
   };
   G.Nest = Merge(Entered, Null, "runahead.nest");
+  G.Entered = Entered;
+  G.EnteredLevel = Level;
   G.Level = Merge(Level, B.getInt32(RUNAHEAD_MAX_LEVELS), "runahead.level");
   return G;
 }
@@ -384,7 +431,7 @@ void Emitter::emitCalls(const Copy &C, const Guard &G) {
   for (unsigned Level = 0; Level < C.Levels.size(); ++Level) {
     Loop *L = C.Levels[Level];
     if (Level + 1 == C.Levels.size() && C.Last) {
-      stripMine(L, C.Last, G, Level, Counters);
+      stripMine(C, G, Counters);
       continue;
     }
     IRBuilder<> B(C.Levels.front()->getLoopPreheader()->getTerminator());

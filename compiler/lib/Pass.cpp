@@ -56,7 +56,7 @@ PreservedAnalyses OutOfCorePass::run(Function &F, FunctionAnalysisManager &FAM) 
   SmallVector<Site, 4> Sites;
   for (Site &S : findSites(F, LI, SE, DT, ORE)) {
     const char *Why = nullptr;
-    if (Emitter::canEmit(S, SE, Why)) {
+    if (Emitter::canEmit(S, Why)) {
       remarkOnSite(S, ORE);
       Sites.push_back(std::move(S));
       continue;

@@ -28,8 +28,14 @@ namespace {
 /// References of one group lie within a page of each other; wider groups (the
 /// planes of a stencil) are joined at run time, where the strides are known.
 constexpr int64_t GroupSpread = 4096;
-/// A nest that is known to touch less than this is never worth a call.
-constexpr uint64_t SmallestFootprint = 16 * 1024;
+/// A nest that is known to touch less than this is over before a prefetch arrives;
+/// the run-time layer would decline it (SMALLEST_NEST in runtime/shape.c).
+constexpr uint64_t SmallestFootprint = 64 * 1024;
+/// One unit of the run-time layer (BLOCK_BYTES): a nest that is known to touch no more
+/// is prefetched whole on entering.
+constexpr uint64_t OneUnit = 256 * 1024;
+/// The smallest footprint of a stream, whose many short entries make one long one.
+constexpr uint64_t SmallestStream = 16 * 1024;
 
 class SiteFinder {
 public:
@@ -101,7 +107,7 @@ private:
         S.Levels.append(Chain.begin() + I, Chain.begin() + Limit);
         dropIdleLevels(S);
       }
-      S.Stream = S.root()->getParentLoop() && S.Levels.size() == 1;
+      S.Stream = isStream(S);
       if (!finish(S))
         continue;
       if (I < Chain.size())
@@ -254,7 +260,7 @@ private:
   }
 
   /// Inner levels at which no address moves are not levels to be called at.
-  static void dropIdleLevels(Site &S) {
+  void dropIdleLevels(Site &S) {
     auto Moves = [&](Loop *L) {
       return any_of(S.References, [&](const Reference &R) {
         const SCEV *Stride = R.Address.strideIn(L);
@@ -263,6 +269,25 @@ private:
     };
     while (S.Levels.size() > 1 && !Moves(S.Levels.back()))
       S.Levels.pop_back();
+    // One execution of the innermost loop is known to touch little: the run-time layer
+    // would choose an outer level. (Index values are followed along levels only.)
+    if (S.Levels.size() > 1 && none_of(S.References, [](const Reference &R) {
+          return R.Address.Index.has_value();
+        }) && footprint(S, S.Levels.back()) < SmallestFootprint)
+      S.Levels.pop_back();
+  }
+
+  /// A single loop that goes on, at its next entry, where it left off, as far as one
+  /// can see: that which begins at the same place each time does not.
+  bool isStream(const Site &S) {
+    Loop *Parent = S.root()->getParentLoop();
+    if (!Parent || S.Levels.size() != 1)
+      return false;
+    for (const Reference &R : S.References)
+      if (!R.Address.Index && R.Address.strideIn(S.root()))
+        return !(R.Address.Base && SE.isLoopInvariant(R.Address.Base, Parent) &&
+                 SE.isLoopInvariant(R.Address.Rest, Parent));
+    return true;
   }
 
   /// Last looks at a site: is there anything left that could miss?
@@ -272,25 +297,31 @@ private:
     });
     if (!Moves || S.Levels.empty())
       return false;
-    if (footprint(S) >= SmallestFootprint)
+    uint64_t Smallest = S.Stream ? SmallestStream : SmallestFootprint;
+    uint64_t Bytes = footprint(S);
+    S.AtOnce = !S.Stream && Bytes <= OneUnit;
+    if (Bytes >= Smallest)
       return true;
     ORE.emit([&] {
       return OptimizationRemarkMissed("runahead", "Small", S.root()->getStartLoc(),
                                       S.root()->getHeader())
              << "no prefetch: the nest touches less than "
-             << ore::NV("Bytes", unsigned(SmallestFootprint)) << " bytes";
+             << ore::NV("Bytes", unsigned(Smallest)) << " bytes";
     });
     return false;
   }
 
   /// An upper bound where all bounds and strides are constants, else "much".
-  uint64_t footprint(const Site &S) {
+  /// With `Within`, of one execution of that loop.
+  uint64_t footprint(const Site &S, const Loop *Within = nullptr) {
     uint64_t Total = 0;
     for (const Reference &R : S.References) {
       if (R.Address.Index)
         return ~0ull;
       double Bytes = double(R.High - R.Low);
       for (auto &[L, Stride] : R.Address.Strides) {
+        if (Within && !Within->contains(L))
+          continue;
         unsigned Count = SE.getSmallConstantMaxTripCount(const_cast<Loop *>(L));
         auto *Constant = dyn_cast<SCEVConstant>(Stride);
         if (Count == 0 || !Constant)

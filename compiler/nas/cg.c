@@ -4,7 +4,7 @@
 
 #define N BY_CLASS(1400, 7000, 14000, 75000)
 #define PER_VECTOR BY_CLASS(7, 8, 11, 13)
-#define STEPS BY_CLASS(15, 15, 15, 75)
+#define STEPS STEPS_OR(BY_CLASS(15, 15, 15, 75))
 #define SHIFT BY_CLASS(10.0, 12.0, 20.0, 60.0)
 #define CONDITION 0.1
 #define MOST ((long)N * (PER_VECTOR + 1) * (PER_VECTOR + 1))

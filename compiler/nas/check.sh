@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
 # nas/check.sh BUILD [CLASS...]: every NAS code, plainly and with the pass, in memory and
-# out of core: all verify, and agree to the last bit. Classes S and W unless told.
+# out of core: all verify, and agree to the last bit. Unless told, class S of all, and W of
+# those that take less than a second there (BT, LU and SP take 1 to 4, six times over).
 set -euo pipefail
 here="$(dirname "$(readlink -f "$0")")"
 build="${1:?usage: check.sh BUILD [CLASS...]}"
 shift
-[ $# -gt 0 ] || set -- S W
+quick=""
+[ $# -gt 0 ] || { set -- S W; quick=1; }
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
 for class in "$@"; do
   for source in "$here"/*.c; do
     name="$(basename "$source" .c)"
+    if [ -n "$quick" ] && [ "$class" = W ]; then
+      case "$name" in bt | lu | sp) continue ;; esac
+    fi
     flags=(-O2 -mcmodel=medium "-DCLASS=NAS_$class" "$source")
     "$build/bin/runahead-cc" --runahead-off "${flags[@]}" -lm -o "$work/plain"
     "$build/bin/runahead-cc" --runahead-static "${flags[@]}" -lm -o "$work/ours"

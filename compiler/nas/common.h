@@ -23,6 +23,15 @@
 /* One value for each class. */
 #define BY_CLASS(s, w, a, b) (CLASS == NAS_S ? (s) : CLASS == NAS_W ? (w) : CLASS == NAS_A ? (a) : (b))
 
+/* Out of core a class takes as many times its data's reading as it has steps; with
+ * -DNAS_STEPS=n only n are made, and there is nothing to verify but that two builds
+ * agree. */
+#ifdef NAS_STEPS
+#define STEPS_OR(all) (NAS_STEPS)
+#else
+#define STEPS_OR(all) (all)
+#endif
+
 #define MULTIPLIER 1220703125u /* 5^13 */
 #define MASK46 (((uint64_t)1 << 46) - 1)
 
@@ -57,8 +66,13 @@ static inline int near(double value, double wanted, double epsilon) {
 }
 
 static inline int finish(const char *name, int verified, double time) {
+#ifdef NAS_STEPS
+  printf("%s class %c not verified: %d steps only\n", name, "?SWAB"[CLASS], NAS_STEPS);
+  verified = 1;
+#else
   printf("%s class %c verification %s\n", name, "?SWAB"[CLASS],
          verified ? "successful" : "FAILED");
+#endif
   fprintf(stderr, "%s seconds %.3f\n", name, time);
   return !verified;
 }

@@ -2,7 +2,7 @@
 #include "common.h"
 
 #define LOG BY_CLASS(5, 7, 8, 8)
-#define CYCLES BY_CLASS(4, 4, 4, 20)
+#define CYCLES STEPS_OR(BY_CLASS(4, 4, 4, 20))
 #define SIDE ((1L << LOG) + 2)
 /* All grids one behind the other: each is an eighth of the last, and its sides. */
 #define ROOM (SIDE * SIDE * SIDE * 8 / 7 + 64 * SIDE * SIDE)

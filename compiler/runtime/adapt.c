@@ -83,7 +83,9 @@ enum phase { KERNEL_WARM, KERNEL_MEASURED, OURS_WARM, OURS_MEASURED, CHOSE_KERNE
 /* The trial of our way may cost twice the time for its 16 MB: a few percent of what
  * has gone by before it, and of what a choice is kept for. */
 static uint64_t phase_bytes(uint64_t phase) {
-  if (phase == KERNEL_WARM) return 128 * MEGABYTE;
+  if (phase == KERNEL_WARM) return 96 * MEGABYTE;
+  /* Read-ahead windows may be 8 MB: a measurement over one of them is chance. */
+  if (phase == KERNEL_MEASURED) return 40 * MEGABYTE;
   return phase >= CHOSE_KERNEL ? 2048 * MEGABYTE : 8 * MEGABYTE;
 }
 

@@ -1,16 +1,59 @@
 /* The filter: most pages that compiled code asks for are in memory already.
  *
  * Two bit vectors a region. A page that was prefetched, or found in memory, is
- * set in the newer one; a page set in either is believed to be in memory. When
- * as many pages have come in as make up a quarter of the memory, the older vector
- * is cleared and becomes the newer: so a belief lasts for a quarter to a half of
- * the memory's worth of new pages, which an LRU list of all memory outlives.
+ * set in the newer one; a page set in either is believed to be in memory. When a
+ * certain number of pages has come in (the *turn*), the older vector is cleared and
+ * becomes the newer: so a belief lasts for one to two turns.
+ *
+ * How long pages really stay depends on what else uses the memory, so it is learned:
+ * samples of the pages that were dropped here and of those that were sent show which
+ * way the beliefs are wrong. A page dropped though it is gone costs a stall, one sent
+ * though it is there a fraction of a microsecond, hence the uneven bars.
  */
 #include "internal.h"
 #include <pthread.h>
 
 static _Atomic uint64_t arrived; /* pages since the last turn */
+static _Atomic uint64_t turn;    /* pages; 0: not yet chosen */
 static pthread_mutex_t turning = PTHREAD_MUTEX_INITIALIZER;
+
+/* Samples since the last look. */
+static _Atomic uint64_t dropped, dropped_gone, sent, sent_there;
+#define ENOUGH_SAMPLES 512
+
+static uint64_t present_turn(void) {
+  uint64_t pages = atomic_load_explicit(&turn, RELAXED);
+  /* A belief of a quarter to half a memory is outlived by an LRU list of it all. */
+  return pages ? pages : limits_memory() / PAGE_BYTES / 4 + 1024;
+}
+
+static void learn(void) {
+  uint64_t d = atomic_load_explicit(&dropped, RELAXED), s = atomic_load_explicit(&sent, RELAXED);
+  if (d + s < ENOUGH_SAMPLES) return;
+  uint64_t pages = present_turn(), memory = limits_memory() / PAGE_BYTES;
+  uint64_t gone = atomic_exchange_explicit(&dropped_gone, 0, RELAXED);
+  uint64_t there = atomic_exchange_explicit(&sent_there, 0, RELAXED);
+  atomic_store_explicit(&dropped, 0, RELAXED);
+  atomic_store_explicit(&sent, 0, RELAXED);
+  if (gone * 50 > d) /* more than 2% of what is dropped */
+    pages -= pages / 5;
+  else if (there * 20 > s) /* more than 5% of what is sent */
+    pages += pages / 4;
+  if (pages < memory / 16 + 64) pages = memory / 16 + 64;
+  if (pages > memory + 64) pages = memory + 64;
+  atomic_store_explicit(&turn, pages, RELAXED);
+}
+
+void filter_saw_dropped(bool there) {
+  atomic_fetch_add_explicit(&dropped, 1, RELAXED);
+  if (!there) atomic_fetch_add_explicit(&dropped_gone, 1, RELAXED);
+  learn();
+}
+
+void filter_saw_sent(uint64_t looked, uint64_t there) {
+  atomic_fetch_add_explicit(&sent, looked, RELAXED);
+  atomic_fetch_add_explicit(&sent_there, there, RELAXED);
+}
 
 static void turn_all(void) {
   for (unsigned i = 0, n = region_slots(); i < n; i++) {
@@ -28,7 +71,7 @@ static void turn_all(void) {
 
 void filter_age(uint64_t pages) {
   uint64_t total = atomic_fetch_add_explicit(&arrived, pages, RELAXED) + pages;
-  if (total < limits_memory() / PAGE_BYTES / 4 + 1024) return;
+  if (total < present_turn()) return;
   if (pthread_mutex_trylock(&turning)) return;
   atomic_store_explicit(&arrived, 0, RELAXED);
   turn_all();
@@ -61,6 +104,29 @@ uint64_t filter_want(struct region *region, uint64_t start, uint64_t end, struct
     }
   }
   return sample;
+}
+
+void filter_note(struct region *region, uint64_t start, uint64_t end) {
+  uint64_t first = (start - region->start) >> PAGE_SHIFT;
+  uint64_t last = (end - 1 - region->start) >> PAGE_SHIFT, fresh = 0;
+  _Atomic uint64_t *newer = region->recent[atomic_load_explicit(&region->turn, RELAXED) & 1];
+  _Atomic uint64_t *older = region->recent[!(atomic_load_explicit(&region->turn, RELAXED) & 1)];
+  for (uint64_t w = first / 64; w <= last / 64; w++) {
+    uint64_t mask = ~(uint64_t)0;
+    if (w == first / 64) mask &= ~(uint64_t)0 << (first % 64);
+    if (w == last / 64) mask &= ~(uint64_t)0 >> (63 - last % 64);
+    uint64_t missing = mask & ~atomic_load_explicit(&newer[w], RELAXED);
+    if (!missing) continue;
+    atomic_fetch_or_explicit(&newer[w], missing, RELAXED);
+    fresh += (uint64_t)__builtin_popcountll(missing & ~atomic_load_explicit(&older[w], RELAXED));
+  }
+  if (fresh) filter_age(fresh);
+}
+
+bool filter_is_old(struct region *region, uint64_t address) {
+  uint64_t page = (address - region->start) >> PAGE_SHIFT;
+  _Atomic uint64_t *newer = region->recent[atomic_load_explicit(&region->turn, RELAXED) & 1];
+  return !(atomic_load_explicit(&newer[page / 64], RELAXED) >> (page % 64) & 1);
 }
 
 void filter_forget(struct region *region, uint64_t start, uint64_t end) {

@@ -73,7 +73,15 @@ void submit_release(uint64_t start, uint64_t bytes, bool anonymous);
 /* Sends what is not believed to be in memory of [start, end) to the batch.
  * Returns the first address that was sent, or 0. */
 uint64_t filter_want(struct region *region, uint64_t start, uint64_t end, struct batch *batch);
+/* The program has been at [start, end): it is in memory now, whoever read it. */
+void filter_note(struct region *region, uint64_t start, uint64_t end);
+/* Believed to be in memory for a turn or longer? */
+bool filter_is_old(struct region *region, uint64_t address);
 void filter_forget(struct region *region, uint64_t start, uint64_t end);
+/* What samples showed: is a page that was dropped in memory; of `looked` pages that
+ * were sent, how many were there already? */
+void filter_saw_dropped(bool there);
+void filter_saw_sent(uint64_t looked, uint64_t there);
 /* Counts pages that entered memory; old beliefs expire with them. */
 void filter_age(uint64_t pages);
 
@@ -92,7 +100,7 @@ struct dimension {
 #define MAX_DIMENSIONS (RUNAHEAD_MAX_LEVELS + RUNAHEAD_MAX_BOXES)
 
 struct walk {
-  struct batch *batch;
+  struct batch *batch;      /* NULL: the program has been there, just note it */
   struct region *region;    /* of the last range; a hint */
   uint64_t sample;          /* some address that was sent to the kernel, or 0 */
   uint64_t wanted, sent;    /* pages */
@@ -159,6 +167,9 @@ enum counter {
   COUNT_WANTED,    /* pages asked for by compiled code */
   COUNT_SENT,      /* pages that passed the filter */
   COUNT_CALLS,     /* system calls for prefetch */
+  COUNT_DROPPED_LOOKED, COUNT_DROPPED_GONE, /* samples of dropped pages; not in memory */
+  COUNT_RUNS,      /* pages of runs that were found in memory by one look each */
+  COUNT_LOOKED, COUNT_THERE, /* samples: pages looked at when sent; those in memory already */
   COUNT_CHECKED, COUNT_LATE, /* samples: prefetched pages looked at when due */
   COUNT_RELEASED,  /* pages given up */
   COUNT_DISARMED, COUNT_REARMED, COUNT_RESTARTS,

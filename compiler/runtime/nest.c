@@ -11,9 +11,9 @@
  * counted from its first entry; while its entries go on where the last one ended,
  * prefetching runs past the end of each.
  *
- * Nests live in a small pool for each thread, the least recently entered is taken
- * for a new one: there is no leave call, so a loop may be left in any way. A nest
- * taken away under a loop only makes that loop's hints go astray.
+ * Nests live in a small pool for each thread: a site gets the one that it had last, else
+ * one in turn is taken: there is no leave call, so a loop may be left in any way. A
+ * nest taken away under a loop only makes that loop's hints go astray.
  */
 #define _GNU_SOURCE
 #include "nest.h"
@@ -32,14 +32,17 @@ static const struct runahead_nest idle = {0, 0, RUNAHEAD_MAX_LEVELS, 0};
 static __thread struct nest *pool;
 static __thread unsigned next_in_pool;
 
-/* From mmap and never given back: a late reader must find memory there. */
-static struct nest *take_nest(void) {
+/* From mmap and never given back: a late reader must find memory there. A function that
+ * is called again and again in a loop would use up the pool, hence the site's last. */
+static struct nest *take_nest(const struct runahead_site *site) {
   if (!pool) {
     void *memory = mmap(NULL, NESTS * sizeof(struct nest), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return NULL;
     pool = memory;
   }
+  for (unsigned i = 0; i < NESTS; i++)
+    if (pool[i].site == site) return &pool[i];
   return &pool[next_in_pool++ % NESTS];
 }
 
@@ -71,6 +74,22 @@ static int64_t depth(const struct nest *nest, const struct reference *r) {
   return 1;
 }
 
+/* A table that is looked up at random and fits into memory (the counts of a sort) costs
+ * some 10 ns a look-up and never a request: after 4096 of them in vain pause for 128 to
+ * 512 steps, no longer, since the look-ups may move on to another part. */
+static void judge_indirect(struct reference *r, uint64_t wanted, uint64_t sent) {
+  r->seen += wanted;
+  r->found += sent;
+  if (r->seen < 4096) return;
+  if (r->found * 256 < r->seen) {
+    if (r->quiet < 3) r->quiet++;
+    r->pause = 64u << r->quiet;
+  } else {
+    r->quiet = 0;
+  }
+  r->seen = r->found = 0;
+}
+
 /* Brings prefetching up to date with the program being at `unit`. */
 static void advance(struct nest *nest, int64_t unit) {
   bool ours = adapt_prefetch_sequential(nest->site);
@@ -80,14 +99,25 @@ static void advance(struct nest *nest, int64_t unit) {
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
     if (!r->region) continue;
+    if (r->sequential && !ours) {
+      prefetch_note(nest, r, unit);
+      continue;
+    }
     if (r->issued < unit) r->issued = unit;
-    if (r->sequential && !ours) continue;
     /* Index values have to be there when they are read: a distance earlier for
      * each reference that is found through them. */
     int64_t until = unit + (1 + depth(nest, r)) * ahead + 1;
     /* Runs of pages go out in bursts: few, long requests. */
     if (r->sequential && r->issued > unit && until - r->issued < ahead / 4) continue;
+    bool indirect = r->shape->flags & RUNAHEAD_INDIRECT;
+    if (indirect && r->pause) {
+      r->pause--;
+      if (r->issued < until) r->issued = until;
+      continue;
+    }
+    uint64_t wanted_before = wanted, sent_before = sent;
     prefetch_until(nest, r, until, &budget, &wanted, &sent);
+    if (indirect) judge_indirect(r, wanted - wanted_before, sent - sent_before);
   }
   batch_flush(&nest->batch);
   count(COUNT_WANTED, wanted);
@@ -96,22 +126,25 @@ static void advance(struct nest *nest, int64_t unit) {
 }
 
 /* Random pages of a mapping under normal advice cost a whole read-ahead window
- * for each one missed. Said only for ranges that this nest alone seems to use. */
+ * for each one missed; a pass over more than memory leaves nothing behind that is worth
+ * keeping. Both are said only where all references of this nest to the region agree:
+ * under "sequential" pages that other nests want again leave early, under "random" each
+ * missed one is a read of its own (MG: a quarter of the filter's beliefs were wrong). A
+ * region with several users has pages that a trailing one touches again (stencils). */
 static void advise(struct nest *nest) {
   for (unsigned i = 0; i < nest->references; i++) {
     struct region *region = nest->reference[i].region;
     if (!region) continue;
-    bool sequential = false, random = false;
-    for (unsigned j = 0; j < nest->references; j++)
-      if (nest->reference[j].region == region) {
-        if (nest->reference[j].sequential) sequential = true;
-        else random = true;
-      }
-    int want = MADV_NORMAL;
-    if (random && !sequential) want = MADV_RANDOM;
-    /* A pass over more than memory leaves nothing behind that is worth keeping. */
-    if (sequential && !random && region->end - region->start > limits_memory() / 2)
-      want = MADV_SEQUENTIAL;
+    unsigned users = 0;
+    bool once = true, sparse = true;
+    for (unsigned j = 0; j < nest->references; j++) {
+      const struct reference *r = &nest->reference[j];
+      if (r->region != region) continue;
+      users++;
+      once &= r->sequential && shape_footprint(nest, r) > (double)limits_memory();
+      sparse &= !r->sequential && shape_sparse(nest, r);
+    }
+    int want = once && users == 1 ? MADV_SEQUENTIAL : sparse ? MADV_RANDOM : MADV_NORMAL;
     if (atomic_exchange_explicit(&region->advice, want, RELAXED) == want) continue;
     int saved = errno;
     madvise((void *)region->start, region->end - region->start, want);
@@ -126,6 +159,8 @@ static void prepare(struct nest *nest) {
     struct reference *r = &nest->reference[i];
     r->issued = 0;
     r->sequential = r->releases = false;
+    r->seen = r->found = 0;
+    r->pause = r->quiet = 0;
     if (!r->region) continue;
     if (r->shape->flags & RUNAHEAD_INDIRECT) nest->indirect = true;
     r->sequential = shape_sequential(nest, r);
@@ -248,18 +283,27 @@ static struct runahead_nest *go_on(struct nest *nest, struct runahead_site *site
   return &nest->front;
 }
 
-EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, const int64_t *value,
+/* All of a site's values in order, those from the table and those given. */
+static void unpack(const struct runahead_site *site, const int64_t *given, int64_t *value) {
+  for (uint64_t i = 0; i < site->values && i < RUNAHEAD_MAX_VALUES; i++)
+    value[i] = site->given[i / 64] >> (i % 64) & 1 ? *given++ : site->known[i];
+}
+
+EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, const int64_t *given,
                                                   struct runahead_nest *previous) {
+  if (site->abi != RUNAHEAD_ABI) return (struct runahead_nest *)&idle;
   bool stream = site->flags & RUNAHEAD_STREAM;
+  int64_t value[RUNAHEAD_MAX_VALUES];
+  if (!stream && adapt_skip(site)) {
+    count(COUNT_DECLINED, 1);
+    return (struct runahead_nest *)&idle;
+  }
+  unpack(site, given, value);
   if (stream && previous && mine(previous)) {
     struct runahead_nest *again = go_on((struct nest *)previous, site, value);
     if (again) return again;
   }
-  if (site->abi != RUNAHEAD_ABI || (!stream && adapt_skip(site))) {
-    count(COUNT_DECLINED, 1);
-    return (struct runahead_nest *)&idle;
-  }
-  struct nest *nest = stream && previous && mine(previous) ? (struct nest *)previous : take_nest();
+  struct nest *nest = stream && previous && mine(previous) ? (struct nest *)previous : take_nest(site);
   if (!nest) return (struct runahead_nest *)&idle;
   nest->site = site;
   nest->levels = site->levels;

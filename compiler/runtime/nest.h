@@ -18,6 +18,10 @@ struct reference {
   struct region *region; /* NULL: not out of core, leave alone */
   int64_t issued;        /* units before this one have been prefetched */
   bool sequential, releases;
+  /* Of an indirect reference: pages seen and sent since the last judgement, steps still
+   * to be passed over, how often in a row nothing was to be done. */
+  uint64_t seen, found;
+  unsigned pause, quiet;
 };
 
 struct sample {
@@ -53,6 +57,8 @@ unsigned shape_below(const struct nest *nest, const struct reference *r, unsigne
                      struct dimension *out);
 bool shape_choose_level(struct nest *nest);
 bool shape_sequential(const struct nest *nest, const struct reference *r);
+bool shape_sparse(const struct nest *nest, const struct reference *r);
+double shape_footprint(const struct nest *nest, const struct reference *r);
 bool shape_releases(const struct nest *nest, const struct reference *r);
 
 /* --- prefetch.c: from units to pages -------------------------------------- */
@@ -60,6 +66,8 @@ bool shape_releases(const struct nest *nest, const struct reference *r);
 /* Prefetches a reference up to (not including) unit `until`, within the budget. */
 void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint64_t *budget,
                     uint64_t *wanted, uint64_t *sent);
+/* Notes that the program has passed an affine reference's units before `until`. */
+void prefetch_note(struct nest *nest, struct reference *r, int64_t until);
 void prefetch_release(struct nest *nest, const struct reference *r, int64_t unit);
 
 #endif

@@ -6,8 +6,10 @@
 
 #define INDEX_ROOM 512
 
-/* The iterations of a unit: counters of the levels, and how many at `level`. */
-static int64_t unit_start(const struct nest *nest, int64_t unit, int64_t *counter) {
+/* The iterations of `group` units: counters of the levels, and how many at `level`, not
+ * past its end. */
+static int64_t unit_start(const struct nest *nest, int64_t unit, int64_t group,
+                          int64_t *counter) {
   int64_t rest = unit / nest->units_in_level, in_level = unit % nest->units_in_level;
   for (unsigned i = nest->level; i-- > 1;) {
     int64_t trip = nest->trip[i] > 0 ? nest->trip[i] : 1;
@@ -16,7 +18,7 @@ static int64_t unit_start(const struct nest *nest, int64_t unit, int64_t *counte
   }
   if (nest->level > 0) counter[0] = rest;
   counter[nest->level] = in_level * nest->unit_iterations;
-  int64_t count = nest->unit_iterations, trip = nest->trip[nest->level];
+  int64_t count = nest->unit_iterations * group, trip = nest->trip[nest->level];
   bool bounded = !nest->run_on && trip != RUNAHEAD_UNKNOWN;
   if (bounded && counter[nest->level] - nest->origin + count > trip)
     count = trip + nest->origin - counter[nest->level];
@@ -150,12 +152,27 @@ static void want_indirect(const struct nest *nest, const struct reference *r,
   }
 }
 
+/* Units to be asked for at once. One iteration of a line solver goes through a hundred
+ * rows, the next through the same ones a few bytes further: asked for one by one these
+ * are the same pages a hundred times (SP: 33 million of them in two steps). */
+#define SMALLEST_ADVANCE 1024
+static int64_t group_of(const struct nest *nest, const struct reference *r) {
+  if (r->shape->flags & RUNAHEAD_INDIRECT) return 1;
+  int64_t stride = r->stride[nest->level] < 0 ? -r->stride[nest->level] : r->stride[nest->level];
+  if (stride < 0 || stride >= SMALLEST_ADVANCE || nest->unit_iterations >= SMALLEST_ADVANCE)
+    return 1;
+  int64_t advance = stride * nest->unit_iterations;
+  return advance >= SMALLEST_ADVANCE ? 1 : SMALLEST_ADVANCE / (advance ? advance : 1);
+}
+
 /* Prefetches a reference up to (not including) unit `until`. */
 void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint64_t *budget,
                        uint64_t *wanted, uint64_t *sent) {
-  for (; r->issued < until && *budget; r->issued++) {
-    int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
-    int64_t many = unit_start(nest, r->issued, counter);
+  int64_t group = group_of(nest, r);
+  while (r->issued < until && *budget) {
+    int64_t counter[RUNAHEAD_MAX_LEVELS] = {0}, unit = r->issued;
+    int64_t many = unit_start(nest, unit, group, counter);
+    r->issued += many > 0 ? (many - 1) / nest->unit_iterations + 1 : 1;
     if (many <= 0) continue;
     struct walk walk = {.batch = &nest->batch, .region = r->region, .budget = *budget};
     if (r->shape->flags & RUNAHEAD_INDIRECT)
@@ -163,7 +180,7 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
     else
       want_affine(nest, r, counter, many, &walk);
     if (walk.sample) {
-      nest->sample[(uint64_t)r->issued % SAMPLES] = (struct sample){r->issued, walk.sample};
+      nest->sample[(uint64_t)unit % SAMPLES] = (struct sample){unit, walk.sample};
     }
     *budget = walk.budget;
     *wanted += walk.wanted;
@@ -172,9 +189,20 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
   if (r->issued < until) r->issued = until;
 }
 
+void prefetch_note(struct nest *nest, struct reference *r, int64_t until) {
+  enum { MOST = 64 }; /* units: after a jump the rest is not worth the time */
+  if (r->issued < until - MOST) r->issued = until - MOST;
+  for (; r->issued < until; r->issued++) {
+    int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
+    int64_t many = unit_start(nest, r->issued, 1, counter);
+    struct walk walk = {.region = r->region, .budget = 4096};
+    if (many > 0) want_affine(nest, r, counter, many, &walk);
+  }
+}
+
 void prefetch_release(struct nest *nest, const struct reference *r, int64_t unit) {
   int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
-  int64_t many = unit_start(nest, unit, counter);
+  int64_t many = unit_start(nest, unit, 1, counter);
   struct dimension d[MAX_DIMENSIONS + 1];
   unsigned n = shape_below(nest, r, nest->level, d);
   d[n++] = (struct dimension){r->stride[nest->level], many};

@@ -2,7 +2,8 @@
  *
  * The pass describes each loop nest that it instruments (a "site") in a static
  * table and hands the run-time values (bounds, strides, addresses) over in one
- * array when the nest is entered. All policy lives in the run-time layer; the
+ * array when the nest is entered; what is known when the program is linked lies in
+ * the table already. All policy lives in the run-time layer; the
  * compiled code only says where it is.
  *
  * Rules:
@@ -19,9 +20,9 @@
 
 #include <stdint.h>
 
-#define RUNAHEAD_ABI 1
+#define RUNAHEAD_ABI 2
 /* Named so that the linker's "undefined reference" tells the cure. */
-#define RUNAHEAD_ARMED_SYMBOL "runahead_ooc_1_is_missing__link_with_lrunahead_ooc"
+#define RUNAHEAD_ARMED_SYMBOL "runahead_ooc_2_is_missing__link_with_lrunahead_ooc"
 
 /* Loops on the way from a site's root inwards that carry a counter. */
 #define RUNAHEAD_MAX_LEVELS 4
@@ -51,14 +52,19 @@ struct runahead_reference {
   int64_t low, high;   /* the group touches [address + low, address + high) */
 };
 
-/* Values handed to enter, all int64_t:
+/* Values of a site, all int64_t, in this order:
  *   trip count of each level,
  *   then for each reference
  *     address in the first iteration (for indirect ones: without the index term),
  *     byte stride at each level,
  *     stride and count of each box dimension,
  *     for indirect ones: scale, and a constant added to the index before it is
- *     extended. */
+ *     extended.
+ * Value i is known[i], or where bit i of `given` is set the next one of the array
+ * that enter is given. */
+#define RUNAHEAD_MAX_VALUES \
+  (RUNAHEAD_MAX_LEVELS +    \
+   RUNAHEAD_MAX_REFERENCES * (1 + RUNAHEAD_MAX_LEVELS + 2 * RUNAHEAD_MAX_BOXES + 2))
 
 enum runahead_site_flag {
   RUNAHEAD_STREAM = 1 /* the root lies inside another loop: it is entered again and
@@ -72,6 +78,9 @@ struct runahead_site {
   uint16_t flags;
   const char *where; /* "function (file:line)", for the statistics */
   const struct runahead_reference *reference;
+  const int64_t *known;
+  const uint64_t *given; /* bits */
+  uint64_t values;       /* how many in all */
   uint64_t memory[24]; /* the run-time layer's own notes; zero at start */
 };
 

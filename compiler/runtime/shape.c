@@ -83,13 +83,30 @@ static double bytes_at(const struct nest *nest, unsigned level) {
 
 static double iterations(int64_t trip) { return trip == RUNAHEAD_UNKNOWN ? (double)FAR : (double)trip; }
 
+/* The outermost level whose single iteration touches no more than a block. Where there is
+ * none, the outermost that touches not much more than the least: going on inwards then
+ * only cuts the same pages finer (FT's lines along z: 128 pages for a whole plane of them,
+ * and the same 128 for each line of it). */
+static unsigned best_level(const struct nest *nest, double *bytes) {
+  double at[RUNAHEAD_MAX_LEVELS], least = 0;
+  for (unsigned i = 0; i < nest->levels; i++) {
+    at[i] = bytes_at(nest, i);
+    if (i == 0 || at[i] < least) least = at[i];
+  }
+  unsigned level = 0;
+  while (level + 1 < nest->levels && at[level] > BLOCK_BYTES && at[level] > 2 * least) level++;
+  *bytes = at[level];
+  return level;
+}
+
 /* Chooses level and unit. False: too small to be worth it. */
 bool shape_choose_level(struct nest *nest) {
-  unsigned level = 0;
-  double bytes = bytes_at(nest, 0);
-  if (!(nest->site->flags & RUNAHEAD_STREAM) && bytes * iterations(nest->trip[0]) < SMALLEST_NEST)
+  if (nest->levels == 0 || nest->levels > RUNAHEAD_MAX_LEVELS) return false;
+  double bytes;
+  unsigned level = best_level(nest, &bytes);
+  if (!(nest->site->flags & RUNAHEAD_STREAM) &&
+      bytes_at(nest, 0) * iterations(nest->trip[0]) < SMALLEST_NEST)
     return false;
-  while (bytes > BLOCK_BYTES && level + 1 < nest->levels) bytes = bytes_at(nest, ++level);
   double fit = BLOCK_BYTES / (bytes > 1 ? bytes : 1);
   int64_t unit = fit < 1 ? 1 : fit > (double)FAR ? FAR : (int64_t)fit;
   bool stream = nest->site->flags & RUNAHEAD_STREAM;
@@ -118,6 +135,27 @@ bool shape_sequential(const struct nest *nest, const struct reference *r) {
   return solid && advance > 0 && advance <= bytes + PAGE_BYTES && bytes >= PAGE_BYTES;
 }
 
+/* Whether a unit leaves out most of the pages between its first and its last. */
+bool shape_sparse(const struct nest *nest, const struct reference *r) {
+  struct dimension d[MAX_DIMENSIONS + 1];
+  if (r->shape->flags & RUNAHEAD_INDIRECT) return true;
+  unsigned n = shape_below(nest, r, nest->level, d);
+  d[n++] = (struct dimension){r->stride[nest->level], nest->unit_iterations};
+  bool solid;
+  double touched = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
+  double span = (double)(r->shape->high - r->shape->low);
+  for (unsigned i = 0; i < n; i++) span += (double)llabs(d[i].stride) * (double)(d[i].count - 1);
+  return !solid && touched * 4 < span;
+}
+
+/* Bytes between the first and the last that a reference touches in the nest's levels. */
+double shape_footprint(const struct nest *nest, const struct reference *r) {
+  double footprint = 1;
+  for (unsigned i = 0; i < nest->levels; i++)
+    if (footprint < 1e18) footprint += (double)llabs(r->stride[i]) * iterations(nest->trip[i]);
+  return footprint;
+}
+
 static bool same_strides(const struct nest *nest, const struct reference *a,
                          const struct reference *b) {
   return !memcmp(a->stride, b->stride, nest->levels * sizeof a->stride[0]) &&
@@ -128,12 +166,11 @@ static bool same_strides(const struct nest *nest, const struct reference *a,
 /* Trailing reference of its group, never touched again in the nest? */
 bool shape_releases(const struct nest *nest, const struct reference *r) {
   if (r->shape->flags & (RUNAHEAD_INDIRECT | RUNAHEAD_CONDITIONAL)) return false;
-  double footprint = 1;
+  double footprint = shape_footprint(nest, r);
   int64_t direction = 0;
   for (unsigned i = 0; i < nest->levels; i++) {
     if (nest->trip[i] > 1 && r->stride[i] == 0) return false; /* used again */
     if (!direction) direction = r->stride[i];
-    if (footprint < 1e18) footprint += (double)llabs(r->stride[i]) * iterations(nest->trip[i]);
   }
   /* What fits into memory may be wanted by the next nest. */
   if (footprint < (double)limits_memory() / 2) return false;

@@ -6,7 +6,8 @@
  * or swap for all of it. Small programs are left alone.
  *
  * The mapping is shared with the file, hence with children made by fork; a child
- * gets its own private copy before it runs on.
+ * gets its own private copy before it runs on, and its parent waits until it has it:
+ * the copy is to show what was there at the fork.
  */
 #define _GNU_SOURCE
 #include "runahead_ooc.h"
@@ -65,17 +66,47 @@ static int copy_out(int descriptor) {
   return 0;
 }
 
-/* In a child: memory of its own again. */
-static void keep_apart(void) {
+/* By which the child says that it has its copy. The thread that forks is the one that
+ * lives on in the child, so both see the same pair, and forks at once do not mix. */
+static __thread int copied[2];
+
+static void before_fork(void) {
+  int saved = errno;
+  if (pipe2(copied, O_CLOEXEC)) copied[0] = copied[1] = -1; /* then the parent cannot wait */
+  errno = saved;
+}
+
+static void in_parent(void) {
+  if (copied[0] < 0) return;
+  int saved = errno;
+  char byte;
+  close(copied[1]);
+  while (read(copied[0], &byte, 1) < 0 && errno == EINTR) {
+  }
+  close(copied[0]);
+  errno = saved;
+}
+
+static void in_child(void) {
+  int saved = errno;
   uintptr_t bytes = last - first;
   void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (copy != MAP_FAILED) {
+    memcpy(copy, (void *)first, bytes);
+    copy = mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)first);
+  }
   if (copy == MAP_FAILED) {
-    static const char text[] = "runahead: no memory for the static arrays of a forked child\n";
+    static const char text[] = "runahead: no memory for the static arrays of a forked child. "
+                               "Run the program without --runahead-static.\n";
     (void)!write(STDERR_FILENO, text, sizeof text - 1);
     _exit(127);
   }
-  memcpy(copy, (void *)first, bytes);
-  mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)first);
+  if (copied[0] >= 0) {
+    (void)!write(copied[1], "", 1);
+    close(copied[0]);
+    close(copied[1]);
+  }
+  errno = saved;
 }
 
 __attribute__((constructor)) static void move_static_arrays(void) {
@@ -95,7 +126,7 @@ __attribute__((constructor)) static void move_static_arrays(void) {
                   descriptor, 0) == MAP_FAILED) {
     plainly("mmap");
   } else {
-    pthread_atfork(NULL, NULL, keep_apart);
+    pthread_atfork(before_fork, in_parent, in_child);
     runahead_ooc_register((void *)first, last - first);
   }
   close(descriptor);

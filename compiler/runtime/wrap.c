@@ -1,5 +1,7 @@
-/* For unmodified programs, linked in on request with -Wl,--wrap=mmap,--wrap=munmap:
- * large shared file mappings are registered as they are made.
+/* For unmodified programs, linked in on request with
+ * -Wl,--wrap=mmap,--wrap=mmap64,--wrap=munmap: large file mappings are registered as
+ * they are made. Every symbol that the wrapper names there must be defined here, or
+ * programs that use it do not link.
  */
 #include "runahead_ooc.h"
 #include <sys/mman.h>
@@ -11,6 +13,7 @@
 void *__real_mmap(void *, size_t, int, int, int, off_t);
 int __real_munmap(void *, size_t);
 void *__wrap_mmap(void *, size_t, int, int, int, off_t);
+void *__wrap_mmap64(void *, size_t, int, int, int, off_t);
 int __wrap_munmap(void *, size_t);
 
 void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int descriptor,
@@ -19,6 +22,14 @@ void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int de
   if (mapped != MAP_FAILED && descriptor >= 0 && bytes >= SMALLEST)
     runahead_ooc_register(mapped, bytes);
   return mapped;
+}
+
+/* What mmap is called where _FILE_OFFSET_BITS is 64, or by name: one function on a
+ * 64-bit machine. */
+_Static_assert(sizeof(off_t) == 8, "mmap64 is mmap only where off_t has 64 bits");
+void *__wrap_mmap64(void *address, size_t bytes, int protection, int flags, int descriptor,
+                    off_t offset) {
+  return __wrap_mmap(address, bytes, protection, flags, descriptor, offset);
 }
 
 int __wrap_munmap(void *address, size_t bytes) {

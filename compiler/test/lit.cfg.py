@@ -3,6 +3,7 @@
 Programs are compiled twice, plainly and with the pass, and have to print the
 same. Substitutions: %opt, %plugin, %cc, %cxx, %fc (the wrappers), %plaincc.
 """
+import fcntl
 import os
 import shutil
 
@@ -16,6 +17,14 @@ config.test_source_root = os.path.join(config.runahead_source, "test")
 config.test_exec_root = os.path.join(config.runahead_build, "test")
 config.environment["PATH"] = config.llvm_bin + os.pathsep + os.environ["PATH"]
 config.environment["RUNAHEAD_OOC_DIR"] = config.test_exec_root
+
+# Two runs in one build write the same files: a program truncated while another run
+# reads it shows as FileCheck's "input is empty" (exit code 2), as a difference, or as
+# "text file busy". The second run waits; the kernel drops the lock when lit ends.
+os.makedirs(config.test_exec_root, exist_ok=True)
+only_one = open(os.path.join(config.test_exec_root, "lock"), "w")
+fcntl.flock(only_one, fcntl.LOCK_EX)
+lit_config.runahead_lock = only_one  # kept open as long as lit runs
 
 wrappers = os.path.join(config.runahead_build, "bin")
 for name, value in {
@@ -35,6 +44,8 @@ for name, value in {
 
 if shutil.which(f"flang-{config.llvm_major}") or shutil.which(f"flang-new-{config.llvm_major}"):
     config.available_features.add("flang")
+if any(os.path.exists(os.path.join(config.llvm_bin, "..", "lib", name)) for name in ("libomp.so", "libomp.a")):
+    config.available_features.add("openmp")
 for other in ("19", "22"):
     if other != config.llvm_major and os.path.exists(f"/usr/lib/llvm-{other}/bin/opt"):
         config.available_features.add("other-llvm")

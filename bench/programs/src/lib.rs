@@ -1,7 +1,11 @@
 //! What the measured programs share: a repeatable source of random numbers and a checksum.
 //!
-//! They are ordinary programs: they know nothing of Runahead, read with plain `pread` calls, and print
-//! a checksum of all that they read, so that a wrong byte shows in the comparison of outputs.
+//! They are ordinary programs: they know nothing of Runahead, read with plain `pread` calls or through a
+//! mapping, and print a checksum of all that they read, so that a wrong byte shows in the comparison of
+//! outputs. Those that take `--hints` are then what a programmer makes of them by hand.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
 
 /// Repeatable random numbers (splitmix64).
 pub struct Random(u64);
@@ -27,6 +31,12 @@ pub fn scramble(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     value ^ (value >> 31)
+}
+
+/// Discloses a read to come, as a programmer would by hand. The kernel may ignore it, and so may we.
+pub fn hint(file: &File, offset: u64, length: u64) {
+    // SAFETY: advice on an open descriptor touches no memory of ours.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as i64, length as i64, libc::POSIX_FADV_WILLNEED) };
 }
 
 /// Depends on every byte and their order (FNV-1a over words of eight).

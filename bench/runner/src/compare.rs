@@ -7,6 +7,80 @@ use crate::results::{Record, median};
 /// Two measurements of the same thing on an emulated disk are to agree within this.
 pub const AGREEMENT: f64 = 0.08;
 
+/// Consecutive measurements of one workload on one disk at one commit: how well do they agree?
+pub struct Repetition<'a> {
+    pub first: &'a Record,
+    pub second: &'a Record,
+    /// The ratio alone over ours in each.
+    pub ratios: (f64, f64),
+}
+
+impl Repetition<'_> {
+    pub fn change(&self) -> f64 {
+        self.ratios.1 / self.ratios.0
+    }
+
+    pub fn agrees(&self) -> bool {
+        (self.change() - 1.0).abs() <= AGREEMENT
+    }
+}
+
+/// Every record with the latest earlier one of the same kind.
+pub fn repetitions(records: &[Record]) -> Vec<Repetition<'_>> {
+    let ratio = |one: &Record| one.summary.configurations.get("runahead").and_then(|figures| figures.ratio);
+    let alike = |one: &Record, other: &Record| {
+        (&one.workload, &one.disk.profile, &one.commit)
+            == (&other.workload, &other.disk.profile, &other.commit)
+    };
+    let mut sorted: Vec<&Record> = records.iter().filter(|record| ratio(record).is_some()).collect();
+    sorted.sort_by_key(|record| record.time);
+    let pair = |(index, second): (usize, &&'_ Record)| {
+        let first = sorted[..index].iter().rev().find(|first| alike(first, second))?;
+        Some((index, *first))
+    };
+    let pairs: Vec<(usize, &Record)> = sorted.iter().enumerate().filter_map(pair).collect();
+    pairs
+        .into_iter()
+        .filter_map(|(index, first)| {
+            let second = sorted[index];
+            Some(Repetition { first, second, ratios: (ratio(first)?, ratio(second)?) })
+        })
+        .collect()
+}
+
+/// The repetitions within one set of results, and whether each agrees within 8%.
+pub fn agreement(records: &[Record]) -> String {
+    let repetitions = repetitions(records);
+    let mut text = format!(
+        "{:<16}{:<10}{:<15}{:>10}{:>10}{:>10}\n",
+        "workload", "disk", "commit", "ratio 1st", "2nd", "2nd/1st"
+    );
+    for one in &repetitions {
+        let marked = !one.first.marks.is_empty() || !one.second.marks.is_empty();
+        let _ = writeln!(
+            text,
+            "{:<16}{:<10}{:<15}{:>10.2}{:>10.2}{:>10.2}  {}{}",
+            one.first.workload,
+            one.first.disk.profile,
+            one.first.commit,
+            one.ratios.0,
+            one.ratios.1,
+            one.change(),
+            if one.agrees() { "agrees within 8%" } else { "DISAGREES by more than 8%" },
+            if marked { " (marked)" } else { "" },
+        );
+    }
+    let agreeing = repetitions.iter().filter(|one| one.agrees()).count();
+    let _ = match repetitions.len() {
+        0 => writeln!(
+            text,
+            "nothing was measured twice at one commit, so how well repetitions agree is not known"
+        ),
+        all => writeln!(text, "{agreeing} of {all} repetitions agree within 8%"),
+    };
+    text
+}
+
 /// For each workload and disk that both have: the ratio alone over ours in both, and the change.
 pub fn show(before: &[Record], after: &[Record]) -> String {
     let mut text = format!(
@@ -57,4 +131,32 @@ pub fn show(before: &[Record], after: &[Record]) -> String {
         text += "no workload was measured on the same disk in both\n";
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::tests::record;
+
+    #[test]
+    fn consecutive_repetitions_agree_or_not() {
+        let mut records =
+            [record("grep", 1, 10.0, 2.0), record("grep", 3, 10.0, 1.5), record("grep", 2, 10.0, 2.1)];
+        let text = agreement(&records);
+        // By time: 5.0, 4.76, 6.67.
+        assert!(text.contains("1 of 2 repetitions agree") && text.contains("DISAGREES"), "{text}");
+        records[1].commit = "other".into();
+        assert!(agreement(&records).contains("1 of 1 repetitions agree"));
+        records[2].workload = "tar".into();
+        assert!(agreement(&records).contains("nothing was measured twice"));
+    }
+
+    #[test]
+    fn two_sets_are_compared() {
+        let (before, after) = ([record("grep", 1, 10.0, 2.0)], [record("grep", 2, 10.0, 4.0)]);
+        assert!(show(&before, &after).contains("WORSE"));
+        assert!(show(&after, &before).contains("better"));
+        assert!(show(&before, &before).contains("same within 8%"));
+        assert!(show(&before, &[record("tar", 1, 1.0, 1.0)]).contains("no workload"));
+    }
 }

@@ -22,6 +22,8 @@ pub struct Configuration {
     /// Everything that the command will read is read beforehand, 64 requests at a time, and that time
     /// counts.
     pub prefetch: bool,
+    /// The program with hints written into it by hand, for workloads that have one.
+    pub manual: bool,
 }
 
 /// Whether Runahead has a part in it.
@@ -42,16 +44,23 @@ const ALONE: Configuration = Configuration {
     warm: false,
     read_ahead_kb: None,
     prefetch: false,
+    manual: false,
 };
 
 /// All of them, bases first.
-pub const CONFIGURATIONS: [Configuration; 10] = [
+pub const CONFIGURATIONS: [Configuration; 11] = [
     ALONE,
     Configuration { name: "runahead", about: "under Runahead", subject: Subject::Runahead, ..ALONE },
     Configuration {
         name: "ignored",
         about: "under Runahead, hints ignored",
         subject: Subject::HintsIgnored,
+        ..ALONE
+    },
+    Configuration {
+        name: "manual",
+        about: "alone, hints written into the program by hand (preads, slices, search, xds)",
+        manual: true,
         ..ALONE
     },
     Configuration { name: "prefetched", about: "everything prefetched beforehand", prefetch: true, ..ALONE },
@@ -93,8 +102,17 @@ pub const CONFIGURATIONS: [Configuration; 10] = [
     },
 ];
 
+/// Ways that are wanted and that nothing can run yet, each with what it waits for.
+pub const OPEN: [(&str, &str); 2] = [
+    ("forked", "speculation by a fork at each sync (the 2003 base design): the engine has no such build"),
+    ("hinted", "hints by hand through the hint interface: no program uses it yet"),
+];
+
 /// The configuration of that name; an unknown name fails with the list.
 pub fn by_name(name: &str) -> Result<Configuration> {
+    if let Some((_, why)) = OPEN.iter().find(|(open, _)| *open == name) {
+        bail!("the configuration '{name}' cannot be run yet: {why}");
+    }
     match CONFIGURATIONS.iter().find(|configuration| configuration.name == name) {
         Some(found) => Ok(*found),
         None => bail!("there is no configuration '{name}'; these exist:\n{}", known()),
@@ -103,14 +121,21 @@ pub fn by_name(name: &str) -> Result<Configuration> {
 
 /// One line for each.
 pub fn known() -> String {
-    CONFIGURATIONS.iter().map(|one| format!("  {:<18} {}\n", one.name, one.about)).collect()
+    let ready = CONFIGURATIONS.iter().map(|one| format!("  {:<18} {}\n", one.name, one.about));
+    ready.chain(OPEN.iter().map(|(name, why)| format!("  {name:<18} not yet: {why}\n"))).collect()
 }
 
 impl Configuration {
-    /// The command line to start: `command`, or Runahead in front of it. `report` is where Runahead
-    /// writes its own.
-    pub fn wrap(&self, subject: &Path, report: &Path, command: &[OsString]) -> Vec<OsString> {
-        let mut all: Vec<OsString> = Vec::new();
+    /// The command line to start: `command`, or Runahead in front of it, and `prefix` before all. `report`
+    /// is where Runahead writes its own.
+    pub fn wrap(
+        &self,
+        prefix: &[OsString],
+        subject: &Path,
+        report: &Path,
+        command: &[OsString],
+    ) -> Vec<OsString> {
+        let mut all: Vec<OsString> = prefix.to_vec();
         if self.subject != Subject::None {
             all.extend([subject.into(), "run".into(), "--report".into(), report.into()]);
             if self.subject == Subject::HintsIgnored {
@@ -134,14 +159,22 @@ mod tests {
             assert_eq!(base.base, base.name);
             assert_eq!(base.subject, Subject::None);
         }
+        assert!(by_name("forked").unwrap_err().to_string().contains("cannot be run yet"));
         assert!(by_name("turbo").unwrap_err().to_string().contains("prefetched"));
     }
 
     #[test]
     fn runahead_stands_before_the_command() {
         let command: Vec<OsString> = vec!["grep".into(), "-c".into()];
-        let wrap = |name: &str| by_name(name).unwrap().wrap(Path::new("/r"), Path::new("/j"), &command);
+        let wrap = |name: &str| by_name(name).unwrap().wrap(&[], Path::new("/r"), Path::new("/j"), &command);
         assert_eq!(wrap("alone"), command);
+        let nobody = by_name("runahead").unwrap().wrap(
+            &["as".into(), "nobody".into()],
+            Path::new("/r"),
+            Path::new("/j"),
+            &command,
+        );
+        assert_eq!(nobody, ["as", "nobody", "/r", "run", "--report", "/j", "--", "grep", "-c"]);
         assert_eq!(wrap("runahead"), ["/r", "run", "--report", "/j", "--", "grep", "-c"]);
         assert_eq!(wrap("ignored"), ["/r", "run", "--report", "/j", "--no-speculate", "--", "grep", "-c"]);
     }

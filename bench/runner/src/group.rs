@@ -39,6 +39,10 @@ impl Group {
         Some(Group { path, processes })
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What a child writes to join: "0" to this descriptor. Valid as long as the group.
     pub fn entrance(&self) -> i32 {
         self.processes.as_raw_fd()

@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::group;
+use crate::{group, memory};
 
 /// The bench's disks begin with this; others' are left alone.
 pub const DISK_PREFIX: &str = "bench-";
@@ -43,14 +43,9 @@ impl Guard {
         let program = std::env::current_exe().context("cannot find our own program")?;
         let mut command = Command::new(program);
         command.arg(COMMAND).stdin(Stdio::piped()).stdout(Stdio::null()).current_dir("/");
-        // SAFETY: setsid is async-signal-safe and touches no memory: an interrupt from the terminal
-        // reaches the session and not its guard.
-        unsafe {
-            command.pre_exec(|| {
-                libc::setsid();
-                Ok(())
-            });
-        }
+        // SAFETY: detach is async-signal-safe and touches no memory. In a session of its own, the guard is
+        // not reached by an interrupt from the terminal.
+        unsafe { command.pre_exec(slowdisk::system::detach) };
         let mut child = command.spawn().context("cannot start the guard")?;
         Ok(Guard { input: child.stdin.take(), child })
     }
@@ -77,14 +72,18 @@ pub fn guard() -> Result<()> {
 
 /// Takes down whatever sessions of the bench have left. Returns what is still there.
 pub fn clean_up() -> Vec<String> {
-    let mut left = Vec::new();
-    // Processes first: they may hold files of the disks.
+    // Processes first: they may hold files of the disks. Then swap on a disk, then the disk.
     for entry in
         group::mount_point().and_then(|point| fs::read_dir(point).ok()).into_iter().flatten().flatten()
     {
         if entry.file_name().to_string_lossy().starts_with(&group::prefix(&instance())) {
             group::dissolve(&entry.path());
         }
+    }
+    let mut left = memory::clean_up(&instance());
+    if !left.is_empty() {
+        // A disk that goes while there is swap on it takes away the way to turn that off.
+        return left;
     }
     for name in slowdisk::state::names().into_iter().filter(|name| name.starts_with(DISK_PREFIX)) {
         match slowdisk::teardown::down(&name) {

@@ -7,9 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use runahead_bench::configuration::{self, Configuration};
+use runahead_bench::experiment::{self, Experiment};
+use runahead_bench::results::Record;
 use runahead_bench::session::{self, Options};
 use runahead_bench::workload::{self, Workload};
-use runahead_bench::{compare, data, demo, guard, machine, report, results, table};
+use runahead_bench::{compare, data, demo, guard, machine, packages, report, results, table};
 use slowdisk::profile::Profile;
 
 /// Measure programs alone and under Runahead
@@ -17,14 +19,16 @@ use slowdisk::profile::Profile;
 #[command(
     name = "./x bench",
     version,
-    after_help = "Commands in place of NAME: list, data SET..., compare A B, report [A...], clean, demo"
+    after_help = "Experiments of the papers in place of NAME: table4 and others; `list` shows all\n\
+                  Commands in place of NAME: list, data SET..., show EXPERIMENT [A...], compare A [B], \
+                  report [A...], clean, demo"
 )]
 struct Arguments {
     /// Workloads or lists of them; `list` shows all
     #[arg(required = true)]
     names: Vec<String>,
-    /// Disks, separated by commas
-    #[arg(long, default_value = "native", value_delimiter = ',')]
+    /// Disks, separated by commas [native; the experiment's own]
+    #[arg(long, value_delimiter = ',')]
     profile: Vec<String>,
     /// Runs of each configuration
     #[arg(long, default_value_t = 5)]
@@ -33,7 +37,8 @@ struct Arguments {
     #[arg(long)]
     command: Option<String>,
     /// Configurations, separated by commas; `list` shows all
-    #[arg(long, default_value = "alone,runahead,alone-warm,runahead-warm", value_delimiter = ',')]
+    /// [alone,runahead,alone-warm,runahead-warm; the experiment's own]
+    #[arg(long, value_delimiter = ',')]
     configurations: Vec<String>,
     /// The runahead to test [target/release/runahead]
     #[arg(long)]
@@ -93,14 +98,26 @@ fn run(arguments: Arguments) -> Result<()> {
     match arguments.names[0].as_str() {
         "list" => print!("{}", list()),
         "data" => make_data(&checkout, rest)?,
-        "packages" => println!("{}", session::missing_packages(&workloads(rest, None)?).join("\n")),
+        "packages" => {
+            println!("{}", packages::missing(&needs(rest)?).join("\n"));
+        }
+        "show" => {
+            let (name, sources) =
+                rest.split_first().context("show wants an experiment: ./x bench show table4")?;
+            let experiment = experiment::named(name)?;
+            print!("{}", experiment.table(&stored(&checkout, sources)?, &arguments.profile).show());
+        }
         "compare" => {
-            ensure!(rest.len() == 2, "compare wants two commits or files of results: ./x bench compare A B");
             let directory = checkout.join("bench/results");
-            print!(
-                "{}",
-                compare::show(&results::find(&directory, &rest[0])?, &results::find(&directory, &rest[1])?)
-            );
+            let find = |name: &String| results::find(&directory, name);
+            match rest {
+                [one] => print!("{}", compare::agreement(&find(one)?)),
+                [a, b] => print!("{}", compare::show(&find(a)?, &find(b)?)),
+                _ => bail!(
+                    "compare wants one or two commits or files of results: ./x bench compare A B, \
+                     or A alone for how well its own repetitions agree"
+                ),
+            }
         }
         "report" => report(&checkout, rest)?,
         "clean" => {
@@ -115,11 +132,13 @@ fn run(arguments: Arguments) -> Result<()> {
 
 fn list() -> String {
     format!(
-        "workloads and lists of them:\n{}\ndisks:\n{}\nconfigurations:\n{}\ndata sets:\n{}",
+        "workloads and lists of them:\n{}\nexperiments of the papers [their disks]:\n{}\ndisks:\n{}\n\
+         configurations:\n{}\ndata sets:\n{}",
         workload::known(),
+        experiment::known(),
         slowdisk::profile::list(),
         configuration::known(),
-        data::SETS.iter().map(|set| format!("  {:<10} {}\n", set.name, set.about)).collect::<String>()
+        data::SETS.iter().map(|set| format!("  {:<12} {}\n", set.name, set.about)).collect::<String>()
     )
 }
 
@@ -140,6 +159,48 @@ fn workloads(names: &[String], pattern: Option<&str>) -> Result<Vec<&'static Wor
     Ok(chosen)
 }
 
+/// An experiment's name becomes its workloads'.
+fn expand(names: &[String]) -> Vec<String> {
+    let of = |name: &String| match experiment::by_name(name) {
+        Some(experiment) => experiment.workloads.iter().map(|name| name.to_string()).collect(),
+        None => vec![name.clone()],
+    };
+    names.iter().flat_map(of).collect()
+}
+
+/// What workloads, lists, experiments and data sets of these names need, the workloads' data included.
+fn needs(names: &[String]) -> Result<Vec<(&'static str, &'static str)>> {
+    let (sets, others): (Vec<_>, Vec<_>) = names
+        .iter()
+        .cloned()
+        .partition(|name| data::by_name(name).is_ok() && workload::by_name(name).is_err());
+    let mut sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+    let mut needs = Vec::new();
+    if !others.is_empty() {
+        for workload in workloads(&expand(&others), None)? {
+            needs.extend(workload.needs);
+            sets.extend(workload.data);
+        }
+    }
+    for set in sets {
+        needs.extend(data::needs(data::by_name(set)?));
+    }
+    Ok(needs)
+}
+
+/// Of the named files and commits, or all results that there are, be it none.
+fn stored(checkout: &Path, names: &[String]) -> Result<Vec<Record>> {
+    let directory = checkout.join("bench/results");
+    if names.is_empty() {
+        return Ok(results::find(&directory, "").unwrap_or_default());
+    }
+    let mut records = Vec::new();
+    for name in names {
+        records.extend(results::find(&directory, name)?);
+    }
+    Ok(records)
+}
+
 fn make_data(checkout: &Path, names: &[String]) -> Result<()> {
     let root = data::root(checkout);
     let all: Vec<String> = data::SETS.iter().map(|set| set.name.to_string()).collect();
@@ -149,11 +210,12 @@ fn make_data(checkout: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The workloads that the file holds no record of, for this commit and disk.
+/// The workloads that the file holds no complete record of, for this commit and disk.
 fn missing(
     checkout: &Path,
     workloads: &[&'static Workload],
     profile: &str,
+    configurations: &[Configuration],
     results: &Path,
 ) -> Result<Vec<&'static Workload>> {
     if !results.exists() {
@@ -162,24 +224,46 @@ fn missing(
     let (done, commit) = (results::read(results)?, machine::commit(checkout));
     let is_done = |workload: &&&Workload| {
         done.iter().any(|record| {
-            record.workload == workload.name && record.disk.profile == profile && record.commit == commit
+            let known = &record.summary.configurations;
+            let mut wanted = configurations.iter().filter(|one| workload.possible(one));
+            record.workload == workload.name
+                && record.disk.profile == profile
+                && record.commit == commit
+                && wanted.all(|one| known.contains_key(one.name))
         })
     };
     Ok(workloads.iter().filter(|workload| !is_done(workload)).copied().collect())
 }
 
-/// Of the named files and commits, or of all results that there are.
 fn report(checkout: &Path, names: &[String]) -> Result<()> {
-    let directory = checkout.join("bench/results");
-    let everything = [String::new()];
-    let mut records = Vec::new();
-    for name in if names.is_empty() { &everything[..] } else { names } {
-        records.extend(results::find(&directory, name)?);
-    }
     let out = checkout.join("bench/report");
+    let records = stored(checkout, names)?;
+    ensure!(
+        !records.is_empty(),
+        "there are no results to report on; measure something first: ./x bench core"
+    );
     report::write(&records, &out)?;
     println!("{}", out.join("index.html").display());
     Ok(())
+}
+
+/// What was asked for, or the experiments' own.
+fn or_own(
+    asked: &[String],
+    experiments: &[&'static Experiment],
+    own: fn(&Experiment) -> &'static [&'static str],
+    default: &[&'static str],
+) -> Vec<String> {
+    if !asked.is_empty() {
+        return asked.to_vec();
+    }
+    let mut names: Vec<String> = Vec::new();
+    for name in experiments.iter().flat_map(|experiment| own(experiment)) {
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_string());
+        }
+    }
+    if names.is_empty() { default.iter().map(|name| name.to_string()).collect() } else { names }
 }
 
 fn subject(checkout: &Path, arguments: &Arguments) -> Result<PathBuf> {
@@ -190,10 +274,14 @@ fn subject(checkout: &Path, arguments: &Arguments) -> Result<PathBuf> {
 }
 
 fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
-    let workloads = workloads(&arguments.names, arguments.command.as_deref())?;
-    let profiles = arguments.profile.iter().map(|name| Profile::by_name(name)).collect::<Result<Vec<_>>>()?;
-    let configurations = arguments
-        .configurations
+    let experiments: Vec<_> = arguments.names.iter().filter_map(|name| experiment::by_name(name)).collect();
+    let workloads = workloads(&expand(&arguments.names), arguments.command.as_deref())?;
+    let profiles = or_own(&arguments.profile, &experiments, |one| one.profiles, &["native"])
+        .iter()
+        .map(|name| Profile::by_name(name))
+        .collect::<Result<Vec<_>>>()?;
+    let usual = ["alone", "runahead", "alone-warm", "runahead-warm"];
+    let configurations = or_own(&arguments.configurations, &experiments, |one| one.configurations, &usual)
         .iter()
         .map(|name| configuration::by_name(name))
         .collect::<Result<Vec<Configuration>>>()?;
@@ -207,7 +295,7 @@ fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
     let mut records = Vec::new();
     for profile in profiles {
         let workloads = match arguments.resume {
-            true => missing(checkout, &workloads, &profile.name, &results)?,
+            true => missing(checkout, &workloads, &profile.name, &configurations, &results)?,
             false => workloads.clone(),
         };
         if workloads.is_empty() {
@@ -231,6 +319,9 @@ fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
         records = results::read(&results)?;
     }
     print!("{}", table::show(&records));
+    for experiment in experiments {
+        print!("{}", experiment.table(&records, &arguments.profile).show());
+    }
     eprintln!("bench: results are in {}", results.display());
     Ok(())
 }

@@ -28,6 +28,14 @@ pub struct Record {
     pub machine: Machine,
     pub disk: Disk,
     pub workload: String,
+    /// The sets that it reads.
+    #[serde(default)]
+    pub data: Vec<DataSize>,
+    /// Of the run, if limited.
+    #[serde(default)]
+    pub memory_mb: Option<u64>,
+    #[serde(default)]
+    pub swap_mb: Option<u64>,
     pub floor: Option<f64>,
     pub runs: Vec<Run>,
     /// Seconds of each replay (see [`crate::limit`]).
@@ -44,6 +52,17 @@ pub struct Disk {
     pub read_ahead_kb: Option<u64>,
     /// The self-check's verdict, word for word.
     pub check: serde_json::Value,
+}
+
+/// A data set as it was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DataSize {
+    pub name: String,
+    /// Of its recipe.
+    pub version: u32,
+    /// In its list, of so many bytes together.
+    pub files: usize,
+    pub bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -247,7 +266,7 @@ pub fn floor_for(floor: Option<Floor>, profile: &str) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub fn run(configuration: &str, wall: f64) -> Run {
@@ -286,11 +305,12 @@ mod tests {
         assert_eq!(Summary::of(&runs[..3], &[], base).limit, None);
     }
 
-    #[test]
-    fn records_survive_the_file() {
-        let record = Record {
+    /// On the disk of 1 ms, alone and under Runahead, once each.
+    pub fn record(workload: &str, time: u64, alone: f64, ours: f64) -> Record {
+        let runs = vec![run("alone", alone), run("runahead", ours)];
+        Record {
             format: FORMAT,
-            time: 1,
+            time,
             commit: "abc".into(),
             subject: "runahead 0".into(),
             machine: Machine::this(),
@@ -300,13 +320,24 @@ mod tests {
                 read_ahead_kb: Some(128),
                 check: serde_json::json!({ "ok": true }),
             },
-            workload: "grep".into(),
+            workload: workload.into(),
+            data: vec![DataSize { name: "kernel".into(), version: 1, files: 9000, bytes: 70 << 20 }],
+            memory_mb: Some(60),
+            swap_mb: None,
             floor: Some(9.0),
-            runs: vec![run("alone", 0.125)],
+            summary: Summary::of(&runs, &[], |name| match name {
+                "runahead" => "alone".into(),
+                other => other.to_string(),
+            }),
+            runs,
             replays: vec![],
-            summary: Summary::default(),
             marks: vec!["not cold".into()],
-        };
+        }
+    }
+
+    #[test]
+    fn records_survive_the_file() {
+        let record = record("grep", 1, 0.125, 0.25);
         let directory = std::env::temp_dir().join(format!("runahead-bench-results-{}", std::process::id()));
         let path = directory.join("deep/results.jsonl");
         append(&path, &record).unwrap();

@@ -1,25 +1,24 @@
 //! One run of one command, measured.
 //!
 //! Time is from just before the start to the end of the process that was started. Its output goes
-//! through pipes that are always drained, is compared on the way with the first run's, which lies in a
-//! file in memory, and takes part in the verdict byte by byte, as do the exit status and the files that it
-//! wrote.
+//! through pipes that are always drained, and is compared on the way ([`crate::outputs`]). What else was
+//! going on is looked at before and after ([`crate::load`]).
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::group::Group;
+use crate::load::{Busy, Look};
+use crate::memory::Limit;
+use crate::outputs::{Compared, Pipe, Reference};
 
 /// What to start, and how.
 pub struct Start<'a> {
@@ -29,6 +28,8 @@ pub struct Start<'a> {
     pub scratch: &'a Path,
     /// On the first processor only.
     pub one_core: bool,
+    /// Megabytes that it may use.
+    pub memory_mb: Option<u64>,
     /// Holds the first run's outputs. The first run with an empty one fills it.
     pub reference: &'a Path,
     /// Requests and bytes read at the device so far, where it counts them.
@@ -53,7 +54,22 @@ pub struct Measured {
     /// At the device: requests and bytes.
     pub device_reads: Option<u64>,
     pub device_read_bytes: Option<u64>,
+    /// Page faults that waited for the disk, of the processes that were waited for.
     pub major_faults: i64,
+    /// Those that did not.
+    #[serde(default)]
+    pub minor_faults: i64,
+    /// The largest of these processes, in KB.
+    #[serde(default)]
+    pub most_resident_kb: i64,
+    /// Read calls and bytes, from whatever kind of file, of the process that was started.
+    #[serde(default)]
+    pub read_calls: Option<u64>,
+    #[serde(default)]
+    pub read_bytes: Option<u64>,
+    /// What else the machine did meanwhile.
+    #[serde(default)]
+    pub busy: Busy,
     /// Exit code, or 128 + the signal.
     pub exit: i32,
     pub output_bytes: u64,
@@ -71,6 +87,11 @@ const LEAVING: Duration = Duration::from_secs(1);
 /// Runs it. An error means that it could not be started or measured; a command that fails is a result.
 pub fn run(start: &Start) -> Result<Measured> {
     let group = Group::new(start.owner);
+    let limit = match (start.memory_mb, &group) {
+        (None, _) => None,
+        (Some(megabytes), Some(group)) => Some(Limit::new(group, megabytes)?),
+        (Some(_), None) => bail!("the run's memory cannot be limited without control groups; run as root"),
+    };
     let (program, arguments) = start.command.split_first().context("an empty command")?;
     let mut command = Command::new(program);
     command
@@ -80,12 +101,13 @@ pub fn run(start: &Start) -> Result<Measured> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let (entrance, one_core) = (group.as_ref().map(Group::entrance), start.one_core);
+    let entrances = [group.as_ref().map(Group::entrance), limit.as_ref().and_then(Limit::entrance)];
+    let one_core = start.one_core;
     // SAFETY: between fork and exec only write and sched_setaffinity are called, both of them
     // async-signal-safe, on values that were ready before the fork.
     unsafe {
         command.pre_exec(move || {
-            if let Some(entrance) = entrance {
+            for entrance in entrances.into_iter().flatten() {
                 libc::write(entrance, b"0".as_ptr().cast(), 1);
             }
             if one_core {
@@ -97,6 +119,7 @@ pub fn run(start: &Start) -> Result<Measured> {
         });
     }
     let reference = Reference::open(start.reference)?;
+    let before = Look::now();
     let device_before = (start.device)();
     let machine_before = machine_processor()?;
     let begin = Instant::now();
@@ -120,8 +143,10 @@ pub fn run(start: &Start) -> Result<Measured> {
             }
             late
         });
-        let (status, usage) = wait(id)?;
+        ended_but_not_waited_for(id)?;
         let wall = begin.elapsed();
+        let reads = reads(id);
+        let (status, usage) = wait(id)?;
         drop(ended);
         let late = watching.join().unwrap_or(false);
         // Whoever is left may hold the pipes, and our reading threads would wait for it.
@@ -131,10 +156,13 @@ pub fn run(start: &Start) -> Result<Measured> {
         }
         let outputs = reading
             .map(|thread| thread.join().unwrap_or_else(|_| anyhow::bail!("a reading thread panicked")));
-        anyhow::Ok(Ended { status, usage, wall, late, left_behind, outputs })
+        anyhow::Ok(Ended { status, usage, reads, wall, late, left_behind, outputs })
     })?;
     let machine_after = machine_processor()?;
     let device_after = (start.device)();
+    let group_processor = group.as_ref().map(Group::processor_seconds).transpose()?;
+    let (user, system) = (seconds(ended.usage.ru_utime), seconds(ended.usage.ru_stime));
+    let busy = before.since(group_processor.map_or(0.0, |all| all - user - system));
 
     let exit = ended.status.code().unwrap_or_else(|| 128 + ended.status.signal().unwrap_or(0));
     let mut difference = ended.late.then(|| format!("ended after {} s", start.patience.as_secs()));
@@ -150,13 +178,18 @@ pub fn run(start: &Start) -> Result<Measured> {
     let used = |counts: fn(&(u64, u64)) -> u64| Some(counts(&device_after?) - counts(&device_before?));
     Ok(Measured {
         wall: ended.wall.as_secs_f64(),
-        user: seconds(ended.usage.ru_utime),
-        system: seconds(ended.usage.ru_stime),
-        group_processor: group.as_ref().map(Group::processor_seconds).transpose()?,
+        user,
+        system,
+        group_processor,
         machine_processor: machine_after - machine_before,
         device_reads: used(|counts| counts.0),
         device_read_bytes: used(|counts| counts.1),
         major_faults: ended.usage.ru_majflt,
+        minor_faults: ended.usage.ru_minflt,
+        most_resident_kb: ended.usage.ru_maxrss,
+        read_calls: ended.reads.map(|(calls, _)| calls),
+        read_bytes: ended.reads.map(|(_, bytes)| bytes),
+        busy,
         exit,
         output_bytes,
         same: difference.is_none(),
@@ -169,6 +202,7 @@ pub fn run(start: &Start) -> Result<Measured> {
 struct Ended {
     status: ExitStatus,
     usage: libc::rusage,
+    reads: Option<(u64, u64)>,
     wall: Duration,
     late: bool,
     left_behind: bool,
@@ -177,6 +211,30 @@ struct Ended {
 
 fn seconds(time: libc::timeval) -> f64 {
     time.tv_sec as f64 + time.tv_usec as f64 / 1e6
+}
+
+/// Returns when the child has ended; its remains are still there to be looked at.
+fn ended_but_not_waited_for(id: libc::pid_t) -> Result<()> {
+    loop {
+        // SAFETY: siginfo_t is plain numbers, of which zero is one.
+        let mut information: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let flags = libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: the result goes to a value of our own; the child is ours and not yet waited for.
+        if unsafe { libc::waitid(libc::P_PID, id as libc::id_t, &mut information, flags) } == 0 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error).context("cannot wait for the command");
+        }
+    }
+}
+
+/// Read calls and bytes of a process, its threads included; children are not.
+fn reads(id: libc::pid_t) -> Option<(u64, u64)> {
+    let text = fs::read_to_string(format!("/proc/{id}/io")).ok()?;
+    let number = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
+    Some((number("syscr:")?, number("rchar:")?))
 }
 
 fn wait(id: libc::pid_t) -> Result<(ExitStatus, libc::rusage)> {
@@ -214,153 +272,10 @@ fn machine_processor() -> Result<f64> {
     Ok(used / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64)
 }
 
-enum Pipe {
-    Out(std::process::ChildStdout),
-    Err(std::process::ChildStderr),
-}
-
-impl Read for Pipe {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Pipe::Out(pipe) => pipe.read(buffer),
-            Pipe::Err(pipe) => pipe.read(buffer),
-        }
-    }
-}
-
-/// The first run's outputs, a file each.
-struct Reference {
-    directory: PathBuf,
-    /// There is none yet: this run's outputs become it.
-    first: bool,
-}
-
-#[derive(Default)]
-struct Compared {
-    bytes: u64,
-    difference: Option<String>,
-}
-
-impl Reference {
-    fn open(directory: &Path) -> Result<Reference> {
-        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        Ok(Reference { directory: directory.to_path_buf(), first: !directory.join("complete").exists() })
-    }
-
-    fn complete(&self) -> Result<()> {
-        fs::write(self.directory.join("complete"), "").context("cannot keep the first run's outputs")
-    }
-
-    fn drain(&self, name: &str, mut pipe: Pipe) -> Result<Compared> {
-        let descriptor = match &pipe {
-            Pipe::Out(pipe) => pipe.as_raw_fd(),
-            Pipe::Err(pipe) => pipe.as_raw_fd(),
-        };
-        // SAFETY: a setting of a descriptor of our own. A megabyte, the most that an ordinary user may
-        // have: the command should not wait for us. If refused, 64 KB will do.
-        unsafe { libc::fcntl(descriptor, libc::F_SETPIPE_SZ, 1 << 20) };
-        let path = self.directory.join(name);
-        let mut file = if self.first { File::create(&path)? } else { File::open(&path)? };
-        let mut buffer = vec![0; 256 << 10];
-        let mut expected = vec![0; buffer.len()];
-        let mut compared = Compared::default();
-        loop {
-            let count = pipe.read(&mut buffer)?;
-            if count == 0 {
-                break;
-            }
-            if self.first {
-                file.write_all(&buffer[..count])?;
-            } else if compared.difference.is_none() {
-                let found = read_fully_at(&file, &mut expected[..count], compared.bytes)?;
-                if expected[..found] != buffer[..count] {
-                    let at = (0..count).find(|index| *index >= found || expected[*index] != buffer[*index]);
-                    compared.difference =
-                        Some(format!("{name} differs at byte {}", compared.bytes + at.unwrap_or(0) as u64));
-                }
-            }
-            compared.bytes += count as u64;
-        }
-        let length = file.metadata()?.len();
-        if compared.difference.is_none() && compared.bytes != length {
-            compared.difference =
-                Some(format!("{name} has {} bytes, the first run's {length}", compared.bytes));
-        }
-        Ok(compared)
-    }
-
-    fn compare_status(&self, exit: i32) -> Result<Option<String>> {
-        let path = self.directory.join("exit");
-        if self.first {
-            fs::write(&path, exit.to_string())?;
-            return Ok(None);
-        }
-        let first = fs::read_to_string(&path)?;
-        Ok((first != exit.to_string()).then(|| format!("exit status {exit}, the first run's {first}")))
-    }
-
-    /// Files in the scratch directory, by name.
-    fn compare_files(&self, scratch: &Path) -> Result<Option<String>> {
-        let kept = self.directory.join("files");
-        fs::create_dir_all(&kept)?;
-        let names = |directory: &Path| -> Result<Vec<OsString>> {
-            let mut names: Vec<OsString> =
-                fs::read_dir(directory)?.flatten().map(|entry| entry.file_name()).collect();
-            names.sort();
-            Ok(names)
-        };
-        let written = names(scratch)?;
-        if self.first {
-            for name in &written {
-                fs::copy(scratch.join(name), kept.join(name))?;
-            }
-            return Ok(None);
-        }
-        if written != names(&kept)? {
-            return Ok(Some("other files were written than in the first run".into()));
-        }
-        for name in &written {
-            if !same_contents(&scratch.join(name), &kept.join(name))? {
-                return Ok(Some(format!("the written file {} differs", name.to_string_lossy())));
-            }
-        }
-        Ok(None)
-    }
-}
-
-fn read_fully_at(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], offset + filled as u64)? {
-            0 => break,
-            more => filled += more,
-        }
-    }
-    Ok(filled)
-}
-
-fn same_contents(one: &Path, other: &Path) -> Result<bool> {
-    let (one, other) = (File::open(one)?, File::open(other)?);
-    if one.metadata()?.len() != other.metadata()?.len() {
-        return Ok(false);
-    }
-    let (mut first, mut second) = (vec![0; 256 << 10], vec![0; 256 << 10]);
-    let mut offset = 0;
-    loop {
-        let count = read_fully_at(&one, &mut first, offset)?;
-        if read_fully_at(&other, &mut second, offset)? != count || first[..count] != second[..count] {
-            return Ok(false);
-        }
-        if count == 0 {
-            return Ok(true);
-        }
-        offset += count as u64;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     struct Bench(PathBuf);
 
@@ -379,6 +294,7 @@ mod tests {
                 directory: &self.0,
                 scratch: &self.0.join("scratch"),
                 one_core: false,
+                memory_mb: None,
                 reference: &self.0.join("reference"),
                 device: &|| None,
                 owner: "unit-test",
@@ -427,6 +343,33 @@ mod tests {
                 measured.difference
             );
         }
+    }
+
+    #[test]
+    fn written_directories_are_compared_at_any_depth() {
+        let bench = Bench::new("deep");
+        let tree = "mkdir -p scratch/a/b; echo 1 > scratch/a/b/c; ln -s b scratch/a/link";
+        assert!(bench.run(tree).same);
+        assert!(bench.run(tree).same);
+        for (change, kind) in [
+            ("echo 2 > scratch/a/b/c", "a/b/c differs"),
+            ("ln -sfn c scratch/a/link", "a/link differs"),
+            ("rm scratch/a/b/c", "other files"),
+            ("rm scratch/a/b/c; mkdir scratch/a/b/c", "a/b/c differs"),
+        ] {
+            let measured = bench.run(&format!("{tree}; {change}"));
+            assert!(measured.difference.as_ref().is_some_and(|said| said.contains(kind)), "{measured:?}");
+        }
+    }
+
+    #[test]
+    fn reads_are_counted() {
+        let measured =
+            Bench::new("reads").run("exec dd if=/dev/zero of=/dev/null bs=1000 count=300 status=none");
+        let (calls, bytes) = (measured.read_calls.unwrap(), measured.read_bytes.unwrap());
+        // The loader's own come on top.
+        assert!((300..330).contains(&calls) && (300_000..400_000).contains(&bytes), "{calls} {bytes}");
+        assert!(measured.most_resident_kb > 500 && measured.minor_faults > 10, "{measured:?}");
     }
 
     #[test]

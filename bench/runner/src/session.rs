@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -23,10 +23,12 @@ use crate::configuration::{self, Configuration, Subject};
 use crate::guard::{self, Guard};
 use crate::limit::{self, Requests};
 use crate::machine::{self, Machine};
+use crate::memory::{self, Swap};
+use crate::packages::{self, find_program};
 use crate::results::{self, FORMAT, Record, Run, Summary};
 use crate::run::{self, Measured, Start};
 use crate::workload::{Place, Workload};
-use crate::{data, lock};
+use crate::{data, lock, marks};
 
 /// What was asked for.
 pub struct Options {
@@ -57,7 +59,7 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
     }
     // Only one at a time on a machine: sessions share the names of their disks.
     let path = format!("/tmp/runahead-bench-{}.lock", guard::instance());
-    let session_lock = fs::File::create(&path).with_context(|| format!("cannot open {path}"))?;
+    let session_lock = lock::open(Path::new(&path))?;
     ensure!(
         session_lock.try_lock().is_ok(),
         "another bench session is running on this machine (it holds {path})"
@@ -68,32 +70,33 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
     let _guard = Guard::start()?;
     let session = Session::begin(options, &data)?;
     let mut records = Vec::new();
+    let mut failed = Vec::new();
     for workload in &options.workloads {
-        let record =
-            session.measure(workload).with_context(|| format!("the workload '{}' failed", workload.name))?;
-        results::append(&options.results, &record)?;
-        records.push(record);
+        match session.measure(workload) {
+            Ok(record) => {
+                results::append(&options.results, &record)?;
+                records.push(record);
+            }
+            // The others are still worth measuring; the session fails at its end.
+            Err(error) => {
+                eprintln!("bench: the workload '{}' failed: {error:#}", workload.name);
+                failed.push(format!("the workload '{}' failed: {error:#}", workload.name));
+            }
+        }
     }
     let left = session.end()?;
     ensure!(left.is_empty(), "left behind: {}", left.join(", "));
+    ensure!(
+        failed.is_empty(),
+        "{}; what was measured is in {}",
+        failed.join("; "),
+        options.results.display()
+    );
     Ok(records)
 }
 
-/// Packages whose commands are missing here.
-pub fn missing_packages(workloads: &[&Workload]) -> Vec<&'static str> {
-    let mut missing: Vec<&str> = workloads
-        .iter()
-        .flat_map(|workload| workload.needs)
-        .filter(|(command, _)| find_program(command).is_none())
-        .map(|(_, package)| *package)
-        .collect();
-    missing.sort_unstable();
-    missing.dedup();
-    missing
-}
-
 fn missing_commands(options: &Options) -> Result<()> {
-    let missing = missing_packages(&options.workloads);
+    let missing = packages::missing(options.workloads.iter().flat_map(|workload| workload.needs));
     ensure!(
         missing.is_empty(),
         "these Debian packages are missing: {}; install them, or name other workloads",
@@ -109,6 +112,11 @@ fn missing_commands(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Megabytes of swap that the disk must have room for.
+fn most_swap(options: &Options) -> u64 {
+    options.workloads.iter().filter_map(|workload| workload.swap_mb).max().unwrap_or(0)
+}
+
 fn data_sets(options: &Options) -> Vec<&'static str> {
     let mut sets: Vec<&str> = Vec::new();
     for set in options.workloads.iter().flat_map(|workload| workload.data) {
@@ -119,14 +127,14 @@ fn data_sets(options: &Options) -> Vec<&'static str> {
     sets
 }
 
-/// Where a command lies: itself if it has a slash, else the first in `$PATH`.
-pub fn find_program(name: &str) -> Option<PathBuf> {
-    if name.contains('/') {
-        return Path::new(name).is_file().then(|| PathBuf::from(name));
-    }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
+/// Beyond the command, what shapes a run.
+struct Conditions {
+    one_core: bool,
+    memory_mb: Option<u64>,
 }
+
+/// How preparations run.
+const ALONE_UNLIMITED: Conditions = Conditions { one_core: false, memory_mb: None };
 
 struct Session<'a> {
     options: &'a Options,
@@ -141,6 +149,10 @@ struct Session<'a> {
 /// What is prepared for one workload.
 struct Prepared {
     command: Vec<OsString>,
+    /// With what stands before it.
+    alone: Vec<OsString>,
+    /// With hints written in by hand.
+    manual: Option<Vec<OsString>>,
     files: Vec<String>,
     /// The command, Runahead, and the libraries of both.
     programs: Vec<PathBuf>,
@@ -160,7 +172,7 @@ impl<'a> Session<'a> {
             name: format!("{}{}", guard::DISK_PREFIX, options.profile.name),
             profile: options.profile.clone(),
             // A tenth for the file system's own tables, and room for its journal.
-            size: (megabytes * 11 / 10 + 200) << 20,
+            size: (megabytes * 11 / 10 + 200 + most_swap(options)) << 20,
             directory: native.then(|| data.to_path_buf()),
             filesystem: options.filesystem.clone(),
             read_ahead_kb: options.read_ahead_kb,
@@ -184,6 +196,14 @@ impl<'a> Session<'a> {
             subject: describe(&options.subject),
         };
         fs::create_dir_all(&session.place.scratch)?;
+        if options.workloads.iter().any(|workload| workload.never_root) {
+            // Reports are written there by whoever runs.
+            fs::set_permissions(guard::scratch(), fs::Permissions::from_mode(0o1777))?;
+            fs::create_dir_all(session.home())?;
+            if slowdisk::system::is_root() {
+                slowdisk::system::run("chown", &["nobody:nogroup".as_ref(), session.home().as_os_str()])?;
+            }
+        }
         if !native {
             session.fill(data)?;
             session.check = session.self_check()?;
@@ -225,9 +245,15 @@ impl<'a> Session<'a> {
     }
 
     fn measure(&self, workload: &Workload) -> Result<Record> {
+        let _swap = workload.swap_mb.map(|megabytes| self.swap(megabytes)).transpose()?;
         let prepared = self.prepare(workload)?;
-        let configurations = &self.options.configurations;
-        let (warm, cold): (Vec<_>, Vec<_>) = configurations.iter().copied().partition(|one| one.warm);
+        let configurations = self
+            .options
+            .configurations
+            .iter()
+            .copied()
+            .filter(|configuration| workload.possible(configuration));
+        let (warm, cold): (Vec<_>, Vec<_>) = configurations.partition(|one| one.warm);
         let mut runs = Vec::new();
         for group in [warm, cold] {
             for round in 0..self.options.runs {
@@ -261,8 +287,11 @@ impl<'a> Session<'a> {
                 check: self.check.clone(),
             },
             workload: workload.name.to_string(),
+            data: workload.data.iter().map(|set| self.size(set)).collect::<Result<_>>()?,
+            memory_mb: workload.memory_mb,
+            swap_mb: workload.swap_mb,
             floor: results::floor_for(workload.floor, &self.options.profile.name),
-            marks: self.marks(&runs, &prepared),
+            marks: marks::of(&runs, &self.check, prepared.warm, self.machine.processors),
             runs,
             replays,
             summary,
@@ -273,15 +302,20 @@ impl<'a> Session<'a> {
         let _hold = lock::hold()?;
         let _ = fs::remove_dir_all(self.reference());
         let command = workload.command(&self.place)?;
+        // How the command is started alone, in preparations too.
+        let alone: Vec<OsString> = workload.prefix(&self.home()).into_iter().chain(command.clone()).collect();
+        let manual = workload.manual(&self.place).transpose()?;
         let files = workload.files(&self.place)?;
         let mut programs = closure(&command[0]);
+        programs.extend(manual.iter().flat_map(|command| closure(&command[0])));
+        programs.extend(workload.helpers.iter().flat_map(|helper| closure(helper.as_ref())));
         programs.extend(closure(self.options.subject.as_os_str()));
         cold::make_cold(&self.place.disk, &files)?;
         // The first fills the reference; the second brings back what was paged out meanwhile.
         for _ in 0..2 {
-            let measured = self.start(&command, false)?;
+            let measured = self.start(&alone, &ALONE_UNLIMITED)?;
             ensure!(
-                measured.exit == 0 && measured.same,
+                measured.exit == workload.exit && measured.same,
                 "the command alone ended with status {} ({}): {}",
                 measured.exit,
                 measured.difference.unwrap_or_default(),
@@ -295,7 +329,7 @@ impl<'a> Session<'a> {
                 Requests::default()
             };
         let warm = cold::sample(&self.place.disk, &files)?;
-        Ok(Prepared { command, files, programs, requests, warm })
+        Ok(Prepared { command, alone, manual, files, programs, requests, warm })
     }
 
     fn one_run(
@@ -309,7 +343,7 @@ impl<'a> Session<'a> {
         let (disk, files) = (&self.place.disk, &prepared.files);
         let sample = if configuration.warm {
             // Idle pages may have been paged out since the last run.
-            self.start(&prepared.command, false)?;
+            self.start(&prepared.alone, &ALONE_UNLIMITED)?;
             cold::sample(disk, files)?
         } else {
             let sample = cold::make_cold(disk, files)?;
@@ -318,12 +352,15 @@ impl<'a> Session<'a> {
         };
         let report = guard::scratch().join("report.json");
         let _ = fs::remove_file(&report);
-        let wrapped = configuration.wrap(&self.options.subject, &report, &prepared.command);
+        let command = prepared.manual.as_ref().filter(|_| configuration.manual).unwrap_or(&prepared.command);
+        let wrapped =
+            configuration.wrap(&workload.prefix(&self.home()), &self.options.subject, &report, command);
         let read_ahead =
             configuration.read_ahead_kb.map(|kilobytes| self.read_ahead(kilobytes)).transpose()?;
         let prefetch =
             configuration.prefetch.then(|| limit::replay(disk, files, &prepared.requests)).transpose()?;
-        let measured = self.start(&wrapped, configuration.one_core);
+        let conditions = Conditions { one_core: configuration.one_core, memory_mb: workload.memory_mb };
+        let measured = self.start(&wrapped, &conditions);
         if let Some(before) = read_ahead {
             self.read_ahead(before)?;
         }
@@ -339,13 +376,14 @@ impl<'a> Session<'a> {
         })
     }
 
-    fn start(&self, command: &[OsString], one_core: bool) -> Result<Measured> {
+    fn start(&self, command: &[OsString], conditions: &Conditions) -> Result<Measured> {
         guard::empty(&self.place.scratch);
         run::run(&Start {
             command,
             directory: &self.place.disk,
             scratch: &self.place.scratch,
-            one_core,
+            one_core: conditions.one_core,
+            memory_mb: conditions.memory_mb,
             reference: &self.reference(),
             device: &|| self.device_counts(),
             owner: &guard::instance(),
@@ -358,6 +396,11 @@ impl<'a> Session<'a> {
         let text = fs::read(self.reference().join("stderr")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(500)..]).into_owned();
         text.trim().to_string()
+    }
+
+    /// Of whoever a workload runs as that is never run as root.
+    fn home(&self) -> PathBuf {
+        guard::scratch().join("home")
     }
 
     fn reference(&self) -> PathBuf {
@@ -388,48 +431,31 @@ impl<'a> Session<'a> {
         Ok(before)
     }
 
-    fn marks(&self, runs: &[Run], prepared: &Prepared) -> Vec<String> {
-        let mut marks = Vec::new();
-        if self.check["ok"] == false {
-            let failures: Vec<&str> = self.check["failures"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|failure| failure.as_str())
-                .collect();
-            marks.push(format!("the disk's self-check failed: {}", failures.join("; ")));
-        }
-        if !cold::may_drop_caches() {
-            marks.push("names were not cold: dropping them takes root".into());
-        }
-        for run in runs {
-            let which = format!("{} round {}", run.configuration, run.round + 1);
-            let sample = run.cold.unwrap_or_default();
-            let warm = configuration::by_name(&run.configuration).is_ok_and(|found| found.warm);
-            if !warm && sample.resident > 0 {
-                marks.push(format!(
-                    "{which}: not cold, {} of {} pages were cached",
-                    sample.resident, sample.pages
-                ));
-            }
-            // A fiftieth may go between two looks on a machine that pages out idle memory.
-            if warm && sample.resident * 50 < prepared.warm.resident * 49 {
-                marks.push(format!(
-                    "{which}: not warm, {} of {} pages were cached",
-                    sample.resident, prepared.warm.resident
-                ));
-            }
-            if let Some(difference) = &run.measured.difference {
-                marks.push(format!("{which}: {difference}"));
-            }
-            if run.measured.left_behind {
-                marks.push(format!("{which}: processes outlived the command by a second"));
-            }
-        }
-        marks
+    /// Swap on the disk, made at full speed.
+    fn swap(&self, megabytes: u64) -> Result<Swap> {
+        let paced = |on: bool| match self.options.profile.kind {
+            Kind::Native => Ok(()),
+            _ => control::ask(&self.disk.socket(), Ask::Paced(on)).map(|_| ()),
+        };
+        paced(false)?;
+        let swap = Swap::on(&self.place.disk, &guard::instance(), megabytes);
+        paced(true)?;
+        swap
+    }
+
+    /// What the set is, as it lies there.
+    fn size(&self, name: &str) -> Result<results::DataSize> {
+        let files = data::files(&self.place.data, name)?;
+        let lengths = files
+            .iter()
+            .map(|file| self.place.data.join(file).symlink_metadata().map_or(0, |metadata| metadata.len()));
+        let version = data::by_name(name)?.version;
+        Ok(results::DataSize { name: name.into(), version, files: files.len(), bytes: lengths.sum() })
     }
 
     fn end(self) -> Result<Vec<String>> {
+        let swap = memory::clean_up(&guard::instance());
+        ensure!(swap.is_empty(), "cannot turn off {}; its disk stays up", swap.join(", "));
         let left = slowdisk::teardown::down(&self.disk.name)?.left;
         let _ = fs::remove_dir_all(guard::scratch());
         Ok(left)
@@ -463,7 +489,8 @@ fn describe(subject: &Path) -> String {
 
 /// A program's file and the libraries that it is linked with.
 fn closure(program: &std::ffi::OsStr) -> Vec<PathBuf> {
-    let Some(path) = find_program(&program.to_string_lossy()) else {
+    let name = program.to_string_lossy();
+    let Some(path) = find_program(&name).or_else(|| part_of_compiler(&name)) else {
         return Vec::new();
     };
     let output = Command::new("ldd").arg(&path).stderr(Stdio::null()).output();
@@ -472,6 +499,12 @@ fn closure(program: &std::ffi::OsStr) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = libraries.collect();
     all.push(path);
     all
+}
+
+/// The compiler's own programs lie in a directory that only it knows.
+fn part_of_compiler(name: &str) -> Option<PathBuf> {
+    let said = slowdisk::system::run("gcc", &[format!("-print-prog-name={name}")]).ok()?;
+    Some(PathBuf::from(said.trim())).filter(|path| path.is_absolute())
 }
 
 /// Reads programs and libraries into memory: what is measured is the data's disk, and programs lie on

@@ -85,9 +85,14 @@ impl Sandbox {
         found.extend(
             disks.filter(|entry| entry.path().is_dir()).map(|entry| entry.path().display().to_string()),
         );
-        let groups = runahead_bench::group::mount_point().and_then(|point| fs::read_dir(point).ok());
-        let groups = groups.into_iter().flatten().flatten().map(|entry| entry.path().display().to_string());
-        found.extend(groups.filter(|group| inside(group)));
+        let limits = [PathBuf::from("/sys/fs/cgroup/memory")];
+        for point in runahead_bench::group::mount_point().into_iter().chain(limits) {
+            let groups = fs::read_dir(point).into_iter().flatten().flatten();
+            let groups = groups.map(|entry| entry.path().display().to_string());
+            found.extend(groups.filter(|group| inside(group)));
+        }
+        let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+        found.extend(swaps.lines().filter(|line| inside(line)).map(String::from));
         let scratch = format!("/dev/shm/runahead-bench-{}", self.instance);
         found.extend(fs::exists(&scratch).unwrap().then_some(scratch));
         for process in fs::read_dir("/proc").unwrap().flatten() {
@@ -171,31 +176,58 @@ fn a_subject_that_changes_the_output_is_caught() {
     assert!(marks.iter().any(|mark| mark.contains("stdout differs at byte")), "{marks:?}");
 }
 
+/// Starts a session whose command never ends by itself, looks around, and kills it while that runs. False:
+/// it could not get there, and said so.
+fn killed_while_running(sandbox: &Sandbox, workload: &str, profile: &str, look: impl FnOnce()) -> bool {
+    sandbox.subject("sleep 1000");
+    let arguments = [workload, "--profile", profile, "--configurations", "runahead", "--runs", "1"];
+    let mut command = sandbox.command(&arguments);
+    let mut session: Child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let running = || sandbox.leftovers().iter().any(|left| left.contains("sleep 1000"));
+    // The lock may be held for long by whoever measures on this machine; alone, it takes a second.
+    let deadline = Instant::now() + Duration::from_secs(900);
+    while !running() && Instant::now() < deadline {
+        if session.try_wait().unwrap().is_some() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(running(), "{workload} on {profile}: the run never began");
+    look();
+    session.kill().unwrap();
+    session.wait().unwrap();
+    true
+}
+
 #[test]
 fn a_killed_session_leaves_nothing_behind() {
     let Some(sandbox) = Sandbox::new("killed") else {
         return;
     };
-    // The command under the subject never ends by itself.
-    sandbox.subject("sleep 1000");
-    let before = system::read_ahead_file(&sandbox.path).and_then(|file| system::read_number(&file)).ok();
-    for profile in ["cloud", "native"] {
-        let arguments = ["smoke-grep", "--profile", profile, "--configurations", "runahead", "--runs", "1"];
-        let mut session: Child =
-            sandbox.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let running = |sandbox: &Sandbox| sandbox.leftovers().iter().any(|left| left.contains("sleep 1000"));
-        // The lock may be held for long by whoever measures on this machine; alone, it takes a second.
-        let deadline = Instant::now() + Duration::from_secs(900);
-        while !running(&sandbox) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert!(running(&sandbox), "{profile}: the run never began");
-        session.kill().unwrap();
-        session.wait().unwrap();
-        sandbox.wait_until_nothing_is_left();
-        let after = system::read_ahead_file(&sandbox.path).and_then(|file| system::read_number(&file)).ok();
-        assert_eq!(before, after, "{profile}: the disk has its read-ahead back");
+    assert!(killed_while_running(&sandbox, "smoke-grep", "cloud", || ()), "the session failed");
+    sandbox.wait_until_nothing_is_left();
+    // What the session found there; others on this machine may have set it, and may set it again.
+    let mut found = serde_json::Value::Null;
+    let look = || {
+        let state = fs::read(sandbox.path.join("run/bench-native/state.json")).unwrap();
+        found = serde_json::from_slice::<serde_json::Value>(&state).unwrap()["read_ahead_before"].clone();
+    };
+    assert!(killed_while_running(&sandbox, "smoke-grep", "native", look), "the session failed");
+    sandbox.wait_until_nothing_is_left();
+    let (file, before) = (PathBuf::from(found[0].as_str().unwrap()), found[1].as_u64().unwrap());
+    assert_eq!(system::read_number(&file).unwrap(), before, "the disk has its read-ahead back");
+}
+
+#[test]
+fn a_killed_session_leaves_no_swap_and_no_memory_limit() {
+    let Some(sandbox) = Sandbox::new("swapping") else {
+        return;
+    };
+    if !killed_while_running(&sandbox, "matvec-swap", "cloud", || ()) {
+        eprintln!("SKIPPED swapping: no limits on memory, no swap or no bench-matvec here");
+        return;
     }
+    sandbox.wait_until_nothing_is_left();
 }
 
 #[test]
@@ -211,9 +243,80 @@ fn an_interrupted_session_goes_on_where_it_was() {
     }
 }
 
+/// Who may not drop caches, mount or set read-ahead can still measure on the machine's own disk.
+#[test]
+fn an_ordinary_user_measures_cold_files_on_the_native_disk() {
+    let Some(sandbox) = Sandbox::new("ordinary") else {
+        return;
+    };
+    system::run("chown", &["-R".as_ref(), "nobody:nogroup".as_ref(), sandbox.path.as_os_str()]).unwrap();
+    let as_nobody = |arguments: &[&str]| {
+        let wanted = sandbox.command(arguments);
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"]).arg(wanted.get_program());
+        command.args(wanted.get_args());
+        command.envs(wanted.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.env("HOME", &sandbox.path).env_remove("XDG_RUNTIME_DIR").output().unwrap()
+    };
+    let configurations = ["--configurations", "alone,runahead"];
+    let output = as_nobody(&[&["smoke-grep"], &configurations[..], &QUICK[..]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let record = &sandbox.records()[0];
+    for run in &record.runs {
+        let sample = run.cold.unwrap();
+        assert!(run.measured.same && sample.pages >= 200 && sample.resident == 0, "{run:?}");
+        // Really cold: each of 200 files takes one request at least.
+        assert!(run.measured.device_reads.is_none_or(|reads| reads >= 200), "{run:?}");
+    }
+    assert!(record.marks.iter().any(|mark| mark.contains("names were not cold")), "{:?}", record.marks);
+    let output =
+        as_nobody(&[&["smoke-grep", "--profile", "cloud"], &configurations[..], &QUICK[..]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("not root") && said(&output).contains("native"), "{}", said(&output));
+    sandbox.wait_until_nothing_is_left();
+}
+
+#[test]
+fn a_workload_that_fails_does_not_take_the_others_along() {
+    let Some(sandbox) = Sandbox::new("failing") else {
+        return;
+    };
+    // The first workload's list names a file that the disk does not have.
+    let list = sandbox.path.join("data/small.files");
+    let names = fs::read_to_string(&list).unwrap();
+    fs::write(&list, names + "small/missing\n").unwrap();
+    let output = sandbox.bench(&[&["smoke", "--configurations", "alone"], &QUICK[..]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("the workload 'smoke-grep' failed"), "{}", said(&output));
+    let records = sandbox.records();
+    assert_eq!((records.len(), records[0].workload.as_str()), (1, "smoke-find"));
+    sandbox.wait_until_nothing_is_left();
+}
+
+#[test]
+fn an_experiment_is_shown_from_what_is_stored() {
+    let show = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_runahead-bench")).arg("show").args(arguments).output().unwrap()
+    };
+    let path = std::env::temp_dir().join(format!("runahead-bench-show-{}.jsonl", std::process::id()));
+    fs::write(&path, "").unwrap();
+    let output = show(&["table4", &path.to_string_lossy()]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(
+        said(&output).contains("13037") && said(&output).contains("not measured yet"),
+        "{}",
+        said(&output)
+    );
+    fs::remove_file(path).unwrap();
+    let output = show(&["table99"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("fig6"), "{}", said(&output));
+}
+
 #[test]
 fn unknown_names_list_what_exists() {
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
+        (&["smoke", "--configurations", "forked"], "cannot be run yet"),
         (&["solitaire"], "agrep"),
         (&["smoke", "--profile", "floppy"], "array4"),
         (&["smoke", "--configurations", "turbo"], "prefetched"),

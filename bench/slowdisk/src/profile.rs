@@ -4,6 +4,9 @@
 //! request after a fixed time, so many in parallel. `disk1`, `array4` and `disk10` are the disks of the
 //! 1999 paper, one request at a time each, 64 KB stripes: an arm that moves, a platter that turns.
 //! `net` is a file server across a network, where names cost a request too.
+//!
+//! A name may carry two figures: `array4x3` is three times as slow in everything (the 1999 paper's way to
+//! widen the gap between processor and disk), `cloud@8` answers 8 requests at once instead of its own number.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
@@ -46,12 +49,13 @@ pub struct Spinning {
 }
 
 /// The names, in the order in which lists show them, with what each is.
-pub const KNOWN: [(&str, &str); 7] = [
+pub const KNOWN: [(&str, &str); 8] = [
     ("native", "a directory on the machine's own disk, no emulation"),
     ("nvme", "100 us, 64 in parallel (see `slowdisk check` for whether this machine can hold it)"),
     ("cloud", "1 ms, 64 in parallel"),
     ("disk1", "one spinning disk, one request at a time, about 14 ms each"),
-    ("array4", "four of them, 64 KB stripe: the papers' disks"),
+    ("disk2", "two of them, 64 KB stripe"),
+    ("array4", "four of them: the papers' disks"),
     ("disk10", "ten of them"),
     ("net", "a file system over a network: 5 ms a request, names too"),
 ];
@@ -72,19 +76,49 @@ fn spinning(disks: usize) -> Kind {
 }
 
 impl Profile {
-    /// The profile of that name; an unknown name fails with the list.
+    /// The profile of that name, `xN` and `@N` behind it (see above); an unknown name fails with the list.
     pub fn by_name(name: &str) -> Result<Profile> {
+        let (rest, parallel) = split_number(name, '@');
+        let (base, slower) = split_number(rest, 'x');
+        let mut profile = Profile::plain(base)?;
+        if let Some(times) = slower {
+            profile = profile.slower(times)?;
+        }
+        if let Some(count) = parallel {
+            profile = profile.with_parallel(count as usize)?;
+        }
+        Ok(Profile { name: name.to_string(), ..profile })
+    }
+
+    fn plain(name: &str) -> Result<Profile> {
         let kind = match name {
             "native" => Kind::Native,
             "nvme" => Kind::Fixed { latency_ns: 100_000, parallel: 64 },
             "cloud" => Kind::Fixed { latency_ns: 1_000_000, parallel: 64 },
             "disk1" => spinning(1),
+            "disk2" => spinning(2),
             "array4" => spinning(4),
             "disk10" => spinning(10),
             "net" => Kind::Names { latency_ns: 5_000_000, parallel: 64 },
             _ => bail!("there is no disk profile '{name}'; these exist:\n{}", list()),
         };
         Ok(Profile { name: name.to_string(), kind })
+    }
+
+    /// The same disk, everything taking so many times as long.
+    fn slower(mut self, times: u64) -> Result<Profile> {
+        match &mut self.kind {
+            _ if times == 0 => bail!("a disk cannot take no time at all: 'x0' in '{}x0'", self.name),
+            Kind::Native => bail!("the machine's own disk cannot be slowed; use one of:\n{}", list()),
+            Kind::Fixed { latency_ns, .. } | Kind::Names { latency_ns, .. } => *latency_ns *= times,
+            Kind::Spinning(spinning) => {
+                spinning.seek_min_ns *= times;
+                spinning.seek_max_ns *= times;
+                spinning.turn_ns *= times;
+                spinning.bytes_per_second /= times;
+            }
+        }
+        Ok(self)
     }
 
     /// The same disk with another latency; only the profiles with one fixed latency have it.
@@ -109,9 +143,22 @@ impl Profile {
     }
 }
 
-/// One line for each profile.
+/// `NAME` and the number behind the last `mark`, where there is one: "array4x3" is ("array4", 3).
+fn split_number(name: &str, mark: char) -> (&str, Option<u64>) {
+    match name.rsplit_once(mark).and_then(|(base, number)| Some((base, number.parse().ok()?))) {
+        Some((base, number)) => (base, Some(number)),
+        None => (name, None),
+    }
+}
+
+/// One line for each profile, and how a name is varied.
 pub fn list() -> String {
-    KNOWN.iter().map(|(name, what)| format!("  {name:<8} {what}\n")).collect()
+    let plain = KNOWN.iter().map(|(name, what)| format!("  {name:<8} {what}\n"));
+    let varied = [
+        ("NAMExN", "the same, N times as slow (array4x3)"),
+        ("NAME@N", "the same, N requests at once (cloud@8); not the spinning ones"),
+    ];
+    plain.chain(varied.map(|(name, what)| format!("  {name:<8} {what}\n"))).collect()
 }
 
 #[cfg(test)]
@@ -130,6 +177,19 @@ mod tests {
         let message = Profile::by_name("floppy").unwrap_err().to_string();
         for (name, _) in KNOWN {
             assert!(message.contains(name), "{message}");
+        }
+    }
+
+    #[test]
+    fn names_are_varied() {
+        let kind = |name: &str| Profile::by_name(name).map(|profile| profile.kind);
+        assert_eq!(kind("cloudx3").unwrap(), Kind::Fixed { latency_ns: 3_000_000, parallel: 64 });
+        assert_eq!(kind("cloudx3@8").unwrap(), Kind::Fixed { latency_ns: 3_000_000, parallel: 8 });
+        let Kind::Spinning(slow) = kind("array4x9").unwrap() else { panic!("array4 spins") };
+        assert_eq!((slow.turn_ns, slow.disks), (99_999_999, 4));
+        assert_eq!(Profile::by_name("array4x9").unwrap().name, "array4x9");
+        for wrong in ["nativex2", "array4@8", "cloudx0", "cloud@0", "cloudx", "x3"] {
+            assert!(kind(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -210,13 +210,8 @@ fn start_daemon(state: &State, options: &Options) -> Result<()> {
     let mut command = Command::new(&options.program);
     command.arg("serve").arg(&state.name).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.current_dir("/");
-    // SAFETY: setsid is async-signal-safe and touches no memory.
-    unsafe {
-        command.pre_exec(|| {
-            libc::setsid();
-            Ok(())
-        });
-    }
+    // SAFETY: detach is async-signal-safe and touches no memory.
+    unsafe { command.pre_exec(system::detach) };
     let mut daemon =
         command.spawn().with_context(|| format!("cannot start the daemon {}", options.program.display()))?;
     let deadline = Instant::now() + Duration::from_secs(10);

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::Profile;
+use crate::system;
 
 /// One disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,9 +43,21 @@ pub struct State {
     pub ready: bool,
 }
 
-/// Where the disks are written down: `$SLOWDISK_RUN`, or /run/runahead-slowdisk.
+/// Where the disks are written down: `$SLOWDISK_RUN`, or /run/runahead-slowdisk; an ordinary user's in
+/// `$XDG_RUNTIME_DIR`, or in a directory of their own in /tmp.
 pub fn base() -> PathBuf {
-    std::env::var_os("SLOWDISK_RUN").map_or_else(|| PathBuf::from("/run/runahead-slowdisk"), PathBuf::from)
+    if let Some(named) = std::env::var_os("SLOWDISK_RUN") {
+        return PathBuf::from(named);
+    }
+    if system::is_root() {
+        return PathBuf::from("/run/runahead-slowdisk");
+    }
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(
+        || PathBuf::from(format!("/tmp/runahead-slowdisk-{user}")),
+        |directory| PathBuf::from(directory).join("runahead-slowdisk"),
+    )
 }
 
 /// The directory of the disk `name`.

@@ -96,6 +96,19 @@ pub fn read_number(path: &Path) -> Result<u64> {
     text.trim().parse().with_context(|| format!("{} holds no number", path.display()))
 }
 
+/// For a child that will outlive us, between fork and exec: a session of its own, and no descriptor of ours
+/// but the standard three. Whoever started us under a lock (`flock LOCK slowdisk up`) has the lock's
+/// descriptor open in us, and a daemon that kept it would hold the lock for as long as it lives. The
+/// descriptors are closed by the exec, as Rust's own needs one until then. Async-signal-safe.
+pub fn detach() -> std::io::Result<()> {
+    // SAFETY: both calls touch no memory; a session leader's second setsid fails harmlessly.
+    unsafe {
+        libc::setsid();
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    }
+    Ok(())
+}
+
 /// A process by id, safe against the id's being used again: its start time must agree.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Process {

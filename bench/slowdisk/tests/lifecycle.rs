@@ -95,6 +95,25 @@ fn data_survives_the_page_cache_and_nothing_is_left() {
     assert!(!sandbox.0.join("a new").exists(), "directories that we made go too");
 }
 
+/// `flock LOCK slowdisk up` keeps LOCK for the set-up, not for as long as the disk's daemon lives.
+#[test]
+fn a_disk_does_not_keep_the_lock_it_was_set_up_under() {
+    let Some(sandbox) = Sandbox::new("lock") else {
+        return;
+    };
+    let lock = sandbox.0.join("lock");
+    let status = Command::new("flock")
+        .arg(&lock)
+        .args([env!("CARGO_BIN_EXE_slowdisk"), "up", "cloud", "--size", "64M"])
+        .env("SLOWDISK_RUN", sandbox.0.join("run"))
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    fs::File::open(&lock).unwrap().try_lock().expect("the daemon holds the lock");
+    sandbox.succeeds(&["down", "cloud"]);
+}
+
 #[test]
 fn the_cloud_disk_is_as_slow_as_it_says() {
     let Some(sandbox) = Sandbox::new("check") else {

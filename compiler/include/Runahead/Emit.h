@@ -3,14 +3,13 @@
 // For every site:
 //
 //   root's preheader   if (armed) nest = enter(site, values)        (Emit.cpp)
-//   beside the nest    a copy of it, taken when the nest is active  (Clone.cpp)
 //   an outer level     if (k >= next) next = step(nest, counters)   (Emit.cpp)
 //   the innermost      strips with the call between them            (Clone.cpp)
+//   small nests        all this in a copy, taken when it is wanted  (Clone.cpp)
 //
 // With the run-time layer disarmed, or a nest that is not worth it, the program
-// runs its own loops and pays a test before each nest. A nest that has another
-// site inside is not copied, lest copies hold copies: its outer loops get their
-// hooks in place.
+// runs its own small loops and pays a test before each, and one an iteration of the
+// outer loops of large nests.
 //
 //===----------------------------------------------------------------------===//
 #ifndef RUNAHEAD_EMIT_H
@@ -32,7 +31,8 @@ public:
                         llvm::Value *Previous) const;
   llvm::CallInst *step(llvm::IRBuilder<> &B, llvm::Value *Nest,
                        llvm::ArrayRef<llvm::Value *> Counters) const;
-  llvm::GlobalVariable *siteTable(const Site &S, llvm::StringRef Where) const;
+  llvm::GlobalVariable *siteTable(const Site &S, llvm::StringRef Where,
+                                  llvm::ArrayRef<llvm::Constant *> Known) const;
 
 private:
   llvm::Module &M;
@@ -44,6 +44,8 @@ private:
 struct Guard {
   llvm::Value *Nest;  ///< null when the site is idle
   llvm::Value *Level; ///< i32: the level that wants to be called
+  llvm::CallInst *Entered;   ///< where they come from, when the layer is armed
+  llvm::Value *EnteredLevel;
 };
 
 class Emitter {
@@ -51,25 +53,30 @@ public:
   Emitter(llvm::Function &F, llvm::LoopInfo &LI, llvm::DominatorTree &DT,
           llvm::ScalarEvolution &SE, const RuntimeInterface &Runtime);
   /// True when every loop of the site has the shape that the emitter needs.
-  static bool canEmit(const Site &S, llvm::ScalarEvolution &SE, const char *&Why);
+  static bool canEmit(const Site &S, const char *&Why);
   /// Guards of all sites first, while SCEV still describes the code, then the loops.
   void emit(llvm::ArrayRef<Site> Sites);
 
 private:
-  /// The loops that get the calls: the copy's, or the site's own.
+  /// The loops that get the calls: the site's own, or from some level on copies.
   struct Copy {
     llvm::SmallVector<llvm::Loop *, 4> Levels;
     llvm::Value *Last = nullptr; ///< innermost's iterations less one, if countable
+    bool AtInnermost = false;    ///< a copy that runs only to be called at its innermost
   };
 
+  llvm::Value *lastIteration(llvm::Loop *Inner);
   Guard emitGuard(const Site &S);
-  Copy copyNest(const Site &S, const Guard &G);
+  unsigned copyFrom(const Site &S, llvm::ArrayRef<Site> All) const;
+  Copy copyNest(const Site &S, unsigned From, Guard &G);
+  bool branchFromGuard(llvm::BasicBlock *Join, llvm::BasicBlock *Original,
+                       llvm::BasicBlock *Copied, unsigned Levels, Guard &G);
+  bool stripMinable(const llvm::Loop *Inner) const;
   void emitCalls(const Copy &C, const Guard &G);
   void hookHeader(llvm::Loop *L, llvm::Value *Start, const Guard &G,
                   llvm::ArrayRef<llvm::Value *> Counters);
-  void stripMine(llvm::Loop *L, llvm::Value *Last, const Guard &G, unsigned Level,
-                 llvm::ArrayRef<llvm::Value *> AllCounters);
-  llvm::Value *fillValues(const Site &S, llvm::IRBuilder<> &B);
+  void stripMine(const Copy &Of, const Guard &G, llvm::ArrayRef<llvm::Value *> AllCounters);
+  llvm::SmallVector<llvm::Constant *, 64> fillValues(const Site &S, llvm::IRBuilder<> &B);
   llvm::Value *insideWindow(const Site &S, llvm::IRBuilder<> &B, llvm::Value *Nest);
   llvm::Value *address(const Linear &Address, llvm::IRBuilder<> &B);
   llvm::Value *expand(const llvm::SCEV *S, llvm::IRBuilder<> &B);

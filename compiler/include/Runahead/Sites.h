@@ -62,6 +62,7 @@ struct Reference {
 struct Site {
   llvm::SmallVector<llvm::Loop *, 4> Levels; ///< root first
   llvm::SmallVector<Reference, 8> References;
+  bool AtOnce = false; ///< known to be so small that all is prefetched on entering
   bool Stream = false; ///< the root lies inside another loop that could not be joined
 
   llvm::Loop *root() const { return Levels.front(); }

@@ -9,6 +9,7 @@
 // RUN: FileCheck --check-prefix=PLAIN %s < %t.err2
 // CHECK: initialised 42 sum 499999500000
 // CHECK: child wrote 1, parent sees 7
+// CHECK: child sees 999999, parent wrote 3
 // STATS: regions 1{{[0-9]}} MB
 // PLAIN: static arrays stay in memory
 #include <stdio.h>
@@ -31,5 +32,19 @@ int main(void) {
   int status;
   wait(&status);
   printf("child wrote %d, parent sees %ld\n", WEXITSTATUS(status), big[5]);
+  /* What the parent writes after the fork is not for the child: it has its copy by then. */
+  fflush(stdout);
+  int pipes[2];
+  if (pipe(pipes)) return 1;
+  pid_t child = fork();
+  if (child == 0) {
+    long seen = big[999999];
+    _exit(write(pipes[1], &seen, sizeof seen) != sizeof seen);
+  }
+  big[999999] = 3;
+  long seen = 0;
+  if (read(pipes[0], &seen, sizeof seen) != sizeof seen || waitpid(child, &status, 0) != child)
+    return 1;
+  printf("child sees %ld, parent wrote %ld\n", seen, big[999999]);
   return other[7] != 1;
 }

@@ -53,7 +53,8 @@ static void *calls(void *argument) {
   while (now() < end) {
     struct runahead_reference reference[RUNAHEAD_MAX_REFERENCES];
     struct runahead_site *site = calloc(1, sizeof *site);
-    int64_t value[400];
+    int64_t value[RUNAHEAD_MAX_VALUES], known[RUNAHEAD_MAX_VALUES];
+    uint64_t given[(RUNAHEAD_MAX_VALUES + 63) / 64];
     site->abi = RUNAHEAD_ABI;
     site->levels = (uint8_t)(1 + next(&s) % RUNAHEAD_MAX_LEVELS);
     site->references = (uint8_t)(next(&s) % (RUNAHEAD_MAX_REFERENCES + 1));
@@ -68,7 +69,11 @@ static void *calls(void *argument) {
       reference[i].low = -(int64_t)(next(&s) % 4096);
       reference[i].high = 1 + (int64_t)(next(&s) % 4096);
     }
-    for (unsigned i = 0; i < 400; i++) value[i] = number(&s);
+    for (unsigned i = 0; i < RUNAHEAD_MAX_VALUES; i++) value[i] = number(&s), known[i] = number(&s);
+    for (unsigned i = 0; i < sizeof given / sizeof *given; i++) given[i] = next(&s);
+    site->known = known;
+    site->given = given;
+    site->values = RUNAHEAD_MAX_VALUES;
     struct runahead_nest *nest = runahead_ooc_enter(site, value, previous);
     for (unsigned i = 0; i < next(&s) % 4; i++)
       runahead_ooc_step(nest, number(&s), number(&s), number(&s), number(&s));

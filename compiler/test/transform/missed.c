@@ -19,6 +19,6 @@ long hash(const long *a, long n) {
 long small(const long *a) {
   long sum = 0;
   for (long i = 0; i < 1000; i++) sum += a[i] ^ sum << 1;
-  // CHECK: missed.c:[[@LINE-1]]:{{.*}} remark: no prefetch: the nest touches less than 16384 bytes
+  // CHECK: missed.c:[[@LINE-1]]:{{.*}} remark: no prefetch: the nest touches less than 65536 bytes
   return sum;
 }

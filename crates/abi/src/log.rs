@@ -12,11 +12,15 @@
 //! The agent takes everything here as untrusted: the worst that a wrong entry can do is a wrong
 //! decision about when to sync.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Entries in the ring; a power of two. Far above the greatest depth (see `policy::depth`), so the
 /// writer never laps the reader.
+#[cfg(not(loom))]
 pub const LOG_ENTRIES: usize = 4096;
+/// Few enough for loom, which tries every order: here the writer does lap the reader.
+#[cfg(loom)]
+pub const LOG_ENTRIES: usize = 2;
 
 /// What kind of operation an entry predicts.
 pub mod kind {
@@ -69,6 +73,7 @@ pub struct Entry {
 
 #[repr(C)]
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 pub struct Log {
     entries: [Entry; LOG_ENTRIES],
 }
@@ -84,7 +89,7 @@ impl Log {
         let entry = &self.entries[position as usize % LOG_ENTRIES];
         // Invalid while it changes: a reader that still wants the old position must not see a mixture.
         entry.tag.store(0, Ordering::Release);
-        core::sync::atomic::fence(Ordering::Release);
+        fence(Ordering::Release);
         let what = u64::from(prediction.kind)
             | (u64::from(prediction.marks) << 8)
             | (u64::from(prediction.subject as u32) << 32);
@@ -109,7 +114,7 @@ impl Log {
             detail: entry.detail.load(Ordering::Relaxed),
             place: entry.place.load(Ordering::Relaxed),
         };
-        core::sync::atomic::fence(Ordering::Acquire);
+        fence(Ordering::Acquire);
         (entry.tag.load(Ordering::Relaxed) == wanted).then_some(prediction)
     }
 }
@@ -120,7 +125,7 @@ pub fn name_hash(directory: i32, path: &[u8]) -> u64 {
     path.iter().fold(seed, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -14,6 +14,7 @@
 //! Nothing in it is ever trusted: whoever reads a number uses it so that any value does no harm.
 
 use crate::log::Log;
+use crate::names::Ring;
 use crate::registers::{Registers, VECTOR_STATE_BYTES};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -40,14 +41,6 @@ pub const fn slot_offset(slot: usize) -> usize {
     HEADER_BYTES + slot * SLOT_BYTES
 }
 
-/// What a slot's owner word holds.
-pub mod owner {
-    /// Nobody's.
-    pub const FREE: u32 = 0;
-    /// The host is clearing up after a process; not to be claimed yet.
-    pub const CLOSING: u32 = u32::MAX;
-}
-
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Header {
@@ -61,7 +54,7 @@ pub struct Header {
     /// Set by the main process's agent when it is about to exit.
     pub main_leaves: AtomicU32,
     pub analysis: AnalysisRequest,
-    /// For each slot the process id of the program that it belongs to, or [`owner`].
+    /// For each slot the process id of the program that it belongs to, or what [`crate::owner`] says.
     pub owners: [AtomicU32; SLOTS],
 }
 
@@ -106,6 +99,10 @@ pub struct AgentPart {
     pub thread: AtomicU32,
     /// The speculator shall end, for good: the program does something that bears no onlooker.
     pub retire: AtomicU32,
+    /// What `passed` was in the end of the epoch before.
+    pub passed_before: AtomicU32,
+    /// The program has stalled on a read: it is worth a speculator.
+    pub speculator_wanted: AtomicU32,
     /// The descriptor's position where the stalled read starts (-1: not known).
     pub position: AtomicU64,
     /// The program break.
@@ -123,6 +120,8 @@ pub struct AgentPart {
     // ---- counts, only ever growing
     pub counts: AgentCounts,
     pub vector_state: VectorState,
+    // ---- directories whose names are cold
+    pub names: Ring,
 }
 
 /// The registers in shared memory. Plain words behind an `UnsafeCell`: written by the agent between
@@ -159,9 +158,13 @@ pub struct AgentCounts {
     /// ends at the program's next call.
     pub stalls: AtomicU64,
     pub stall_ns: AtomicU64,
+    /// Look-ups of names and listings that the agent saw, those that had to wait for the disk, and the time
+    /// of these.
     pub names: AtomicU64,
-    pub names_hinted: AtomicU64,
     pub name_stalls: AtomicU64,
+    pub name_stall_ns: AtomicU64,
+    /// Listings among them.
+    pub listings: AtomicU64,
     pub posts: AtomicU64,
     pub post_ns: AtomicU64,
     pub holds: AtomicU64,
@@ -193,6 +196,18 @@ pub struct SpeculatorPart {
     pub fault_instruction: AtomicU64,
     pub fault_address: AtomicU64,
     pub counts: SpeculatorCounts,
+    /// Written by the host: one of [`names_ahead`]. A futex for a program that has asked it to end that.
+    pub names_ahead: AtomicU32,
+}
+
+/// What the host does about the names that a process looks up.
+pub mod names_ahead {
+    /// Nothing at present.
+    pub const IDLE: u32 = 0;
+    /// It looks up names ahead of the process, and wants to know of each look-up.
+    pub const BUSY: u32 = 1;
+    /// It has stopped for good, on request or since it does not pay, and holds no directory open.
+    pub const GONE: u32 = 2;
 }
 
 /// What a speculator is doing.
@@ -270,6 +285,6 @@ pub struct Slot {
 }
 
 const _: () = assert!(size_of::<Header>() == PAGE);
-const _: () = assert!(size_of::<AgentPart>() == 2 * PAGE);
+const _: () = assert!(size_of::<AgentPart>() == 4 * PAGE);
 const _: () = assert!(size_of::<SpeculatorPart>() == PAGE);
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);

@@ -1,16 +1,17 @@
 //! Joining the session, at the first stall, and leaving it.
 
 use crate::state::{Fixed, Process};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::environment::flags;
+use runahead_abi::owner;
 use runahead_abi::session::{
-    AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, owner,
-    slot_offset,
+    AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity,
+    names_ahead, slot_offset,
 };
-use runahead_kernel::files::{close, open_at};
+use runahead_kernel::files::{close, open_at, read_link};
 use runahead_kernel::memory::{PROT_READ, PROT_WRITE, advise, map};
 use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, prctl, process_id};
-use runahead_kernel::text::Text;
+use runahead_kernel::text::{Text, decimal};
 use runahead_kernel::uapi::{general as n, prctl::PR_SET_PTRACER};
 
 /// How long an exiting program waits for the report to be printed, when one was asked for.
@@ -48,15 +49,10 @@ fn header(state: &Fixed, process: &Process) -> Option<&'static Header> {
 
 fn join(state: &Fixed, process: &Process) -> Option<&'static Slot> {
     let header = header(state, process)?;
-    let me = process_id() as u32;
-    let index = (0..SLOTS).find(|&index| {
-        header.owners[index].load(Ordering::Relaxed) == owner::FREE
-            && header.owners[index]
-                .compare_exchange(owner::FREE, me, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-    })?;
+    let me = id_for_the_host()?;
+    let index = (0..SLOTS).find(|&index| owner::claim(&header.owners[index], me))?;
     let Some(address) = map_session(state, slot_offset(index), SLOT_BYTES, PROT_READ | PROT_WRITE) else {
-        header.owners[index].store(owner::FREE, Ordering::Release);
+        owner::release(&header.owners[index]);
         return None;
     };
     // What the speculator writes is read-only here: a stray write of the program into it faults as it
@@ -70,11 +66,20 @@ fn join(state: &Fixed, process: &Process) -> Option<&'static Slot> {
     // Under Yama's restricted scope nobody may read us unless we say so. Refused where there is no Yama.
     // SAFETY: names a process that may read this one; changes nothing else.
     let _ = unsafe { prctl(PR_SET_PTRACER, state.host as usize, 0, 0, 0) };
-    slot.agent.state_address.store(state as *const Fixed as u64, Ordering::Relaxed);
     slot.agent.state_cookie.store(state.cookie, Ordering::Relaxed);
+    // Last: the host starts nothing for a slot before it finds the address there.
+    slot.agent.state_address.store(state as *const Fixed as u64, Ordering::Release);
+    process.claimed_by.store(process_id() as u32, Ordering::Relaxed);
     process.slot.store(address, Ordering::Release);
-    ring(header);
     Some(slot)
+}
+
+/// Our process id as the host knows it: in the pid namespace of the `/proc` through which we have found the
+/// host. The program may have gone into another one since.
+fn id_for_the_host() -> Option<u32> {
+    let mut buffer = [0u8; 16];
+    let digits = read_link(c"/proc/self", &mut buffer).ok()?;
+    u32::try_from(decimal(digits).0).ok().filter(|&id| id != 0)
 }
 
 /// Maps a part of the session: the descriptor is open for some microseconds only.
@@ -93,6 +98,13 @@ fn map_session(state: &Fixed, offset: usize, length: usize, protection: u32) -> 
     // SAFETY: affects only what a child inherits of this mapping.
     let _ = unsafe { advise(address, length, n::MADV_DONTFORK) };
     Some(address)
+}
+
+/// Tells the host that there is something new in this process's slot.
+pub fn ring_host(process: &Process) {
+    if let Some(header) = process.header() {
+        ring(header);
+    }
 }
 
 fn ring(header: &Header) {
@@ -131,31 +143,66 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     answered
 }
 
-/// Sends the speculator away for good and waits until it has gone, at most a second: whatever it holds
-/// open is closed then. For calls that another holder of a file disturbs (leases).
-pub fn dismiss(state: &Fixed) {
-    const LONGEST_NS: u64 = 1_000_000_000;
-    state.stand_down();
-    let Some(slot) = state.process().slot() else {
-        return;
-    };
-    slot.agent.retire.store(1, Ordering::Release);
-    futex_wake(&slot.agent.posted);
-    futex_wake(&slot.agent.passed);
-    let end = monotonic_ns() + LONGEST_NS;
-    loop {
-        let activity = slot.speculator.activity.load(Ordering::Acquire);
-        let now = monotonic_ns();
-        if activity == activity::GONE || now >= end {
-            return;
-        }
-        futex_wait(&slot.speculator.activity, activity, Some(end - now));
+/// Sends everybody away who looks at files on this process's behalf, for good, and waits until they have gone,
+/// at most `longest` ns: whatever they hold open is closed then. For calls that another holder of a file
+/// disturbs (leases), and for the end: who runs a command and then unmounts must find nobody there.
+fn dismiss(slot: &Slot, header: &Header, longest: u64) {
+    let (agent, speculator) = (&slot.agent, &slot.speculator);
+    let end = monotonic_ns().saturating_add(longest);
+    let names = agent.names.written() != 0;
+    let ahead = agent.speculator_wanted.load(Ordering::Relaxed) != 0;
+    agent.retire.store(1, Ordering::Release);
+    if ahead {
+        futex_wake(&agent.posted);
+        futex_wake(&agent.passed);
+    }
+    if names {
+        ring(header);
+    }
+    if ahead {
+        wait_for(&speculator.activity, activity::GONE, end);
+    }
+    if names {
+        wait_for(&speculator.names_ahead, names_ahead::GONE, end);
     }
 }
 
-/// The process is about to exit. With a report wanted, the main process lets the host print it first,
+/// Waits until `word` is `wanted`, at most until `end` (monotonic ns).
+fn wait_for(word: &AtomicU32, wanted: u32, end: u64) {
+    loop {
+        let seen = word.load(Ordering::Acquire);
+        let now = monotonic_ns();
+        if seen == wanted || now >= end {
+            return;
+        }
+        futex_wait(word, seen, Some(end - now));
+    }
+}
+
+/// The process does something that bears no onlooker: from now on it has none.
+pub fn retire(state: &Fixed) {
+    const LONGEST_NS: u64 = 1_000_000_000;
+    state.stand_down();
+    if let (Some(slot), Some(header)) = (own_slot(state), state.process().header()) {
+        dismiss(slot, header, LONGEST_NS);
+    }
+}
+
+/// The slot, if this very process has claimed it: a child of vfork finds its parent's, whose onlookers are
+/// not its to send away.
+fn own_slot(state: &Fixed) -> Option<&'static Slot> {
+    let process = state.process();
+    process.slot().filter(|_| process.claimed_by.load(Ordering::Relaxed) == process_id() as u32)
+}
+
+/// The process is about to exit: nobody is left with its files open. With a report wanted, the main process lets the host print it first,
 /// so that it is there when the command is over.
 pub fn leave(state: &Fixed) {
+    // A speculator that is inside a look-up on a slow disk takes some ms to notice.
+    const LONGEST_NS: u64 = 20_000_000;
+    if let (Some(slot), Some(header)) = (own_slot(state), state.process().header()) {
+        dismiss(slot, header, LONGEST_NS);
+    }
     if !state.has(flags::REPORT) {
         return;
     }

@@ -1,7 +1,7 @@
 //! What the agent does with the calls that reach it.
 
 use crate::arch::{Answer, Frame, SseRegisters};
-use crate::{attach, patch, reads};
+use crate::{attach, names, patch, reads};
 use core::sync::atomic::Ordering;
 use runahead_abi::sites::ANY_NUMBER;
 use runahead_kernel::arch::syscall;
@@ -23,7 +23,16 @@ pub fn wanted(number: u16) -> bool {
 pub fn sampled(number: u16) -> bool {
     matches!(
         u32::from(number),
-        n::__NR_read | n::__NR_pread64 | n::__NR_readv | n::__NR_preadv | n::__NR_preadv2
+        n::__NR_read
+            | n::__NR_pread64
+            | n::__NR_readv
+            | n::__NR_preadv
+            | n::__NR_preadv2
+            | n::__NR_newfstatat
+            | n::__NR_statx
+            | n::__NR_stat
+            | n::__NR_lstat
+            | n::__NR_getdents64
     )
 }
 
@@ -41,6 +50,10 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
         n::__NR_pread64 => reads::at(frame, sse, a[0] as i32, a[1], a[2], a[3] as i64),
         n::__NR_readv => reads::vector_here(frame, sse, a),
         n::__NR_preadv | n::__NR_preadv2 => reads::vector_at(frame, sse, a),
+        number @ (n::__NR_newfstatat | n::__NR_statx | n::__NR_stat | n::__NR_lstat) => {
+            names::look_up(frame, number, a)
+        }
+        n::__NR_getdents64 => names::list(frame, a),
         n::__NR_mmap if a[2] as u32 & PROT_EXEC != 0 && a[3] as u32 & n::MAP_ANONYMOUS == 0 => {
             map_executable(frame, a)
         }
@@ -51,7 +64,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
             Answer::plain(frame)
         }
         n::__NR_fcntl if a[1] as u32 == n::F_SETLEASE => {
-            attach::dismiss(state);
+            attach::retire(state);
             Answer::plain(frame)
         }
         n::__NR_exit_group => {

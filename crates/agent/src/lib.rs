@@ -24,6 +24,7 @@
 mod arch;
 mod attach;
 mod calls;
+mod names;
 mod patch;
 mod reads;
 mod start;

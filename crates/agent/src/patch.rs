@@ -55,8 +55,10 @@ pub fn whole_process(state: &Fixed) {
         for line in filled.get(..complete).unwrap_or(&[]).split(|&b| b == b'\n') {
             visit_line(state, line, path);
         }
-        lines.copy_within(complete..held, 0);
-        held -= complete;
+        if complete <= held && held <= lines.len() {
+            lines.copy_within(complete..held, 0);
+        }
+        held = held.saturating_sub(complete);
     }
     let _ = close(fd);
 }

@@ -9,10 +9,11 @@
 use crate::arch::{self, Answer, Frame, SseRegisters};
 use crate::attach;
 use crate::state::{Fixed, Inner, Process, count};
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::environment::flags;
 use runahead_abi::log::{Prediction, kind, mark};
-use runahead_abi::session::{Slot, activity, stalled};
+use runahead_abi::session::{Slot, activity, names_ahead, stalled};
+use runahead_abi::{pace, post};
 use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, position, preadv2};
 use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, process_id, thread_id};
@@ -104,7 +105,7 @@ fn read_at(frame: &Frame, sse: &SseRegisters, fd: i32, pieces: &[IoVec], offset:
 
 /// Runs `action` with the process's state locked; not at all if somebody else (another thread, a
 /// handler of this one) holds it.
-fn with_process(frame: &Frame, action: impl FnOnce(&mut Visit)) {
+pub fn with_process(frame: &Frame, action: impl FnOnce(&mut Visit)) {
     let state = frame.state();
     let process = state.process();
     if !process.lock.try_take(frame.stack()) {
@@ -116,11 +117,11 @@ fn with_process(frame: &Frame, action: impl FnOnce(&mut Visit)) {
     process.lock.release();
 }
 
-/// One read, with the process's state.
-struct Visit<'a> {
-    state: &'static Fixed,
-    process: &'static Process,
-    inner: &'a mut Inner,
+/// One call, with the process's state.
+pub struct Visit<'a> {
+    pub state: &'static Fixed,
+    pub process: &'static Process,
+    pub inner: &'a mut Inner,
 }
 
 /// Whether a read would wait.
@@ -162,7 +163,7 @@ impl Visit<'_> {
         match residency {
             Residency::Unknown => {}
             Residency::Cached => self.hit(foretold),
-            Residency::Missing => self.stall(frame, sse, foretold, place),
+            Residency::Missing => self.stall(frame, sse, foretold, operation.subject, place),
         }
     }
 
@@ -196,7 +197,7 @@ impl Visit<'_> {
             Err(Errno::EAGAIN) => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(operation.detail, foretold);
-                self.stall(frame, sse, foretold, place);
+                self.stall(frame, sse, foretold, operation.subject, place);
                 None
             }
             Err(_) => None,
@@ -279,11 +280,8 @@ impl Visit<'_> {
         match self.inner.track.passes(next) {
             Passing::Pass => {
                 self.inner.passed = self.inner.passed.wrapping_add(1);
-                slot.agent.passed.store(self.inner.passed, Ordering::Release);
-                // Pairs with the speculator's fence between `wake_at` and its last look at `passed`.
-                fence(Ordering::SeqCst);
-                let wake_at = slot.speculator.wake_at.load(Ordering::Relaxed);
-                if wake_at != 0 && self.inner.passed.wrapping_sub(wake_at) as i32 >= 0 {
+                let words = (&slot.agent.passed, &slot.speculator.wake_at);
+                if pace::pass(words.0, self.inner.passed, words.1) {
                     futex_wake(&slot.agent.passed);
                 }
             }
@@ -308,6 +306,8 @@ impl Visit<'_> {
             count(&counts.reads_hinted, 1);
             count(&counts.read_bytes_hinted, bytes);
         }
+        let stall = self.inner.hold.expected_stall();
+        self.inner.worth.read(foretold.is_some(), stall, monotonic_ns);
     }
 
     /// Whether a read of `length` bytes at `place` would wait; starts it if so, the way that the read
@@ -354,15 +354,20 @@ impl Visit<'_> {
         self.set_calm(skip);
     }
 
-    fn set_calm(&self, skip: u32) {
-        // On track every read must be seen, or the log and the program part ways.
-        let watch = self.inner.track.is_on() || self.state.has(flags::ALWAYS_ACTIVE);
+    pub fn set_calm(&self, skip: u32) {
+        // On track every read must be seen, or the log and the program part ways; and whoever looks names up
+        // ahead must know how far the program is.
+        let names = self
+            .process
+            .slot()
+            .is_some_and(|slot| slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::BUSY);
+        let watch = self.inner.track.is_on() || names || self.state.has(flags::ALWAYS_ACTIVE);
         let skip = if watch { 0 } else { skip };
         self.state.calm.store(skip as i32, Ordering::Relaxed);
     }
 
     /// The read has been started and the program is going to wait for it.
-    fn stall(&mut self, frame: &Frame, sse: &SseRegisters, foretold: Option<u8>, place: i64) {
+    fn stall(&mut self, frame: &Frame, sse: &SseRegisters, foretold: Option<u8>, fd: i32, place: i64) {
         self.inner.attention.stall();
         self.state.calm.store(0, Ordering::Relaxed);
         let Some(slot) = attach::slot(self.state) else {
@@ -374,33 +379,47 @@ impl Visit<'_> {
             count(&slot.agent.counts.partial, 1);
         }
         self.inner.stall_began = monotonic_ns();
-        if self.state.has(flags::NO_SPECULATION) {
+        let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
+        if gone || self.state.has(flags::NO_SPECULATION) {
             return;
         }
-        match self.inner.track.stalls() {
+        match self.inner.track.stalls(self.gap(slot)) {
             AtStall::Block => {
                 if foretold.is_none() {
                     count(&slot.agent.counts.lags, 1);
                 }
             }
-            AtStall::Post => self.post(frame, sse, slot, place),
+            AtStall::Post if self.inner.worth.posting() => self.post(frame, sse, slot, fd, place),
+            AtStall::Post => {}
         }
     }
 
+    /// Operations that the program has passed and the log does not hold yet.
+    fn gap(&self, slot: &Slot) -> u32 {
+        let speculator = &slot.speculator;
+        let present = speculator.synced.load(Ordering::Acquire) == self.inner.epoch;
+        let written = if present { speculator.written.load(Ordering::Acquire) } else { 0 };
+        self.inner.passed.saturating_sub(written)
+    }
+
     /// Hands the present registers to the speculator, and waits for it where that pays.
-    fn post(&mut self, frame: &Frame, sse: &SseRegisters, slot: &'static Slot, place: i64) {
+    fn post(&mut self, frame: &Frame, sse: &SseRegisters, slot: &'static Slot, fd: i32, place: i64) {
         let agent = &slot.agent;
         let began = self.inner.stall_began;
         let epoch = self.inner.epoch.wrapping_add(1) & (u32::MAX >> 1);
         self.inner.epoch = epoch;
         self.inner.passed = 0;
         self.inner.track.posted();
+        self.inner.worth.posted();
         // SAFETY: the agent runs in threads that a C library set up.
         self.process.thread.store(unsafe { thread_word() }, Ordering::Relaxed);
 
+        if agent.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
+            attach::ring_host(self.process);
+        }
         let longest = self.inner.hold.longest(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
-        agent.posted.store(epoch.wrapping_mul(2).wrapping_sub(1), Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        post::begin(&agent.posted, epoch);
+        agent.passed_before.store(agent.passed.load(Ordering::Relaxed), Ordering::Relaxed);
         agent.passed.store(0, Ordering::Relaxed);
         agent.reason.store(stalled::READ, Ordering::Relaxed);
         agent.thread.store(thread_id() as u32, Ordering::Relaxed);
@@ -415,7 +434,7 @@ impl Visit<'_> {
         }
         // The stalled read is itself the first operation of the log: it is passed already.
         self.follow(slot, Next::NotYet);
-        agent.posted.store(epoch.wrapping_mul(2), Ordering::Release);
+        post::publish(&agent.posted, epoch);
         futex_wake(&agent.posted);
         count(&agent.counts.posts, 1);
         let posted = monotonic_ns();
@@ -424,7 +443,11 @@ impl Visit<'_> {
             wait_for_sync(&slot.speculator.synced, epoch, longest);
             agent.holding.store(0, Ordering::Relaxed);
             count(&agent.counts.holds, 1);
-            count(&agent.counts.hold_ns, monotonic_ns().saturating_sub(posted));
+            let held = monotonic_ns().saturating_sub(posted);
+            count(&agent.counts.hold_ns, held);
+            if self.probe_started(fd, place) == Residency::Cached {
+                self.inner.hold.outlasted(held);
+            }
         }
     }
 }

@@ -9,6 +9,7 @@
 //! A child of fork finds `Process` zeroed: that is how it knows that it is a program of its own, with
 //! no speculator yet. A child of vfork shares everything with its parent, which sleeps meanwhile.
 
+use crate::names::Names;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use runahead_abi::session::{Header, Slot};
@@ -19,6 +20,7 @@ use runahead_kernel::{PAGE, process};
 use runahead_policy::attention::Attention;
 use runahead_policy::hold::Hold;
 use runahead_policy::track::Track;
+use runahead_policy::worth::Worth;
 
 pub const SCRATCH_BYTES: usize = 8 * PAGE;
 pub const BLOCK_BYTES: usize = 2 * PAGE + SCRATCH_BYTES;
@@ -37,6 +39,8 @@ pub struct Fixed {
     pub host: u32,
     pub descriptor: u32,
     pub flags: u32,
+    /// 1: look-ups of names are not looked at any more.
+    pub names_off: AtomicU32,
     /// `cachestat` is missing (before Linux 6.5).
     pub no_cachestat: AtomicU32,
     /// The site file: address and length of the read-only mapping.
@@ -54,6 +58,8 @@ pub struct Process {
     /// Address of the session's header page, 0 while not attached.
     pub header: AtomicUsize,
     pub slot: AtomicUsize,
+    /// Process id of whoever claimed the slot. A child of vfork finds its parent's here.
+    pub claimed_by: AtomicU32,
     /// Attaching failed: do not try again.
     pub refused: AtomicU32,
     /// [`thread_word`] of the thread whose reads are compared with the log.
@@ -63,11 +69,13 @@ pub struct Process {
 
 /// What only the holder of [`Process::lock`] touches.
 pub struct Inner {
-    /// Set by the first visit; `Attention` has no all-zero start.
+    /// Set by the first visit; `Attention` and `Worth` have no all-zero start.
     pub awake: bool,
     pub attention: Attention,
     pub track: Track,
     pub hold: Hold,
+    pub worth: Worth,
+    pub names: Names,
     pub epoch: u32,
     /// Operations passed in this epoch.
     pub passed: u32,
@@ -172,6 +180,7 @@ impl Process {
         if !inner.awake {
             inner.awake = true;
             inner.attention = Attention::default();
+            inner.worth = Worth::default();
         }
         inner
     }

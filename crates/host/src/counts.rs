@@ -18,6 +18,12 @@ pub struct Counts {
     pub partial_prefetches: u64,
     pub stalls: u64,
     pub stall_ns: u64,
+    /// Look-ups of names and listings of directories seen while there were slow ones.
+    pub names: u64,
+    pub name_stalls: u64,
+    pub name_stall_ns: u64,
+    /// Names and listings looked up ahead of the program.
+    pub names_looked_ahead: u64,
     pub posts: u64,
     pub post_ns: u64,
     pub holds: u64,
@@ -85,6 +91,9 @@ impl Counts {
         add(&mut self.partial_prefetches, &agent.partial);
         add(&mut self.stalls, &agent.stalls);
         add(&mut self.stall_ns, &agent.stall_ns);
+        add(&mut self.names, &agent.names);
+        add(&mut self.name_stalls, &agent.name_stalls);
+        add(&mut self.name_stall_ns, &agent.name_stall_ns);
         add(&mut self.posts, &agent.posts);
         add(&mut self.post_ns, &agent.post_ns);
         add(&mut self.holds, &agent.holds);
@@ -116,17 +125,17 @@ impl Counts {
         add(&mut sum.trapped_calls, &counts.trapped_calls);
         add(&mut sum.signals, &counts.signals);
         add(&mut sum.processor_ns, &counts.processor_ns);
-        let ended_as = |reason: u32| get(&counts.endings[reason as usize]);
+        let ended_as = |sum: &mut u64, reason: u32| add(sum, &counts.endings[reason as usize]);
         let endings = &mut sum.endings;
-        endings.overtaken += ended_as(ended::OVERTAKEN);
-        endings.cancelled += ended_as(ended::CANCELLED);
-        endings.system_call += ended_as(ended::SYSTEM_CALL);
-        endings.fault += ended_as(ended::FAULT);
-        endings.time += ended_as(ended::TIME);
-        endings.exit += ended_as(ended::EXIT);
-        endings.memory += ended_as(ended::MEMORY);
-        endings.descriptor += ended_as(ended::DESCRIPTOR);
-        endings.waits += ended_as(ended::WAITS);
+        ended_as(&mut endings.overtaken, ended::OVERTAKEN);
+        ended_as(&mut endings.cancelled, ended::CANCELLED);
+        ended_as(&mut endings.system_call, ended::SYSTEM_CALL);
+        ended_as(&mut endings.fault, ended::FAULT);
+        ended_as(&mut endings.time, ended::TIME);
+        ended_as(&mut endings.exit, ended::EXIT);
+        ended_as(&mut endings.memory, ended::MEMORY);
+        ended_as(&mut endings.descriptor, ended::DESCRIPTOR);
+        ended_as(&mut endings.waits, ended::WAITS);
         let instruction = slot.speculator.fault_instruction.load(Ordering::Relaxed);
         if instruction != 0 {
             let address = slot.speculator.fault_address.load(Ordering::Relaxed);

@@ -11,6 +11,7 @@
 pub mod counts;
 mod installation;
 pub mod launch;
+mod names;
 mod program;
 pub mod report;
 mod session;

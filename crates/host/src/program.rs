@@ -4,11 +4,11 @@
 //! resets the signal mask; the command must find exactly what we were started with. So both are noted
 //! before the standard library starts, put back at the end, and the rest is left alone.
 
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The disposition of SIGPIPE that this process was started with. Written once, before `main`.
 static PIPE_DISPOSITION: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
@@ -16,8 +16,12 @@ static PIPE_DISPOSITION: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 /// Which of the descriptors 0 to 2 were closed, one bit each. Written once, before `main`.
 static CLOSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs before the standard library.
-extern "C" fn note_inheritance() {
+/// The arguments of this process, as the kernel gave them. Written once, before `main`.
+static ARGUMENTS: AtomicPtr<*const libc::c_char> = AtomicPtr::new(ptr::null_mut());
+
+/// Runs before the standard library; glibc gives it what it gives `main`.
+extern "C" fn note_inheritance(_: libc::c_int, arguments: *mut *const libc::c_char) {
+    ARGUMENTS.store(arguments, Ordering::Relaxed);
     for descriptor in 0..3 {
         // SAFETY: asking changes nothing.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
@@ -35,18 +39,21 @@ extern "C" fn note_inheritance() {
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static NOTE_INHERITANCE: extern "C" fn() = note_inheritance;
+static NOTE_INHERITANCE: extern "C" fn(libc::c_int, *mut *const libc::c_char) = note_inheritance;
 
-/// A command line and the variables that are added to the environment.
+/// The command: the end of our own command line, which is handed on as it is (a command may well have ten
+/// thousand arguments), and the variables that are added to the environment.
 pub struct Program {
-    arguments: Vec<OsString>,
+    /// Number of the command's name among our own arguments.
+    first: usize,
     variables: Vec<(OsString, OsString)>,
 }
 
 impl Program {
-    pub fn new(name: &OsStr, arguments: &[OsString]) -> Program {
-        let arguments = std::iter::once(name.to_owned()).chain(arguments.iter().cloned()).collect();
-        Program { arguments, variables: Vec::new() }
+    /// `first` is less than the number of our arguments.
+    pub fn new(first: usize) -> Program {
+        assert!(first < std::env::args_os().len(), "the command is a part of the command line");
+        Program { first, variables: Vec::new() }
     }
 
     pub fn set_variables(&mut self, variables: Vec<(OsString, OsString)>) {
@@ -55,23 +62,18 @@ impl Program {
 
     /// Replaces this process; returns only if that fails.
     pub fn become_it(self) -> io::Error {
-        let Some(arguments) = c_strings(self.arguments.clone()) else {
-            return io::Error::from(io::ErrorKind::InvalidInput);
-        };
         let Some(environment) = self.environment() else {
             return io::Error::from(io::ErrorKind::InvalidInput);
         };
+        // SAFETY: the kernel's null-terminated array of C strings, which `first` is within (see `new`).
+        let arguments = unsafe { ARGUMENTS.load(Ordering::Relaxed).add(self.first) };
         // SAFETY: one thread; null-terminated arrays of C strings that live until the call returns.
         unsafe {
             libc::signal(libc::SIGPIPE, PIPE_DISPOSITION.load(Ordering::Relaxed));
             for descriptor in (0..3).filter(|d| CLOSED.load(Ordering::Relaxed) >> d & 1 != 0) {
                 libc::close(descriptor);
             }
-            libc::execvpe(
-                arguments[0].as_ptr(),
-                pointers(&arguments).as_ptr(),
-                pointers(&environment).as_ptr(),
-            );
+            libc::execvpe(*arguments, arguments, pointers(&environment).as_ptr());
         }
         io::Error::last_os_error()
     }
@@ -111,10 +113,6 @@ fn inherited_environment() -> Vec<CString> {
         }
     }
     entries
-}
-
-fn c_strings(strings: Vec<OsString>) -> Option<Vec<CString>> {
-    strings.into_iter().map(|string| CString::new(string.into_vec()).ok()).collect()
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {

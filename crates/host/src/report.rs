@@ -4,6 +4,9 @@ use crate::counts::Counts;
 use serde::Serialize;
 use std::fmt::Write as _;
 
+/// Version of the JSON document's layout: it stays when a field is added.
+pub const VERSION: u32 = 1;
+
 /// The JSON document; documented in docs/report.md.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -26,6 +29,12 @@ fn milliseconds(ns: u64) -> f64 {
 }
 
 impl Report {
+    /// Writes the JSON document. A disk that is full by now must not harm the command: errors are passed over.
+    pub fn write_json(&self, to: &mut impl std::io::Write) {
+        let json = serde_json::to_string_pretty(self).unwrap_or_default();
+        let _ = writeln!(to, "{json}");
+    }
+
     /// The report as text, a screen at most.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
@@ -69,6 +78,16 @@ impl Report {
             ),
         );
         line("stalls", format!("{}, {:.1} ms (upper bound)", c.stalls, milliseconds(c.stall_ns)));
+        line(
+            "names",
+            format!(
+                "{} looked up, {} stalls, {:.1} ms; {} looked up ahead",
+                c.names,
+                c.name_stalls,
+                milliseconds(c.name_stall_ns),
+                c.names_looked_ahead
+            ),
+        );
         let mean = |ns: u64, count: u64| ns.checked_div(count).unwrap_or(0) as f64 / 1e3;
         line(
             "posts",

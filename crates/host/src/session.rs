@@ -1,6 +1,9 @@
 //! The session's memory, from the host's side.
 
-use runahead_abi::session::{HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, Slot, slot_offset};
+use runahead_abi::owner;
+use runahead_abi::session::{
+    HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, slot_offset,
+};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::io;
@@ -45,11 +48,43 @@ impl Session {
         unsafe { &*self.base.add(slot_offset(index)).cast::<Slot>() }
     }
 
+    /// The session for another thread of this process. It stays mapped as long as the process lives.
+    pub fn share(&self) -> Shared {
+        Shared { base: self.base }
+    }
+
     /// Gives a slot's memory back; it reads as zeros afterwards.
     pub fn clear_slot(&self, index: usize) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(fallocate(&self.descriptor, flags, slot_offset(index) as u64, SLOT_BYTES as u64)?)
+    }
+}
+
+/// The session's memory, from another thread.
+#[derive(Clone, Copy)]
+pub struct Shared {
+    base: *mut u8,
+}
+
+// SAFETY: the mapping is never undone, and all that is reached through it is atomic.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    pub fn header(&self) -> &Header {
+        // SAFETY: mapped for the life of the process.
+        unsafe { &*self.base.cast::<Header>() }
+    }
+
+    /// The slots that somebody owns; looking at others would fill them with memory.
+    pub fn owned_slots(&self) -> impl Iterator<Item = &Slot> {
+        let header = self.header();
+        (0..SLOTS).filter(|&index| owner::process(&header.owners[index]).is_some()).map(|index| {
+            // SAFETY: inside the mapping.
+            unsafe { &*self.base.add(slot_offset(index)).cast::<Slot>() }
+        })
     }
 }
 

@@ -2,15 +2,16 @@
 
 use crate::counts::Counts;
 use crate::installation::Installation;
-use crate::report::Report;
+use crate::names::Names;
+use crate::report::{Report, VERSION};
 use crate::session::Session;
-use runahead_abi::session::{SLOTS, owner};
+use runahead_abi::owner;
+use runahead_abi::session::{SLOTS, Slot, activity};
 use runahead_sites::SiteFile;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,12 @@ use std::time::{Duration, Instant};
 /// while somebody is attached, since a speculator without a program is of no use.
 const LOOK_ATTACHED: Duration = Duration::from_millis(50);
 const LOOK_IDLE: Duration = Duration::from_millis(200);
+
+/// How long the report waits at most for a speculator's last counts.
+const LAST_WORDS: Duration = Duration::from_millis(20);
+
+/// Bytes of the stack of a thread that only waits.
+const WATCHER_STACK: usize = 32 * 1024;
 
 /// How far a speculator steps back from the processor: a quarter of one that somebody else wants too.
 ///
@@ -57,8 +64,12 @@ pub struct Wishes {
 /// A process of the program and its speculator.
 struct Attached {
     process: u32,
-    handle: Option<OwnedFd>,
+    handle: OwnedFd,
+    /// From the first stalled read on.
     speculator: Option<Child>,
+    speculator_started: bool,
+    /// Notes about names taken so far.
+    notes: u32,
 }
 
 pub struct Host {
@@ -70,11 +81,14 @@ pub struct Host {
     passing: Option<PathBuf>,
     installation: Installation,
     wishes: Wishes,
-    command: Vec<OsString>,
+    /// Number of the command among our own arguments, for the report.
+    command: usize,
     began: Instant,
     main: Option<OwnedFd>,
+    main_process: u32,
     attached: Vec<Option<Attached>>,
     counts: Counts,
+    names: Names,
     reported: bool,
 }
 
@@ -85,10 +99,11 @@ impl Host {
         passing: Option<PathBuf>,
         installation: Installation,
         wishes: Wishes,
-        command: Vec<OsString>,
+        command: usize,
     ) -> Host {
         let attached = (0..SLOTS).map(|_| None).collect();
         let main = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok();
+        let names = Names::new(session.share());
         Host {
             session,
             site_path,
@@ -99,8 +114,10 @@ impl Host {
             command,
             began: Instant::now(),
             main,
+            main_process: std::process::id(),
             attached,
             counts: Counts::default(),
+            names,
             reported: false,
         }
     }
@@ -113,6 +130,7 @@ impl Host {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
             self.answer_analysis();
             self.welcome();
+            self.attend();
             self.part();
             let main_left = self.main.as_ref().is_none_or(has_ended);
             if !self.reported && (main_left || self.session.header().main_leaves.load(Ordering::Acquire) != 0)
@@ -176,9 +194,29 @@ impl Host {
     /// Starts speculators for processes that have attached.
     fn welcome(&mut self) {
         for index in 0..SLOTS {
-            let process = self.session.header().owners[index].load(Ordering::Acquire);
-            if process == owner::FREE || process == owner::CLOSING || self.attached[index].is_some() {
+            let word = &self.session.header().owners[index];
+            let Some(process) = owner::process(word) else { continue };
+            if self.attached[index].is_some() {
                 continue;
+            }
+            let handle = pid_of(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+            let Some(handle) = handle.filter(|handle| !has_ended(handle)) else {
+                // It has ended already, or there never was such a process.
+                owner::close(word);
+                if self.session.slot(index).agent.state_address.load(Ordering::Relaxed) != 0 {
+                    self.counts.add(self.session.slot(index));
+                }
+                self.free(index);
+                continue;
+            };
+            match standing(process, self.session.slot(index), self.main_process) {
+                Standing::NotReady => continue,
+                // Nobody to be waited for. It may be writing there all the same: the slot is lost.
+                Standing::Stranger => {
+                    owner::close(word);
+                    continue;
+                }
+                Standing::Program => {}
             }
             // The same process again: it has executed another program.
             for earlier in 0..SLOTS {
@@ -186,10 +224,45 @@ impl Host {
                     self.dismiss(earlier);
                 }
             }
-            let handle =
-                Pid::from_raw(process as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-            let speculator = handle.is_some().then(|| self.start_speculator(process, index)).flatten();
-            self.attached[index] = Some(Attached { process, handle, speculator });
+            self.watch(&handle);
+            let attached =
+                Attached { process, handle, speculator: None, speculator_started: false, notes: 0 };
+            self.attached[index] = Some(attached);
+        }
+    }
+
+    /// Rings our own doorbell when a process ends, however it does: what is held open on its behalf is closed
+    /// then, and not at the next look.
+    fn watch(&self, process: &OwnedFd) {
+        let Ok(process) = process.try_clone() else { return };
+        let session = self.session.share();
+        let watcher = std::thread::Builder::new().name("runahead-watch".into()).stack_size(WATCHER_STACK);
+        // Without a thread the next look finds it.
+        let _ = watcher.spawn(move || {
+            let mut set = [PollFd::new(&process, PollFlags::IN)];
+            while poll(&mut set, None).is_err() {}
+            let doorbell = &session.header().doorbell;
+            doorbell.fetch_add(1, Ordering::Release);
+            wake(doorbell);
+        });
+    }
+
+    /// Does what the attached processes want: a speculator, names looked up.
+    fn attend(&mut self) {
+        for index in 0..SLOTS {
+            let Some(mut attached) = self.attached[index].take() else { continue };
+            let slot = self.session.slot(index);
+            let wanted = slot.agent.speculator_wanted.load(Ordering::Acquire) != 0;
+            if wanted && !attached.speculator_started {
+                attached.speculator_started = true;
+                attached.speculator = self.start_speculator(attached.process, index);
+            }
+            if slot.agent.retire.load(Ordering::Acquire) == 0 {
+                attached.notes = self.names.take(attached.process, slot, attached.notes);
+            } else {
+                self.names.retire(slot);
+            }
+            self.attached[index] = Some(attached);
         }
     }
 
@@ -203,9 +276,15 @@ impl Host {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        let host = std::process::id();
         // SAFETY: runs in the child between fork and exec: only system calls, no allocation.
         unsafe {
             command.pre_exec(move || {
+                // It dies with us; if we have died already, nobody would ever end it.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if libc::getppid() as u32 != host {
+                    libc::_exit(1);
+                }
                 const SESSION_DESCRIPTOR: i32 = 3;
                 if session == SESSION_DESCRIPTOR {
                     libc::fcntl(session, libc::F_SETFD, 0);
@@ -223,18 +302,15 @@ impl Host {
     /// Parts with processes that have ended.
     fn part(&mut self) {
         for index in 0..SLOTS {
-            let ended = match &mut self.attached[index] {
-                None => continue,
-                Some(attached) => {
-                    if let Some(child) = &mut attached.speculator {
-                        // A speculator that has ended by itself or been killed: the program goes on
-                        // plainly.
-                        let _ = child.try_wait();
-                    }
-                    attached.handle.as_ref().is_none_or(has_ended)
-                }
-            };
-            if ended {
+            let Some(attached) = &mut self.attached[index] else { continue };
+            // A speculator that has ended by itself or been killed: the program goes on plainly.
+            if let Some(child) = &mut attached.speculator
+                && !matches!(child.try_wait(), Ok(None))
+            {
+                attached.speculator = None;
+                say_gone(self.session.slot(index));
+            }
+            if self.attached[index].as_ref().is_some_and(|a| has_ended(&a.handle)) {
                 self.dismiss(index);
             }
         }
@@ -245,30 +321,65 @@ impl Host {
         let Some(mut attached) = self.attached[index].take() else {
             return;
         };
-        let owner = &self.session.header().owners[index];
-        owner.store(owner::CLOSING, Ordering::Release);
+        owner::close(&self.session.header().owners[index]);
+        if attached.speculator.is_some() && (self.wishes.stats || self.wishes.report.is_some()) {
+            self.retire(index);
+        }
         if let Some(child) = &mut attached.speculator {
             let _ = child.kill();
             let _ = child.wait();
         }
         self.counts.add(self.session.slot(index));
+        self.names.part(self.session.slot(index));
+        self.free(index);
+    }
+
+    /// Clears a slot that is closing, for the next one. A slot that cannot be cleared stays closed.
+    fn free(&self, index: usize) {
         if self.session.clear_slot(index).is_ok() {
-            owner.store(owner::FREE, Ordering::Release);
+            owner::release(&self.session.header().owners[index]);
+        }
+    }
+
+    /// Lets a speculator that is no longer needed bring its counts up to date.
+    fn retire(&self, index: usize) {
+        let slot = self.session.slot(index);
+        let gone = || slot.speculator.activity.load(Ordering::Acquire) == activity::GONE;
+        slot.agent.retire.store(1, Ordering::Release);
+        wake(&slot.agent.posted);
+        wake(&slot.agent.passed);
+        let end = Instant::now() + LAST_WORDS;
+        while !gone() && Instant::now() < end {
+            let now = slot.speculator.activity.load(Ordering::Acquire);
+            if now != activity::GONE {
+                wait(&slot.speculator.activity, now, LAST_WORDS);
+            }
         }
     }
 
     fn report(&mut self) {
         self.reported = true;
         if self.wishes.stats || self.wishes.report.is_some() {
+            let main = self.session.header().main_process.load(Ordering::Relaxed);
+            for index in 0..SLOTS {
+                let Some(attached) = &self.attached[index] else { continue };
+                if attached.process == main && attached.speculator.is_some() {
+                    self.retire(index);
+                }
+            }
             let mut counts = self.counts.clone();
             for (index, attached) in self.attached.iter().enumerate() {
                 if attached.is_some() {
                     counts.add(self.session.slot(index));
                 }
             }
+            counts.names_looked_ahead = self.names.looked_up();
             let report = Report {
-                version: 1,
-                command: self.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+                version: VERSION,
+                command: std::env::args_os()
+                    .skip(self.command)
+                    .map(|part| part.to_string_lossy().into_owned())
+                    .collect(),
                 elapsed_ns: self.began.elapsed().as_nanos() as u64,
                 plainly_because: None,
                 counts,
@@ -277,8 +388,7 @@ impl Host {
                 eprint!("{}", report.to_text());
             }
             if let Some(mut file) = self.wishes.report.take() {
-                let json = serde_json::to_string_pretty(&report).unwrap_or_default();
-                let _ = writeln!(file, "{json}");
+                report.write_json(&mut file);
             }
             if let Ok(null) = File::options().write(true).open("/dev/null") {
                 // SAFETY: as in `leave_the_terminal`.
@@ -289,6 +399,75 @@ impl Host {
         header.reported.store(1, Ordering::Release);
         wake(&header.reported);
     }
+}
+
+/// Leaves word for the agent of a speculator that is no more: nothing will come, and nobody is to be
+/// waited for (a hold lasts up to the expected stall, at each post).
+fn say_gone(slot: &Slot) {
+    slot.speculator.sync_cost_ns.store(0, Ordering::Relaxed);
+    slot.speculator.activity.store(activity::GONE, Ordering::Release);
+    wake(&slot.speculator.activity);
+}
+
+/// What a process is that a slot's owner word names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// One of the program's, and ready to be served.
+    Program,
+    /// Claimed, but the agent has not filled it in yet.
+    NotReady,
+    /// Another process than the one that claimed the slot: process ids mean other processes in a pid
+    /// namespace of the program's own, and the word may be garbage. We must not wait for its end.
+    Stranger,
+}
+
+/// Offset of the cookie in the agent's state page (`agent::state::Fixed`).
+const COOKIE_AT: u64 = 16;
+
+/// Finds out by the agent's cookie, which the slot tells and the process has in its memory.
+fn standing(process: u32, slot: &Slot, main: u32) -> Standing {
+    let address = slot.agent.state_address.load(Ordering::Acquire);
+    if address == 0 {
+        return Standing::NotReady;
+    }
+    let mut cookie = 0u64;
+    let local = libc::iovec { iov_base: (&raw mut cookie).cast(), iov_len: size_of::<u64>() };
+    let remote = libc::iovec {
+        iov_base: address.wrapping_add(COOKIE_AT) as *mut libc::c_void,
+        iov_len: size_of::<u64>(),
+    };
+    // SAFETY: the local piece is our own word; the kernel checks the remote one.
+    let got = unsafe { libc::process_vm_readv(process as libc::pid_t, &local, 1, &remote, 1, 0) };
+    let known = match got {
+        8 => cookie == slot.agent.state_cookie.load(Ordering::Relaxed),
+        // Where reading others is forbidden there is no speculation, but there are counts.
+        -1 if io::Error::last_os_error().raw_os_error() == Some(libc::EPERM) => {
+            may_be_the_programs(process, main)
+        }
+        _ => false,
+    };
+    if known { Standing::Program } else { Standing::Stranger }
+}
+
+/// Whether a process that may not be read can be one of the program's: of our user, and not older than the
+/// command's own process, `main`.
+fn may_be_the_programs(process: u32, main: u32) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let found = std::fs::metadata(format!("/proc/{process}"));
+    found.is_ok_and(|entry| entry.uid() == rustix::process::geteuid().as_raw())
+        && start_of(process).is_some_and(|start| start_of(main).is_some_and(|began| start >= began))
+}
+
+/// When a process was started, in clock ticks since the machine's start (proc(5), field 22 of `stat`).
+fn start_of(process: u32) -> Option<u64> {
+    let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, field 2, may hold anything: it ends at the last parenthesis.
+    line.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// A process id, if the number can be one.
+fn pid_of(number: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(number).ok()?)
 }
 
 /// Closes every descriptor but the standard ones and `keep`.
@@ -323,6 +502,6 @@ fn wait(word: &AtomicU32, expected: u32, longest: Duration) {
     let _ = rustix::thread::futex::wait(word, rustix::thread::futex::Flags::empty(), expected, Some(&time));
 }
 
-fn wake(word: &AtomicU32) {
+pub(crate) fn wake(word: &AtomicU32) {
     let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), u32::MAX >> 1);
 }

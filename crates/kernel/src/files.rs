@@ -168,6 +168,14 @@ pub fn file_system_type(fd: i32) -> Result<i64> {
     Ok(answer[0] as i64)
 }
 
+/// The target of a link, in `buffer`; longer ones are cut.
+pub fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
+    let a = [n::AT_FDCWD as usize, path.as_ptr() as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0];
+    // SAFETY: the path is a C string, the buffer is valid for writes.
+    let length = check(unsafe { syscall(n::__NR_readlinkat as usize, a) })?;
+    Ok(buffer.get(..length).unwrap_or(&[]))
+}
+
 pub fn read_directory(fd: i32, buffer: &mut [u8]) -> Result<usize> {
     let a = [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];
     // SAFETY: the buffer is valid for writes.

@@ -1,4 +1,7 @@
 //! Numbers and `/proc` lines without allocation.
+//!
+//! Any bytes may be given; nothing here can panic, not even in the compiler's eyes (the agent's binary is
+//! searched for what a panic would need).
 
 use core::ffi::CStr;
 
@@ -21,29 +24,29 @@ impl<const N: usize> Text<N> {
     }
 
     pub fn push(mut self, part: &[u8]) -> Self {
-        for &byte in part {
-            if self.length + 1 < N && byte != 0 {
-                self.bytes[self.length] = byte;
-                self.length += 1;
-            } else {
-                self.overflow = true;
-            }
+        // The last byte stays zero.
+        let room = self.bytes.get_mut(self.length..N.saturating_sub(1)).unwrap_or(&mut []);
+        self.overflow |= part.len() > room.len() || part.contains(&0);
+        for (to, from) in room.iter_mut().zip(part) {
+            *to = *from;
         }
+        self.length = self.length.saturating_add(part.len());
         self
     }
 
     pub fn push_number(self, mut number: u64) -> Self {
+        // 2^64 has 20 digits.
         let mut digits = [0u8; 20];
-        let mut at = digits.len();
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (number % 10) as u8;
+        let mut used = 0;
+        for place in digits.iter_mut().rev() {
+            *place = b'0' + (number % 10) as u8;
             number /= 10;
+            used += 1;
             if number == 0 {
                 break;
             }
         }
-        self.push(&digits[at..])
+        self.push(digits.get(digits.len() - used..).unwrap_or(&[]))
     }
 
     /// The string; empty if a part did not fit or held a zero byte.
@@ -55,12 +58,13 @@ impl<const N: usize> Text<N> {
     }
 }
 
-/// Reads a hexadecimal number from the front of `bytes`; returns it and the rest.
+/// Reads a hexadecimal number from the front of `bytes`; returns it (modulo 2^64; 0 if there is none) and
+/// the rest.
 pub fn hex(bytes: &[u8]) -> (u64, &[u8]) {
     number(bytes, 16)
 }
 
-/// Reads a decimal number from the front of `bytes`; returns it and the rest.
+/// Reads a decimal number from the front of `bytes`; returns it (modulo 2^64; 0 if there is none) and the rest.
 pub fn decimal(bytes: &[u8]) -> (u64, &[u8]) {
     number(bytes, 10)
 }
@@ -80,7 +84,7 @@ fn number(bytes: &[u8], base: u64) -> (u64, &[u8]) {
         value = value.wrapping_mul(base).wrapping_add(digit);
         used += 1;
     }
-    (value, &bytes[used..])
+    (value, bytes.get(used..).unwrap_or(&[]))
 }
 
 /// One line of `/proc/PID/maps`.
@@ -107,17 +111,18 @@ pub fn maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let (offset, rest) = hex(rest.strip_prefix(b" ")?);
     let rest = rest.strip_prefix(b" ")?;
     let device_end = rest.iter().position(|&b| b == b' ')?;
-    let (inode, rest) = decimal(&rest[device_end + 1..]);
+    let (inode, rest) = decimal(rest.get(device_end + 1..)?);
     let name_start = rest.iter().position(|&b| b != b' ').unwrap_or(rest.len());
-    let flag = |index: usize, letter: u8, bit: u32| if permissions[index] == letter { bit } else { 0 };
+    let flag =
+        |index: usize, letter: u8, bit: u32| if permissions.get(index) == Some(&letter) { bit } else { 0 };
     Some(MapsLine {
         start: start as usize,
         end: end as usize,
         protection: flag(0, b'r', 1) | flag(1, b'w', 2) | flag(2, b'x', 4),
-        shared: permissions[3] == b's',
+        shared: permissions.get(3) == Some(&b's'),
         offset,
         inode,
-        name: &rest[name_start..],
+        name: rest.get(name_start..).unwrap_or(&[]),
     })
 }
 

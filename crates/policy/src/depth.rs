@@ -12,7 +12,8 @@
 //! passed it or a later speculation found and used it, else wasted when it has grown old. At a fixed depth
 //! of 64 a program that wastes all it fetches ran at an eighth of its speed on a fast disk.
 
-/// Depth of a speculator that has proven nothing yet: fills a cloud disk once.
+/// Depth of a speculator whose first pages were of use: fills a cloud disk once. Before that it is
+/// [`DOUBTFUL`]: a dozen useful pages are proof enough, and what is wrong from the start wastes a quarter.
 pub const START: u32 = 64;
 /// The papers' and prototypes' figures end at 256; the ring holds 4096.
 pub const MOST: u32 = 512;
@@ -40,7 +41,7 @@ impl Default for Depth {
 
 impl Depth {
     pub const fn new() -> Self {
-        Self { depth: START, useful: ONE / 2 }
+        Self { depth: START, useful: ONE / 8 }
     }
 
     /// Operations that may be written and not yet passed.
@@ -78,7 +79,11 @@ mod tests {
     #[test]
     fn grows_while_useful() {
         let mut depth = Depth::new();
-        for _ in 0..10 {
+        for _ in 0..12 {
+            depth.judged(true);
+        }
+        assert_eq!(depth.operations(), START);
+        for _ in 0..3 {
             depth.judged(true);
             depth.grow();
         }
@@ -88,6 +93,7 @@ mod tests {
     #[test]
     fn half_wasted_is_no_reason_to_stop() {
         let mut depth = Depth::new();
+        assert_eq!(depth.operations(), DOUBTFUL);
         for _ in 0..1000 {
             depth.judged(true);
             depth.judged(false);

@@ -16,10 +16,19 @@ pub const LONGEST_PERCENT: u64 = 90;
 /// Stalls shorter than this, in ns, are not worth two wake-ups.
 pub const SHORTEST_STALL: u64 = 30_000;
 
+/// No disk makes a program wait longer than this, in ns: what seems to is the program's own computing, or
+/// its sleep. It bounds what a program loses that holds for a speculator which has just been killed.
+pub const LONGEST_STALL: u64 = 1_000_000_000;
+
+/// Stalls for which the estimate does not rise after a hold that outlasted its stall: what seemed a long stall
+/// was the program's own computing.
+pub const DISTRUST: u32 = 64;
+
 /// Running estimates, in ns.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Hold {
     stall: u64,
+    distrust: u32,
 }
 
 impl Hold {
@@ -27,8 +36,17 @@ impl Hold {
     /// single outliers (a neighbour, a merge with read-ahead) are not.
     pub fn stalled(&mut self, ns: u64) {
         // A stall measured to the program's next call includes its computing: distrust long ones.
-        let ns = if self.stall == 0 { ns } else { ns.min(self.stall.saturating_mul(4)) };
+        let ns = ns.min(LONGEST_STALL);
+        let most = if self.distrust > 0 { self.stall } else { self.stall.saturating_mul(4) };
+        self.distrust = self.distrust.saturating_sub(1);
+        let ns = if self.stall == 0 { ns } else { ns.min(most) };
         self.stall = if self.stall == 0 { ns } else { self.stall - self.stall / 8 + ns / 8 };
+    }
+
+    /// The program was held for `ns`, and then its data was there already: so long is no stall here.
+    pub fn outlasted(&mut self, ns: u64) {
+        self.stall = self.stall.min(ns);
+        self.distrust = DISTRUST;
     }
 
     pub fn expected_stall(&self) -> u64 {
@@ -60,6 +78,21 @@ mod tests {
         let mut fast = Hold::default();
         fast.stalled(20_000);
         assert_eq!(fast.longest(1_000), 0);
+    }
+
+    #[test]
+    fn computing_is_not_taken_for_a_stall_for_long() {
+        let mut hold = Hold::default();
+        let mut held = 0;
+        // 60 us of disk and 10 ms of computing, a sync of 80 us.
+        for _ in 0..1000 {
+            if hold.longest(80_000) > 0 {
+                held += 1;
+                hold.outlasted(80_000);
+            }
+            hold.stalled(10_060_000);
+        }
+        assert!(held < 30, "{held}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The policy, in one place and pure.
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
-//! each can be tested with a recorded trace. The agent drives [`track`], [`attention`] and [`hold`]
-//! inside the program; the speculator drives [`depth`]. Every constant carries its reason.
+//! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`]
+//! and [`worth`] inside the program; the speculator drives [`depth`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
 #![cfg_attr(not(test), no_std)]
@@ -11,3 +11,4 @@ pub mod attention;
 pub mod depth;
 pub mod hold;
 pub mod track;
+pub mod worth;

@@ -89,9 +89,11 @@ pub fn sync() {
     TABLE.get().sync();
 }
 
-/// Closes every file and directory that we hold open of the program's.
+/// Closes every file and directory that we hold open of the program's. For the end: no speculation may
+/// follow.
 pub fn close_all() {
     TABLE.get().close_all();
+    crate::emulate::memory::close_files();
 }
 
 impl Table {
@@ -102,13 +104,18 @@ impl Table {
             }
             *entry = NOTHING;
         }
+        self.leave_working_directory();
     }
 
-    fn sync(&mut self) {
+    fn leave_working_directory(&mut self) {
         if self.working_directory >= 0 {
             let _ = files::close(self.working_directory);
             self.working_directory = -1;
         }
+    }
+
+    fn sync(&mut self) {
+        self.leave_working_directory();
         for entry in self.entries.iter_mut().take(self.used) {
             if entry.speculative {
                 if entry.real >= 0 {
@@ -266,9 +273,7 @@ impl Table {
 
     /// Speculation changes its working directory; the next sync changes it back.
     pub fn set_working_directory(&mut self, directory: i32) {
-        if self.working_directory >= 0 {
-            let _ = files::close(self.working_directory);
-        }
+        self.leave_working_directory();
         self.working_directory = directory;
     }
 

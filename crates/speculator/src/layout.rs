@@ -14,8 +14,7 @@
 //! | [`ANONYMOUS_ARENA`] | memory that speculation maps for itself |
 //! | [`FILE_ARENA`] | files that speculation maps |
 
-pub const WINDOW: usize = 0x6a00_0000_0000;
-pub const WINDOW_END: usize = 0x6b00_0000_0000;
+pub use runahead_sandbox::{WINDOW, WINDOW_END};
 
 pub const SLOT: usize = 0x6a10_0000_0000;
 

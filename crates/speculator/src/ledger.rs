@@ -2,8 +2,8 @@
 //!
 //! Each page that speculation asked the disk for is entered, and judged once: *useful* if the program
 //! passed the operation that asked for it, or if a later speculation found it in the cache and used it;
-//! *wasted* when so many others were asked for since that it was not. The verdicts steer the depth and make
-//! up the report's unused pages.
+//! *wasted* when it was neither for several epochs, or for as many pages as the ledger holds. The verdicts
+//! steer the depth and make up the report's unused pages.
 
 use crate::cell::Global;
 use crate::run::RUN;
@@ -13,6 +13,11 @@ use crate::shared::{self, speculator};
 /// speculation is found by a later one.
 const PAGES: usize = 8192;
 
+/// Epochs after which a page that nobody wanted is wasted. A look-up in an index finds in its second epoch what
+/// it fetched in the first; with no such limit a chain of dependent reads had asked for 8000 wrong pages
+/// before the first verdict.
+const EPOCHS: u32 = 8;
+
 /// Places in the index; twice the pages, a power of two.
 const INDEX: usize = 2 * PAGES;
 
@@ -20,6 +25,7 @@ const INDEX: usize = 2 * PAGES;
 struct Page {
     file: u64,
     number: u64,
+    epoch: u32,
     judged: bool,
 }
 
@@ -27,13 +33,16 @@ pub struct Ledger {
     pages: [Page; PAGES],
     /// Pages entered so far; the latest `PAGES` are in `pages`, at their number modulo `PAGES`.
     entered: u64,
+    /// Pages before this number are too old to be of use, and judged.
+    aged: u64,
     /// For each hash the number (+ 1) of the latest page entered under it; a newer one replaces an older.
     index: [u64; INDEX],
 }
 
 pub static LEDGER: Global<Ledger> = Global::new(Ledger {
-    pages: [Page { file: 0, number: 0, judged: true }; PAGES],
+    pages: [Page { file: 0, number: 0, epoch: 0, judged: true }; PAGES],
     entered: 0,
+    aged: 0,
     index: [0; INDEX],
 });
 
@@ -48,18 +57,19 @@ impl Ledger {
         self.entered
     }
 
-    /// Pages `first..first + count` of `file` (device and inode mixed) were asked for. Returns how many of
-    /// them are new: one that is still under observation is not entered again.
-    pub fn enter(&mut self, file: u64, first: u64, count: u32) -> u32 {
+    /// Pages `first..first + count` of `file` (device and inode mixed) were asked for, in `epoch`. Returns how
+    /// many of them are new: one that is still under observation (and still under way) now belongs to the
+    /// later operation.
+    pub fn enter(&mut self, file: u64, first: u64, count: u32, epoch: u32) -> u32 {
         let mut new = 0;
         for number in first..first + u64::from(count) {
-            if self.find(file, number).is_some_and(|at| !self.pages[at].judged) {
-                continue;
+            match self.find(file, number) {
+                Some(at) if !self.pages[at].judged => self.pages[at].judged = true,
+                _ => new += 1,
             }
-            new += 1;
             let at = (self.entered % PAGES as u64) as usize;
             self.judge(at, false);
-            self.pages[at] = Page { file, number, judged: false };
+            self.pages[at] = Page { file, number, epoch, judged: false };
             self.entered += 1;
             self.index[place(file, number)] = self.entered;
         }
@@ -90,6 +100,19 @@ impl Ledger {
         let oldest = self.entered.saturating_sub(PAGES as u64);
         for number in from.max(oldest)..to.min(self.entered) {
             self.judge((number % PAGES as u64) as usize, true);
+        }
+    }
+
+    /// `epoch` begins.
+    pub fn age(&mut self, epoch: u32) {
+        self.aged = self.aged.max(self.entered.saturating_sub(PAGES as u64));
+        while self.aged < self.entered {
+            let at = (self.aged % PAGES as u64) as usize;
+            if epoch.wrapping_sub(self.pages[at].epoch) < EPOCHS {
+                break;
+            }
+            self.judge(at, false);
+            self.aged += 1;
         }
     }
 

@@ -7,8 +7,9 @@ use crate::emulate;
 use crate::ledger::LEDGER;
 use crate::mirror::MIRROR;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::Prediction;
+use runahead_abi::pace;
 use runahead_abi::registers::{Registers, VECTOR_STATE_BYTES};
 use runahead_abi::session::{activity, ended};
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
@@ -40,6 +41,8 @@ pub struct Run {
     pages_next: u64,
     /// Operations of this epoch whose passing the ledger knows.
     settled: u32,
+    /// The call at hand is the one that the program waits in.
+    programs_own: bool,
     pub position: i64,
     pub program_break: u64,
     pub thread: u32,
@@ -57,6 +60,7 @@ pub static RUN: Global<Run> = Global::new(Run {
     pages_from: [0; OPERATIONS],
     pages_next: 0,
     settled: 0,
+    programs_own: false,
     position: -1,
     program_break: 0,
     thread: 0,
@@ -122,6 +126,11 @@ fn retire_if_asked() {
         return;
     }
     descriptors::close_all();
+    let run = RUN.get();
+    if agent().posted.load(Ordering::Acquire) == run.posted {
+        run.settle(agent().passed.load(Ordering::Acquire));
+    }
+    count_time();
     let part = speculator();
     part.activity.store(activity::GONE, Ordering::Release);
     futex_wake(&part.activity);
@@ -158,9 +167,14 @@ fn sync(post: &Post) {
     part.activity.store(activity::RUNNING, Ordering::Release);
     part.written.store(0, Ordering::Release);
     let run = RUN.get();
+    if post.epoch == run.epoch.wrapping_add(1) {
+        run.settle(post.passed_before);
+    }
     run.epoch = post.epoch;
+    LEDGER.get().age(post.epoch);
     run.written = 0;
     run.settled = 0;
+    run.programs_own = false;
     run.pages_next = LEDGER.get().position();
     run.ticks = 0;
     run.position = post.position;
@@ -209,6 +223,21 @@ fn pointless() -> Option<u32> {
     (agent.cancelled.load(Ordering::Relaxed) == RUN.get().epoch).then_some(ended::CANCELLED)
 }
 
+/// What is asked for next is (not any more) what the program has asked for itself: neither our merit nor our
+/// waste. (Counting it as useful made a chain of dependent reads look like one page in twelve well spent.)
+pub fn programs_own(yes: bool) {
+    RUN.get().programs_own = yes;
+}
+
+pub fn is_programs_own() -> bool {
+    RUN.get().programs_own
+}
+
+/// Number of the present speculation.
+pub fn epoch() -> u32 {
+    RUN.get().epoch
+}
+
 /// Called at each emulated call.
 pub fn check() {
     retire_if_asked();
@@ -254,9 +283,7 @@ fn sleep_ahead() {
     let run = RUN.get();
     let wake_at = run.written - run.depth.operations() / 2;
     part.activity.store(activity::AHEAD, Ordering::Release);
-    part.wake_at.store(wake_at, Ordering::Relaxed);
-    // Pairs with the agent's fence between storing `passed` and looking at `wake_at`.
-    fence(Ordering::SeqCst);
+    pace::ask_to_be_woken(&part.wake_at, wake_at);
     loop {
         check();
         let passed = word.load(Ordering::Acquire);

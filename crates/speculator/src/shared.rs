@@ -2,8 +2,9 @@
 //! the log writable.
 
 use crate::layout::SLOT;
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use runahead_abi::log::Log;
+use runahead_abi::post;
 use runahead_abi::registers::{Registers, VECTOR_STATE_BYTES};
 use runahead_abi::session::{
     AGENT_BYTES, AgentPart, SLOT_BYTES, SPECULATOR_BYTES, SpeculatorPart, slot_offset,
@@ -66,22 +67,23 @@ pub fn at_least(counter: &AtomicU64, value: u64) {
 #[derive(Clone, Copy)]
 pub struct Post {
     pub epoch: u32,
+    /// Operations that the program had passed when it left the epoch before.
+    pub passed_before: u32,
     pub registers: Registers,
     pub thread: u32,
     pub position: i64,
     pub program_break: u64,
 }
 
-/// The even number of the latest complete post; `None` while one is being written or there is none.
+/// The number of the latest complete post; `None` while one is being written or there is none.
 pub fn latest_post() -> Option<u32> {
-    let posted = agent().posted.load(Ordering::Acquire);
-    (posted != 0 && posted.is_multiple_of(2)).then_some(posted)
+    post::latest(&agent().posted)
 }
 
 /// Copies the post numbered `posted`; None if the agent has begun another.
 pub fn take_post(posted: u32, vector_state: &mut [u8; VECTOR_STATE_BYTES]) -> Option<Post> {
     let agent = agent();
-    // SAFETY: plain words in shared memory; whatever they hold is checked by the epoch below.
+    // SAFETY: plain words in shared memory; what is copied is believed only if no other post was begun.
     let registers = unsafe { agent.registers.0.get().read_volatile() };
     // SAFETY: as above.
     unsafe {
@@ -91,13 +93,13 @@ pub fn take_post(posted: u32, vector_state: &mut [u8; VECTOR_STATE_BYTES]) -> Op
             VECTOR_STATE_BYTES,
         );
     }
-    let post = Post {
-        epoch: posted / 2,
+    let copy = Post {
+        epoch: post::epoch_of(posted),
+        passed_before: agent.passed_before.load(Ordering::Relaxed),
         registers,
         thread: agent.thread.load(Ordering::Relaxed),
         position: agent.position.load(Ordering::Relaxed) as i64,
         program_break: agent.program_break.load(Ordering::Relaxed),
     };
-    fence(Ordering::Acquire);
-    (agent.posted.load(Ordering::Relaxed) == posted).then_some(post)
+    post::is_whole(&agent.posted, posted).then_some(copy)
 }

@@ -131,6 +131,15 @@ impl Guest {
         lines.into_iter().map(run).collect()
     }
 
+    /// A test of this guest with arguments of the caller's.
+    pub fn run_with(&self, arguments: &[&str]) -> GuestRun {
+        GuestRun {
+            name: format!("guest::{}::{}", self.name(), arguments.join("::")),
+            arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+            expect: "exit 0".to_owned(),
+        }
+    }
+
     /// The scenario of one of the guest's tests.
     pub fn scenario(&self, run: &GuestRun) -> Result<Scenario, String> {
         let program = self.build()?;

@@ -18,6 +18,7 @@ pub mod guest;
 pub mod locate;
 pub mod needs;
 pub mod scenario;
+pub mod scribble;
 pub mod supervise;
 pub mod tree;
 

@@ -74,6 +74,7 @@ static RUNS: AtomicU32 = AtomicU32::new(0);
 /// Beside how many runs each of Runahead's process names was seen.
 static HELPERS: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 static KILLED: AtomicU32 = AtomicU32::new(0);
+static SCRIBBLES: AtomicU32 = AtomicU32::new(0);
 
 /// Counts a run under Runahead. A suite in which no helper was ever seen tested interception alone,
 /// and has to say so.
@@ -84,6 +85,7 @@ pub fn note_run(report: &RunReport) {
         *helpers.entry(name.clone()).or_default() += 1;
     }
     KILLED.fetch_add(report.helpers_killed, Ordering::Relaxed);
+    SCRIBBLES.fetch_add(report.scribbles, Ordering::Relaxed);
 }
 
 /// The counts, as a sentence.
@@ -92,9 +94,10 @@ pub fn runs_summary() -> String {
     let beside = |(name, runs): (&String, &u32)| format!("{name} beside {runs}");
     let seen: Vec<String> = helpers.iter().map(beside).collect();
     format!(
-        "{} runs under Runahead (or a stand-in); of its processes were seen: {}; torture ended {}",
+        "{} runs under Runahead (or a stand-in); of its processes were seen: {}; torture ended {}, and scribbled {} times",
         RUNS.load(Ordering::Relaxed),
         if seen.is_empty() { "none".to_owned() } else { seen.join(", ") },
-        KILLED.load(Ordering::Relaxed)
+        KILLED.load(Ordering::Relaxed),
+        SCRIBBLES.load(Ordering::Relaxed)
     )
 }

@@ -8,6 +8,7 @@
 //! The harness writes a [`RunSpec`] as JSON, starts the binary `supervisor` with it, and reads the
 //! [`RunReport`] back; the captured output lies in files beside it.
 
+use crate::scribble::Scribbler;
 use crate::tree;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -45,11 +46,20 @@ pub enum Stdin {
     Pipe(Vec<u8>),
 }
 
-/// Ending Runahead's helper processes while the program runs.
+/// What is done to Runahead's helper processes while the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Harm {
+    /// They are ended.
+    Kill,
+    /// Garbage is written over the memory that they share.
+    Scribble,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Torture {
+    pub harm: Harm,
     pub seed: u64,
-    /// The pause before each kill is chosen evenly from 0 to this.
+    /// The pause before each time is chosen evenly from 0 to this.
     pub longest_pause_us: u64,
 }
 
@@ -94,6 +104,8 @@ pub struct RunReport {
     /// Names of Runahead's own processes that were seen during the run, without doubles.
     pub helpers_seen: Vec<String>,
     pub helpers_killed: u32,
+    /// How often garbage was written over shared memory.
+    pub scribbles: u32,
     /// How long the last process of the run outlived the program.
     pub gone_after_ms: u64,
 }
@@ -245,11 +257,15 @@ fn become_command(spec: &RunSpec, streams: Streams) -> ! {
 struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        self.0 % limit.max(1)
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
     }
 }
 
@@ -279,7 +295,9 @@ struct Watch<'a> {
     childless: bool,
     helpers_seen: Vec<String>,
     helpers_killed: u32,
-    next_kill: Instant,
+    scribbler: Option<Scribbler>,
+    scribbles: u32,
+    next_harm: Instant,
     dice: Dice,
 }
 
@@ -316,10 +334,11 @@ impl Watch<'_> {
         }
     }
 
-    /// Notes Runahead's own processes and, as torture, ends them. The program itself carries the
+    /// Notes Runahead's own processes and, as torture, does them harm. The program itself carries the
     /// command's name `runahead` until its exec, and must not be hit.
     fn look_at_helpers(&mut self) {
-        let kill_now = self.spec.torture.is_some() && Instant::now() >= self.next_kill;
+        let torture = self.spec.torture.as_ref().filter(|_| Instant::now() >= self.next_harm);
+        let harm = torture.map(|torture| torture.harm);
         for process in descendants(Pid::this()) {
             let name = name_of(process);
             if process == self.program || !is_helper(&name) {
@@ -328,13 +347,21 @@ impl Watch<'_> {
             if !self.helpers_seen.contains(&name) {
                 self.helpers_seen.push(name);
             }
-            if kill_now && kill(process, Signal::SIGKILL).is_ok() {
-                self.helpers_killed += 1;
+            match harm {
+                Some(Harm::Kill) if kill(process, Signal::SIGKILL).is_ok() => self.helpers_killed += 1,
+                Some(Harm::Scribble) if self.scribbler.is_none() => {
+                    self.scribbler = Scribbler::find(process);
+                }
+                _ => {}
             }
         }
-        if let (true, Some(torture)) = (kill_now, &self.spec.torture) {
+        if let (Some(Harm::Scribble), Some(scribbler)) = (harm, &self.scribbler) {
+            scribbler.scribble(|| self.dice.next());
+            self.scribbles += 1;
+        }
+        if let Some(torture) = torture {
             let pause = self.dice.below(torture.longest_pause_us);
-            self.next_kill = Instant::now() + Duration::from_micros(pause);
+            self.next_harm = Instant::now() + Duration::from_micros(pause);
         }
     }
 
@@ -391,7 +418,9 @@ pub fn supervise(spec: &RunSpec) -> io::Result<RunReport> {
         childless: false,
         helpers_seen: Vec::new(),
         helpers_killed: 0,
-        next_kill: started,
+        scribbler: None,
+        scribbles: 0,
+        next_harm: started,
         dice: Dice(seed),
     };
     let mut closed = None;
@@ -437,6 +466,7 @@ pub fn supervise(spec: &RunSpec) -> io::Result<RunReport> {
         left_files: left_files(spec, isolated),
         helpers_seen: watch.helpers_seen,
         helpers_killed: watch.helpers_killed,
+        scribbles: watch.scribbles,
         gone_after_ms: after(gone),
     })
 }

@@ -44,6 +44,35 @@ pub fn repository(maker: &Maker) -> Result<()> {
     write_list(maker, "git", &names)
 }
 
+/// Agrep's files in 1999: 1349 of 18,091,527 bytes.
+pub fn sources_1999(maker: &Maker) -> Result<()> {
+    alike(maker, "source-1999", 1349, 18_091_527)
+}
+
+/// Agrep's files in 2003: 8971 of 105 MB.
+pub fn sources_2003(maker: &Maker) -> Result<()> {
+    alike(maker, "source-2003", 8971, 105_000_000)
+}
+
+/// So many C files of so many bytes together: of all stretches of that many files in the order of their
+/// paths, the one that comes nearest.
+fn alike(maker: &Maker, set: &str, count: usize, bytes: u64) -> Result<()> {
+    let package = maker.package(PACKAGE)?;
+    let c_files = |name: &str| name.ends_with(".c") || name.ends_with(".h");
+    let all: Vec<(String, u64)> =
+        sizes(maker, &package)?.into_iter().filter(|(name, _)| c_files(name)).collect();
+    let total = |stretch: &[(String, u64)]| stretch.iter().map(|(_, size)| size).sum::<u64>();
+    let nearest = all.windows(count).min_by_key(|stretch| total(stretch).abs_diff(bytes));
+    let chosen = nearest.context("the package has too few C files")?;
+    ensure!(
+        total(chosen).abs_diff(bytes) < bytes / 20,
+        "no {count} files of the package come near {bytes} bytes"
+    );
+    let names: Vec<String> = chosen.iter().map(|(name, _)| name.clone()).collect();
+    extract(maker, &package, &names)?;
+    write_list(maker, set, &names)
+}
+
 /// 48,000 files for programs that only look at names and sizes: real names, short contents.
 pub fn tree(maker: &Maker) -> Result<()> {
     let package = maker.package(PACKAGE)?;
@@ -77,19 +106,30 @@ pub fn few(maker: &Maker) -> Result<()> {
 
 /// Names of the source's files, sorted, without the leading directory.
 fn list(maker: &Maker, package: &Path, wanted: fn(&str) -> bool, count: usize) -> Result<Vec<String>> {
-    let all = maker.beside("all");
-    maker.shell(&format!("{TAR} | tar -t > \"$2\""), &[package, &all])?;
-    let text = fs::read_to_string(&all)?;
-    fs::remove_file(&all)?;
-    let mut names: Vec<String> = text
-        .lines()
-        .filter(|name| !name.ends_with('/') && wanted(name))
-        .filter_map(|name| name.split_once('/').map(|(_, rest)| rest.to_string()))
-        .collect();
-    names.sort();
+    let mut names: Vec<String> =
+        sizes(maker, package)?.into_iter().map(|(name, _)| name).filter(|name| wanted(name)).collect();
     names.truncate(count);
     ensure!(names.len() == count, "the package has only {} such files, {count} are wanted", names.len());
     Ok(names)
+}
+
+/// Names of the source's files, sorted, without the leading directory, and their sizes.
+fn sizes(maker: &Maker, package: &Path) -> Result<Vec<(String, u64)>> {
+    let all = maker.beside("all");
+    maker.shell(&format!("{TAR} | tar -tv > \"$2\""), &[package, &all])?;
+    let text = fs::read_to_string(&all)?;
+    fs::remove_file(&all)?;
+    // mode, owner, size, date, time, name; of a link, also what it leads to.
+    let entry = |line: &str| -> Option<(String, u64)> {
+        let mut fields = line.split_whitespace();
+        let size = fields.nth(2)?.parse().ok()?;
+        let name = line.split_once(" linux-source-6.1/")?.1;
+        let name = name.split(" -> ").next()?;
+        (!name.ends_with('/') && !name.is_empty()).then(|| (name.to_string(), size))
+    };
+    let mut found: Vec<(String, u64)> = text.lines().filter_map(entry).collect();
+    found.sort();
+    Ok(found)
 }
 
 fn extract(maker: &Maker, package: &Path, names: &[String]) -> Result<()> {

@@ -9,12 +9,16 @@
 mod generated;
 mod kernel;
 mod objects;
+pub mod postgres;
+mod unpacked;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::packages;
 
 /// One set.
 pub struct DataSet {
@@ -24,18 +28,23 @@ pub struct DataSet {
     pub megabytes: u64,
     /// Changes when the recipe does.
     pub version: u32,
+    /// Commands that making it takes, and the Debian packages that hold them.
+    pub needs: &'static [(&'static str, &'static str)],
     /// Sets that it is made from.
     from: &'static [&'static str],
     make: fn(&Maker) -> Result<()>,
 }
 
+const COMPILER: &[(&str, &str)] = &[("gcc", "gcc"), ("make", "make"), ("ar", "binutils")];
+
 /// All sets, an ingredient before what is made from it.
-pub const SETS: [DataSet; 8] = [
+pub const SETS: [DataSet; 15] = [
     DataSet {
         name: "kernel",
         about: "the first 9000 .c and .h files of Debian's linux-source-6.1, by path",
         megabytes: 110,
         version: 1,
+        needs: &[],
         from: &[],
         make: kernel::sources,
     },
@@ -44,6 +53,7 @@ pub const SETS: [DataSet; 8] = [
         about: "those files as a git repository of one commit",
         megabytes: 140,
         version: 1,
+        needs: &[("git", "git")],
         from: &["kernel"],
         make: kernel::repository,
     },
@@ -52,6 +62,7 @@ pub const SETS: [DataSet; 8] = [
         about: "the first 48,000 files of linux-source-6.1, at most 4 KiB of each",
         megabytes: 260,
         version: 1,
+        needs: &[],
         from: &[],
         make: kernel::tree,
     },
@@ -60,6 +71,7 @@ pub const SETS: [DataSet; 8] = [
         about: "the objects of GNU objdump and its libraries for all targets, with -g, from Debian's binutils-source",
         megabytes: 150,
         version: 1,
+        needs: COMPILER,
         from: &[],
         make: objects::binutils,
     },
@@ -68,6 +80,7 @@ pub const SETS: [DataSet; 8] = [
         about: "an sqlite database of 1 GB with an index, and 1500 look-ups of two kinds",
         megabytes: 1130,
         version: 1,
+        needs: &[("sqlite3", "sqlite3")],
         from: &[],
         make: generated::database,
     },
@@ -76,6 +89,7 @@ pub const SETS: [DataSet; 8] = [
         about: "512 x 512 x 512 floats",
         megabytes: 513,
         version: 1,
+        needs: &[],
         from: &[],
         make: generated::volume,
     },
@@ -84,6 +98,7 @@ pub const SETS: [DataSet; 8] = [
         about: "1 GB of random bytes",
         megabytes: 1025,
         version: 1,
+        needs: &[],
         from: &[],
         make: generated::blocks,
     },
@@ -92,8 +107,72 @@ pub const SETS: [DataSet; 8] = [
         about: "the first 1000 files of the set kernel, for smoke tests",
         megabytes: 16,
         version: 1,
+        needs: &[],
         from: &["kernel"],
         make: kernel::few,
+    },
+    DataSet {
+        name: "source-1999",
+        about: "1349 C files of 18 MB out of linux-source-6.1: Agrep's files in 1999",
+        megabytes: 25,
+        version: 1,
+        needs: &[],
+        from: &[],
+        make: kernel::sources_1999,
+    },
+    DataSet {
+        name: "source-2003",
+        about: "8971 C files of 105 MB out of linux-source-6.1: Agrep's files in 2003",
+        megabytes: 135,
+        version: 1,
+        needs: &[],
+        from: &[],
+        make: kernel::sources_2003,
+    },
+    DataSet {
+        name: "objects-562",
+        about: "the set objects and more of its libraries, 562 objects in all, every other without -g",
+        megabytes: 120,
+        version: 1,
+        needs: COMPILER,
+        from: &["objects"],
+        make: objects::as_many_as_the_papers,
+    },
+    DataSet {
+        name: "postgres",
+        about: "a PostgreSQL cluster with AS3AP's four relations, 500 MB, and 3000 look-ups",
+        megabytes: 900,
+        version: 1,
+        needs: &[("/usr/lib/postgresql/15/bin/initdb", "postgresql-15")],
+        from: &[],
+        make: postgres::cluster,
+    },
+    DataSet {
+        name: "speech",
+        about: "pocketsphinx's English model (Debian's pocketsphinx-en-us) and 18 seconds of speech",
+        megabytes: 45,
+        version: 1,
+        needs: &[],
+        from: &[],
+        make: unpacked::speech,
+    },
+    DataSet {
+        name: "python",
+        about: "numpy, pandas and what they need, unpacked from Debian's packages",
+        megabytes: 140,
+        version: 1,
+        needs: &[("/usr/bin/python3", "python3")],
+        from: &[],
+        make: unpacked::python,
+    },
+    DataSet {
+        name: "library",
+        about: "GNU libiberty's sources out of binutils-source, with a makefile",
+        megabytes: 10,
+        version: 1,
+        needs: COMPILER,
+        from: &[],
+        make: unpacked::library,
     },
 ];
 
@@ -103,6 +182,12 @@ pub fn by_name(name: &str) -> Result<&'static DataSet> {
         let known: String = SETS.iter().map(|set| format!("  {:<10} {}\n", set.name, set.about)).collect();
         format!("there is no data set '{name}'; these exist:\n{known}")
     })
+}
+
+/// What making the set takes, its ingredients included.
+pub fn needs(set: &'static DataSet) -> Vec<(&'static str, &'static str)> {
+    let ingredients = set.from.iter().filter_map(|name| by_name(name).ok()).flat_map(needs);
+    set.needs.iter().copied().chain(ingredients).collect()
 }
 
 /// The root of the data: `$RUNAHEAD_DATA`, or `data` in the checkout.
@@ -123,6 +208,13 @@ pub fn ensure_made(root: &Path, set: &DataSet) -> Result<()> {
     for ingredient in set.from {
         ensure_made(root, by_name(ingredient)?)?;
     }
+    let missing = packages::missing(set.needs);
+    ensure!(
+        missing.is_empty(),
+        "making the data set '{}' takes these Debian packages: {}",
+        set.name,
+        missing.join(" ")
+    );
     eprintln!("making the data set '{}': {} (about {} MB)", set.name, set.about, set.megabytes);
     fs::create_dir_all(root).with_context(|| {
         format!("cannot make {}; set RUNAHEAD_DATA to a directory of yours", root.display())

@@ -1,6 +1,7 @@
 //! Something real to link: GNU objdump with its libraries for all targets, some 490 objects with -g.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Result, ensure};
 
@@ -44,15 +45,45 @@ pub fn binutils(maker: &Maker) -> Result<()> {
         cp "$compiler/crtbegin.o" "$compiler/crtend.o" "$compiler/libgcc.a" "$here/"
     "#;
     maker.shell(collect, &[&build])?;
+    list(maker, "objects", 480)?;
+    fs::remove_dir_all(build)?;
+    Ok(())
+}
+
+/// The set's list; it must have so many objects at least.
+fn list(maker: &Maker, set: &str, least: usize) -> Result<()> {
     let mut names: Vec<String> = fs::read_dir(maker.partial())?
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .map(|name| format!("objects/{name}"))
+        .map(|name| format!("{set}/{name}"))
         .collect();
     names.sort();
     let objects = names.iter().filter(|name| name.ends_with(".o")).count();
-    ensure!(objects >= 480, "only {objects} objects came out of the build, 480 are wanted");
+    ensure!(objects >= least, "only {objects} objects came out of the build, {least} are wanted");
     fs::write(maker.beside("files"), names.join("\n") + "\n")?;
-    fs::remove_dir_all(build)?;
     Ok(())
+}
+
+/// The papers' kernel had 562 objects.
+const PAPERS_OBJECTS: usize = 562;
+
+/// As many objects as the papers linked, and about as many bytes: the set `objects`, more of them out of
+/// its archives (what is left of these stays in them), every other one without debugging information.
+pub fn as_many_as_the_papers(maker: &Maker) -> Result<()> {
+    let script = r#"
+        cp "$1"/* .
+        for archive in libiberty libctf libz; do
+            mkdir "$archive.members"
+            ( cd "$archive.members" && ar x "../$archive.a" )
+            for member in "$archive.members"/*.o; do mv "$member" "$archive-$(basename "$member")"; done
+            rmdir "$archive.members"
+        done
+        ( ls bfd-*.o binutils-*.o opcodes-*.o; ls lib*-*.o ) > all
+        tail -n "+$(($2 + 1))" all | xargs -r rm
+        head -n "$2" all | awk 'NR % 2' | xargs -n 50 strip --strip-debug
+        rm all
+    "#;
+    let count = PAPERS_OBJECTS.to_string();
+    maker.shell(script, &[&maker.root.join("objects"), Path::new(&count)])?;
+    list(maker, "objects-562", PAPERS_OBJECTS)
 }

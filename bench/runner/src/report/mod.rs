@@ -2,9 +2,10 @@
 //! files beside it.
 
 mod page;
+mod papers;
 mod plot;
+mod sweeps;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use anyhow::{Context, Result};
 use resvg::{tiny_skia, usvg};
 
 use crate::results::{Figures, Record};
-use plot::{Bars, COLOURS, Lines, Series};
+use plot::{Bars, COLOURS, Series};
 
 /// A plot and the name of its file.
 struct Plot {
@@ -21,11 +22,18 @@ struct Plot {
     svg: String,
 }
 
-/// Writes `index.html` and the plots into `directory`.
+/// Writes `index.html` and the plots into `directory`, which is the report's own.
 pub fn write(records: &[Record], directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    // Plots of an earlier report that this one does not have would be taken for its own.
+    for entry in fs::read_dir(directory)?.flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "png") {
+            fs::remove_file(entry.path())?;
+        }
+    }
     let newest = newest(records);
-    let plots = plots(&newest);
+    let mut plots = plots(&newest);
+    plots.extend(papers::plots(records));
     let mut options = usvg::Options::default();
     Arc::make_mut(&mut options.fontdb).load_system_fonts();
     for plot in &plots {
@@ -36,7 +44,7 @@ pub fn write(records: &[Record], directory: &Path) -> Result<()> {
     }
     let svgs: Vec<&str> = plots.iter().map(|plot| plot.svg.as_str()).collect();
     let path = directory.join("index.html");
-    fs::write(&path, page::page(&newest, records, &svgs))
+    fs::write(&path, page::page(&newest, records, &svgs, &papers::tables(records)))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -87,7 +95,8 @@ fn plots(records: &[&Record]) -> Vec<Plot> {
             records.iter().copied().filter(|record| record.disk.profile == *profile).collect();
         plots.extend([elapsed(profile, &of), stall(profile, &of), reads(profile, &of)].into_iter().flatten());
     }
-    plots.extend(latency(records));
+    plots.extend(sweeps::latency(records));
+    plots.extend(sweeps::depth(records));
     plots
 }
 
@@ -159,41 +168,11 @@ fn reads(profile: &str, records: &[&Record]) -> Option<Plot> {
     )
 }
 
-/// Speed-up over the disks' latencies, for workloads measured on two emulated disks at least.
-fn latency(records: &[&Record]) -> Option<Plot> {
-    let mut lines: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-    for record in records {
-        let latency = record.disk.check["expected_latency_ns"].as_f64().filter(|latency| *latency > 0.0);
-        let ratio = figures(record, "runahead").and_then(|figures| figures.ratio);
-        if let (Some(latency), Some(ratio)) = (latency, ratio) {
-            lines.entry(&record.workload).or_default().push((latency / 1e6, ratio));
-        }
-    }
-    lines.retain(|_, points| points.len() >= 2);
-    if lines.is_empty() {
-        return None;
-    }
-    lines.values_mut().for_each(|points| points.sort_by(|one, other| one.0.total_cmp(&other.0)));
-    let colours = COLOURS.iter().cycle();
-    let plot = Lines {
-        title: "Speed-up against the disk's latency".into(),
-        across: "milliseconds a request".into(),
-        up: "times as fast".into(),
-        series: lines
-            .keys()
-            .zip(colours)
-            .map(|(name, colour)| Series { name: (*name).into(), colour })
-            .collect(),
-        points: lines.into_values().collect(),
-    };
-    Some(Plot { name: "latency".into(), svg: plot.draw() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::results::{Disk, FORMAT, Run, Summary};
+    use crate::results::{DataSize, Disk, FORMAT, Run, Summary};
     use crate::run::Measured;
 
     fn record(workload: &str, profile: &str, latency_ns: f64, times: [f64; 3]) -> Record {
@@ -227,6 +206,9 @@ mod tests {
                 check: serde_json::json!({ "expected_latency_ns": latency_ns }),
             },
             workload: workload.into(),
+            data: vec![DataSize { name: "kernel".into(), version: 1, files: 9000, bytes: 70 << 20 }],
+            memory_mb: None,
+            swap_mb: None,
             floor: Some(9.0),
             summary: Summary::of(&runs, &[], |name| match name {
                 "runahead" => "alone".into(),
@@ -244,13 +226,23 @@ mod tests {
             record("grep", "cloud", 1e6, [10.0, 2.0, 0.5]),
             record("grep", "net", 5e6, [50.0, 10.0, 0.5]),
             record("grep", "cloud", 1e6, [10.0, 1.0, 0.5]),
+            record("grep", "cloud@8", 1e6, [10.0, 4.0, 0.5]),
+            record("agrep-1999", "array4", 14e6, [20.0, 5.0, 0.5]),
         ];
         let directory = std::env::temp_dir().join(format!("runahead-bench-report-{}", std::process::id()));
         write(&records, &directory).unwrap();
         let html = fs::read_to_string(directory.join("index.html")).unwrap();
-        for wanted in
-            ["grep", "cloud", "abc", "not cold &amp; not warm", "disagree by more than 8%", "class=\"below\""]
-        {
+        for wanted in [
+            "grep",
+            "cloud",
+            "abc",
+            "not cold &amp; not warm",
+            "disagree by more than 8%",
+            "class=\"below\"",
+            "queue depth",
+            "fig3: overall improvement",
+            "kernel 9000 files",
+        ] {
             assert!(html.contains(wanted), "{wanted}: {html}");
         }
         let outside = html.replace("http://www.w3.org/2000/svg", "");
@@ -260,9 +252,59 @@ mod tests {
             .flatten()
             .filter(|entry| entry.path().extension().is_some_and(|extension| extension == "png"))
             .collect();
-        // Elapsed, stall and waste for each of two disks, and the latency plot over both.
-        assert_eq!(pictures.len(), 7);
+        // Elapsed, stall and waste for each of four disks; latency, depth; the papers' figures 3, 5, 6 and
+        // table 7, which have agrep-1999 on array4 in common.
+        assert_eq!(pictures.len(), 4 * 3 + 2 + 4, "{pictures:?}");
         assert!(pictures.iter().all(|entry| fs::read(entry.path()).unwrap().starts_with(b"\x89PNG")));
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// The page in a real browser: does it show, with letters and with the plots' colours?
+    #[test]
+    fn a_browser_shows_the_page() {
+        let Some(browser) = crate::packages::find_program("chromium") else {
+            eprintln!(
+                "SKIPPED: no chromium here, so the report was not looked at in a browser; ./x test installs it as root"
+            );
+            return;
+        };
+        let records = [
+            record("grep", "cloud", 1e6, [10.0, 2.0, 0.5]),
+            record("agrep-1999", "array4", 14e6, [20.0, 5.0, 0.5]),
+        ];
+        let directory = std::env::temp_dir().join(format!("runahead-bench-browser-{}", std::process::id()));
+        write(&records, &directory).unwrap();
+        let shot = directory.join("shot.png");
+        // A browser started as root refuses its own sandbox; it sees nothing but a page of ours.
+        let output = std::process::Command::new(browser)
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--hide-scrollbars",
+            ])
+            .arg(format!("--user-data-dir={}", directory.join("profile").display()))
+            .arg("--window-size=1000,4000")
+            .arg(format!("--screenshot={}", shot.display()))
+            .arg(format!("file://{}", directory.join("index.html").display()))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let picture = fs::read(&shot).unwrap_or_else(|error| panic!("no screenshot ({error}): {said}"));
+        let picture = tiny_skia::Pixmap::decode_png(&picture).unwrap();
+        assert_eq!((picture.width(), picture.height()), (1000, 4000));
+        let count = |colour: &str| {
+            let part = |at: usize| u8::from_str_radix(&colour[at..at + 2], 16).unwrap();
+            let wanted = tiny_skia::ColorU8::from_rgba(part(1), part(3), part(5), 255).premultiply();
+            picture.pixels().iter().filter(|pixel| **pixel == wanted).count()
+        };
+        // Bars of both kinds are at least a hundred points long and ten high.
+        for colour in [COLOURS[0], COLOURS[1]] {
+            assert!(count(colour) > 1000, "{colour}: {}", count(colour));
+        }
+        // Letters, in the page's own colour, make a few thousand points.
+        assert!(count("#1d2126") > 2000, "{}", count("#1d2126"));
         fs::remove_dir_all(directory).unwrap();
     }
 }

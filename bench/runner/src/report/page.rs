@@ -4,17 +4,18 @@ use std::fmt::Write;
 
 use super::figures;
 use super::plot::{escape, number};
-use crate::compare::AGREEMENT;
+use crate::compare;
 use crate::machine;
 use crate::results::Record;
 
-const STYLE: &str = "body{font:15px/1.45 'DejaVu Sans',Verdana,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;\
-color:#1d2126}table{border-collapse:collapse;font-size:13px}td,th{padding:3px 9px;border-bottom:1px solid #ddd;\
-text-align:right}td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}svg{max-width:100%;\
-height:auto;margin:1em 0}.below,.marks{color:#a32020}.wide{overflow-x:auto}";
+const STYLE: &str = "body{font:15px/1.45 'DejaVu Sans',Verdana,sans-serif;max-width:1160px;margin:2em auto;padding:0 1em;\
+color:#1d2126}table{border-collapse:collapse;font-size:13px}td,th{padding:3px 7px;border-bottom:1px solid #ddd;\
+text-align:right;white-space:nowrap}th{white-space:normal;vertical-align:bottom}td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}svg{max-width:100%;\
+height:auto;margin:1em 0}.below,.marks{color:#a32020}.wide{overflow-x:auto}pre{font-size:12px;line-height:1.3}";
 
 /// `newest` is shown; `all` tells how well repeated measurements agree.
-pub fn page(newest: &[&Record], all: &[Record], svgs: &[&str]) -> String {
+/// `papers` are the papers' tables as text.
+pub fn page(newest: &[&Record], all: &[Record], svgs: &[&str], papers: &[String]) -> String {
     let mut html = format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Runahead: measurements</title>\
          <style>{STYLE}</style></head><body><h1>Runahead: measurements</h1>"
@@ -23,6 +24,9 @@ pub fn page(newest: &[&Record], all: &[Record], svgs: &[&str]) -> String {
     html += &table(newest);
     for svg in svgs {
         html += svg;
+    }
+    for table in papers {
+        let _ = write!(html, "<pre class=\"wide\">{}</pre>", escape(table));
     }
     html += &agreement(all);
     html += &marks(newest);
@@ -47,6 +51,17 @@ fn about(records: &[&Record]) -> String {
         if !seen.contains(&line) {
             seen.push(line);
         }
+    }
+    let mut sets: Vec<String> = Vec::new();
+    for set in records.iter().flat_map(|record| &record.data) {
+        let megabytes = number(set.bytes as f64 / 1e6);
+        let line = format!("{} {} files, {megabytes} MB (recipe {})", set.name, set.files, set.version);
+        if !sets.contains(&line) {
+            sets.push(line);
+        }
+    }
+    if !sets.is_empty() {
+        seen.push(format!("data: {}", sets.join("; ")));
     }
     let items: String = seen.iter().map(|line| format!("<li>{}</li>", escape(line))).collect();
     format!(
@@ -99,33 +114,22 @@ fn table(records: &[&Record]) -> String {
 
 /// Repeated measurements of the same commit on an emulated disk are to agree; where not, it is said.
 fn agreement(all: &[Record]) -> String {
+    let mut repeated = compare::repetitions(all);
+    repeated.retain(|one| one.first.disk.profile != "native");
     let mut items = String::new();
-    let mut repeated = 0;
-    for (index, record) in all.iter().enumerate() {
-        let key = |one: &Record| (one.workload.clone(), one.disk.profile.clone(), one.commit.clone());
-        let ratio = |one: &Record| figures(one, "runahead").and_then(|figures| figures.ratio);
-        let before = all[..index].iter().rev().find(|other| key(other) == key(record));
-        let (Some(first), Some(second)) = (before.and_then(ratio), ratio(record)) else {
-            continue;
-        };
-        if record.disk.profile == "native" {
-            continue;
-        }
-        repeated += 1;
-        if (second / first - 1.0).abs() > AGREEMENT {
-            let _ = write!(
-                items,
-                "<li>{} on {}: {} and {}</li>",
-                escape(&record.workload),
-                escape(&record.disk.profile),
-                number(first),
-                number(second)
-            );
-        }
+    for one in repeated.iter().filter(|one| !one.agrees()) {
+        let _ = write!(
+            items,
+            "<li>{} on {}: {} and {}</li>",
+            escape(&one.first.workload),
+            escape(&one.first.disk.profile),
+            number(one.ratios.0),
+            number(one.ratios.1)
+        );
     }
-    match (repeated, items.is_empty()) {
+    match (repeated.len(), items.is_empty()) {
         (0, _) => "<p>Nothing was measured twice, so how well repetitions agree is not known.</p>".into(),
-        (_, true) => {
+        (repeated, true) => {
             format!("<p>All {repeated} repeated measurements agree within 8% in their ratio.</p>")
         }
         (_, false) => {

@@ -14,12 +14,15 @@ pub struct Series {
 /// Grey, green, amber, blue, red, violet: told apart in print and by most colour-blind readers.
 pub const COLOURS: [&str; 6] = ["#8a8f98", "#0b7a53", "#e0a100", "#2f6fb7", "#b23a48", "#7a4fa3"];
 
+/// Kinds of lines: strokes and gaps.
+const DASHES: [&str; 4] = ["none", "7 3", "2 3", "9 3 2 3"];
+
 const FONT: &str = "font-family=\"DejaVu Sans, Verdana, sans-serif\"";
 const WIDTH: f64 = 900.0;
 const LEFT: f64 = 130.0;
 const RIGHT: f64 = 70.0;
-/// Where lines end and their names begin.
-const LINES_RIGHT: f64 = 770.0;
+/// The width of a letter of the labels, generously.
+const LETTER: f64 = 7.2;
 /// From one name to the next, at their size.
 const LABEL_LINE: f64 = 14.0;
 
@@ -43,26 +46,28 @@ impl Bars {
         let values = || self.groups.iter().flat_map(|(_, values)| values.iter().flatten().copied());
         let most = values().fold(0.0_f64, f64::max).max(1e-3);
         let least = values().filter(|value| *value > 0.0).fold(most, f64::min);
-        let axis = Axis::new(least, most, self.logarithmic, LEFT, WIDTH - RIGHT);
+        let longest = self.groups.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+        let left = LEFT.max(20.0 + LETTER * longest as f64);
+        let axis = Axis::new(least, most, self.logarithmic, left, WIDTH - RIGHT);
         let mut svg = open(&self.title, height, &self.series);
         for tick in axis.ticks() {
             let x = axis.place(tick);
             line(&mut svg, (x, top - 6.0), (x, height - bottom), "#dddddd");
             text(&mut svg, (x, height - bottom + 16.0), "middle", 11, &number(tick));
         }
-        text(&mut svg, ((LEFT + WIDTH - RIGHT) / 2.0, height - 10.0), "middle", 12, &self.axis);
+        text(&mut svg, ((left + WIDTH - RIGHT) / 2.0, height - 10.0), "middle", 12, &self.axis);
         for (index, (label, values)) in self.groups.iter().enumerate() {
             let start = top + group * index as f64;
-            text(&mut svg, (LEFT - 8.0, start + group / 2.0), "end", 12, label);
+            text(&mut svg, (left - 8.0, start + group / 2.0), "end", 12, label);
             for (number_of, (series, value)) in self.series.iter().zip(values).enumerate() {
                 let Some(value) = value else { continue };
                 let y = start + bar * number_of as f64;
                 // A negative value has no bar, but its number stands there.
-                let end = axis.place(value.max(axis.least)).max(LEFT);
+                let end = axis.place(value.max(axis.least)).max(left);
                 let _ = write!(
                     svg,
-                    "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\"/>",
-                    end - LEFT,
+                    "<rect x=\"{left}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\"/>",
+                    end - left,
                     bar - 2.0,
                     series.colour
                 );
@@ -85,14 +90,19 @@ pub struct Lines {
 
 impl Lines {
     pub fn draw(&self) -> String {
-        let (top, height, bottom) = (70.0, 560.0, 60.0);
+        let longest = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
+        // Where lines end and their names begin.
+        let right = WIDTH - 30.0 - LETTER * longest as f64;
+        let (top, bottom) = (70.0, 60.0);
+        // Room for every name, one below the other.
+        let height = f64::max(560.0, top + bottom + LABEL_LINE * self.series.len() as f64);
         let all = || self.points.iter().flatten();
         let bounds = |value: fn(&(f64, f64)) -> f64| {
             let least = all().map(value).fold(f64::INFINITY, f64::min);
             (least.min(1e9), all().map(value).fold(1e-3, f64::max))
         };
-        let ((left, right), (low, high)) = (bounds(|point| point.0), bounds(|point| point.1));
-        let across = Axis::new(left, right, true, LEFT, LINES_RIGHT);
+        let ((least, most), (low, high)) = (bounds(|point| point.0), bounds(|point| point.1));
+        let across = Axis::new(least, most, true, LEFT, right);
         let up = Axis::new(low.min(1.0), high, true, height - bottom, top);
         let mut svg = open(&self.title, height, &[]);
         for tick in across.ticks() {
@@ -102,37 +112,35 @@ impl Lines {
         }
         for tick in up.ticks() {
             let y = up.place(tick);
-            line(&mut svg, (LEFT, y), (LINES_RIGHT, y), "#dddddd");
+            line(&mut svg, (LEFT, y), (right, y), "#dddddd");
             text(&mut svg, (LEFT - 8.0, y + 4.0), "end", 11, &number(tick));
         }
-        text(&mut svg, ((LEFT + LINES_RIGHT) / 2.0, height - 20.0), "middle", 12, &self.across);
+        text(&mut svg, ((LEFT + right) / 2.0, height - 20.0), "middle", 12, &self.across);
         text(&mut svg, (LEFT, top - 10.0), "end", 12, &self.up);
-        let mut labels: Vec<(f64, &Series)> = Vec::new();
-        for (series, points) in self.series.iter().zip(&self.points) {
+        let mut labels: Vec<(f64, &Series, &str)> = Vec::new();
+        for (number, (series, points)) in self.series.iter().zip(&self.points).enumerate() {
+            // The same colour comes back with another kind of line.
+            let dash = DASHES[number / COLOURS.len() % DASHES.len()];
             let places: Vec<(f64, f64)> =
                 points.iter().map(|(x, y)| (across.place(*x), up.place(*y))).collect();
             for pair in places.windows(2) {
-                line(&mut svg, pair[0], pair[1], series.colour);
+                dashed(&mut svg, pair[0], pair[1], series.colour, dash);
             }
             for (x, y) in &places {
                 let _ =
                     write!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{}\"/>", series.colour);
             }
-            labels.extend(places.last().map(|(_, y)| (*y, series)));
+            labels.extend(places.last().map(|(_, y)| (*y, series, dash)));
         }
         labels.sort_by(|one, other| one.0.total_cmp(&other.0));
-        // Each at its line's end, or as far below as the one above it demands.
+        // Each at its line's end, or as far from there as its neighbours demand, and all within the picture.
         let mut next = 0.0;
-        for (y, series) in labels {
-            let y = y.max(next);
+        for (index, (y, series, dash)) in labels.iter().enumerate() {
+            let below = (labels.len() - index) as f64 * LABEL_LINE;
+            let y = y.min(height - 20.0 - below).max(next);
             next = y + LABEL_LINE;
-            let colour = series.colour;
-            let _ = write!(
-                svg,
-                "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>",
-                LINES_RIGHT + 12.0
-            );
-            text(&mut svg, (LINES_RIGHT + 18.0, y + 4.0), "start", 11, &series.name);
+            dashed(&mut svg, (right + 4.0, y), (right + 22.0, y), series.colour, dash);
+            text(&mut svg, (right + 26.0, y + 4.0), "start", 11, &series.name);
         }
         svg + "</svg>"
     }
@@ -201,6 +209,15 @@ fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &str) {
     let _ = write!(
         svg,
         "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"{colour}\"/>",
+        from.0, from.1, to.0, to.1
+    );
+}
+
+fn dashed(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &str, dash: &str) {
+    let _ = write!(
+        svg,
+        "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"{colour}\" stroke-width=\"1.5\" \
+         stroke-dasharray=\"{dash}\"/>",
         from.0, from.1, to.0, to.1
     );
 }

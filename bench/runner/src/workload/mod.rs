@@ -4,17 +4,29 @@
 //! its files relative to it, and writes nothing there: what it must write goes to a scratch directory in
 //! memory and is compared like its output.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::configuration::Configuration;
 use crate::data;
 
+mod commands;
+mod controls;
+mod papers;
 mod table;
+mod today;
 
-use table::EVERY;
-pub use table::WORKLOADS;
+use commands::EVERY;
+
+/// Every workload, in the order of reports.
+pub fn every() -> impl Iterator<Item = &'static Workload> {
+    [papers::WORKLOADS, table::WORKLOADS, today::WORKLOADS, controls::WORKLOADS].into_iter().flatten()
+}
+
+/// Puts a command together: the program and its arguments.
+type MakeCommand = fn(&Place) -> Result<Vec<OsString>>;
 
 /// One program on one set of data.
 pub struct Workload {
@@ -30,8 +42,48 @@ pub struct Workload {
     pub lists: &'static [&'static str],
     /// What it touches on the disk.
     pub touches: Touches,
-    command: fn(&Place) -> Result<Vec<OsString>>,
+    command: MakeCommand,
+    /// The same with hints written into the program by hand, where its source is ours.
+    manual: Option<MakeCommand>,
+    /// How it ends by itself when all is well.
+    pub exit: i32,
+    /// Programs that it starts besides its first word: they are read in beforehand like that one.
+    pub helpers: &'static [&'static str],
+    /// Megabytes of memory that the run may use, page cache included; None: what the machine has.
+    pub memory_mb: Option<u64>,
+    /// Megabytes of swap on the disk under test.
+    pub swap_mb: Option<u64>,
+    /// Its program refuses to run as root: Runahead and it are started as `nobody` there.
+    pub never_root: bool,
+    /// What it asks of Runahead that reads alone do not.
+    pub wants: Option<Capability>,
 }
+
+/// What a workload of the papers needs to gain anything, beyond speculation over reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// Speculation from page faults: the program's data are mapped or swapped, it makes no reads.
+    PageFaults,
+}
+
+/// What most workloads have in common; the empty name belongs to none.
+const PLAIN: Workload = Workload {
+    name: "",
+    about: "",
+    data: &[],
+    needs: &[],
+    floor: None,
+    lists: &[],
+    touches: Touches::Contents("", 0),
+    command: |_| Ok(Vec::new()),
+    manual: None,
+    exit: 0,
+    helpers: &[],
+    memory_mb: None,
+    swap_mb: None,
+    never_root: false,
+    wants: None,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Floor {
@@ -63,8 +115,9 @@ pub struct Place {
 }
 
 /// The names of lists, each with what it is.
-pub const LISTS: [(&str, &str); 5] = [
+pub const LISTS: [(&str, &str); 6] = [
     ("core", "issue 2's table"),
+    ("papers", "the papers' programs, the nearest that there is of each"),
     ("today", "more of what people run"),
     ("controls", "those that cannot gain: nothing to wait for, or nothing to foresee"),
     ("smoke", "small ones, to see that everything works"),
@@ -74,7 +127,7 @@ pub const LISTS: [(&str, &str); 5] = [
 /// The workloads of that name or list; an unknown name fails with all that exist.
 pub fn by_name(name: &str) -> Result<Vec<&'static Workload>> {
     let found: Vec<_> =
-        WORKLOADS.iter().filter(|workload| workload.name == name || workload.lists.contains(&name)).collect();
+        every().filter(|workload| workload.name == name || workload.lists.contains(&name)).collect();
     if found.is_empty() {
         anyhow::bail!("there is no workload '{name}'; these exist:\n{}", known());
     }
@@ -83,8 +136,8 @@ pub fn by_name(name: &str) -> Result<Vec<&'static Workload>> {
 
 /// All lists and workloads, one a line.
 pub fn known() -> String {
-    let lists = LISTS.iter().map(|(name, about)| format!("  {name:<14} {about}\n"));
-    let workloads = WORKLOADS.iter().map(|workload| format!("  {:<14} {}\n", workload.name, workload.about));
+    let lists = LISTS.iter().map(|(name, about)| format!("  {name:<16} {about}\n"));
+    let workloads = every().map(|workload| format!("  {:<16} {}\n", workload.name, workload.about));
     lists.chain(workloads).collect()
 }
 
@@ -92,6 +145,30 @@ impl Workload {
     /// The program and its arguments.
     pub fn command(&self, place: &Place) -> Result<Vec<OsString>> {
         (self.command)(place).with_context(|| format!("cannot put the command of '{}' together", self.name))
+    }
+
+    /// Whether it can be run in this way at all.
+    pub fn possible(&self, configuration: &Configuration) -> bool {
+        // What does not fit into its memory is never all cached.
+        (!configuration.manual || self.manual.is_some()) && (!configuration.warm || self.memory_mb.is_none())
+    }
+
+    /// What stands before the command line, Runahead's part of it included. `home` is a directory that
+    /// belongs to `nobody`: Runahead keeps what it learns about libraries in the user's home.
+    pub fn prefix(&self, home: &Path) -> Vec<OsString> {
+        let nobody = data::postgres::as_nobody();
+        if !self.never_root || nobody.is_empty() {
+            return Vec::new();
+        }
+        let mut all: Vec<OsString> = nobody.iter().map(OsString::from).collect();
+        all.push("env".into());
+        all.push(OsString::from_iter([OsStr::new("HOME="), home.as_os_str()]));
+        all
+    }
+
+    /// The program with hints written into it, and its arguments; None: there is no such program.
+    pub fn manual(&self, place: &Place) -> Option<Result<Vec<OsString>>> {
+        self.manual.map(|manual| manual(place))
     }
 
     /// The files that it touches, relative to [`Place::disk`].
@@ -118,7 +195,7 @@ mod tests {
     #[test]
     fn names_are_unique_and_their_data_exist() {
         let mut seen: HashSet<&str> = LISTS.iter().map(|(name, _)| *name).collect();
-        for workload in WORKLOADS {
+        for workload in every() {
             assert!(seen.insert(workload.name), "{} twice", workload.name);
             for set in workload.data {
                 assert!(data::by_name(set).is_ok(), "{set}");

@@ -81,16 +81,22 @@ pub fn reset() {
     drop_range(FILE_ARENA, arenas.file_next);
     arenas.anonymous_next = ANONYMOUS_ARENA;
     arenas.file_next = FILE_ARENA;
-    for mapping in arenas.mappings.iter().take(arenas.mapping_count) {
-        let _ = files::close(mapping.real);
-    }
-    arenas.mapping_count = 0;
+    close_files();
     if arenas.break_mapped > arenas.break_now && arenas.break_now != 0 {
         // SAFETY: zero pages of our own above the program's break.
         let _ = unsafe { memory::unmap(arenas.break_now, arenas.break_mapped - arenas.break_now) };
     }
     arenas.break_now = 0;
     arenas.break_mapped = 0;
+}
+
+/// Closes the files that speculation has mapped.
+pub fn close_files() {
+    let arenas = ARENAS.get();
+    for mapping in arenas.mappings.iter().take(arenas.mapping_count).filter(|m| m.real >= 0) {
+        let _ = files::close(mapping.real);
+    }
+    arenas.mapping_count = 0;
 }
 
 fn drop_range(start: usize, end: usize) {

@@ -73,7 +73,10 @@ pub fn stalled_call(registers: &Registers) -> isize {
     };
     files::set_posted_position(&stalled);
     files::ask_whole_of_stalled(&stalled);
-    call(&stalled)
+    run::programs_own(true);
+    let returned = call(&stalled);
+    run::programs_own(false);
+    returned
 }
 
 fn dispatch(call: &Call) -> Outcome {

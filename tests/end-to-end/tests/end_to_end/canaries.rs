@@ -7,7 +7,7 @@ use runahead_end_to_end::Verdict;
 use runahead_end_to_end::guest::{Guest, stand_in};
 use runahead_end_to_end::locate::Runahead;
 use runahead_end_to_end::scenario::{COLD, Scenario};
-use runahead_end_to_end::supervise::{Stdin, Torture};
+use runahead_end_to_end::supervise::{Harm, Stdin, Torture};
 use std::time::Duration;
 
 /// Property broken, the guest's test that must notice, what its complaint must contain, and what the
@@ -67,6 +67,10 @@ const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("restarted", "eintr::plain", "handled 1", &[]),
     ("fault-code", "read_matrix::libc", "errno 22", &[]),
     ("raw-result", "read_matrix::inline", "errno 22", &[]),
+    ("short-pread", "read_model::1::plain", "lines differ", &[]),
+    ("fault-code", "read_model::1::plain", "lines differ", &[]),
+    ("seeking", "read_model::1::plain", "lines differ", &[]),
+    ("wrong-bytes", "read_model::1::plain", "lines differ", &[]),
     ("not-cancelled", "cancel::deferred-pipe", "TimedOut", &[]),
     ("stack-use", "coroutines", "signal: 11", &[]),
     ("signal", "observe::streams", "signal: 29", &[]),
@@ -159,7 +163,7 @@ fn torture_canary() -> Verdict {
     };
     let dependent = stand_in("needs-its-helper")?;
     scenario("left in peace").check(&dependent)?;
-    let torture = Torture { seed: 1, longest_pause_us: 5000 };
+    let torture = Torture { harm: Harm::Kill, seed: 1, longest_pause_us: 5000 };
     must_fail(scenario("tortured").torture(torture).check(&dependent), "signal: 15")
 }
 

@@ -22,6 +22,7 @@ pub fn add(suite: &mut Suite) {
         built(unwritable_report),
     );
     suite.add_plain("contract::the report is JSON", built(report_is_json));
+    suite.add_plain("contract::the report of a plain run says why", built(report_of_a_plain_run));
     suite.add_plain("contract::statistics go to standard error after the program", built(statistics));
     suite.add_plain("contract::exit statuses pass through", built(exit_statuses));
     suite.add_plain("contract::the command keeps the process", built(same_process));
@@ -157,6 +158,19 @@ pub fn report_is_json(runahead: &Runahead) -> Verdict {
         }
     }
     Ok(())
+}
+
+pub fn report_of_a_plain_run(runahead: &Runahead) -> Verdict {
+    let line = "export RUNAHEAD=off; set -- $UNDER; $1 run --report plain.json -- true";
+    let outcome = run("plain report", &[], line, runahead)?;
+    expect_code(&outcome, 0)?;
+    let entry = outcome.tree.get(Path::new("plain.json")).ok_or("no report was written")?;
+    let report: serde_json::Value =
+        serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))?;
+    match report["plainly_because"].as_str() {
+        Some(reason) if reason.contains("RUNAHEAD") && report["command"][0] == "true" => Ok(()),
+        _ => Err(format!("the report does not say why: {report}")),
+    }
 }
 
 pub fn statistics(runahead: &Runahead) -> Verdict {

@@ -3,6 +3,8 @@
 mod canaries;
 mod contract;
 mod guests;
+mod hostile;
+mod model;
 mod programs;
 mod starts;
 mod suite;
@@ -20,6 +22,8 @@ fn main() {
     contract::add(&mut suite);
     starts::add(&mut suite);
     torture::add(&mut suite);
+    hostile::add(&mut suite);
+    model::add(&mut suite);
     canaries::add(&mut suite);
     let listing = arguments.list;
     if !listing {

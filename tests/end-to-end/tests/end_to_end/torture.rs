@@ -6,20 +6,21 @@ use crate::suite::Suite;
 use runahead_end_to_end::guest::Guest;
 use runahead_end_to_end::locate::{self, Runahead};
 use runahead_end_to_end::scenario::{COLD, Scenario, WARM, bytes};
-use runahead_end_to_end::supervise::Torture;
+use runahead_end_to_end::supervise::{Harm, Torture};
 use runahead_end_to_end::{Verdict, needs};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long the killing goes on; `RUNAHEAD_TORTURE_SECONDS` lengthens it.
+/// How long the killing goes on, and the scribbling; `RUNAHEAD_TORTURE_SECONDS` lengthens it.
 fn torture_time() -> Duration {
     let seconds = std::env::var("RUNAHEAD_TORTURE_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(20))
 }
 
 pub fn add(suite: &mut Suite) {
-    suite.add_plain("torture::helpers killed at random instants", killing);
+    suite.add_plain("torture::helpers killed at random instants", || harm_all(Harm::Kill));
+    suite.add_plain("torture::garbage written over the shared memory", || harm_all(Harm::Scribble));
     surroundings(suite);
     suite.add("torture::memory cgroup with too little", ["root", "memory-cgroup"], memory_cgroup);
     suite.add("torture::a full disk", ["root", "command unshare"], full_disk);
@@ -59,21 +60,24 @@ fn victims() -> Result<Vec<Scenario>, String> {
 }
 
 /// Runs the victims again and again, each time with other instants, until the time is up.
-fn killing() -> Verdict {
+fn harm_all(harm: Harm) -> Verdict {
     let runahead = Runahead::built()?;
     let started = Instant::now();
     let mut seed = std::process::id().into();
     let mut rounds = 0;
     while rounds == 0 || started.elapsed() < torture_time() {
-        for scenario in victims()? {
+        for mut scenario in victims()? {
             seed += 1;
+            // Both kinds of harm are done at the same time, each in directories of its own.
+            scenario.name = format!("{harm:?} {}", scenario.name);
             // Now hardly ever, now all the time.
             let longest_pause_us = [500, 5_000, 40_000][seed as usize % 3];
             let name = scenario.name.clone();
-            let torture = Torture { seed, longest_pause_us };
+            let torture = Torture { harm, seed, longest_pause_us };
             let verdict = scenario.torture(torture).modes([COLD]).check(&runahead);
-            verdict
-                .map_err(|why| format!("{name}, seed {seed}, pauses up to {longest_pause_us} us: {why}"))?;
+            verdict.map_err(|why| {
+                format!("{name}, {harm:?}, seed {seed}, pauses up to {longest_pause_us} us: {why}")
+            })?;
             if rounds > 0 && started.elapsed() > torture_time() {
                 break;
             }

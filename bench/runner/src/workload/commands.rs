@@ -1,0 +1,93 @@
+//! What commands are put together from.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::{Floor, Place};
+use crate::data;
+
+/// All files of a set.
+pub(super) const EVERY: usize = usize::MAX;
+
+/// What issue 2 asks for: on the machine's own disk, and on the one of 1 ms.
+pub(super) const fn floor(native: f64, cloud: f64) -> Option<Floor> {
+    Some(Floor { native, cloud })
+}
+
+pub(super) fn words(words: &[&str]) -> Result<Vec<OsString>> {
+    Ok(words.iter().map(OsString::from).collect())
+}
+
+pub(super) fn with_files(place: &Place, command: &[&str], set: &str, count: usize) -> Result<Vec<OsString>> {
+    let mut all = words(command)?;
+    all.extend(data::files(&place.data, set)?.into_iter().take(count).map(OsString::from));
+    Ok(all)
+}
+
+/// Debian's own where there is one: version managers put a script in its place.
+pub(super) fn python() -> OsString {
+    let system = Path::new("/usr/bin/python3");
+    if system.exists() { system.into() } else { "python3".into() }
+}
+
+/// A file that holds the first names of a set's list; the same for every run.
+pub(super) fn list(place: &Place, set: &str, count: usize) -> Result<PathBuf> {
+    let which = if count == EVERY { "all".to_string() } else { format!("first-{count}") };
+    let path = place.data.join(format!("{set}.{which}"));
+    let names =
+        data::files(&place.data, set)?.into_iter().take(count).map(|name| name + "\n").collect::<String>();
+    if std::fs::read_to_string(&path).is_ok_and(|found| found == names) {
+        return Ok(path);
+    }
+    std::fs::write(&path, names).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+pub(super) fn own(place: &Place, program: &str, arguments: &[&str]) -> Result<Vec<OsString>> {
+    let mut all = vec![place.programs.join(program).into_os_string()];
+    all.extend(words(arguments)?);
+    Ok(all)
+}
+
+pub(super) fn look_up(place: &Place, queries: &str) -> Result<Vec<OsString>> {
+    // The script lies beside the database's original, not on the disk under test.
+    let script = place.data.join("database").join(queries);
+    let read = format!(".read {}", script.display());
+    words(&["sqlite3", "-init", "/dev/null", "-batch", "-readonly", "database/rows.db", &read])
+}
+
+/// A C program of ours, compiled when its source is newer.
+pub(super) fn compiled(place: &Place, name: &str) -> Result<String> {
+    let source = place.bench.join("programs/c").join(name).with_extension("c");
+    let program = place.programs.join(format!("bench-c-{name}"));
+    let age = |path: &Path| std::fs::metadata(path).and_then(|found| found.modified());
+    let written = age(&source).with_context(|| format!("there is no {}", source.display()))?;
+    if age(&program).is_ok_and(|made| made >= written) {
+        return Ok(program.to_string_lossy().into_owned());
+    }
+    let words = ["-O2", "-g", "-Wall", "-Wextra", "-o"].map(OsString::from);
+    let output: [&OsStr; 2] = [program.as_os_str(), source.as_os_str()];
+    slowdisk::system::run("cc", &[&words.each_ref().map(OsString::as_os_str)[..], &output].concat())?;
+    Ok(program.to_string_lossy().into_owned())
+}
+
+/// Links what the set holds into `objdump` in the scratch directory.
+pub(super) fn link(place: &Place, set: &str) -> Result<Vec<OsString>> {
+    let files = data::files(&place.data, set)?;
+    let named = |name: &str| OsString::from(format!("{set}/{name}"));
+    let mut all = words(&["ld", "-o"])?;
+    all.push(place.scratch.join("objdump").into());
+    all.extend(words(&["-dynamic-linker", "/lib64/ld-linux-x86-64.so.2"])?);
+    all.extend(["crt1.o", "crti.o", "crtbegin.o"].map(named));
+    let start_files = ["crt1.o", "crti.o", "crtn.o", "crtbegin.o", "crtend.o"];
+    let ours = |name: &&String| {
+        name.ends_with(".o") && !start_files.iter().any(|start| Path::new(name.as_str()).ends_with(start))
+    };
+    all.extend(files.iter().filter(ours).map(OsString::from));
+    all.extend(["libctf.a", "libsframe.a", "libiberty.a", "libz.a", "libgcc.a"].map(named));
+    all.extend(words(&["-L/usr/lib/x86_64-linux-gnu", "-lc"])?);
+    all.extend(["libgcc.a", "crtend.o", "crtn.o"].map(named));
+    Ok(all)
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# nas/sweep.sh BUILD DIRECTORY [LIMIT-MB [PLOT.svg]]: BUK (is.c) with more and more keys, from
+# a quarter of the memory limit to four times as much, its static arrays on a file in
+# DIRECTORY, without and with the pass: does anything jump where memory ends? Prints
+# "megabytes plain ours" (seconds of the timed part; result compared), and draws them.
+# Needs root, for the memory cgroup.
+set -euo pipefail
+here="$(dirname "$(readlink -f "$0")")"
+[ $# -ge 2 ] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
+build="$1" directory="$2" limit="${3:-64}" plot="${4:-}"
+work="$(mktemp -d)"
+if [ -d /sys/fs/cgroup/memory ]; then
+  group="/sys/fs/cgroup/memory/runahead-sweep-$$" limit_file=memory.limit_in_bytes
+else
+  group="/sys/fs/cgroup/runahead-sweep-$$" limit_file=memory.max
+fi
+mkdir "$group"
+# A run in the group may outlive a signal to this script by a moment.
+tidy() {
+  trap - EXIT
+  local tries pid
+  for ((tries = 0; tries < 100; tries++)); do
+    while read -r pid; do kill -KILL "$pid" 2>/dev/null || true; done < "$group/cgroup.procs"
+    rm -rf "$work"
+    rmdir "$group" 2>/dev/null && return
+    sleep 0.1
+  done
+}
+trap tidy EXIT
+trap 'tidy; exit 130' INT TERM HUP
+echo $((limit << 20)) > "$group/$limit_file"
+for quarters in ${SWEEP_QUARTERS:-1 2 3 4 5 6 8 12 16}; do
+  # The timed part goes over the keys: four bytes each.
+  megabytes=$((limit * quarters / 4))
+  flags=(-O2 -mcmodel=medium -DCLASS=NAS_B "-DSWEEP_KEYS=(${megabytes}L << 18)" "$here/is.c" -lm)
+  "$build/bin/runahead-cc" --runahead-off "${flags[@]}" "$build/runahead_static.o" \
+    "$build/librunahead_ooc.a" -o "$work/plain"
+  "$build/bin/runahead-cc" --runahead-static "${flags[@]}" -o "$work/ours"
+  times=()
+  for variant in plain ours; do
+    (
+      echo "$BASHPID" > "$group/cgroup.procs"
+      [ "$variant" = ours ] || export RUNAHEAD_OOC=0
+      RUNAHEAD_OOC_DIR="$directory" exec timeout "${SWEEP_TIMEOUT:-120}" "$work/$variant" \
+        > "$work/$variant.out" 2> "$work/$variant.err"
+    ) || true
+    times+=("$(awk '/seconds/ { print $3; found = 1 } END { if (!found) print "-" }' "$work/$variant.err")")
+  done
+  result=same
+  grep -q successful "$work/plain.out" && cmp -s "$work/plain.out" "$work/ours.out" || result=DIFFERENT
+  printf '%s %s %s %s\n' "$megabytes" "${times[@]}" "$result" | tee -a "$work/table"
+done
+[ -z "$plot" ] || python3 "$here/plot.py" "$limit" < "$work/table" > "$plot"

@@ -1,0 +1,159 @@
+//! Notes about names: which directories the program has met with a cold name cache.
+//!
+//! A program that walks a tree waits for each directory and for each file's inode, one after another. No
+//! speculation helps against that, as it would look the names up one after another too; but a directory
+//! says what its names are. So where look-ups turn out to be slow the agent leaves a note of the directory,
+//! and the host looks the names in it up, many at a time.
+//!
+//! A ring that only the agent writes: entries, then their number. A reader that is too slow loses notes, and
+//! finds that out by [`Ring::read`].
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Notes that the ring holds. The host takes a note within a fraction of a look-up's time; a program's
+/// threads leave one at a time.
+#[cfg(not(loom))]
+pub const NOTES: usize = 32;
+/// Few and short enough for loom, which tries every order.
+#[cfg(loom)]
+pub const NOTES: usize = 2;
+
+/// Bytes of the longest path in a note, terminating zero included.
+#[cfg(not(loom))]
+pub const PATH_BYTES: usize = 232;
+#[cfg(loom)]
+pub const PATH_BYTES: usize = 16;
+
+/// What a note says.
+pub mod kind {
+    /// The program has listed the directory behind a descriptor.
+    pub const LISTED: u32 = 1;
+    /// The program has looked up a name in a directory: a path from a descriptor or AT_FDCWD.
+    pub const LOOKED_UP: u32 = 2;
+}
+
+/// One note, in memory that the program can write: nothing of it is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// One of [`kind`].
+    pub kind: u32,
+    /// A descriptor of the program, or AT_FDCWD.
+    pub directory: i32,
+    /// Relative to `directory` unless absolute; ends before the first zero, which is always there. Empty:
+    /// the directory itself.
+    pub path: [u8; PATH_BYTES],
+}
+
+#[repr(C)]
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+struct Entry {
+    /// Number of the note that the entry holds, from 1; 0 while it is being written.
+    number: AtomicU32,
+    kind: AtomicU32,
+    directory: AtomicU32,
+    _gap: u32,
+    path: [AtomicU64; PATH_BYTES / 8],
+}
+
+#[repr(C)]
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+pub struct Ring {
+    /// Notes written so far.
+    written: AtomicU32,
+    _gap: [u32; 15],
+    entries: [Entry; NOTES],
+}
+
+impl Ring {
+    /// Notes written so far, modulo 2^32. The number of the next to be read is for the reader to keep.
+    pub fn written(&self) -> u32 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Leaves a note. One writer at a time. Async-signal-safe.
+    pub fn write(&self, kind: u32, directory: i32, path: &[u8]) {
+        let number = self.written.load(Ordering::Relaxed).wrapping_add(1);
+        let entry = &self.entries[number as usize % NOTES];
+        entry.number.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        entry.kind.store(kind, Ordering::Relaxed);
+        entry.directory.store(directory as u32, Ordering::Relaxed);
+        for (index, word) in entry.path.iter().enumerate() {
+            let mut bytes = [0u8; 8];
+            for (to, from) in bytes.iter_mut().zip(path.iter().take(PATH_BYTES - 1).skip(8 * index)) {
+                *to = *from;
+            }
+            word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+        entry.number.store(number, Ordering::Release);
+        self.written.store(number, Ordering::Release);
+    }
+
+    /// The note that was written after `before` others; `None` if it is gone, or not there yet.
+    pub fn read(&self, before: u32) -> Option<Note> {
+        let number = before.wrapping_add(1);
+        let entry = &self.entries[number as usize % NOTES];
+        if entry.number.load(Ordering::Acquire) != number {
+            return None;
+        }
+        let mut path = [0u8; PATH_BYTES];
+        for (to, word) in path.chunks_exact_mut(8).zip(&entry.path) {
+            to.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        path[PATH_BYTES - 1] = 0;
+        let kind = entry.kind.load(Ordering::Relaxed);
+        let directory = entry.directory.load(Ordering::Relaxed) as i32;
+        fence(Ordering::Acquire);
+        (entry.number.load(Ordering::Relaxed) == number).then_some(Note { kind, directory, path })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn ring() -> Box<Ring> {
+        // SAFETY: zeros are the ring's start.
+        unsafe { Box::<Ring>::new_zeroed().assume_init() }
+    }
+
+    fn path(note: &Note) -> &[u8] {
+        note.path.split(|&byte| byte == 0).next().unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read_once_in_order() {
+        let ring = ring();
+        assert_eq!(ring.read(0), None);
+        ring.write(kind::LISTED, 7, b"");
+        ring.write(kind::LOOKED_UP, -100, b"a/rather/long/path");
+        assert_eq!(ring.written(), 2);
+        let note = ring.read(0).unwrap();
+        assert_eq!((note.kind, note.directory, path(&note)), (kind::LISTED, 7, &b""[..]));
+        let note = ring.read(1).unwrap();
+        assert_eq!(
+            (note.kind, note.directory, path(&note)),
+            (kind::LOOKED_UP, -100, &b"a/rather/long/path"[..])
+        );
+        assert_eq!(ring.read(2), None);
+    }
+
+    #[test]
+    fn a_slow_reader_finds_out() {
+        let ring = ring();
+        for fd in 0..NOTES as i32 + 1 {
+            ring.write(kind::LISTED, fd, b"");
+        }
+        assert_eq!(ring.read(0), None);
+        assert_eq!(ring.read(1).unwrap().directory, 1);
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_is_cut_and_ends() {
+        let ring = ring();
+        ring.write(kind::LOOKED_UP, 3, &[b'x'; 500]);
+        assert_eq!(path(&ring.read(0).unwrap()).len(), PATH_BYTES - 1);
+    }
+}

@@ -1,0 +1,242 @@
+//! What the processes share, in every order in which a processor may show it.
+//!
+//! Loom runs each model again and again, once for every interleaving and every value that the memory
+//! model lets a load return. So weakening one ordering in `abi` must make a model fail; each was seen to
+//! (see the note at each model). Run by `./x test`: `RUSTFLAGS="--cfg loom" cargo test -p runahead-abi`.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::thread;
+use runahead_abi::log::{LOG_ENTRIES, Log, Prediction, kind};
+use runahead_abi::names::Ring;
+use runahead_abi::{owner, pace, post};
+
+/// What a writer says at a position of an epoch: a mixture of two such predictions is none.
+fn prediction(epoch: u32, position: u32) -> Prediction {
+    let word = u64::from(epoch) * 100 + u64::from(position);
+    Prediction { kind: kind::READ_AT, marks: 0, subject: word as i32, detail: word, place: word }
+}
+
+/// The ring holds two entries; the writer laps the reader. Whatever the reader gets is what was written
+/// for that epoch and position.
+///
+/// Fails without the fence after the tag's first store, with a relaxed last store of the tag, with a
+/// relaxed first look at the tag, and without the reader's second look.
+#[test]
+fn an_overrun_log_shows_no_mixtures() {
+    loom::model(|| {
+        let log = Arc::new(Log::default());
+        let writers = Arc::clone(&log);
+        let lap = LOG_ENTRIES as u32;
+        let writer = thread::spawn(move || {
+            writers.write(1, 0, &prediction(1, 0));
+            writers.write(1, lap, &prediction(1, lap));
+        });
+        for position in [0, lap] {
+            if let Some(found) = log.read(1, position) {
+                assert_eq!(found, prediction(1, position));
+            }
+        }
+        writer.join().unwrap();
+        assert_eq!(log.read(1, lap), Some(prediction(1, lap)));
+        assert_eq!(log.read(1, 0), None);
+    });
+}
+
+/// A reader of an old epoch never takes an entry of the new one, nor the other way round.
+#[test]
+fn epochs_are_kept_apart() {
+    loom::model(|| {
+        let log = Arc::new(Log::default());
+        log.write(1, 0, &prediction(1, 0));
+        let writers = Arc::clone(&log);
+        let writer = thread::spawn(move || writers.write(2, 0, &prediction(2, 0)));
+        let (old, new) = (log.read(1, 0), log.read(2, 0));
+        assert!(old.is_none() || old == Some(prediction(1, 0)));
+        assert!(new.is_none() || new == Some(prediction(2, 0)));
+        writer.join().unwrap();
+        assert_eq!((log.read(1, 0), log.read(2, 0)), (None, Some(prediction(2, 0))));
+    });
+}
+
+/// The speculator announces how much it has written; an agent that has seen the number sees the entries.
+#[test]
+fn what_is_announced_is_there() {
+    loom::model(|| {
+        let shared = Arc::new((Log::default(), AtomicU32::new(0)));
+        let speculators = Arc::clone(&shared);
+        let speculator = thread::spawn(move || {
+            for position in 0..2 {
+                speculators.0.write(1, position, &prediction(1, position));
+                speculators.1.store(position + 1, Ordering::Release);
+            }
+        });
+        for position in 0..shared.1.load(Ordering::Acquire) {
+            assert_eq!(shared.0.read(1, position), Some(prediction(1, position)));
+        }
+        speculator.join().unwrap();
+    });
+}
+
+/// The agent leaves more notes than the ring holds while the host reads: what it gets is what was written
+/// under that number.
+///
+/// Fails without the fence after the number's first store, with a relaxed last store of the number, and
+/// without the fence before the second look.
+#[test]
+fn an_overrun_ring_of_notes_shows_no_mixtures() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::default());
+        let agents = Arc::clone(&ring);
+        let path = |directory: i32| [b'a' + directory as u8; 9];
+        let agent = thread::spawn(move || {
+            for directory in 1..=3 {
+                agents.write(directory as u32, directory, &path(directory));
+            }
+        });
+        for before in 0..ring.written().min(1) + 1 {
+            if let Some(note) = ring.read(before) {
+                let expected = before as i32 + 1;
+                assert_eq!((note.kind, note.directory), (expected as u32, expected));
+                assert_eq!(note.path[..9], path(expected));
+            }
+        }
+        agent.join().unwrap();
+        assert!(ring.read(0).is_none() && ring.read(1).is_some() && ring.read(2).is_some());
+    });
+}
+
+/// A post: its number, two of its words, and whether the program waits for the answer.
+#[derive(Default)]
+struct Posted {
+    number: AtomicU32,
+    first: AtomicU64,
+    second: AtomicU64,
+    holding: AtomicU32,
+    synced: AtomicU32,
+}
+
+impl Posted {
+    fn post(&self, epoch: u32) {
+        post::begin(&self.number, epoch);
+        self.first.store(u64::from(epoch), Ordering::Relaxed);
+        self.holding.store(epoch, Ordering::Relaxed);
+        self.second.store(u64::from(epoch), Ordering::Relaxed);
+        post::publish(&self.number, epoch);
+    }
+
+    /// What a reader believes: the epoch, and the words.
+    fn take(&self) -> Option<(u32, u64, u64)> {
+        let number = post::latest(&self.number)?;
+        let (first, second) = (self.first.load(Ordering::Relaxed), self.second.load(Ordering::Relaxed));
+        post::is_whole(&self.number, number).then_some((post::epoch_of(number), first, second))
+    }
+}
+
+/// The program posts anew while the speculator copies: what it believes is one post, whole.
+///
+/// Fails without the fence in `begin`, with a relaxed store in `publish`, with a relaxed load in `latest`
+/// and without the fence in `is_whole`.
+#[test]
+fn a_post_is_believed_whole_or_not_at_all() {
+    loom::model(|| {
+        let posted = Arc::new(Posted::default());
+        let agents = Arc::clone(&posted);
+        let agent = thread::spawn(move || {
+            agents.post(1);
+            agents.post(2);
+        });
+        if let Some((epoch, first, second)) = posted.take() {
+            assert_eq!((first, second), (u64::from(epoch), u64::from(epoch)));
+        }
+        agent.join().unwrap();
+        assert_eq!(posted.take(), Some((2, 2, 2)));
+    });
+}
+
+/// A program that holds is woken: a speculator that took the post sees that it is held for.
+#[test]
+fn who_took_a_post_sees_that_the_program_holds() {
+    loom::model(|| {
+        let posted = Arc::new(Posted::default());
+        let agents = Arc::clone(&posted);
+        let agent = thread::spawn(move || agents.post(1));
+        if posted.take().is_some() {
+            posted.synced.store(1, Ordering::Release);
+            assert_eq!(posted.holding.load(Ordering::Acquire), 1);
+        }
+        agent.join().unwrap();
+    });
+}
+
+/// The speculator asks to be woken while the program passes the operation that it waits for: either the
+/// program sees the wish, or the speculator sees that there is nothing to wait for.
+///
+/// Fails without either of the two fences in `pace`.
+#[test]
+fn no_wake_up_is_lost() {
+    loom::model(|| {
+        let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
+        let programs = Arc::clone(&words);
+        let program = thread::spawn(move || {
+            let wakes_at_one = pace::pass(&programs.0, 1, &programs.1);
+            wakes_at_one | pace::pass(&programs.0, 2, &programs.1)
+        });
+        pace::ask_to_be_woken(&words.1, 2);
+        let sleeps = words.0.load(Ordering::Acquire) < 2;
+        let woken = program.join().unwrap();
+        assert!(woken || !sleeps, "asleep for good");
+    });
+}
+
+/// A slot, and what its owners keep in it.
+type OwnedSlot = Arc<(AtomicU32, AtomicU64)>;
+
+/// A process claims the slot and writes into it; whether it got it.
+fn attach(slot: &OwnedSlot, me: u32) -> bool {
+    if !owner::claim(&slot.0, me) {
+        return false;
+    }
+    assert_eq!(slot.1.load(Ordering::Relaxed), 0, "not cleared");
+    slot.1.store(u64::from(me), Ordering::Relaxed);
+    true
+}
+
+/// Two processes claim one slot at a time: one gets it.
+///
+/// Fails if `claim` looks and stores instead of exchanging.
+#[test]
+fn a_slot_has_one_owner() {
+    loom::model(|| {
+        let slot = OwnedSlot::default();
+        let others = Arc::clone(&slot);
+        let other = thread::spawn(move || attach(&others, 2));
+        let one = attach(&slot, 1);
+        let other = other.join().unwrap();
+        assert!(one != other, "two owners, or none");
+        assert_eq!(slot.1.load(Ordering::Relaxed), if one { 1 } else { 2 });
+        assert_eq!(owner::process(&slot.0), Some(if one { 1 } else { 2 }));
+    });
+}
+
+/// The host clears up after a process that has ended while another one tries to get the slot: the next
+/// owner finds zeros, and nobody clears what it writes.
+///
+/// Fails with a relaxed store in `release`, and with a relaxed success of `claim`'s exchange.
+#[test]
+fn the_next_owner_starts_with_zeros() {
+    loom::model(|| {
+        let slot = OwnedSlot::default();
+        assert!(attach(&slot, 1));
+        let others = Arc::clone(&slot);
+        let other = thread::spawn(move || attach(&others, 2));
+        assert_eq!(owner::process(&slot.0), Some(1));
+        owner::close(&slot.0);
+        slot.1.store(0, Ordering::Relaxed);
+        owner::release(&slot.0);
+        if other.join().unwrap() {
+            assert_eq!(slot.1.load(Ordering::Relaxed), 2);
+        }
+    });
+}

@@ -1,0 +1,196 @@
+//! Names: do look-ups wait for the disk, and where.
+//!
+//! Looking up a name and listing a directory are neither interrupted by signals nor cancelled, so the agent
+//! may do them in the program's stead and see how long they take. The result is the kernel's, whatever it
+//! is. One that took long says that names are cold here: the agent leaves a note of the directory for the
+//! host, which looks up what comes next (see `runahead_abi::names`), and counts from then on what the
+//! program looks up, so that the host stays close ahead.
+//!
+//! Opening is left alone: it may wait for other reasons than the disk (a pipe's other end, a lease).
+
+use crate::arch::{Answer, Frame};
+use crate::attach;
+use crate::reads::{Visit, with_process};
+use crate::state::count;
+use core::sync::atomic::Ordering;
+use runahead_abi::names::{PATH_BYTES, kind};
+use runahead_abi::session::names_ahead;
+use runahead_kernel::arch::syscall;
+use runahead_kernel::files::IoVec;
+use runahead_kernel::process::{monotonic_ns, process_id};
+use runahead_kernel::uapi::general as n;
+
+/// A look-up that takes longer, in ns, has waited for a disk: the fastest answer in 30 us, a cached look-up
+/// takes 1 us, and 5 where the processor's caches are cold.
+const WAITED_NS: u64 = 20_000;
+
+/// Looks at look-ups within which a second slow one proves the first: a single one may as well have lost the
+/// processor to somebody else. (On a busy machine a warm `du` took half as much processor time again, from being
+/// watched and helped for nothing.)
+const SUSPECT_FOR: u32 = 64;
+
+/// Look-ups after a slow one during which each listing is noted: a block of inodes that was read ahead makes
+/// 512 of them quick.
+const COLD_FOR: u32 = 1024;
+
+/// What the agent remembers about names. Zeros are its start.
+#[derive(Clone, Copy, Default)]
+pub struct Names {
+    /// Look-ups during which names still count as cold.
+    cold: u32,
+    /// Looks during which another slow one means that names are cold.
+    suspect: u32,
+    /// The descriptor that is being listed, plus 1.
+    listing: u32,
+    /// A mark of the directory of the latest note.
+    noted: u64,
+}
+
+/// `newfstatat`, `statx`, `stat`, `lstat`.
+pub fn look_up(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
+    let flags = match number {
+        n::__NR_newfstatat => a[3],
+        n::__NR_statx => a[2],
+        _ => 0,
+    };
+    // An open file is asked about: no name.
+    if flags as u32 & n::AT_EMPTY_PATH != 0 || passes(frame) {
+        return Answer::plain(frame);
+    }
+    let (returned, took) = timed(number, a);
+    let absolute = matches!(number, n::__NR_stat | n::__NR_lstat);
+    let (directory, path) = if absolute { (n::AT_FDCWD, a[0]) } else { (a[0] as i32, a[1]) };
+    with_process(frame, |visit| visit.looked_up(directory, path, took));
+    Answer::done(frame, returned as usize)
+}
+
+/// `getdents64`.
+pub fn list(frame: &Frame, a: [usize; 6]) -> Answer {
+    if passes(frame) {
+        return Answer::plain(frame);
+    }
+    let (returned, took) = timed(n::__NR_getdents64, a);
+    with_process(frame, |visit| visit.listed(a[0] as i32, returned > 0, took));
+    Answer::done(frame, returned as usize)
+}
+
+/// True if names are not looked at any more. Such a call still helps the agent to calm down: reaching it at
+/// all costs more than a cached look-up's tenth.
+fn passes(frame: &Frame) -> bool {
+    let off = frame.state().names_off.load(Ordering::Relaxed) != 0;
+    if off {
+        with_process(frame, |visit| {
+            let skip = visit.inner.attention.hit();
+            visit.set_calm(skip);
+        });
+    }
+    off
+}
+
+/// Does the call; returns what it returned, and the time in ns.
+fn timed(number: u32, a: [usize; 6]) -> (isize, u64) {
+    let began = monotonic_ns();
+    // SAFETY: the program's own call with the program's own arguments.
+    let returned = unsafe { syscall(number as usize, a) };
+    (returned, monotonic_ns().saturating_sub(began))
+}
+
+impl Visit<'_> {
+    fn looked_up(&mut self, directory: i32, path: usize, took: u64) {
+        if !self.name_passed(took) {
+            return;
+        }
+        let mut copied = [0u8; PATH_BYTES];
+        let parent = parent(path, &mut copied);
+        if let Some(parent) = parent {
+            self.note(kind::LOOKED_UP, directory, parent);
+        }
+    }
+
+    fn listed(&mut self, fd: i32, more: bool, took: u64) {
+        let waited = self.name_passed(took);
+        let mark = fd as u32 + 1;
+        let first = more && self.inner.names.listing != mark;
+        self.inner.names.listing = if more { mark } else { 0 };
+        if !first {
+            return;
+        }
+        if let Some(slot) = self.process.slot() {
+            count(&slot.agent.counts.listings, 1);
+        }
+        if waited || self.inner.names.cold > 0 {
+            // Each listing is news, though the descriptor's number may be the same.
+            self.inner.names.noted = 0;
+            self.note(kind::LISTED, fd, &[]);
+        }
+    }
+
+    /// Counts a look-up; true if it had to wait.
+    fn name_passed(&mut self, took: u64) -> bool {
+        let slow = took >= WAITED_NS;
+        let waited = slow && (self.inner.names.suspect > 0 || self.inner.names.cold > 0);
+        self.inner.names.suspect =
+            if slow { SUSPECT_FOR } else { self.inner.names.suspect.saturating_sub(1) };
+        if waited {
+            self.inner.attention.stall();
+            self.inner.names.cold = COLD_FOR;
+            self.state.calm.store(0, Ordering::Relaxed);
+        } else {
+            self.inner.names.cold = self.inner.names.cold.saturating_sub(1);
+            let skip = self.inner.attention.hit();
+            self.set_calm(skip);
+        }
+        if let Some(slot) = self.process.slot() {
+            let counts = &slot.agent.counts;
+            count(&counts.names, 1);
+            if waited {
+                count(&counts.name_stalls, 1);
+                count(&counts.name_stall_ns, took);
+            }
+        }
+        waited
+    }
+
+    /// Leaves a note for the host, unless the latest one was of the same directory.
+    fn note(&mut self, kind: u32, directory: i32, path: &[u8]) {
+        let mark = mark(directory, path);
+        if self.inner.names.noted == mark {
+            return;
+        }
+        let Some(slot) = attach::slot(self.state) else {
+            self.state.stand_down();
+            return;
+        };
+        self.inner.names.noted = mark;
+        if slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::GONE {
+            // The host has found that it does not pay. Then looking does not pay either: find on a disk of
+            // 35 us took 0.36 s watched, 0.31 alone.
+            self.state.names_off.store(1, Ordering::Relaxed);
+            return;
+        }
+        slot.agent.names.write(kind, directory, path);
+        attach::ring_host(self.process);
+    }
+}
+
+/// The directory part of the path at `address`, copied through the kernel, so that a bad address is no
+/// fault. None if it is too long for a note.
+fn parent(address: usize, copied: &mut [u8; PATH_BYTES]) -> Option<&[u8]> {
+    let local = [IoVec { base: copied.as_mut_ptr() as usize, length: copied.len() }];
+    let remote = [IoVec { base: address, length: copied.len() }];
+    // SAFETY: the local piece is as long as said.
+    let got = unsafe { runahead_kernel::memory::read_process(process_id(), &local, &remote) }.ok()?;
+    let path = copied.get(..got)?;
+    let path = path.get(..path.iter().position(|&byte| byte == 0)?)?;
+    match path.iter().rposition(|&byte| byte == b'/') {
+        None => Some(&[]),
+        Some(0) => Some(b"/"),
+        Some(end) => path.get(..end),
+    }
+}
+
+/// Tells one directory from another, nearly always; never 0.
+fn mark(directory: i32, path: &[u8]) -> u64 {
+    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    path.iter().fold(mix(1, directory as u32 as u64), |hash, &byte| mix(hash, u64::from(byte))) | 1
+}

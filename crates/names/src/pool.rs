@@ -1,0 +1,333 @@
+//! The threads.
+//!
+//! One thread takes the notes in (opening and listing a directory may wait for the disk, and whoever notes must
+//! not), the others walk. One lock around the walk, held for microseconds. A thread takes a job, does it without the lock, and
+//! brings the result. A thread that finds nothing that it may do sleeps; while the walk waits for the
+//! program to follow, one of them (the *pacer*) looks at the program's count from time to time.
+
+use crate::look::{self, Identity};
+use crate::neighbours::{Neighbours, Verdict};
+use crate::pace::{COLD_NS, Pace};
+use crate::walk::{Job, Key, Name, Walk};
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often the pacer looks: a cloud disk's latency, halved. Longer when the program does not move.
+const LOOK: Duration = Duration::from_micros(500);
+const LOOK_LONGEST: Duration = Duration::from_millis(50);
+
+/// Bytes of a thread's stack; a listing's buffer is 32 KiB of it.
+const STACK: usize = 128 * 1024;
+
+/// Notes that wait to be taken in; more are dropped, as the program is then far away from the oldest.
+const NOTES: usize = 64;
+
+/// Directories that are remembered as walked; more than any program walks between two changes of mind.
+const REMEMBERED: usize = 1 << 20;
+
+/// What the program has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Names looked up, and directories listed.
+    pub looked_up: u64,
+    pub listed: u64,
+}
+
+/// A directory that is open for the walk.
+struct Directory {
+    fd: OwnedFd,
+    device: u64,
+}
+
+struct State {
+    walk: Walk<Directory>,
+    known: HashMap<Identity, Key>,
+    pace: Pace,
+    neighbours: Neighbours,
+    /// Names in the listings so far.
+    names_listed: u64,
+    /// How often the walk was stopped: what was begun before is not to go on.
+    stops: u64,
+    /// Jobs under way.
+    busy: usize,
+    threads: usize,
+    pacing: bool,
+    ending: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    looked_up: AtomicU64,
+    done: Box<dyn Fn() -> Done + Send + Sync>,
+}
+
+/// A pool of threads that walks ahead of one program (or of several that share their counts). Threads start
+/// with the first note and end when this is dropped.
+pub struct Lookahead {
+    shared: Arc<Shared>,
+    /// Paths, and how often the walk had been stopped when they were noted.
+    notes: Option<SyncSender<(PathBuf, u64)>>,
+}
+
+impl Lookahead {
+    /// `done` tells what the program has done so far; it is asked often, from any thread.
+    pub fn new(done: impl Fn() -> Done + Send + Sync + 'static) -> Lookahead {
+        let state = State {
+            walk: Walk::default(),
+            known: HashMap::new(),
+            pace: Pace::default(),
+            neighbours: Neighbours::default(),
+            names_listed: 0,
+            stops: 0,
+            busy: 0,
+            threads: 0,
+            pacing: false,
+            ending: false,
+        };
+        let shared = Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            looked_up: AtomicU64::new(0),
+            done: Box::new(done),
+        };
+        Lookahead { shared: Arc::new(shared), notes: None }
+    }
+
+    /// The program has stalled on a name in the directory at `path`. Does not wait.
+    pub fn note(&mut self, path: PathBuf) {
+        if self.notes.is_none() {
+            let (sender, receiver) = sync_channel(NOTES);
+            let shared = self.shared.clone();
+            let intake = thread::Builder::new().name("runahead-names".into()).stack_size(STACK);
+            if intake.spawn(move || shared.take_in(&receiver)).is_ok() {
+                self.notes = Some(sender);
+            }
+        }
+        if let Some(notes) = &self.notes {
+            let stops = self.shared.lock().stops;
+            let _ = notes.try_send((path, stops));
+        }
+    }
+
+    /// Forgets all that was to be looked up and waits, at most so long, until no directory is held open. True
+    /// if none is.
+    pub fn stop(&self, longest: Duration) -> bool {
+        let mut state = self.shared.lock();
+        state.stops += 1;
+        state.known.clear();
+        let stopped = self.shared.changed.wait_timeout_while(state, longest, |state| {
+            // A listing that came in meanwhile.
+            state.walk.clear();
+            state.busy > 0
+        });
+        !stopped.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// True while look-ups are under way or to be made.
+    pub fn is_busy(&self) -> bool {
+        let state = self.shared.lock();
+        state.busy > 0 || !state.walk.is_empty()
+    }
+
+    /// True if names are found so quickly here that there is nothing to gain: notes are no longer wanted.
+    pub fn is_pointless(&self) -> bool {
+        self.shared.lock().pace.is_pointless()
+    }
+
+    /// Names looked up and directories listed so far.
+    pub fn looked_up(&self) -> u64 {
+        self.shared.looked_up.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Lookahead {
+    fn drop(&mut self) {
+        self.shared.lock().ending = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl State {
+    fn next_job(&mut self, done: Done) -> Option<Job<Directory>> {
+        let names = Pace::wants_names(self.names_listed, done.looked_up.saturating_sub(done.listed));
+        let neighbours = &mut self.neighbours;
+        let choose = |name: &Name| if names { neighbours.meets(name.inode) } else { Verdict::Skip };
+        let (job, passed_over) = self.walk.take(choose);
+        self.pace.issued(passed_over + u64::from(job.is_some()));
+        job
+    }
+
+    fn remember(&mut self, identity: Identity, key: Key) {
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        self.known.insert(identity, key);
+    }
+}
+
+impl Shared {
+    /// A panic in another thread leaves counts that are off, no more.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The intake's loop.
+    fn take_in(self: Arc<Self>, notes: &Receiver<(PathBuf, u64)>) {
+        while let Ok((path, stops)) = notes.recv() {
+            {
+                let mut state = self.lock();
+                if state.stops != stops {
+                    continue;
+                }
+                state.busy += 1;
+            }
+            // What cannot be opened is the program's to find out.
+            let _ = self.begin_at(&path);
+            self.done_with_one(&mut self.lock());
+        }
+    }
+
+    /// Opens and lists the directory at `path`, and walks on from there.
+    fn begin_at(self: &Arc<Self>, path: &Path) -> io::Result<()> {
+        let (fd, identity) = look::open_root(path)?;
+        {
+            let mut state = self.lock();
+            if let Some(key) = state.known.get(&identity).cloned() {
+                if state.walk.hurry(&key) {
+                    state.pace.restart((self.done)().looked_up);
+                    self.changed.notify_all();
+                }
+                return Ok(());
+            }
+        }
+        let names = look::list(fd.as_fd());
+        let mut state = self.lock();
+        state.names_listed += names.len() as u64;
+        let key = state.walk.root(Arc::new(Directory { fd, device: identity.device }), names);
+        state.remember(identity, key);
+        state.pace.restart((self.done)().looked_up);
+        self.spawn_missing(&mut state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn spawn_missing(self: &Arc<Self>, state: &mut State) {
+        while state.threads < state.pace.threads() {
+            let shared = self.clone();
+            let spawned = thread::Builder::new()
+                .name("runahead-names".into())
+                .stack_size(STACK)
+                .spawn(move || shared.work());
+            // No more threads to be had: those that there are do it.
+            if spawned.is_err() {
+                return;
+            }
+            state.threads += 1;
+        }
+    }
+
+    fn work(self: Arc<Self>) {
+        let mut state = self.lock();
+        let mut pause = LOOK;
+        loop {
+            if state.ending {
+                return;
+            }
+            if state.pace.is_warm() || state.pace.is_pointless() {
+                state.walk.clear();
+            }
+            let done = (self.done)();
+            let wide = state.busy < state.pace.threads();
+            if wide
+                && state.pace.may_issue(done.looked_up)
+                && let Some(job) = state.next_job(done)
+            {
+                pause = LOOK;
+                state = self.act(state, job);
+                continue;
+            }
+            let pace = wide && !state.pacing && !state.walk.is_empty();
+            if !pace {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.pacing = true;
+            let waited = self.changed.wait_timeout(state, pause);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.pacing = false;
+            if (self.done)() == done {
+                pause = (pause * 2).min(LOOK_LONGEST);
+            } else {
+                pause = LOOK;
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// Does a job without the lock and enters its result.
+    fn act<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, State>,
+        job: Job<Directory>,
+    ) -> MutexGuard<'a, State> {
+        state.busy += 1;
+        drop(state);
+        self.looked_up.fetch_add(1, Ordering::Relaxed);
+        let mut state = match job {
+            Job::LookUp { key, number, directory, name, sample } => {
+                let began = Instant::now();
+                let is_directory = look::look_up(directory.fd.as_fd(), &name);
+                let took = began.elapsed().as_nanos() as u64;
+                let mut state = self.lock();
+                state.pace.took(took);
+                if sample {
+                    state.neighbours.sampled(took >= COLD_NS);
+                }
+                if is_directory {
+                    state.walk.is_directory(&key, number);
+                }
+                state
+            }
+            Job::List { key, directory, name } => self.list(key, &directory, &name),
+        };
+        self.spawn_missing(&mut state);
+        self.done_with_one(&mut state);
+        state
+    }
+
+    fn list(&self, key: Key, parent: &Directory, name: &CStr) -> MutexGuard<'_, State> {
+        let began = Instant::now();
+        let opened = look::open_inside(parent.fd.as_fd(), name, parent.device);
+        let listed = opened.map(|(fd, identity)| (look::list(fd.as_fd()), fd, identity));
+        let took = began.elapsed().as_nanos() as u64;
+        let mut state = self.lock();
+        state.pace.took(took);
+        if let Ok((names, fd, identity)) = listed
+            && !state.known.contains_key(&identity)
+        {
+            state.names_listed += names.len() as u64;
+            let directory = Arc::new(Directory { fd, device: identity.device });
+            state.walk.listed(key.clone(), directory, names);
+            state.remember(identity, key);
+            self.changed.notify_all();
+        }
+        state
+    }
+
+    /// A job is over, and what it held open is closed.
+    fn done_with_one(&self, state: &mut State) {
+        state.busy -= 1;
+        if state.busy == 0 {
+            self.changed.notify_all();
+        }
+    }
+}

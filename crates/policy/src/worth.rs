@@ -1,0 +1,227 @@
+//! Whether posting pays: "never slower" as an experiment.
+//!
+//! Most programs either follow their speculation for long stretches (no question) or gain by many short
+//! runs, in layers. But a program whose next place depends on the data just read gets nothing from a post,
+//! and on a disk that answers in 35 us the post, the speculator's processor time and its wrong requests
+//! made a pure chain of reads 2.3 times slower. No property of the reads tells the one from the other
+//! (half of an "every second read depends" program's time is saved on a slow disk, and lost on a fast one),
+//! so it is tried out: while few reads are foretold for each post, stretches of reads with posting and
+//! stretches without it alternate, the wall time of both is compared, and the better way is kept for a
+//! while. All is counted in reads that the agent looked at, and in ns of wall time.
+
+/// Foretold reads for each post from which on there is nothing to ask. GNU ld has 5 and sqlite 35, both gain
+/// on a slow disk; a chain has 0.2, python with a torn mirror 0.1.
+const CLEARLY: u32 = 8;
+
+/// The running mean of foretold reads for each post is kept in sixteenths; each post weighs an eighth.
+const SIXTEENTHS: u32 = 16;
+const WEIGHT: u32 = 8;
+/// Where the mean starts: some 16 posts without any foretold read make it low.
+const BENEFIT_OF_THE_DOUBT: u32 = 64 * SIXTEENTHS;
+
+/// Stalls longer than this, ns, are not experimented with: a post costs a fraction of one, and programs whose
+/// reads differ from each other made the comparison wrong too often (GNU ld and sqlite on a disk of 1 ms lost
+/// half and two thirds of their gain).
+const LONG_STALL: u64 = 150_000;
+
+/// Reads of a stretch. A post's cost is some 40 us on a fast disk: with 8 reads it stands out of the noise
+/// of a single pair.
+const STRETCH: u32 = 8;
+/// Pairs of stretches after which a clear difference decides, and after which any does.
+const PAIRS_LEAST: u32 = 2;
+const PAIRS_MOST: u32 = 16;
+/// What is clear, in percent of the better way's time.
+const CLEAR: u64 = 150;
+
+/// Reads for which a verdict stands at first; doubles each time that it is confirmed. At most 2048, since
+/// programs change: 2 s on a cloud disk; an experiment's 16 reads with posts are less than 1% of them.
+const STANDS_FIRST: u32 = 512;
+const STANDS_MOST: u32 = 2048;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Enough is foretold, or nobody knows yet: post.
+    Unasked,
+    /// A stretch of the experiment.
+    Stretch { posting: bool, left: u32, pairs: u32 },
+    /// The verdict, for this many more reads.
+    Verdict { posting: bool, left: u32 },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Worth {
+    phase: Phase,
+    /// Mean of foretold reads for each post, in sixteenths.
+    foretold: u32,
+    /// Foretold since the latest post.
+    since_post: u32,
+    /// When the present stretch began, ns.
+    began: u64,
+    /// Wall time of the stretches without and with posts, ns.
+    without: u64,
+    with: u64,
+    /// The latest verdict and how long it stood.
+    latest: Option<bool>,
+    stands: u32,
+}
+
+impl Default for Worth {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Unasked,
+            foretold: BENEFIT_OF_THE_DOUBT,
+            since_post: 0,
+            began: 0,
+            without: 0,
+            with: 0,
+            latest: None,
+            stands: STANDS_FIRST,
+        }
+    }
+}
+
+impl Worth {
+    /// A stall may be posted.
+    pub fn posting(&self) -> bool {
+        match self.phase {
+            Phase::Unasked => true,
+            Phase::Stretch { posting, .. } | Phase::Verdict { posting, .. } => posting,
+        }
+    }
+
+    pub fn posted(&mut self) {
+        self.foretold = self.foretold - self.foretold / WEIGHT + self.since_post * SIXTEENTHS / WEIGHT;
+        self.since_post = 0;
+    }
+
+    /// The agent looked at a read. `stall`: what a stall takes at present, ns. `now` tells the time in ns; it is
+    /// asked only where a stretch ends.
+    pub fn read(&mut self, foretold: bool, stall: u64, now: impl FnOnce() -> u64) {
+        if foretold {
+            // What is far above clear says no more.
+            self.since_post = (self.since_post + 1).min(1 << 16);
+        }
+        if stall > LONG_STALL {
+            self.phase = Phase::Unasked;
+            return;
+        }
+        match &mut self.phase {
+            Phase::Unasked => {
+                if self.foretold < CLEARLY * SIXTEENTHS {
+                    self.begin_experiment(now());
+                }
+            }
+            Phase::Stretch { left, .. } | Phase::Verdict { left, .. } if *left > 1 => *left -= 1,
+            &mut Phase::Stretch { posting, pairs, .. } => self.end_stretch(posting, pairs, now()),
+            &mut Phase::Verdict { posting, .. } => self.end_verdict(posting, now),
+        }
+    }
+
+    fn begin_experiment(&mut self, now: u64) {
+        self.without = 0;
+        self.with = 0;
+        self.begin_stretch(false, 0, now);
+    }
+
+    fn begin_stretch(&mut self, posting: bool, pairs: u32, now: u64) {
+        self.began = now;
+        self.phase = Phase::Stretch { posting, left: STRETCH, pairs };
+    }
+
+    fn end_stretch(&mut self, posting: bool, pairs: u32, now: u64) {
+        let took = now.saturating_sub(self.began);
+        if !posting {
+            self.without += took;
+            return self.begin_stretch(true, pairs, now);
+        }
+        self.with += took;
+        let pairs = pairs + 1;
+        let (less, more) = (self.with.min(self.without), self.with.max(self.without));
+        let clear = pairs >= PAIRS_LEAST && more >= less.saturating_mul(CLEAR) / 100;
+        if clear || pairs >= PAIRS_MOST {
+            self.decide(self.with < self.without);
+        } else {
+            self.begin_stretch(false, pairs, now);
+        }
+    }
+
+    fn decide(&mut self, posting: bool) {
+        self.stands =
+            if self.latest == Some(posting) { (self.stands * 2).min(STANDS_MOST) } else { STANDS_FIRST };
+        self.latest = Some(posting);
+        self.phase = Phase::Verdict { posting, left: self.stands };
+    }
+
+    fn end_verdict(&mut self, posting: bool, now: impl FnOnce() -> u64) {
+        if posting && self.foretold >= CLEARLY * SIXTEENTHS {
+            self.phase = Phase::Unasked;
+        } else {
+            self.begin_experiment(now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program all of whose reads stall: `with` and `without` posts a read takes so many ns. Returns the
+    /// reads with posts and all ns.
+    fn run(worth: &mut Worth, reads: u32, with: u64, without: u64, foretold: bool) -> (u32, u64) {
+        let mut now = 1;
+        let mut posts = 0;
+        for _ in 0..reads {
+            let posting = worth.posting();
+            if posting {
+                posts += 1;
+                worth.posted();
+            }
+            now += if posting { with } else { without };
+            worth.read(foretold && posting, 34_000, || now);
+        }
+        (posts, now)
+    }
+
+    #[test]
+    fn a_chain_on_a_fast_disk_loses_less_than_two_percent() {
+        let (posts, took) = run(&mut Worth::default(), 20_000, 78_000, 34_000, false);
+        assert!(posts < 250, "{posts}");
+        assert!(took < 20_000 * 34_000 / 100 * 102, "{took}");
+    }
+
+    #[test]
+    fn short_runs_that_pay_are_kept() {
+        let (posts, _) = run(&mut Worth::default(), 20_000, 500_000, 1_000_000, true);
+        assert!(posts > 18_000, "{posts}");
+    }
+
+    #[test]
+    fn long_stalls_are_always_posted() {
+        let mut worth = Worth::default();
+        for _ in 0..10_000 {
+            worth.posted();
+            worth.read(false, 1_000_000, || panic!("no experiment"));
+            assert!(worth.posting());
+        }
+    }
+
+    #[test]
+    fn what_is_foretold_clearly_is_not_asked() {
+        let mut worth = Worth::default();
+        for _ in 0..10_000 {
+            worth.posted();
+            for _ in 0..20 {
+                worth.read(true, 34_000, || panic!("no experiment"));
+            }
+            assert!(worth.posting());
+        }
+    }
+
+    #[test]
+    fn a_program_that_changes_is_found_out() {
+        let mut worth = Worth::default();
+        run(&mut worth, 20_000, 78_000, 34_000, false);
+        let (posts, _) = run(&mut worth, 3_000, 500_000, 1_000_000, true);
+        assert!(posts > 500, "{posts}");
+    }
+}

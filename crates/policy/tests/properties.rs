@@ -1,0 +1,229 @@
+//! What the state machines promise for any sequence of events.
+
+use proptest::prelude::*;
+use runahead_policy::attention::{Attention, CALM_AFTER, SKIP_MOST};
+use runahead_policy::depth::{Depth, MOST, START};
+use runahead_policy::hold::{Hold, LONGEST_PERCENT, LONGEST_STALL, SHORTEST_STALL, WORTH_PERCENT};
+use runahead_policy::track::{AtStall, LAG_STALLS, Next, Passing, Track};
+use runahead_policy::worth::Worth;
+
+fn next() -> impl Strategy<Value = Next> {
+    prop_oneof![
+        8 => Just(Next::Foretold),
+        4 => Just(Next::NotYet),
+        1 => Just(Next::Different),
+        1 => Just(Next::Never),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A program's reads: what the log says of each, whether it waits, and how far behind the speculator is.
+    /// The agent posts when it is told to, as it does in truth.
+    #[test]
+    fn track_keeps_its_promises(
+        stretches in prop::collection::vec((next(), 0u32..10, 0u32..4, 1usize..12), 0..40),
+    ) {
+        let reads = stretches.into_iter().flat_map(|(next, stalls, gap, times)| {
+            std::iter::repeat_n((next, stalls > 2, gap), times)
+        });
+        let mut track = Track::default();
+        let mut cancels = 0;
+        let mut posts = 0;
+        // Gaps found by the stalls of the present lag.
+        let mut gaps = Vec::new();
+        for (next, stalls, gap) in reads {
+            let was_on = track.is_on();
+            let passing = track.passes(next);
+            match passing {
+                Passing::Pass => {
+                    prop_assert!(was_on, "nothing passes off track");
+                    prop_assert!(matches!(next, Next::Foretold | Next::NotYet));
+                    prop_assert!(track.is_on());
+                }
+                Passing::Off { cancel } => {
+                    prop_assert!(!track.is_on());
+                    // A mismatch cancels, and nothing else does.
+                    prop_assert_eq!(cancel, was_on && next == Next::Different);
+                    prop_assert!(!was_on || matches!(next, Next::Different | Next::Never));
+                    cancels += u32::from(cancel);
+                }
+            }
+            // At most once an epoch: between two posts (before the first there is nothing to cancel).
+            prop_assert!(cancels <= posts);
+            if passing == Passing::Pass && next == Next::Foretold {
+                gaps.clear();
+            }
+            if !stalls {
+                continue;
+            }
+            let on = track.is_on();
+            let answer = track.stalls(gap);
+            if on && next == Next::Foretold {
+                prop_assert_eq!(answer, AtStall::Block, "a foretold stall never posts");
+            }
+            if !on {
+                prop_assert_eq!(answer, AtStall::Post, "off track each stall posts");
+            }
+            if on && next == Next::NotYet {
+                gaps.push(gap);
+                // Let be while it comes closer; at the last of so many in a row that did not, no more.
+                let (closest, _) = gaps.iter().enumerate().min_by_key(|&(at, gap)| (gap, at)).unwrap();
+                let in_vain = gaps.len() - 1 - closest;
+                prop_assert_eq!(answer == AtStall::Post, in_vain >= LAG_STALLS as usize);
+            }
+            if answer == AtStall::Post {
+                prop_assert!(!track.is_on());
+                track.posted();
+                prop_assert!(track.is_on());
+                posts += 1;
+                cancels = cancels.min(posts - 1);
+                gaps.clear();
+            }
+        }
+    }
+
+    /// Whatever the device and the program do: a hold is a part of the expected stall, and only where a
+    /// sync is known to fit.
+    #[test]
+    fn holds_are_bounded(
+        stalls in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..10_000_000], 0..40),
+        sync in prop_oneof![any::<u64>(), 0u64..10_000_000],
+    ) {
+        let mut hold = Hold::default();
+        for &ns in &stalls {
+            hold.stalled(ns);
+            prop_assert!(hold.expected_stall() <= LONGEST_STALL);
+        }
+        let longest = hold.longest(sync);
+        prop_assert!(longest <= hold.expected_stall() / 100 * LONGEST_PERCENT);
+        if longest > 0 {
+            prop_assert!(sync > 0 && sync <= hold.expected_stall() / 100 * WORTH_PERCENT);
+            prop_assert!(hold.expected_stall() >= SHORTEST_STALL);
+        }
+    }
+
+    /// The estimate lies within what was seen, and follows a device that has become another one.
+    #[test]
+    fn the_expected_stall_is_of_this_device(
+        before in 1_000u64..20_000_000,
+        after in 1_000u64..20_000_000,
+        outlier in 0u64..u64::MAX,
+    ) {
+        let mut hold = Hold::default();
+        for _ in 0..200 {
+            hold.stalled(before);
+        }
+        let steady = hold.expected_stall();
+        prop_assert!(steady.abs_diff(before) <= before / 100 + 64, "{steady} for stalls of {before}");
+        hold.stalled(outlier);
+        prop_assert!(hold.expected_stall() <= steady / 8 * 12 + 64, "one outlier counts for little");
+        for _ in 0..200 {
+            hold.stalled(after);
+        }
+        let steady = hold.expected_stall();
+        prop_assert!(steady.abs_diff(after) <= after / 100 + 64, "{steady} for stalls of {after}");
+    }
+
+    /// The depth is at least one, never beyond the greatest, and never grows by waste.
+    #[test]
+    fn depth_stays_within_bounds(events in prop::collection::vec(prop_oneof![
+        Just(Some(true)), Just(Some(false)), Just(None)
+    ], 0..1000)) {
+        let mut depth = Depth::new();
+        for event in events {
+            let before = depth.operations();
+            match event {
+                Some(useful) => {
+                    depth.judged(useful);
+                    if !useful {
+                        prop_assert!(depth.operations() <= before);
+                    }
+                }
+                None => {
+                    depth.grow();
+                    prop_assert!(depth.operations() >= before);
+                }
+            }
+            prop_assert!((1..=MOST).contains(&depth.operations()));
+        }
+        // From wherever it stands: nothing but waste makes it small, nothing but use brings it back.
+        for _ in 0..1000 {
+            depth.judged(false);
+            depth.grow();
+        }
+        prop_assert!(depth.operations() < START / 8);
+        for _ in 0..1000 {
+            depth.judged(true);
+        }
+        prop_assert!(depth.operations() >= START);
+    }
+
+    /// While all is waste there is no growth that use could bring to light later.
+    #[test]
+    fn waste_does_not_grow(growths in 1usize..20) {
+        let mut depth = Depth::new();
+        for _ in 0..1000 {
+            depth.judged(false);
+        }
+        for _ in 0..growths {
+            depth.grow();
+        }
+        for _ in 0..1000 {
+            depth.judged(true);
+        }
+        prop_assert_eq!(depth.operations(), START);
+    }
+
+    /// Posts that do not pay are hardly made, those that do are hardly ever left out, whatever the stretches'
+    /// times are.
+    #[test]
+    fn the_better_way_is_kept(
+        fast in 1_000u64..5_000_000,
+        percent in 200u64..2000,
+        pays in any::<bool>(),
+        seed in 0u64..1000,
+    ) {
+        let slow = fast * percent / 100;
+        let (with, without) = if pays { (fast, slow) } else { (slow, fast) };
+        let mut worth = Worth::default();
+        let (mut now, mut noise, mut posting) = (0u64, seed, 0u32);
+        const READS: u32 = 20_000;
+        for _ in 0..READS {
+            let posts = worth.posting();
+            if posts {
+                posting += 1;
+                worth.posted();
+            }
+            // A fifth up or down.
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let took = if posts { with } else { without };
+            now += took - took / 5 + took * 2 / 5 * (noise >> 54) / 1024;
+            worth.read(false, 50_000, || now);
+        }
+        let wrong = if pays { READS - posting } else { posting };
+        prop_assert!(wrong < READS / 25, "{wrong} of {READS} the wrong way");
+    }
+
+    /// After a stall every read is looked at for a while; a program that only hits is hardly looked at.
+    #[test]
+    fn attention_wakes_at_once_and_calms_down(hits_before in 0u32..2000, hits in 0u32..2000) {
+        let mut attention = Attention::default();
+        for _ in 0..hits_before {
+            prop_assert!(attention.hit() <= SKIP_MOST);
+        }
+        attention.stall();
+        let mut skipped_before = 0;
+        for at in 0..hits {
+            let skipped = attention.hit();
+            prop_assert_eq!(attention.active(), at + 1 < CALM_AFTER);
+            prop_assert_eq!(skipped == 0, attention.active());
+            prop_assert!((skipped_before..=SKIP_MOST).contains(&skipped), "rarer and rarer");
+            skipped_before = skipped;
+        }
+        if hits > CALM_AFTER + 10 {
+            prop_assert_eq!(skipped_before, SKIP_MOST);
+        }
+    }
+}

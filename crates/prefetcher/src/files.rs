@@ -1,0 +1,128 @@
+//! What the manager knows by number: files that are being opened or are open, names that wait to be looked
+//! up. The queue in [`runahead_prefetch`] knows them by these numbers only.
+//!
+//! At most [`OPEN`] files stay open, the latest; a hint for an earlier one opens it again.
+
+use crate::carry::File;
+use crate::intake::Lookup;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CString;
+use std::sync::Arc;
+
+/// Files kept open. A quarter of the usual limit of 1024 descriptors, which our threads' table has, too.
+pub const OPEN: usize = 256;
+
+/// Hints that may wait for one file to be opened.
+const WAITING: usize = 1024;
+
+/// Whose name a file goes by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    Path(Vec<u8>),
+    /// A descriptor of the program, and the device and inode behind it when the hint came.
+    Descriptor(i32, u64, u64),
+}
+
+/// Bytes of a file that are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub offset: u64,
+    pub length: u64,
+    pub token: u64,
+}
+
+#[derive(Debug)]
+pub enum Entry {
+    /// Waits for its turn to be opened, for the first of these pieces.
+    ToOpen {
+        path: CString,
+        pieces: Vec<Piece>,
+    },
+    /// Is being opened.
+    Opening {
+        pieces: Vec<Piece>,
+    },
+    Open(Arc<File>),
+    /// A name to look up.
+    Name {
+        path: CString,
+        lookup: Lookup,
+    },
+}
+
+#[derive(Debug, Default)]
+pub struct Files {
+    entries: HashMap<u32, (Entry, Option<Key>)>,
+    by_key: HashMap<Key, u32>,
+    open: VecDeque<u32>,
+    next: u32,
+}
+
+impl Files {
+    pub fn find(&self, key: &Key) -> Option<u32> {
+        self.by_key.get(key).copied()
+    }
+
+    pub fn get(&mut self, number: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(&number).map(|(entry, _)| entry)
+    }
+
+    pub fn add(&mut self, entry: Entry, key: Option<Key>) -> u32 {
+        self.next = self.next.wrapping_add(1);
+        if let Some(key) = &key {
+            self.by_key.insert(key.clone(), self.next);
+        }
+        self.entries.insert(self.next, (entry, key));
+        self.next
+    }
+
+    /// One more piece for a file that is not open yet. False: too many.
+    pub fn add_piece(&mut self, number: u32, piece: Piece) -> bool {
+        match self.get(number) {
+            Some(Entry::ToOpen { pieces, .. } | Entry::Opening { pieces }) if pieces.len() < WAITING => {
+                pieces.push(piece);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The file is open; returns the pieces that waited for it.
+    pub fn opened(&mut self, number: u32, file: Arc<File>) -> Vec<Piece> {
+        let Some((entry, _)) = self.entries.get_mut(&number) else { return Vec::new() };
+        let before = std::mem::replace(entry, Entry::Open(file));
+        self.open.push_back(number);
+        while self.open.len() > OPEN {
+            if let Some(oldest) = self.open.pop_front() {
+                self.remove(oldest);
+            }
+        }
+        match before {
+            Entry::Opening { pieces } => pieces,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Forgets it.
+    pub fn remove(&mut self, number: u32) -> Option<Entry> {
+        let (entry, key) = self.entries.remove(&number)?;
+        if let Some(key) = key
+            && self.by_key.get(&key) == Some(&number)
+        {
+            self.by_key.remove(&key);
+        }
+        Some(entry)
+    }
+
+    /// Closes all files and forgets all names that nobody is busy with.
+    pub fn clear(&mut self) {
+        self.entries.retain(|_, (entry, _)| matches!(entry, Entry::Opening { .. }));
+        for (entry, _) in self.entries.values_mut() {
+            if let Entry::Opening { pieces } = entry {
+                pieces.clear();
+            }
+        }
+        self.by_key.retain(|_, number| self.entries.contains_key(number));
+        self.open.clear();
+    }
+}

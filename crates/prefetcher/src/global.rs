@@ -1,0 +1,150 @@
+//! The prefetcher as others see it: one for the process, made at the first hint.
+
+use crate::intake::{Cancel, Counts, Hint, Intake, Place};
+use crate::limits::Options;
+use crate::manager;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+/// Virtual size of the manager's stack; it builds its queue there once.
+const STACK: usize = 1 << 20;
+
+const NEW: u8 = 0;
+const STARTED: u8 = 1;
+const OFF: u8 = 2;
+
+/// Takes hints; carries them out with threads of its own. All functions are for any thread, none waits, none
+/// fails. Not async-signal-safe: they allocate.
+pub struct Prefetcher {
+    intake: Arc<Intake>,
+    options: Options,
+    state: AtomicU8,
+}
+
+impl Prefetcher {
+    /// One more, apart from the process's own ([`global`]). Its threads start with the first hint and end
+    /// when it is dropped.
+    pub fn new(options: Options) -> Self {
+        let state = AtomicU8::new(if options.enabled { NEW } else { OFF });
+        Prefetcher { intake: Arc::new(Intake::new()), options, state }
+    }
+
+    /// Discloses what will be read, in this order, after what was disclosed before.
+    pub fn hint(&self, hints: &[Hint]) {
+        if self.is_on() {
+            self.intake.hint(hints);
+        }
+    }
+
+    /// Bytes `offset..offset + length` (length 0: to the end) of a file will not be needed again.
+    pub fn release(&self, place: Place, offset: u64, length: u64) {
+        if self.is_on() {
+            self.intake.release(place, offset, length);
+        }
+    }
+
+    /// Forgets all hints that have not been carried out.
+    pub fn cancel_all(&self) {
+        self.cancel(Cancel::All);
+    }
+
+    /// Forgets those with this token.
+    pub fn cancel_token(&self, token: u64) {
+        self.cancel(Cancel::Token(token));
+    }
+
+    /// Forgets those for this path.
+    pub fn cancel_path(&self, path: &[u8]) {
+        self.cancel(Cancel::Path(path.to_vec()));
+    }
+
+    fn cancel(&self, cancel: Cancel) {
+        if self.state.load(Ordering::Relaxed) == STARTED {
+            self.intake.cancel(cancel);
+        }
+    }
+
+    /// What became of the hints so far.
+    pub fn counts(&self) -> Counts {
+        self.intake.counts.read()
+    }
+
+    /// Starts the manager at the first call.
+    fn is_on(&self) -> bool {
+        match self.state.load(Ordering::Relaxed) {
+            STARTED => true,
+            NEW => self.start(),
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn start(&self) -> bool {
+        if self.state.compare_exchange(NEW, STARTED, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return self.state.load(Ordering::Relaxed) == STARTED;
+        }
+        let (intake, options) = (Arc::clone(&self.intake), self.options);
+        let started = without_signals(|| {
+            let builder = std::thread::Builder::new().name("runahead".into()).stack_size(STACK);
+            builder.spawn(move || manager::run(&intake, options)).is_ok()
+        });
+        if !started {
+            self.state.store(OFF, Ordering::Relaxed);
+        }
+        started
+    }
+}
+
+impl Drop for Prefetcher {
+    fn drop(&mut self) {
+        self.intake.close();
+    }
+}
+
+/// The threads that are started in between block all signals, which stay the program's business.
+fn without_signals<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: both sets are ours and are written before they are read; only this thread's mask changes, and
+    // changes back.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let result = work();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
+        result
+    }
+}
+
+static GLOBAL: AtomicPtr<Prefetcher> = AtomicPtr::new(ptr::null_mut());
+
+/// This process's prefetcher, configured by the environment ([`Options::from_environment`]).
+pub fn global() -> &'static Prefetcher {
+    let present = GLOBAL.load(Ordering::Acquire);
+    if !present.is_null() {
+        // SAFETY: what is stored there was leaked, so it lives as long as the process.
+        return unsafe { &*present };
+    }
+    let made = Box::into_raw(Box::new(Prefetcher::new(Options::from_environment())));
+    match GLOBAL.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            // SAFETY: the handler only stores to a static.
+            unsafe { libc::pthread_atfork(None, None, Some(begin_anew)) };
+            // SAFETY: as above; `made` has just been leaked.
+            unsafe { &*made }
+        }
+        Err(first) => {
+            // SAFETY: nobody else has seen ours; the first one's was leaked.
+            unsafe {
+                drop(Box::from_raw(made));
+                &*first
+            }
+        }
+    }
+}
+
+/// In a forked child: the threads are the parent's, so the child has none until its own first hint.
+extern "C" fn begin_anew() {
+    GLOBAL.store(ptr::null_mut(), Ordering::Release);
+}

@@ -1,0 +1,298 @@
+//! The whole prefetcher on real files: what is hinted gets cached, what cannot be done is counted and dropped.
+
+use runahead_prefetcher::limits::Options;
+use runahead_prefetcher::{Counts, Hint, Lookup, Place, Prefetcher};
+use rustix::fs::{Advice, FileType, Mode};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+fn path(path: &Path) -> Hint<'_> {
+    Hint { place: Place::Path(path.as_os_str().as_bytes()), offset: 0, length: 0, token: 0 }
+}
+
+/// A folder on a real disk: what lies in memory only cannot be dropped from the cache.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// `count` files of `size` bytes, out of the page cache.
+fn cold_files(folder: &Path, count: usize, size: usize) -> Vec<PathBuf> {
+    let files: Vec<PathBuf> = (0..count).map(|number| folder.join(format!("file{number}"))).collect();
+    for path in &files {
+        std::fs::write(path, vec![7; size]).unwrap();
+    }
+    files.iter().for_each(|path| drop_cache(path));
+    files
+}
+
+fn drop_cache(path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    assert_eq!(cached_pages(path), 0, "{}", path.display());
+}
+
+fn cached_pages(path: &Path) -> usize {
+    let file = std::fs::File::open(path).unwrap();
+    let length = file.metadata().unwrap().len() as usize;
+    let mut pages = vec![0u8; length.div_ceil(4096)];
+    // SAFETY: a private mapping of the file, asked about and unmapped again.
+    unsafe {
+        let address =
+            libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
+        assert_ne!(address, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(address, length, pages.as_mut_ptr()), 0);
+        libc::munmap(address, length);
+    }
+    pages.iter().filter(|page| **page & 1 == 1).count()
+}
+
+/// Waits until the condition holds; a prefetcher that never gets there fails the test.
+fn until(prefetcher: &Prefetcher, what: &str, condition: impl Fn(&Counts) -> bool) -> Counts {
+    let began = Instant::now();
+    loop {
+        let counts = prefetcher.counts();
+        if condition(&counts) {
+            return counts;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "never happened: {what}; {counts:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn hinted_files_are_cached_whole_and_others_are_not() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 40, 300_000);
+    let prefetcher = Prefetcher::new(Options::default());
+    let hints: Vec<Hint> = files[..30].iter().map(|file| path(file)).collect();
+    prefetcher.hint(&hints);
+    // The same again: dropped at the door.
+    prefetcher.hint(&hints);
+    assert_eq!(prefetcher.counts().repeated, 30);
+    until(&prefetcher, "30 files of 74 pages", |counts| counts.asked_pages + counts.cached_pages == 30 * 74);
+    assert!(files[..30].iter().all(|file| cached_pages(file) == 74));
+    assert!(files[30..].iter().all(|file| cached_pages(file) == 0));
+}
+
+/// More pieces of one file than may wait for its opening: all are carried out, none is lost.
+#[test]
+fn thousands_of_pieces_of_one_file() {
+    let folder = folder();
+    let path = folder.path().join("sparse");
+    std::fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
+    let open = std::fs::File::open(&path).unwrap();
+    let prefetcher = Prefetcher::new(Options::default());
+    let hints: Vec<Hint> = (0..10_000)
+        .map(|at| Hint {
+            place: Place::Descriptor(open.as_raw_fd()),
+            offset: at * 3 * 4096,
+            length: 2048,
+            token: 0,
+        })
+        .collect();
+    prefetcher.hint(&hints);
+    let counts = until(&prefetcher, "10,000 pages", |counts| counts.jobs >= 10_000);
+    assert_eq!((counts.asked_pages, counts.overflowed), (10_000, 0));
+}
+
+#[test]
+fn segments_by_path_and_by_descriptor() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 2, 1 << 20);
+    let prefetcher = Prefetcher::new(Options::default());
+    let open = std::fs::File::open(&files[1]).unwrap();
+    for at in 0..8 {
+        let (offset, length) = (at * 100_000, 4096);
+        prefetcher.hint(&[
+            Hint { offset, length, ..path(&files[0]) },
+            Hint { place: Place::Descriptor(open.as_raw_fd()), offset, length, token: 0 },
+        ]);
+    }
+    until(&prefetcher, "all jobs", |counts| counts.jobs == 16);
+    for file in &files {
+        // Each segment touches one or two pages, and nothing around them.
+        assert!((8..=16).contains(&cached_pages(file)), "{}", cached_pages(file));
+    }
+}
+
+#[test]
+fn released_pages_leave_the_cache() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 1, 409_600);
+    std::fs::read(&files[0]).unwrap();
+    let prefetcher = Prefetcher::new(Options::default());
+    prefetcher.release(Place::Path(files[0].as_os_str().as_bytes()), 0, 204_800);
+    until(&prefetcher, "50 pages", |counts| counts.released_pages == 50);
+    assert_eq!(cached_pages(&files[0]), 50);
+}
+
+#[test]
+fn memory_that_is_mapped_from_a_file() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 1, 1 << 20);
+    let file = std::fs::File::open(&files[0]).unwrap();
+    // SAFETY: a private mapping that lives as long as the process.
+    let address = unsafe {
+        libc::mmap(std::ptr::null_mut(), 1 << 20, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
+    };
+    let prefetcher = Prefetcher::new(Options::default());
+    let hint = |offset| Hint { place: Place::Memory, offset, length: 65536, token: 0 };
+    prefetcher.hint(&[hint(address as u64 + 131_072), hint(0), hint(1 << 60), hint(i64::MAX as u64)]);
+    until(&prefetcher, "all jobs", |counts| counts.jobs >= 4);
+    assert!((16..=33).contains(&cached_pages(&files[0])), "{}", cached_pages(&files[0]));
+}
+
+#[test]
+fn names_are_looked_up_and_listings_followed() {
+    let folder = folder();
+    cold_files(folder.path(), 20, 10);
+    let prefetcher = Prefetcher::new(Options::default());
+    let place = Place::Name(folder.path().as_os_str().as_bytes(), Lookup::Entries);
+    prefetcher.hint(&[Hint { place, offset: 0, length: 0, token: 0 }]);
+    until(&prefetcher, "the listing and 20 entries", |counts| counts.names == 21 && counts.jobs == 21);
+}
+
+#[test]
+fn what_cannot_be_done_is_counted_and_dropped() {
+    let folder = folder();
+    let fifo = folder.path().join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let vanished = folder.path().join("vanished");
+    let empty = folder.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    let small = folder.path().join("small");
+    std::fs::write(&small, "x").unwrap();
+    let closed = {
+        let file = std::fs::File::open(&small).unwrap();
+        file.as_raw_fd() + 500
+    };
+    let prefetcher = Prefetcher::new(Options::default());
+    let far = Hint { offset: 1 << 50, length: 1 << 50, ..path(&small) };
+    prefetcher.hint(&[
+        path(&fifo),
+        path(Path::new("/dev/zero")),
+        path(folder.path()),
+        path(&vanished),
+        path(&empty),
+        far,
+        Hint { place: Place::Descriptor(closed), offset: 0, length: 0, token: 0 },
+        Hint { place: Place::Descriptor(i32::MAX), offset: 0, length: 0, token: 0 },
+        Hint { offset: u64::MAX, length: u64::MAX, ..path(&small) },
+    ]);
+    let counts =
+        until(&prefetcher, "all judged", |counts| counts.not_a_file + counts.unreadable + counts.absurd == 9);
+    assert_eq!((counts.not_a_file, counts.unreadable, counts.absurd), (3, 3, 3));
+    // And it still works.
+    prefetcher.hint(&[path(&small)]);
+    until(&prefetcher, "one page", |counts| counts.asked_pages + counts.cached_pages == 1);
+}
+
+#[test]
+fn cancelling_stops_what_has_not_begun() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 1, 4096);
+    // So slow that nearly everything still waits: one page each 40 ms.
+    let slow = Options { bandwidth: 100_000, ..Options::default() };
+    let prefetcher = Prefetcher::new(slow);
+    let hints: Vec<Hint> = (0..500)
+        .map(|at| Hint { offset: 0, length: 4096 + at, token: 1 + at % 2, ..path(&files[0]) })
+        .collect();
+    prefetcher.hint(&hints);
+    prefetcher.cancel_all();
+    let again = cold_files(folder.path(), 3, 4096);
+    prefetcher.hint(&[Hint { token: 9, ..path(&again[1]) }, Hint { token: 8, ..path(&again[2]) }]);
+    prefetcher.cancel_token(9);
+    until(&prefetcher, "the one that was not cancelled", |_| cached_pages(&again[2]) == 1);
+    let counts = prefetcher.counts();
+    assert_eq!(cached_pages(&again[1]), 0);
+    assert!(counts.asked_pages < 20, "{counts:?}");
+}
+
+#[test]
+fn bandwidth_and_memory_options_are_kept() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 100, 131_072);
+    let hints: Vec<Hint> = files.iter().map(|file| path(file)).collect();
+    let prefetcher = Prefetcher::new(Options { bandwidth: 2 << 20, ..Options::default() });
+    let began = Instant::now();
+    prefetcher.hint(&hints);
+    std::thread::sleep(Duration::from_millis(500));
+    let counts = prefetcher.counts();
+    // 512 pages a second, and a tenth of a second's worth at once.
+    let most = 512 * began.elapsed().as_millis() as u64 / 1000 + 52;
+    assert!((32..=most).contains(&counts.asked_pages), "{counts:?}");
+    drop(prefetcher);
+
+    files.iter().for_each(|file| drop_cache(file));
+    let prefetcher = Prefetcher::new(Options { memory: 1 << 20, ..Options::default() });
+    prefetcher.hint(&hints);
+    std::thread::sleep(Duration::from_millis(200));
+    let counts = prefetcher.counts();
+    // A megabyte and what ran at that moment; not all 12.
+    assert!((200..1000).contains(&counts.asked_pages), "{counts:?}");
+}
+
+#[test]
+fn a_million_hints_from_many_threads() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 8, 65_536);
+    let prefetcher = Prefetcher::new(Options::default());
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (prefetcher, files) = (&prefetcher, &files);
+            scope.spawn(move || {
+                for round in 0..8000u64 {
+                    let hints: Vec<Hint> = (0..32)
+                        .map(|at| Hint {
+                            offset: (round * 32 + at) * 7 % 65_536,
+                            length: thread + 1,
+                            ..path(&files[at as usize % 8])
+                        })
+                        .collect();
+                    prefetcher.hint(&hints);
+                }
+            });
+        }
+    });
+    let counts = prefetcher.counts();
+    assert_eq!(counts.hints, 4 * 8000 * 32);
+    let resident = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = resident.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(pages * 4096 < 300 << 20, "{} MB", pages >> 8);
+    // Most were dropped; what comes after the flood is served as ever.
+    std::thread::sleep(Duration::from_millis(500));
+    prefetcher.hint(&files.iter().map(|file| path(file)).collect::<Vec<_>>());
+    until(&prefetcher, "everything is cached", |_| files.iter().all(|file| cached_pages(file) == 16));
+}
+
+/// The program's descriptors keep their numbers: ours are in another table.
+#[test]
+fn nothing_of_ours_is_among_the_programs_descriptors() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 20, 4096);
+    let prefetcher = Prefetcher::new(Options::default());
+    prefetcher.hint(&files.iter().map(|file| path(file)).collect::<Vec<_>>());
+    until(&prefetcher, "20 pages", |counts| counts.asked_pages + counts.cached_pages == 20);
+    let ours = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+        .filter(|target| target.starts_with(folder.path()))
+        .count();
+    assert_eq!(ours, 0);
+}
+
+#[test]
+fn switched_off_means_off() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 1, 4096);
+    let prefetcher = Prefetcher::new(Options { enabled: false, ..Options::default() });
+    prefetcher.hint(&[path(&files[0])]);
+    prefetcher.cancel_all();
+    prefetcher.release(Place::Path(b"/x"), 0, 0);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(prefetcher.counts(), Counts::default());
+    assert_eq!(cached_pages(&files[0]), 0);
+}
