@@ -114,6 +114,41 @@ impl Files {
         Some(entry)
     }
 
+    /// Forgets what waits for one file. It stays known if it is open, or being opened.
+    pub fn cancel_file(&mut self, number: u32) {
+        match self.get(number) {
+            Some(Entry::Opening { pieces }) => pieces.clear(),
+            Some(Entry::ToOpen { .. }) => drop(self.remove(number)),
+            _ => {}
+        }
+    }
+
+    /// Forgets the pieces with this token. Returns the files, each with the token of its first other piece,
+    /// whose turn in the queue was this token's, so that they need a new one.
+    pub fn cancel_token(&mut self, token: u64) -> Vec<(u32, u64)> {
+        let mut again = Vec::new();
+        let mut gone = Vec::new();
+        for (&number, (entry, _)) in &mut self.entries {
+            match entry {
+                Entry::Opening { pieces } => pieces.retain(|piece| piece.token != token),
+                Entry::ToOpen { pieces, .. } => {
+                    let had_its_turn = pieces.first().is_some_and(|piece| piece.token == token);
+                    pieces.retain(|piece| piece.token != token);
+                    match pieces.first() {
+                        Some(first) if had_its_turn => again.push((number, first.token)),
+                        Some(_) => {}
+                        None => gone.push(number),
+                    }
+                }
+                _ => {}
+            }
+        }
+        for number in gone {
+            self.remove(number);
+        }
+        again
+    }
+
     /// Closes all files and forgets all names that nobody is busy with.
     pub fn clear(&mut self) {
         self.entries.retain(|_, (entry, _)| matches!(entry, Entry::Opening { .. }));
@@ -124,5 +159,44 @@ impl Files {
         }
         self.by_key.retain(|_, number| self.entries.contains_key(number));
         self.open.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to_open(tokens: &[u64]) -> Entry {
+        let pieces = tokens.iter().map(|&token| Piece { offset: 0, length: 1, token }).collect();
+        Entry::ToOpen { path: c"x".into(), pieces }
+    }
+
+    fn key(name: &str) -> Key {
+        Key::Path(name.into())
+    }
+
+    #[test]
+    fn a_cancelled_file_can_be_hinted_again() {
+        let mut files = Files::default();
+        let number = files.add(to_open(&[1]), Some(key("a")));
+        files.cancel_file(number);
+        assert!(files.find(&key("a")).is_none());
+        files.add(to_open(&[1]), Some(key("b")));
+        assert_eq!(files.cancel_token(2), []);
+        assert!(files.find(&key("b")).is_some());
+        assert_eq!(files.cancel_token(1), []);
+        assert!(files.find(&key("b")).is_none());
+    }
+
+    #[test]
+    fn others_pieces_get_a_turn_of_their_own() {
+        let mut files = Files::default();
+        let first = files.add(to_open(&[1, 2, 1, 3]), Some(key("a")));
+        let second = files.add(to_open(&[2, 1]), Some(key("b")));
+        assert_eq!(files.cancel_token(1), [(first, 2)]);
+        for (number, tokens) in [(first, vec![2, 3]), (second, vec![2])] {
+            let Some(Entry::ToOpen { pieces, .. }) = files.get(number) else { panic!("gone") };
+            assert_eq!(pieces.iter().map(|piece| piece.token).collect::<Vec<_>>(), tokens);
+        }
     }
 }

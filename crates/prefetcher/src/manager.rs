@@ -455,9 +455,16 @@ impl Manager<'_> {
                     self.files.clear();
                     self.queue.cancel(Which::All)
                 }
-                Cancel::Token(token) => self.queue.cancel(Which::Token(*token)),
+                Cancel::Token(token) => {
+                    let pages = self.queue.cancel(Which::Token(*token));
+                    for (number, token) in self.files.cancel_token(*token) {
+                        self.put(Hint::name(u64::from(number), token));
+                    }
+                    pages
+                }
                 Cancel::Path(path) => match self.files.find(&Key::Path(path.clone())) {
                     Some(number) => {
+                        self.files.cancel_file(number);
                         self.queue.cancel(Which::Of(Subject::Name(number.into())))
                             + self.queue.cancel(Which::Of(Subject::File(number.into())))
                     }

@@ -104,27 +104,3 @@ fn counts(file: &OwnedFd) -> Option<(u64, u64)> {
     };
     Some((field("rchar")?, field("read_bytes")?))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_from_the_cache_are_seen_and_our_own_are_not() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), vec![1; 16 << 20]).unwrap();
-        let own = Own::default();
-        let mut usage = Usage::new(&own);
-        std::fs::read(file.path()).unwrap();
-        // A little less than 16 MB: pages of this very program that faults bring in count as delivered.
-        let hits = usage.hits(&own).unwrap();
-        assert!(hits >= 12 << 20, "{hits}");
-
-        let mut meter = Meter::new();
-        std::fs::read(file.path()).unwrap();
-        meter.settle(&own);
-        // Other tests of this process read meanwhile, too, but not that much.
-        let hits = usage.hits(&own).unwrap();
-        assert!(hits < 8 << 20, "{hits}");
-    }
-}
