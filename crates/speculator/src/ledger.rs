@@ -1,9 +1,11 @@
 //! The ledger: what became of the pages that were asked for.
 //!
 //! Each page that speculation asked the disk for is entered, and judged once: *useful* if the program
-//! passed the operation that asked for it, or if a later speculation found it in the cache and used it;
+//! passed an operation that asked for it, or one for which a later speculation found it in the cache;
 //! *wasted* when it was neither for several epochs, or for as many pages as the ledger holds. The verdicts
-//! steer the depth and make up the report's unused pages.
+//! steer the depth and make up the report's unused pages. (Finding alone proves nothing: a wrong path is
+//! taken again and again, and finds what it fetched the last time. With that for proof a chain of dependent
+//! reads fetched a dozen wrong pages at each restart.)
 
 use crate::cell::Global;
 use crate::run::RUN;
@@ -67,13 +69,17 @@ impl Ledger {
                 Some(at) if !self.pages[at].judged => self.pages[at].judged = true,
                 _ => new += 1,
             }
-            let at = (self.entered % PAGES as u64) as usize;
-            self.judge(at, false);
-            self.pages[at] = Page { file, number, epoch, judged: false };
-            self.entered += 1;
-            self.index[place(file, number)] = self.entered;
+            self.put(Page { file, number, epoch, judged: false });
         }
         new
+    }
+
+    fn put(&mut self, page: Page) {
+        let at = (self.entered % PAGES as u64) as usize;
+        self.judge(at, false);
+        self.pages[at] = page;
+        self.entered += 1;
+        self.index[place(page.file, page.number)] = self.entered;
     }
 
     /// Where page `number` of `file` is observed.
@@ -86,11 +92,16 @@ impl Ledger {
         (self.pages[at].file == file && self.pages[at].number == number).then_some(at)
     }
 
-    /// Pages `first..first + count` of `file` were found in the cache by speculation.
+    /// Pages `first..first + count` of `file` were found in the cache by speculation. Those under observation
+    /// now belong to the operation at hand, and stay as old as they are.
     pub fn found(&mut self, file: u64, first: u64, count: u32) {
         for number in first..first + u64::from(count) {
-            if let Some(at) = self.find(file, number) {
-                self.judge(at, true);
+            if let Some(at) = self.find(file, number)
+                && !self.pages[at].judged
+            {
+                let epoch = self.pages[at].epoch;
+                self.pages[at].judged = true;
+                self.put(Page { file, number, epoch, judged: false });
             }
         }
     }
