@@ -1,0 +1,252 @@
+//! Courtesy: how many requests we may have in flight at a device that others read from, too.
+//!
+//! Somebody else's demand read stands in line behind our prefetches. Alone, a program may fill a device as deep
+//! as it gains anything; beside others, prefetching gives way as a well-behaved sender does in a network: by
+//! delay. The kernel counts what each disk has done and how long that took (`/sys/dev/block/*/stat`), for
+//! everybody together. The least response time seen is the unloaded one; while the present one is more than a quarter
+//! above it, requests stand in line, and the number allowed shrinks; else it grows. (The aim is a demand read
+//! that takes at most 1.3 times as long.) Up to the device's concurrency that costs us nothing, since a
+//! request that would only stand in line does that as well with us.
+//!
+//! *Others* read when the device has delivered more than our processes were given. What we have asked for
+//! counts as ours at once, and as the device's only when it is done, so the difference swings below the truth by
+//! what is in flight; its greatest value so far does not, and it grows only with others' reads.
+
+use crate::PAGE;
+
+/// Samples over which others must have read something: a sample is some 20 ms.
+const MEMORY: usize = 8;
+
+/// What they must have read in that time: 16 pages. A shell that starts, a log that is written, is nobody who waits
+/// for a disk all the time.
+const NOTICED: u64 = 16 * PAGE;
+
+/// Waiting in line, in eighths of the unloaded response time, that nobody minds.
+const BEARABLE: u64 = 2;
+
+/// While a limit is in force, a quarter of it is allowed for so many of so many samples: a device that was never seen
+/// unloaded shows how fast it is. This costs a hundredth or two.
+const PROBE: u32 = 2;
+const PROBE_EVERY: u32 = 64;
+
+/// Reads of a sample that say something about response times.
+const LEAST_READS: u64 = 8;
+
+/// What the counts were at some time. All only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// When, ns.
+    pub at: u64,
+    /// Reads that the device has completed, the bytes, and the sum of their response times, ns.
+    pub reads: u64,
+    pub bytes: u64,
+    pub read_ns: u64,
+    /// Bytes of them that our processes were given.
+    pub ours: u64,
+}
+
+/// What is known of one device.
+#[derive(Clone, Debug, Default)]
+pub struct Courtesy {
+    before: Option<Counts>,
+    /// The greatest excess of the device's bytes over ours, and the latest values of that.
+    excess: u64,
+    excesses: [u64; MEMORY],
+    samples: usize,
+    /// Least response time, and the present one, ns; 0: not known.
+    unloaded: u64,
+    response: u64,
+    /// Requests in flight, ours and others', on the average of the latest sample.
+    in_flight: u64,
+    /// The greatest throughput over response time so far, and the number in flight at which that was.
+    power: u64,
+    concurrency: u32,
+    allowed: Option<u32>,
+    /// Samples since a limit is in force.
+    in_force: u32,
+}
+
+impl Courtesy {
+    /// New counts; returns how many requests we may have in flight. None: as many as we like.
+    pub fn sample(&mut self, now: Counts) -> Option<u32> {
+        let Some(before) = self.before.replace(now) else {
+            self.excess = now.bytes.saturating_sub(now.ours);
+            self.excesses = [self.excess; MEMORY];
+            return None;
+        };
+        self.excess = self.excess.max(now.bytes.saturating_sub(now.ours));
+        let noticed = self.excess - self.excesses[self.samples % MEMORY] >= NOTICED;
+        self.excesses[self.samples % MEMORY] = self.excess;
+        self.samples = self.samples.wrapping_add(1);
+        let reads = now.reads.saturating_sub(before.reads);
+        let elapsed = now.at.saturating_sub(before.at).max(1);
+        if reads >= LEAST_READS {
+            self.measured(reads, now.read_ns.saturating_sub(before.read_ns), elapsed);
+        }
+        if !noticed {
+            self.allowed = None;
+            self.in_force = 0;
+        } else if reads >= LEAST_READS {
+            self.decide();
+        }
+        match self.allowed {
+            Some(allowed) if self.in_force % PROBE_EVERY < PROBE => Some((allowed / 4).max(1)),
+            allowed => allowed,
+        }
+    }
+
+    fn measured(&mut self, reads: u64, read_ns: u64, elapsed: u64) {
+        self.response = (read_ns / reads).max(1);
+        self.in_flight = read_ns / elapsed;
+        // Devices change (a volume is throttled, a laptop's disk spins down): the least one of an hour ago is
+        // forgotten, at a rate that doubles it in a minute.
+        let forgotten = self.unloaded.saturating_add(self.unloaded / 4096);
+        self.unloaded = if self.unloaded == 0 { self.response } else { self.response.min(forgotten) };
+        // In thousands of reads a second, for each ms of response time.
+        let rate = u128::from(reads) * 1_000_000_000 / u128::from(elapsed);
+        let power = u64::try_from(rate * 1_000_000 / u128::from(self.response)).unwrap_or(u64::MAX);
+        if power >= self.power {
+            self.power = power;
+            self.concurrency = u32::try_from(self.in_flight).unwrap_or(u32::MAX).max(1);
+        }
+    }
+
+    fn decide(&mut self) {
+        // What is in flight now is where giving way begins.
+        let now = u32::try_from(self.in_flight).unwrap_or(u32::MAX).max(1);
+        let Some(allowed) = self.allowed else {
+            self.allowed = Some(now);
+            return;
+        };
+        self.in_force = self.in_force.wrapping_add(1);
+        // What a probe did, and the sample after it, say nothing about the limit.
+        if self.in_force % PROBE_EVERY <= PROBE {
+            return;
+        }
+        let line = self.response.saturating_sub(self.unloaded);
+        self.allowed = Some(if line > self.unloaded / 8 * BEARABLE {
+            // As far as the line is too long, at most by half.
+            let fits = u64::from(allowed) * (self.unloaded / 8 * (8 + BEARABLE)) / self.response;
+            (fits as u32).max(allowed / 2).max(1)
+        } else {
+            allowed.saturating_add(allowed.div_ceil(8)).min(MOST)
+        });
+    }
+
+    /// How many the device serves at once, as far as it was seen: where throughput over response time was greatest. 0: not
+    /// known.
+    pub fn concurrency(&self) -> u32 {
+        self.concurrency
+    }
+
+    /// Response time of the unloaded device, as far as it was seen, ns. 0: not known.
+    pub fn unloaded(&self) -> u64 {
+        self.unloaded
+    }
+}
+
+/// Nobody needs more.
+const MOST: u32 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TICK: u64 = 20_000_000;
+
+    /// A device that serves `servers` at once in 1 ms each, us with as many in flight as we are allowed (512 else),
+    /// and somebody who reads one page after another, if `others`.
+    struct Fake {
+        servers: u64,
+        counts: Counts,
+        courtesy: Courtesy,
+    }
+
+    impl Fake {
+        fn new(servers: u64) -> Fake {
+            Fake { servers, counts: Counts::default(), courtesy: Courtesy::default() }
+        }
+
+        /// Returns what is allowed and the response time.
+        fn tick(&mut self, allowed: Option<u32>, others: bool) -> (Option<u32>, u64) {
+            let ours = u64::from(allowed.unwrap_or(512).min(512));
+            let in_flight = ours + u64::from(others);
+            let response = 1_000_000 * in_flight.max(self.servers) / self.servers;
+            let reads = in_flight * TICK / response;
+            self.counts.at += TICK;
+            self.counts.reads += reads;
+            self.counts.read_ns += reads * response;
+            self.counts.bytes += reads * PAGE;
+            // What is in flight counts as ours already, more of it at some times than at others.
+            let asked = (reads - reads / in_flight * u64::from(others)) * PAGE;
+            self.counts.ours += asked;
+            let mut counts = self.counts;
+            counts.ours += self.counts.reads % 7 * 10 * PAGE;
+            (self.courtesy.sample(counts), response)
+        }
+    }
+
+    #[test]
+    fn alone_there_is_no_limit() {
+        let mut fake = Fake::new(64);
+        for _ in 0..200 {
+            assert_eq!(fake.tick(None, false).0, None);
+        }
+    }
+
+    #[test]
+    fn beside_others_the_line_goes_away_and_the_device_stays_full() {
+        for servers in [1, 4, 64] {
+            let mut fake = Fake::new(servers);
+            // Somebody was there before us, so the unloaded response time is known.
+            for _ in 0..20 {
+                fake.tick(Some(0), true);
+            }
+            let mut allowed = None;
+            for _ in 0..100 {
+                (allowed, _) = fake.tick(allowed, true);
+            }
+            let (mut worst, mut full) = (0, 0);
+            for _ in 0..100 {
+                let (next, response) = fake.tick(allowed, true);
+                full += u64::from(u64::from(next.unwrap()) + 1 >= servers);
+                (allowed, worst) = (next, worst.max(response));
+            }
+            assert!(full >= 90, "{servers}: {full}");
+            let most = if servers < 8 { 2_000_000 } else { 1_450_000 };
+            assert!(worst <= most, "{servers}: {worst}");
+            // They leave, and so does the limit.
+            for _ in 0..5 * MEMORY {
+                (allowed, _) = fake.tick(allowed, false);
+            }
+            assert_eq!(allowed, None);
+        }
+    }
+
+    /// What was never unloaded is learnt by giving way.
+    #[test]
+    fn finds_the_unloaded_response_time_from_a_full_device() {
+        let mut fake = Fake::new(64);
+        let mut allowed = None;
+        for _ in 0..300 {
+            (allowed, _) = fake.tick(allowed, true);
+        }
+        assert!((1_000_000..1_050_000).contains(&fake.courtesy.unloaded()));
+        assert!((60..=90).contains(&allowed.unwrap()), "{allowed:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_whatever_the_counts(
+            counts in proptest::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()), 0..40),
+        ) {
+            let mut courtesy = Courtesy::default();
+            for (at, reads, bytes, read_ns, ours) in counts {
+                if let Some(allowed) = courtesy.sample(Counts { at, reads, bytes, read_ns, ours }) {
+                    prop_assert!(allowed >= 1);
+                }
+            }
+        }
+    }
+}
