@@ -88,6 +88,9 @@ pub static RUN: Global<Run> = Global::new(Run {
 /// How often the ledger hears of what the program has passed, in operations: well before it is full.
 const SETTLE_EVERY: u32 = 64;
 
+/// How often the host can see what was delivered to us, in operations: what it does not see yet, it takes for others'.
+const TELL_EVERY: u32 = 16;
+
 /// Registers and vector state of the present post, in our own memory.
 #[repr(C, align(64))]
 struct Loaded {
@@ -299,6 +302,8 @@ pub fn log(prediction: &Prediction) {
     part.written.store(run.written, Ordering::Release);
     if run.written.is_multiple_of(SETTLE_EVERY) {
         run.settle(passed);
+    }
+    if run.written.is_multiple_of(TELL_EVERY) {
         at_least(&part.delivered, usage::delivered());
     }
     if run.is_far_ahead(passed, run.depth.operations(), allowed()) {
