@@ -25,6 +25,12 @@ enum Action {
     Run(Run),
     /// Run a command without speculation, and say how much of its time it waits for the disk
     Stat(Stat),
+    /// Let the programs of all users share the devices, not only those of each user (never ends)
+    Daemon {
+        /// Where to listen [$RUNAHEAD_DAEMON, or /run/runahead/view.socket]
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
+    },
 }
 
 #[derive(Args)]
@@ -53,6 +59,12 @@ struct Run {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+fn daemon(socket: Option<PathBuf>) -> ExitCode {
+    let Err(error) = runahead_host::daemon(socket.as_deref());
+    eprintln!("runahead: cannot serve the view: {error}");
+    ExitCode::from(USAGE)
 }
 
 impl Run {
@@ -115,6 +127,7 @@ fn main() -> ExitCode {
                 Options { stats: true, report: stat.report, no_speculate: true, ..Options::default() };
             (options, stat.command)
         }
+        Action::Daemon { socket } => return daemon(socket),
     };
     let failure = runahead_host::run(options, looked_at - command.len());
     eprintln!("runahead: {}", failure.message());

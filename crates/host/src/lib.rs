@@ -22,3 +22,9 @@ mod supervise;
 pub use launch::{Failure, Options, run};
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
+
+/// Hands the view of all users out, at `socket` or the usual place, until it is ended.
+pub fn daemon(socket: Option<&std::path::Path>) -> std::io::Result<std::convert::Infallible> {
+    let usual = runahead_prefetcher::daemon::socket();
+    runahead_prefetcher::daemon::serve(socket.unwrap_or(&usual))
+}

@@ -1,4 +1,4 @@
-//! The other programs of this user: who prefetches from which device, and what our part is.
+//! The other programs of this user (of all users, where [`crate::daemon`] runs): who prefetches from which device, and what our part is.
 //!
 //! A small file, in the user's runtime directory or else in shared memory (`/dev/shm`), holds a slot for
 //! each program. It is read and written with `pread` and `pwrite`, some hundred times a second while there
@@ -42,9 +42,10 @@ pub enum Part {
 }
 
 impl View {
-    /// Joins the view of this user, and takes a slot.
+    /// Joins the view of all users, if there is a daemon, else that of this user, and takes a slot.
     pub fn join() -> Option<View> {
-        places().iter().find_map(|path| Self::join_at(path))
+        crate::daemon::join(&crate::daemon::socket())
+            .or_else(|| places().iter().find_map(|path| Self::join_at(path)))
     }
 
     pub fn join_at(path: &Path) -> Option<View> {
@@ -56,9 +57,11 @@ impl View {
             && status.st_uid == rustix::process::geteuid().as_raw()
             && status.st_mode & 0o077 == 0
             && status.st_nlink == 1;
-        if !ours {
-            return None;
-        }
+        if ours { Self::take_slot(file) } else { None }
+    }
+
+    /// Takes a slot in a file that nobody else has this description of.
+    pub(crate) fn take_slot(file: OwnedFd) -> Option<View> {
         let first = std::process::id() as usize;
         let own = (0..SLOTS).map(|step| (first + step) % SLOTS).find(|&slot| lock(&file, slot, true))?;
         Some(View { file, own })
