@@ -86,6 +86,11 @@ impl Limits {
         put(&slot.speculator.allowance, &options, None, machine.budget);
     }
 
+    /// The run is over.
+    pub fn end(&mut self) {
+        self.machine = None;
+    }
+
     /// Looks at everything and says it to the speculators.
     pub fn look(&mut self, running: &[Running]) {
         let options = self.options;

@@ -143,6 +143,7 @@ impl Host {
                 self.report();
             }
             if main_left && self.attached.iter().all(Option::is_none) {
+                self.limits.end();
                 if let Some(directory) = &self.passing {
                     let _ = std::fs::remove_dir_all(directory);
                 }
