@@ -4,7 +4,7 @@ use crate::arch;
 use crate::cell::Global;
 use crate::descriptors;
 use crate::emulate;
-use crate::ledger::LEDGER;
+use crate::ledger::{LEDGER, Moment};
 use crate::mirror::MIRROR;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -233,9 +233,9 @@ pub fn is_programs_own() -> bool {
     RUN.get().programs_own
 }
 
-/// Number of the present speculation.
-pub fn epoch() -> u32 {
-    RUN.get().epoch
+/// Where in which speculation we are.
+pub fn now() -> Moment {
+    Moment { epoch: RUN.get().epoch, distance: RUN.get().written }
 }
 
 /// Called at each emulated call.
