@@ -4,7 +4,7 @@ use crate::arch;
 use crate::cell::Global;
 use crate::descriptors;
 use crate::emulate;
-use crate::ledger::LEDGER;
+use crate::ledger::{LEDGER, Moment};
 use crate::mirror::MIRROR;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
 use crate::usage;
@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::Prediction;
 use runahead_abi::pace;
 use runahead_abi::registers::{Registers, VECTOR_STATE_BYTES};
-use runahead_abi::session::{activity, ended};
+use runahead_abi::session::{activity, ended, holding};
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
 use runahead_kernel::signals;
 use runahead_policy::allowance::Amount;
@@ -208,7 +208,7 @@ fn sync(post: &Post) {
     MIRROR.get().refresh(crate::mirror::process());
     descriptors::sync();
     part.synced.store(post.epoch, Ordering::Release);
-    if agent().holding.load(Ordering::Acquire) != 0 {
+    if agent().holding.load(Ordering::Acquire) == holding::SYNC {
         futex_wake(&part.synced);
     }
     let took = monotonic_ns().saturating_sub(began);
@@ -222,6 +222,7 @@ fn sync(post: &Post) {
 /// any of its stacks.
 pub fn end(reason: u32, by: u32) -> ! {
     let _ = signals::set_alarm_interval(0);
+    settled();
     let part = speculator();
     let run = RUN.get();
     let passed = agent().passed.load(Ordering::Acquire);
@@ -236,6 +237,20 @@ pub fn end(reason: u32, by: u32) -> ! {
         count(counter, 1);
     }
     arch::leave_for_server()
+}
+
+/// Operations after which a speculation has settled: several rounds of a loop over files, in which it has
+/// touched most pages that it ever will.
+const SETTLED_AFTER: u32 = 16;
+
+/// Lets go of a program that waits until this speculation has settled. Pages that are filled while it waits
+/// are consistent with those that the sync brought.
+fn settled() {
+    let part = speculator();
+    if agent().holding.load(Ordering::Acquire) == holding::SETTLED {
+        part.settled.store(RUN.get().epoch, Ordering::Release);
+        futex_wake(&part.settled);
+    }
 }
 
 /// Whether the present speculation has become pointless, and why.
@@ -257,9 +272,9 @@ pub fn is_programs_own() -> bool {
     RUN.get().programs_own
 }
 
-/// Number of the present speculation.
-pub fn epoch() -> u32 {
-    RUN.get().epoch
+/// Where in which speculation we are.
+pub fn now() -> Moment {
+    Moment { epoch: RUN.get().epoch, distance: RUN.get().written }
 }
 
 /// Called at each emulated call.
@@ -288,11 +303,13 @@ pub fn log(prediction: &Prediction) {
     run.ticks = 0;
     let passed = agent().passed.load(Ordering::Acquire);
     let asked_to = LEDGER.get().position();
-    // The program was here before us without a log to compare with. What it read is cached; so what had to be
-    // asked for is something else, and no merit. (Counted as passed, it hid from the depth that a chain of
-    // dependent reads wastes all that is fetched for it.)
-    let asked_from = if run.written < passed { asked_to } else { run.pages_next };
-    run.pages[run.written as usize % OPERATIONS] = (asked_from, asked_to);
+    if run.written < passed {
+        // The program was here before us, without a log to compare with: nobody knows whether it read the same.
+        // (Counted as passed, it hid from the depth that a chain of dependent reads wastes what is fetched for
+        // it; counted as waste, it made agrep, which is hardly slower than its speculator, look wasteful.)
+        LEDGER.get().forget(run.pages_next, asked_to);
+    }
+    run.pages[run.written as usize % OPERATIONS] = (run.pages_next, asked_to);
     run.pages_next = asked_to;
     let before = run.asked_before_next;
     run.asked_before[run.written as usize % OPERATIONS] = before;
@@ -300,6 +317,9 @@ pub fn log(prediction: &Prediction) {
     shared::log().write(run.epoch, run.written, prediction);
     run.written += 1;
     part.written.store(run.written, Ordering::Release);
+    if run.written == SETTLED_AFTER {
+        settled();
+    }
     if run.written.is_multiple_of(SETTLE_EVERY) {
         run.settle(passed);
     }
@@ -355,6 +375,7 @@ pub fn asked(device: u64, pages: u32) {
 
 /// Sleeps until the program has used half of what is ahead of it.
 fn sleep_ahead() {
+    settled();
     let part = speculator();
     let word: &AtomicU32 = &agent().passed;
     let run = RUN.get();
