@@ -7,7 +7,7 @@
 //! of limits are the library's own, so that hints and speculation share a device by the same rules.
 //!
 //! Rules: never in the program's way (it only sees fewer prefetches), nothing kept open on the disk under test,
-//! and what cannot be read is no limit.
+//! nothing left behind (so a view is joined where there is one, and not made), and what cannot be read is no limit.
 
 use runahead_abi::session::{Allowance, Slot, activity};
 use runahead_prefetch::PAGE;
@@ -117,7 +117,7 @@ impl Machine {
         let budget = group.memory(options.memory).pages();
         let budget_at = Instant::now();
         let (devices, seen) = (HashMap::new(), HashMap::new());
-        Machine { group, budget, budget_at, view: View::join(), devices, seen, ours: 0 }
+        Machine { group, budget, budget_at, view: View::join_existing(), devices, seen, ours: 0 }
     }
 
     fn look_at_memory(&mut self, options: &Options) {
