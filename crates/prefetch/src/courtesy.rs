@@ -125,7 +125,7 @@ impl Courtesy {
     fn decide(&mut self, bearable: u64) {
         let now = u32::try_from(self.in_flight).unwrap_or(u32::MAX).max(1);
         let line = self.response.saturating_sub(self.unloaded);
-        let too_long = line / 8 > self.unloaded / 64 * bearable;
+        let too_long = line / 8 > (self.unloaded / 64).saturating_mul(bearable);
         let Some(allowed) = self.allowed else {
             // What is in flight now is where giving way begins.
             self.allowed = too_long.then_some(now);

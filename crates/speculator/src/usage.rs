@@ -8,7 +8,7 @@ use runahead_kernel::uapi::general as n;
 
 static FILE: AtomicI32 = AtomicI32::new(-1);
 
-/// Opens what is read later: the sandbox opens nothing in `/proc`.
+/// Opens what is read later: such a process may not open it any more.
 pub fn start() {
     if let Ok(fd) = open_at(n::AT_FDCWD, c"/proc/self/io", n::O_RDONLY | n::O_CLOEXEC, 0) {
         FILE.store(fd, Ordering::Relaxed);
