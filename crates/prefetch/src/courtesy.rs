@@ -69,6 +69,8 @@ pub struct Courtesy {
     /// The greatest throughput over response time so far, and the number in flight at which that was.
     power: u64,
     concurrency: u32,
+    /// The greatest throughput, reads a second; forgotten like the least response time.
+    rate: u64,
     allowed: Option<u32>,
     /// Samples since a limit is in force.
     in_force: u32,
@@ -115,6 +117,8 @@ impl Courtesy {
         self.unloaded = if self.unloaded == 0 { self.response } else { self.response.min(forgotten) };
         // In thousands of reads a second, for each ms of response time.
         let rate = u128::from(reads) * 1_000_000_000 / u128::from(elapsed);
+        let forgotten = self.rate - self.rate / 4096;
+        self.rate = u64::try_from(rate).unwrap_or(u64::MAX).max(forgotten);
         let power = u64::try_from(rate * 1_000_000 / u128::from(self.response)).unwrap_or(u64::MAX);
         if power >= self.power {
             self.power = power;
@@ -141,13 +145,22 @@ impl Courtesy {
             // As far as the line is too long, at most by half.
             let fits = u128::from(self.unloaded) * u128::from(8 + bearable) / 8;
             let fits = u128::from(allowed) * fits / u128::from(self.response);
-            Some(u32::try_from(fits).unwrap_or(allowed).max(allowed / 2).max(1))
+            Some(u32::try_from(fits).unwrap_or(allowed).max(allowed / 2).max(self.filling()))
         } else if allowed / 4 > now {
             // It is not this limit that keeps us.
             None
         } else {
             Some(allowed.saturating_add(allowed.div_ceil(8)))
         };
+    }
+
+    /// How many in flight keep the device as busy as it ever was, if none stands in line (greatest rate times least
+    /// response time). Less than that shortens nobody's line: what makes responses slow then is something else, a busy
+    /// processor or a slow day. (Without this floor a busy machine talked the limit down to 1, and two programs that
+    /// took 0.6 s took 16.)
+    fn filling(&self) -> u32 {
+        let many = u128::from(self.rate) * u128::from(self.unloaded) / 1_000_000_000;
+        u32::try_from(many).unwrap_or(u32::MAX).max(1)
     }
 
     /// How many the device serves at once, as far as it was seen: where throughput over response time was greatest. 0: not
@@ -255,6 +268,23 @@ mod tests {
         for _ in 0..200 {
             assert_eq!(fake.tick(Some(60), true).0, None);
         }
+    }
+
+    /// Responses that are slow for another reason are none to stop for.
+    #[test]
+    fn a_busy_machine_does_not_talk_us_down_to_nothing() {
+        let mut fake = Fake::new(64);
+        for _ in 0..10 {
+            fake.tick(Some(40), true);
+        }
+        let mut allowed = None;
+        for _ in 0..300 {
+            let before = fake.counts;
+            (allowed, _) = fake.tick(Some(allowed.unwrap_or(40).min(40)), true);
+            // Everything took twice as long, whatever was in flight.
+            fake.counts.read_ns += fake.counts.read_ns - before.read_ns;
+        }
+        assert!(allowed.is_none_or(|allowed| allowed >= 10), "{allowed:?}");
     }
 
     /// What was never unloaded is learnt by giving way.
