@@ -35,11 +35,19 @@ bool adapt_armed(void) { return atomic_load_explicit(&runahead_armed, RELAXED); 
 #define FIRST_DISTANCE_INDIRECT (128 * PAGE_BYTES)
 #define FIRST_DISTANCE_BLOCKS (8 * 1024 * 1024)
 
-uint64_t adapt_distance(struct runahead_site *site, bool indirect) {
-  uint64_t distance = site_get(site, SITE_DISTANCE);
-  if (!distance) distance = indirect ? FIRST_DISTANCE_INDIRECT : FIRST_DISTANCE_BLOCKS;
+static uint64_t within_memory(uint64_t distance) {
   uint64_t most = limits_memory() / 8;
   return distance < most ? distance : most;
+}
+
+uint64_t adapt_distance(struct runahead_site *site, bool indirect) {
+  uint64_t distance = site_get(site, SITE_DISTANCE);
+  return within_memory(distance ? distance : indirect ? FIRST_DISTANCE_INDIRECT : FIRST_DISTANCE_BLOCKS);
+}
+
+uint64_t adapt_run_distance(struct runahead_site *site) {
+  uint64_t distance = site_get(site, SITE_DISTANCE);
+  return within_memory(distance < FIRST_DISTANCE_BLOCKS ? FIRST_DISTANCE_BLOCKS : distance);
 }
 
 void adapt_late(struct runahead_site *site, bool indirect, bool late) {

@@ -123,6 +123,13 @@ void filter_note(struct region *region, uint64_t start, uint64_t end) {
   if (fresh) filter_age(fresh);
 }
 
+bool filter_believes(struct region *region, uint64_t address) {
+  uint64_t page = (address - region->start) >> PAGE_SHIFT;
+  uint64_t word = atomic_load_explicit(&region->recent[0][page / 64], RELAXED) |
+                  atomic_load_explicit(&region->recent[1][page / 64], RELAXED);
+  return word >> (page % 64) & 1;
+}
+
 bool filter_is_old(struct region *region, uint64_t address) {
   uint64_t page = (address - region->start) >> PAGE_SHIFT;
   _Atomic uint64_t *newer = region->recent[atomic_load_explicit(&region->turn, RELAXED) & 1];

@@ -75,7 +75,8 @@ void submit_release(uint64_t start, uint64_t bytes, bool anonymous);
 uint64_t filter_want(struct region *region, uint64_t start, uint64_t end, struct batch *batch);
 /* The program has been at [start, end): it is in memory now, whoever read it. */
 void filter_note(struct region *region, uint64_t start, uint64_t end);
-/* Believed to be in memory for a turn or longer? */
+/* Believed to be in memory? For a turn or longer? */
+bool filter_believes(struct region *region, uint64_t address);
 bool filter_is_old(struct region *region, uint64_t address);
 void filter_forget(struct region *region, uint64_t start, uint64_t end);
 /* What samples showed: is a page that was dropped in memory; of `looked` pages that
@@ -101,6 +102,7 @@ struct dimension {
 
 struct walk {
   struct batch *batch;      /* NULL: the program has been there, just note it */
+  unsigned looks;           /* probing: pages that may still be looked at; nothing is sent */
   struct region *region;    /* of the last range; a hint */
   uint64_t sample;          /* some address that was sent to the kernel, or 0 */
   uint64_t wanted, sent;    /* pages */
@@ -151,6 +153,8 @@ static inline void site_set(struct runahead_site *site, enum site_word word, uin
 
 bool adapt_skip(struct runahead_site *site);
 uint64_t adapt_distance(struct runahead_site *site, bool indirect);
+/* The same for runs of pages beside references that are found through indices. */
+uint64_t adapt_run_distance(struct runahead_site *site);
 void adapt_late(struct runahead_site *site, bool indirect, bool late);
 /* Sequential references: prefetch them ourselves, or leave them to the kernel? */
 bool adapt_prefetch_sequential(struct runahead_site *site);

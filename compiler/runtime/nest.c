@@ -57,7 +57,7 @@ static void check_sample(struct nest *nest, int64_t unit) {
   unsigned char present = 1;
   int saved = errno;
   if (mincore((void *)sample->address, PAGE_BYTES, &present) == 0)
-    adapt_late(nest->site, nest->indirect, !(present & 1));
+    adapt_late(nest->site, nest->following, !(present & 1));
   errno = saved;
   sample->address = 0;
 }
@@ -74,55 +74,110 @@ static int64_t depth(const struct nest *nest, const struct reference *r) {
   return 1;
 }
 
-/* A table that is looked up at random and fits into memory (the counts of a sort) costs
- * some 10 ns a look-up and never a request: after 4096 of them in vain pause for 128 to
- * 512 steps, no longer, since the look-ups may move on to another part. */
-static void judge_indirect(struct reference *r, uint64_t wanted, uint64_t sent) {
-  r->seen += wanted;
-  r->found += sent;
-  if (r->seen < 4096) return;
-  if (r->found * 256 < r->seen) {
-    if (r->quiet < 3) r->quiet++;
-    r->pause = 64u << r->quiet;
-  } else {
-    r->quiet = 0;
+/* Everything that depends on the size of a unit. */
+static void measure(struct nest *nest) {
+  nest->sequential_bytes = 0;
+  nest->following = false;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    r->sequential = false;
+    r->run_bytes = 0;
+    if (!r->region) continue;
+    if (r->shape->flags & RUNAHEAD_INDIRECT && !r->quiet) nest->following = true;
+    r->sequential = shape_sequential(nest, r);
+    if (!r->sequential) continue;
+    r->run_bytes = r->stride[nest->level] * nest->unit_iterations;
+    nest->sequential_bytes += (uint64_t)r->run_bytes;
   }
-  r->seen = r->found = 0;
+  for (unsigned i = 0; i < SAMPLES; i++) nest->sample[i].unit = -1;
+}
+
+/* Goes over to units of another size. Positions are kept, rounded down to a unit. */
+static void change_unit(struct nest *nest) {
+  int64_t old = nest->unit_iterations, old_in_level = nest->units_in_level;
+  shape_set_unit(nest);
+  if (nest->unit_iterations > old / 2 && nest->unit_iterations < old * 2) {
+    nest->unit_iterations = old;
+    nest->units_in_level = old_in_level;
+  }
+  for (unsigned i = 0; i <= nest->references; i++) {
+    int64_t *unit = i < nest->references ? &nest->reference[i].issued : &nest->present;
+    int64_t iterations = *unit % old_in_level * old;
+    *unit = *unit / old_in_level * nest->units_in_level + iterations / nest->unit_iterations;
+  }
+  measure(nest);
+}
+
+/* A look-up counts for as much as it has brought in: where an index array mostly leads to
+ * pages that are in memory (the counts of a sort, a matrix with its entries near the
+ * diagonal), units are longer, and what else the nest touches goes out in blocks and not a
+ * page at a time (BUK, 64 MB of keys in 64 MB: 4.4 s in units of 64 keys, 1.3 without the
+ * pass). Where nearly all are there following them costs more than it gives: 10 ns for
+ * each of the sort's 4 ns, so only a sample of each unit is looked at. */
+static void judge_indirect(struct nest *nest) {
+  bool changed = false;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    if (!(r->shape->flags & RUNAHEAD_INDIRECT) || !r->region || r->seen < 4096) continue;
+    double share = (double)r->found / (double)r->seen;
+    r->quiet = share < LEAST_SHARE;
+    r->share = r->quiet ? LEAST_SHARE : share;
+    r->seen = r->found = 0;
+    changed = true;
+  }
+  if (changed) change_unit(nest);
+}
+
+static void probe_quiet(struct nest *nest, int64_t unit) {
+  bool changed = false;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    if (!r->quiet || !r->region || !prefetch_misses(nest, r, unit)) continue;
+    r->quiet = false;
+    changed = true;
+  }
+  if (changed) change_unit(nest);
+}
+
+/* Prefetches a reference as far ahead as it is to be with the program at `unit`. */
+static void bring_up(struct nest *nest, struct reference *r, int64_t unit, int64_t ahead,
+                     uint64_t *budget, uint64_t *wanted, uint64_t *sent) {
+  if (r->issued < unit) r->issued = unit;
+  /* Index values have to be there when they are read: a distance earlier for
+   * each reference that is found through them. */
+  int64_t until = unit + (1 + depth(nest, r)) * ahead + 1;
+  if (r->sequential) {
+    /* Runs of pages go out in bursts: few, long requests, however little of them there
+     * is in a unit. */
+    int64_t run = (int64_t)(adapt_run_distance(nest->site) / nest->sequential_bytes);
+    if (until < unit + run) until = unit + run;
+    if (r->issued > unit && until - r->issued < (until - unit) / 4) return;
+  }
+  uint64_t wanted_before = *wanted, sent_before = *sent;
+  prefetch_until(nest, r, until, budget, wanted, sent);
+  r->seen += *wanted - wanted_before;
+  r->found += *sent - sent_before;
 }
 
 /* Brings prefetching up to date with the program being at `unit`. */
 static void advance(struct nest *nest, int64_t unit) {
-  bool ours = adapt_prefetch_sequential(nest->site);
-  int64_t ahead = (int64_t)((double)adapt_distance(nest->site, nest->indirect) / nest->unit_bytes) + 1;
+  bool ours = nest->following || adapt_prefetch_sequential(nest->site);
+  int64_t ahead = (int64_t)((double)adapt_distance(nest->site, nest->following) / nest->unit_bytes) + 1;
   if (ahead >= SAMPLES / 2) ahead = SAMPLES / 2 - 1;
   uint64_t wanted = 0, sent = 0, budget = MOST_WORK;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
-    if (!r->region) continue;
-    if (r->sequential && !ours) {
+    if (!r->region || r->quiet) continue;
+    if (r->sequential && !ours)
       prefetch_note(nest, r, unit);
-      continue;
-    }
-    if (r->issued < unit) r->issued = unit;
-    /* Index values have to be there when they are read: a distance earlier for
-     * each reference that is found through them. */
-    int64_t until = unit + (1 + depth(nest, r)) * ahead + 1;
-    /* Runs of pages go out in bursts: few, long requests. */
-    if (r->sequential && r->issued > unit && until - r->issued < ahead / 4) continue;
-    bool indirect = r->shape->flags & RUNAHEAD_INDIRECT;
-    if (indirect && r->pause) {
-      r->pause--;
-      if (r->issued < until) r->issued = until;
-      continue;
-    }
-    uint64_t wanted_before = wanted, sent_before = sent;
-    prefetch_until(nest, r, until, &budget, &wanted, &sent);
-    if (indirect) judge_indirect(r, wanted - wanted_before, sent - sent_before);
+    else
+      bring_up(nest, r, unit, ahead, &budget, &wanted, &sent);
   }
   batch_flush(&nest->batch);
   count(COUNT_WANTED, wanted);
   site_set(nest->site, SITE_WANTED, site_get(nest->site, SITE_WANTED) + wanted);
   site_set(nest->site, SITE_SENT, site_get(nest->site, SITE_SENT) + sent);
+  if (nest->indirect) judge_indirect(nest);
 }
 
 /* Random pages of a mapping under normal advice cost a whole read-ahead window
@@ -154,22 +209,14 @@ static void advise(struct nest *nest) {
 
 static void prepare(struct nest *nest) {
   nest->indirect = false;
-  nest->sequential_bytes = 0;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
     r->issued = 0;
-    r->sequential = r->releases = false;
     r->seen = r->found = 0;
-    r->pause = r->quiet = 0;
-    if (!r->region) continue;
-    if (r->shape->flags & RUNAHEAD_INDIRECT) nest->indirect = true;
-    r->sequential = shape_sequential(nest, r);
-    r->releases = shape_releases(nest, r);
-    if (r->sequential)
-      nest->sequential_bytes +=
-          (uint64_t)(r->stride[nest->level] * nest->unit_iterations);
+    r->releases = r->region && shape_releases(nest, r);
+    if (r->region && r->shape->flags & RUNAHEAD_INDIRECT) nest->indirect = true;
   }
-  for (unsigned i = 0; i < SAMPLES; i++) nest->sample[i].unit = -1;
+  measure(nest);
   nest->batch.used = 0;
   nest->batch.pages = 0;
   nest->present = 0;
@@ -277,9 +324,10 @@ static struct runahead_nest *go_on(struct nest *nest, struct runahead_site *site
     nest->since = now;
     nest->present = unit;
     adapt_shut_off(now);
+    probe_quiet(nest, unit);
   }
-  advance(nest, unit);
-  set_window(nest, unit);
+  advance(nest, nest->present);
+  set_window(nest, nest->present);
   return &nest->front;
 }
 
@@ -317,6 +365,10 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
   }
   for (unsigned i = 0; i < nest->references; i++)
     at = shape_read(&nest->reference[i], &site->reference[i], nest->levels, at);
+  for (unsigned i = 0; i < nest->references; i++) {
+    nest->reference[i].share = 1;
+    nest->reference[i].quiet = false;
+  }
   if (!find_regions(nest)) {
     count(COUNT_DECLINED, 1);
     return stream ? idle_stream(nest) : (struct runahead_nest *)&idle;
@@ -331,7 +383,7 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
   advise(nest);
   adapt_shut_off(nest->since);
   advance(nest, 0);
-  set_window(nest, 0);
+  set_window(nest, nest->present);
   bool several = nest->trip[nest->level] == RUNAHEAD_UNKNOWN ||
                  nest->trip[nest->level] > nest->unit_iterations || nest->level > 0;
   nest->front.level = several ? nest->level : RUNAHEAD_MAX_LEVELS;
@@ -351,7 +403,6 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
     outer = outer * (nest->trip[i] > 0 ? nest->trip[i] : 1) + counter[i];
   int64_t k = counter[nest->level] + nest->origin;
   int64_t unit = outer * nest->units_in_level + k / nest->unit_iterations;
-  int64_t next = (k / nest->unit_iterations + 1) * nest->unit_iterations - nest->origin;
   count(COUNT_STEPS, 1);
   if (unit != nest->present) {
     uint64_t now = limits_now();
@@ -372,8 +423,9 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
             prefetch_release(nest, &nest->reference[i], u);
     nest->present = unit;
     adapt_shut_off(now);
+    probe_quiet(nest, unit);
   }
-  advance(nest, unit);
-  set_window(nest, unit);
-  return next;
+  advance(nest, nest->present);
+  set_window(nest, nest->present);
+  return (k / nest->unit_iterations + 1) * nest->unit_iterations - nest->origin;
 }

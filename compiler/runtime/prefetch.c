@@ -158,6 +158,7 @@ static void want_indirect(const struct nest *nest, const struct reference *r,
 #define SMALLEST_ADVANCE 1024
 static int64_t group_of(const struct nest *nest, const struct reference *r) {
   if (r->shape->flags & RUNAHEAD_INDIRECT) return 1;
+  if (r->sequential) return r->run_bytes < LONGEST_REQUEST ? LONGEST_REQUEST / r->run_bytes : 1;
   int64_t stride = r->stride[nest->level] < 0 ? -r->stride[nest->level] : r->stride[nest->level];
   if (stride < 0 || stride >= SMALLEST_ADVANCE || nest->unit_iterations >= SMALLEST_ADVANCE)
     return 1;
@@ -179,7 +180,8 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
       want_indirect(nest, r, counter, many, &walk);
     else
       want_affine(nest, r, counter, many, &walk);
-    if (walk.sample) {
+    /* A run of pages may be further ahead than there is room for samples. */
+    if (walk.sample && unit - nest->present < SAMPLES) {
       nest->sample[(uint64_t)unit % SAMPLES] = (struct sample){unit, walk.sample};
     }
     *budget = walk.budget;
@@ -198,6 +200,16 @@ void prefetch_note(struct nest *nest, struct reference *r, int64_t until) {
     struct walk walk = {.region = r->region, .budget = 4096};
     if (many > 0) want_affine(nest, r, counter, many, &walk);
   }
+}
+
+bool prefetch_misses(struct nest *nest, struct reference *r, int64_t unit) {
+  enum { LOOKED_UP = 256, LOOKS = 32 };
+  int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
+  int64_t many = unit_start(nest, unit, 1, counter);
+  if (many <= 0) return false;
+  struct walk walk = {.region = r->region, .budget = 4 * LOOKED_UP, .looks = LOOKS};
+  want_indirect(nest, r, counter, many < LOOKED_UP ? many : LOOKED_UP, &walk);
+  return walk.sent > 0;
 }
 
 void prefetch_release(struct nest *nest, const struct reference *r, int64_t unit) {

@@ -63,7 +63,7 @@ static double bytes_per_iteration(const struct nest *nest, const struct referenc
   double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
   if (r->shape->flags & RUNAHEAD_INDIRECT) {
     const struct reference *index = shape_index(nest, r);
-    double times = bytes < (double)PAGE_BYTES ? (double)PAGE_BYTES : bytes;
+    double times = r->quiet ? 0 : r->share * (bytes < (double)PAGE_BYTES ? (double)PAGE_BYTES : bytes);
     for (unsigned i = level + 1; i < nest->levels; i++)
       if (index->stride[i] && nest->trip[i] > 1) times *= (double)nest->trip[i];
     return times;
@@ -107,18 +107,24 @@ bool shape_choose_level(struct nest *nest) {
   if (!(nest->site->flags & RUNAHEAD_STREAM) &&
       bytes_at(nest, 0) * iterations(nest->trip[0]) < SMALLEST_NEST)
     return false;
+  if (nest->trip[level] == 0) return false;
+  nest->level = level;
+  shape_set_unit(nest);
+  return true;
+}
+
+/* The unit at the level that was chosen. */
+void shape_set_unit(struct nest *nest) {
+  double bytes = bytes_at(nest, nest->level);
   double fit = BLOCK_BYTES / (bytes > 1 ? bytes : 1);
   int64_t unit = fit < 1 ? 1 : fit > (double)FAR ? FAR : (int64_t)fit;
   bool stream = nest->site->flags & RUNAHEAD_STREAM;
-  int64_t trip = nest->trip[level];
-  if (trip == 0) return false;
+  int64_t trip = nest->trip[nest->level];
   if (!stream && trip != RUNAHEAD_UNKNOWN && unit > trip) unit = trip;
-  nest->level = level;
   nest->unit_iterations = unit;
   nest->units_in_level =
       stream || trip == RUNAHEAD_UNKNOWN ? FAR : (trip + unit - 1) / unit;
   nest->unit_bytes = bytes * (double)unit;
-  return true;
 }
 
 /* Whether successive units of a reference are one ascending run of pages. */
@@ -132,7 +138,7 @@ bool shape_sequential(const struct nest *nest, const struct reference *r) {
   bool solid;
   double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
   double advance = (double)r->stride[nest->level] * (double)nest->unit_iterations;
-  return solid && advance > 0 && advance <= bytes + PAGE_BYTES && bytes >= PAGE_BYTES;
+  return solid && advance > 0 && advance <= bytes + PAGE_BYTES;
 }
 
 /* Whether a unit leaves out most of the pages between its first and its last. */

@@ -26,6 +26,20 @@ static void look_at_dropped(struct region *region, uint64_t address) {
   errno = saved;
 }
 
+/* Probing: is the page in memory, or believed to be? */
+static void look_for(struct walk *walk, uint64_t address) {
+  if (filter_believes(walk->region, address)) return;
+  uint64_t page = address & ~(PAGE_BYTES - 1);
+  unsigned char present = 0;
+  int saved = errno;
+  if (mincore((void *)page, PAGE_BYTES, &present) == 0 && present & 1)
+    filter_note(walk->region, page, page + PAGE_BYTES);
+  else
+    walk->sent++;
+  errno = saved;
+  if (--walk->looks == 0) walk->budget = 0;
+}
+
 void walk_range(struct walk *walk, uint64_t start, uint64_t bytes) {
   uint64_t end = start + bytes;
   if (!walk_pay(walk, 1)) return;
@@ -37,6 +51,10 @@ void walk_range(struct walk *walk, uint64_t start, uint64_t bytes) {
   if (end > region->end) end = region->end;
   uint64_t pages = ((end - 1) >> PAGE_SHIFT) - (start >> PAGE_SHIFT) + 1;
   walk_pay(walk, pages / 64);
+  if (walk->looks) {
+    look_for(walk, start);
+    return;
+  }
   if (!walk->batch) {
     filter_note(region, start, end);
     return;
