@@ -137,9 +137,8 @@ enum site_word {
   SITE_DISTANCE,    /* bytes ahead; 0: not yet chosen */
   SITE_RUN_ON,      /* biased score: streams that went on as foretold */
   SITE_PHASE,       /* of the comparison with the kernel's own read-ahead */
-  SITE_PHASE_BYTES,
-  SITE_KERNEL_BYTES, SITE_KERNEL_TIME,
-  SITE_OURS_BYTES, SITE_OURS_TIME,
+  SITE_PHASE_BYTES, SITE_PHASE_TIME,
+  SITE_KERNEL_PACE, /* nanoseconds a megabyte when it was measured */
   SITE_WANTED, SITE_SENT,
   SITE_WORDS
 };

@@ -87,7 +87,7 @@ static void measure(struct nest *nest) {
     r->sequential = shape_sequential(nest, r);
     if (!r->sequential) continue;
     r->run_bytes = r->stride[nest->level] * nest->unit_iterations;
-    nest->sequential_bytes += (uint64_t)r->run_bytes;
+    if (!r->led) nest->sequential_bytes += (uint64_t)r->run_bytes;
   }
   for (unsigned i = 0; i < SAMPLES; i++) nest->sample[i].unit = -1;
 }
@@ -146,7 +146,7 @@ static void bring_up(struct nest *nest, struct reference *r, int64_t unit, int64
   /* Index values have to be there when they are read: a distance earlier for
    * each reference that is found through them. */
   int64_t until = unit + (1 + depth(nest, r)) * ahead + 1;
-  if (r->sequential) {
+  if (r->sequential && nest->sequential_bytes) {
     /* Runs of pages go out in bursts: few, long requests, however little of them there
      * is in a unit. */
     int64_t run = (int64_t)(adapt_run_distance(nest->site) / nest->sequential_bytes);
@@ -185,7 +185,9 @@ static void advance(struct nest *nest, int64_t unit) {
  * keeping. Both are said only where all references of this nest to the region agree:
  * under "sequential" pages that other nests want again leave early, under "random" each
  * missed one is a read of its own (MG: a quarter of the filter's beliefs were wrong). A
- * region with several users has pages that a trailing one touches again (stencils). */
+ * region with several users has pages that a trailing one touches again (stencils). And
+ * what is written is better off under "normal": there one fault maps all of a large piece
+ * of the page cache, under "sequential" a page (a stencil: 9,000 faults or 200,000). */
 static void advise(struct nest *nest) {
   for (unsigned i = 0; i < nest->references; i++) {
     struct region *region = nest->reference[i].region;
@@ -196,7 +198,8 @@ static void advise(struct nest *nest) {
       const struct reference *r = &nest->reference[j];
       if (r->region != region) continue;
       users++;
-      once &= r->sequential && shape_footprint(nest, r) > (double)limits_memory();
+      once &= r->sequential && !(r->shape->flags & RUNAHEAD_WRITES) &&
+              shape_footprint(nest, r) > (double)limits_memory();
       sparse &= !r->sequential && shape_sparse(nest, r);
     }
     int want = once && users == 1 ? MADV_SEQUENTIAL : sparse ? MADV_RANDOM : MADV_NORMAL;
@@ -374,6 +377,7 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
     return stream ? idle_stream(nest) : (struct runahead_nest *)&idle;
   }
   nest->run_on = stream && site_get(site, SITE_RUN_ON) < 4;
+  shape_find_leaders(nest);
   if (!shape_choose_level(nest)) {
     count(COUNT_DECLINED, 1);
     return (struct runahead_nest *)&idle;
@@ -388,6 +392,11 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
                  nest->trip[nest->level] > nest->unit_iterations || nest->level > 0;
   nest->front.level = several ? nest->level : RUNAHEAD_MAX_LEVELS;
   return &nest->front;
+}
+
+/* What the kernel reads by itself it keeps in large pieces and drops by itself. */
+static bool releasing(const struct nest *nest, const struct reference *r) {
+  return nest->following || adapt_prefetch_sequential(nest->site) || !r->sequential;
 }
 
 /* The program is about to run the iteration with these counters. Returns the
@@ -417,10 +426,8 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
     nest->since = now;
     if (forward && unit % 16 == 0 && limits_pressed())
       for (unsigned i = 0; i < nest->references; i++)
-        if (nest->reference[i].region && nest->reference[i].releases &&
-            atomic_load_explicit(&nest->reference[i].region->advice, RELAXED) != MADV_SEQUENTIAL)
-          for (int64_t u = unit - 16 > 0 ? unit - 16 : 0; u < unit; u++)
-            prefetch_release(nest, &nest->reference[i], u);
+        if (nest->reference[i].releases && releasing(nest, &nest->reference[i]))
+          prefetch_release(nest, &nest->reference[i], unit - 16, unit);
     nest->present = unit;
     adapt_shut_off(now);
     probe_quiet(nest, unit);

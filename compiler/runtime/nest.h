@@ -18,6 +18,9 @@ struct reference {
   struct region *region; /* NULL: not out of core, leave alone */
   int64_t issued;        /* units before this one have been prefetched */
   bool sequential, releases;
+  bool led;              /* another reference is at the same places before it, */
+  unsigned led_level;    /*   from iteration led_from of this level on */
+  int64_t led_from;
   int64_t run_bytes;     /* sequential: by how much a unit moves on */
   /* Of an indirect reference: pages seen and sent since the last judgement, and which
    * share of them had to be fetched, from 1 down to LEAST_SHARE. Quiet: hardly any; then
@@ -63,6 +66,7 @@ const struct reference *shape_index(const struct nest *nest, const struct refere
 int64_t shape_count(int64_t count, int64_t stride, int64_t outer);
 unsigned shape_below(const struct nest *nest, const struct reference *r, unsigned level,
                      struct dimension *out);
+void shape_find_leaders(struct nest *nest);
 bool shape_choose_level(struct nest *nest);
 void shape_set_unit(struct nest *nest);
 bool shape_sequential(const struct nest *nest, const struct reference *r);
@@ -79,6 +83,7 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
 void prefetch_note(struct nest *nest, struct reference *r, int64_t until);
 /* Whether a sample of an indirect reference's next look-ups misses some page. */
 bool prefetch_misses(struct nest *nest, struct reference *r, int64_t unit);
-void prefetch_release(struct nest *nest, const struct reference *r, int64_t unit);
+/* Gives up what a reference's units [from, until) touched. */
+void prefetch_release(struct nest *nest, const struct reference *r, int64_t from, int64_t until);
 
 #endif

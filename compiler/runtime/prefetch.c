@@ -26,6 +26,11 @@ static int64_t unit_start(const struct nest *nest, int64_t unit, int64_t group,
   return count;
 }
 
+/* Has another reference been there already? */
+static bool is_led(const struct nest *nest, const struct reference *r, const int64_t *counter) {
+  return r->led && r->led_level <= nest->level && counter[r->led_level] >= r->led_from;
+}
+
 static int64_t address_at(const struct nest *nest, const struct reference *r,
                           const int64_t *counter) {
   int64_t address = r->address;
@@ -174,7 +179,7 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
     int64_t counter[RUNAHEAD_MAX_LEVELS] = {0}, unit = r->issued;
     int64_t many = unit_start(nest, unit, group, counter);
     r->issued += many > 0 ? (many - 1) / nest->unit_iterations + 1 : 1;
-    if (many <= 0) continue;
+    if (many <= 0 || is_led(nest, r, counter)) continue;
     struct walk walk = {.batch = &nest->batch, .region = r->region, .budget = *budget};
     if (r->shape->flags & RUNAHEAD_INDIRECT)
       want_indirect(nest, r, counter, many, &walk);
@@ -198,7 +203,7 @@ void prefetch_note(struct nest *nest, struct reference *r, int64_t until) {
     int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
     int64_t many = unit_start(nest, r->issued, 1, counter);
     struct walk walk = {.region = r->region, .budget = 4096};
-    if (many > 0) want_affine(nest, r, counter, many, &walk);
+    if (many > 0 && !is_led(nest, r, counter)) want_affine(nest, r, counter, many, &walk);
   }
 }
 
@@ -212,19 +217,25 @@ bool prefetch_misses(struct nest *nest, struct reference *r, int64_t unit) {
   return walk.sent > 0;
 }
 
-void prefetch_release(struct nest *nest, const struct reference *r, int64_t unit) {
-  int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
-  int64_t many = unit_start(nest, unit, 1, counter);
-  struct dimension d[MAX_DIMENSIONS + 1];
-  unsigned n = shape_below(nest, r, nest->level, d);
-  d[n++] = (struct dimension){r->stride[nest->level], many};
-  bool solid;
-  double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
-  if (!solid || many <= 0) return;
-  uint64_t start = (uint64_t)(address_at(nest, r, counter) + r->shape->low);
-  uint64_t end = (start + (uint64_t)bytes) & ~(PAGE_BYTES - 1);
-  start &= ~(PAGE_BYTES - 1);
-  if (start < r->region->start || end > r->region->end || end <= start) return;
-  filter_forget(r->region, start, end);
-  submit_release(start, end - start, false);
+/* As one range: each piece costs a call, and at its ends the kernel splits the larger
+ * pieces in which it keeps a file. */
+void prefetch_release(struct nest *nest, const struct reference *r, int64_t from, int64_t until) {
+  if (from < 0) from = 0;
+  while (from < until) {
+    int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
+    int64_t many = unit_start(nest, from, until - from, counter);
+    from += many > 0 ? (many - 1) / nest->unit_iterations + 1 : 1;
+    struct dimension d[MAX_DIMENSIONS + 1];
+    unsigned n = shape_below(nest, r, nest->level, d);
+    d[n++] = (struct dimension){r->stride[nest->level], many};
+    bool solid;
+    double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
+    if (!solid || many <= 0) continue;
+    uint64_t start = (uint64_t)(address_at(nest, r, counter) + r->shape->low);
+    uint64_t end = (start + (uint64_t)bytes) & ~(PAGE_BYTES - 1);
+    start &= ~(PAGE_BYTES - 1);
+    if (start < r->region->start || end > r->region->end || end <= start) continue;
+    filter_forget(r->region, start, end);
+    submit_release(start, end - start, false);
+  }
 }

@@ -3,6 +3,7 @@
  * pages will be wanted again. Nothing here looks at memory or calls the kernel.
  */
 #include "nest.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +59,7 @@ unsigned shape_below(const struct nest *nest, const struct reference *r,
 static double bytes_per_iteration(const struct nest *nest, const struct reference *r,
                                   unsigned level) {
   struct dimension d[MAX_DIMENSIONS];
+  if (r->led) return 0;
   unsigned n = shape_below(nest, r, level, d);
   bool solid;
   double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
@@ -167,6 +169,42 @@ static bool same_strides(const struct nest *nest, const struct reference *a,
   return !memcmp(a->stride, b->stride, nest->levels * sizeof a->stride[0]) &&
          a->shape->boxes == b->shape->boxes &&
          !memcmp(a->box, b->box, a->shape->boxes * sizeof a->box[0]);
+}
+
+/* Is `a` where `b` comes some iterations of the outermost loop that moves them later, near
+ * enough for its pages to be still there? */
+static bool leads(const struct nest *nest, const struct reference *a, struct reference *b) {
+  unsigned level = 0;
+  while (level < nest->levels && b->stride[level] == 0) level++;
+  if (level == nest->levels) return false;
+  int64_t stride = b->stride[level], ahead = a->address - b->address;
+  int64_t iterations_ = (int64_t)((double)ahead / (double)stride + 0.5);
+  if (iterations_ < 0 || (double)iterations_ > iterations(nest->trip[level])) return false;
+  if (fabs((double)ahead - (double)iterations_ * (double)stride) > (double)PAGE_BYTES) return false;
+  if (fabs((double)ahead) > (double)limits_memory() / 16) return false;
+  /* At the same place: the first of them. */
+  if (iterations_ == 0 && (a > b || a->shape->high - a->shape->low < b->shape->high - b->shape->low))
+    return false;
+  b->led = true;
+  b->led_level = level;
+  b->led_from = iterations_;
+  return true;
+}
+
+/* The planes of a stencil: what the leading reference has brought need not be asked for
+ * again, nor counted, for those behind it. */
+void shape_find_leaders(struct nest *nest) {
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    r->led = false;
+    if (!r->region || r->shape->flags & RUNAHEAD_INDIRECT) continue;
+    for (unsigned j = 0; j < nest->references && !r->led; j++) {
+      const struct reference *other = &nest->reference[j];
+      if (other != r && other->region == r->region && !(other->shape->flags & RUNAHEAD_INDIRECT) &&
+          same_strides(nest, r, other))
+        leads(nest, other, r);
+    }
+  }
 }
 
 /* Trailing reference of its group, never touched again in the nest? */
