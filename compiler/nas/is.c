@@ -58,7 +58,7 @@ int main(void) {
                                       {41869, 812306, 5102857, 18232239, 26860214}};
   int passed = 0;
   make_keys();
-  double start = seconds();
+  double start = begin();
   for (int iteration = 1; iteration <= ITERATIONS; iteration++) {
     key[iteration] = iteration;
     key[iteration + ITERATIONS] = (int)(MAX_KEY - iteration);
@@ -67,7 +67,7 @@ int main(void) {
     rank_keys();
     passed += partial_verify(iteration, value);
   }
-  double time = seconds() - start;
+  double time = end(start);
 #ifdef SWEEP_KEYS
   double sum = 0;
   for (long i = 0; i < MAX_KEY; i++) sum += (double)rank_of_value[i] * (double)(1 + i % 7);
