@@ -51,8 +51,6 @@ static uint64_t tightest(const char *mount, char *group, const char *limit_name,
 }
 
 static uint64_t find_limit(void) {
-  const char *told = getenv("RUNAHEAD_OOC_MEMORY");
-  if (told && atoll(told) > 0) return strtoull(told, NULL, 10);
   uint64_t best = (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE_BYTES;
   char text[4096];
   if (slurp("/proc/self/cgroup", text, sizeof text) <= 0) return best;
@@ -71,11 +69,18 @@ static uint64_t find_limit(void) {
   return best;
 }
 
+/* What the user says counts; how much of it is used, the group knows all the same. */
+static uint64_t told_or_found(void) {
+  uint64_t found = find_limit();
+  const char *told = getenv("RUNAHEAD_OOC_MEMORY");
+  return told && atoll(told) > 0 ? strtoull(told, NULL, 10) : found;
+}
+
 uint64_t limits_memory(void) {
   uint64_t limit = atomic_load_explicit(&memory_limit, memory_order_acquire);
   if (limit) return limit;
   int saved = errno;
-  limit = find_limit();
+  limit = told_or_found();
   errno = saved;
   atomic_store_explicit(&memory_limit, limit ? limit : 1, memory_order_release);
   return limit;
