@@ -12,8 +12,10 @@
  */
 #include "internal.h"
 #include <pthread.h>
+#include <sys/resource.h>
 
 static _Atomic uint64_t arrived; /* pages since the last turn */
+static _Atomic uint64_t counted; /* pages since the last look at what the process read */
 static _Atomic uint64_t turn;    /* pages; 0: not yet chosen */
 static pthread_mutex_t turning = PTHREAD_MUTEX_INITIALIZER;
 
@@ -24,7 +26,7 @@ static _Atomic uint64_t dropped, dropped_gone, sent, sent_there;
 static uint64_t present_turn(void) {
   uint64_t pages = atomic_load_explicit(&turn, RELAXED);
   /* A belief of a quarter to half a memory is outlived by an LRU list of it all. */
-  return pages ? pages : limits_memory() / PAGE_BYTES / 4 + 1024;
+  return pages ? pages : limits_memory() / PAGE_BYTES / 4 + 64;
 }
 
 static void learn(void) {
@@ -69,7 +71,24 @@ static void turn_all(void) {
   }
 }
 
+/* What the process has read that nobody told us of: faults, and the kernel's read-ahead.
+ * Without it a wrong belief is for ever: the page is not asked for, so none arrives, so
+ * nothing expires (CG in 13 MB: 5% of its pages covered). */
+void filter_age_by_reads(void) {
+  static _Atomic uint64_t before;
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  uint64_t now = (uint64_t)usage.ru_inblock / (PAGE_BYTES / 512);
+  uint64_t last = atomic_exchange_explicit(&before, now, RELAXED);
+  uint64_t known = atomic_exchange_explicit(&counted, 0, RELAXED);
+  if (now > last && now - last > known) {
+    filter_age(now - last - known);
+    atomic_store_explicit(&counted, 0, RELAXED);
+  }
+}
+
 void filter_age(uint64_t pages) {
+  atomic_fetch_add_explicit(&counted, pages, RELAXED);
   uint64_t total = atomic_fetch_add_explicit(&arrived, pages, RELAXED) + pages;
   if (total < present_turn()) return;
   if (pthread_mutex_trylock(&turning)) return;

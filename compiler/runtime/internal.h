@@ -36,6 +36,7 @@
 struct region {
   uint64_t start, end;             /* page-aligned; immutable */
   _Atomic bool live;               /* false once unregistered */
+  uint64_t window;                 /* bytes that the kernel reads around a fault; immutable */
   _Atomic int advice;              /* what we last told the kernel */
   _Atomic unsigned turn;           /* which of the two bit vectors is the newer */
   _Atomic uint64_t *recent[2];     /* a bit per page: believed to be in memory */
@@ -85,9 +86,11 @@ void filter_saw_dropped(bool there);
 void filter_saw_sent(uint64_t looked, uint64_t there);
 /* Counts pages that entered memory; old beliefs expire with them. */
 void filter_age(uint64_t pages);
+void filter_age_by_reads(void);
 
 /* --- limits.c ------------------------------------------------------------ */
 
+uint64_t limits_read_ahead(uint64_t address); /* bytes that the kernel reads around a fault there */
 uint64_t limits_memory(void);      /* bytes that this process may keep in memory */
 bool limits_pressed(void);         /* memory is nearly used up; costs microseconds */
 uint64_t limits_now(void);         /* nanoseconds, monotonic */

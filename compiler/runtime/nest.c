@@ -161,7 +161,7 @@ static void bring_up(struct nest *nest, struct reference *r, int64_t unit, int64
 
 /* Brings prefetching up to date with the program being at `unit`. */
 static void advance(struct nest *nest, int64_t unit) {
-  bool ours = nest->following || adapt_prefetch_sequential(nest->site);
+  bool ours = nest->ours || nest->following || adapt_prefetch_sequential(nest->site);
   int64_t ahead = (int64_t)((double)adapt_distance(nest->site, nest->following) / nest->unit_bytes) + 1;
   if (ahead >= SAMPLES / 2) ahead = SAMPLES / 2 - 1;
   uint64_t wanted = 0, sent = 0, budget = MOST_WORK;
@@ -180,6 +180,14 @@ static void advance(struct nest *nest, int64_t unit) {
   if (nest->indirect) judge_indirect(nest);
 }
 
+/* Where memory holds only a few of the kernel's windows, those of a nest's several arrays
+ * drive each other out: CG in 13 MB, windows of 8 MB, took 1 s or 25 s as chance would have
+ * it. There the kernel is told to read nothing that it is not asked for, and all prefetching
+ * is ours. */
+static bool windows_fit(const struct region *region) {
+  return region->window <= limits_memory() / 8;
+}
+
 /* Random pages of a mapping under normal advice cost a whole read-ahead window
  * for each one missed; a pass over more than memory leaves nothing behind that is worth
  * keeping. Both are said only where all references of this nest to the region agree:
@@ -189,9 +197,11 @@ static void advance(struct nest *nest, int64_t unit) {
  * what is written is better off under "normal": there one fault maps all of a large piece
  * of the page cache, under "sequential" a page (a stencil: 9,000 faults or 200,000). */
 static void advise(struct nest *nest) {
+  nest->ours = false;
   for (unsigned i = 0; i < nest->references; i++) {
     struct region *region = nest->reference[i].region;
     if (!region) continue;
+    nest->ours |= !windows_fit(region);
     unsigned users = 0;
     bool once = true, sparse = true;
     for (unsigned j = 0; j < nest->references; j++) {
@@ -202,7 +212,7 @@ static void advise(struct nest *nest) {
               shape_footprint(nest, r) > (double)limits_memory();
       sparse &= !r->sequential && shape_sparse(nest, r);
     }
-    int want = once && users == 1 ? MADV_SEQUENTIAL : sparse ? MADV_RANDOM : MADV_NORMAL;
+    int want = !windows_fit(region) ? MADV_RANDOM : once && users == 1 ? MADV_SEQUENTIAL : sparse ? MADV_RANDOM : MADV_NORMAL;
     if (atomic_exchange_explicit(&region->advice, want, RELAXED) == want) continue;
     int saved = errno;
     madvise((void *)region->start, region->end - region->start, want);
@@ -298,6 +308,13 @@ static struct runahead_nest *idle_stream(struct nest *nest) {
   return &nest->front;
 }
 
+/* The program may start again at an earlier place (the next product with the same matrix);
+ * what was prefetched from there on is long gone. */
+static void go_back(struct nest *nest, int64_t unit) {
+  if (unit >= nest->present) return;
+  for (unsigned i = 0; i < nest->references; i++) nest->reference[i].issued = unit;
+}
+
 /* Re-entry of a stream. NULL when it has to start afresh. */
 static struct runahead_nest *go_on(struct nest *nest, struct runahead_site *site,
                                    const int64_t *value) {
@@ -319,6 +336,7 @@ static struct runahead_nest *go_on(struct nest *nest, struct runahead_site *site
   nest->front.level = value[0] == RUNAHEAD_UNKNOWN || last > unit + 1 ? 0 : RUNAHEAD_MAX_LEVELS;
   if (nest->front.level) unit = last;
   if (unit != nest->present) {
+    go_back(nest, unit);
     check_sample(nest, unit);
     uint64_t now = limits_now();
     if (unit > nest->present && nest->sequential_bytes)
@@ -327,6 +345,7 @@ static struct runahead_nest *go_on(struct nest *nest, struct runahead_site *site
     nest->since = now;
     nest->present = unit;
     adapt_shut_off(now);
+    filter_age_by_reads();
     probe_quiet(nest, unit);
   }
   advance(nest, nest->present);
@@ -396,7 +415,7 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
 
 /* What the kernel reads by itself it keeps in large pieces and drops by itself. */
 static bool releasing(const struct nest *nest, const struct reference *r) {
-  return nest->following || adapt_prefetch_sequential(nest->site) || !r->sequential;
+  return nest->ours || nest->following || adapt_prefetch_sequential(nest->site) || !r->sequential;
 }
 
 /* The program is about to run the iteration with these counters. Returns the
@@ -418,10 +437,7 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
     bool forward = unit == nest->present + 1;
     if (forward && nest->sequential_bytes)
       adapt_measured(nest->site, nest->sequential_bytes, now - nest->since);
-    if (!forward)
-      /* Elsewhere than expected: what was prefetched from here on is not known. */
-      for (unsigned i = 0; i < nest->references; i++)
-        if (unit < nest->present) nest->reference[i].issued = unit;
+    go_back(nest, unit);
     check_sample(nest, unit);
     nest->since = now;
     if (forward && unit % 16 == 0 && limits_pressed())
@@ -430,6 +446,7 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
           prefetch_release(nest, &nest->reference[i], unit - 16, unit);
     nest->present = unit;
     adapt_shut_off(now);
+    filter_age_by_reads();
     probe_quiet(nest, unit);
   }
   advance(nest, nest->present);

@@ -47,6 +47,7 @@ struct nest {
   int64_t unit_iterations, units_in_level;
   int64_t origin;      /* streams: iterations between the first entry and this one */
   bool run_on, indirect;
+  bool ours;           /* nothing is left to the kernel's read-ahead */
   bool following;      /* some indirect reference is not quiet */
   double unit_bytes;   /* of all references, indirect ones by their share of a page each */
   uint64_t sequential_bytes; /* a unit's, of sequential references */
