@@ -92,6 +92,51 @@ static void measure(struct nest *nest) {
   for (unsigned i = 0; i < SAMPLES; i++) nest->sample[i].unit = -1;
 }
 
+/* Where memory holds only a few of the kernel's windows, those of a nest's several arrays
+ * drive each other out: CG in 13 MB, windows of 8 MB, took 1 s or 25 s as chance would have
+ * it. There the kernel is told to read nothing that it is not asked for, and all prefetching
+ * is ours. */
+static bool windows_fit(const struct region *region) {
+  return region->window <= limits_memory() / 8;
+}
+
+/* Random pages of a mapping under normal advice cost a whole read-ahead window
+ * for each one missed; a pass over more than memory leaves nothing behind that is worth
+ * keeping. Both are said only where all references of this nest to the region agree:
+ * under "sequential" pages that other nests want again leave early, under "random" each
+ * missed one is a read of its own (MG: a quarter of the filter's beliefs were wrong). A
+ * region with several users has pages that a trailing one touches again (stencils). And
+ * what is written is better off under "normal": there one fault maps all of a large piece
+ * of the page cache, under "sequential" a page (a stencil: 9,000 faults or 200,000).
+ *
+ * While indices are followed all prefetching is ours, runs of pages included, and a look-up
+ * that was missed must not bring 31 others: a sparse matrix in a tenth of its memory read 7 GB
+ * for its 0.6 so. */
+static void advise(struct nest *nest) {
+  nest->ours = false;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct region *region = nest->reference[i].region;
+    if (!region) continue;
+    nest->ours |= !windows_fit(region);
+    unsigned users = 0;
+    bool once = true, sparse = true, followed = false;
+    for (unsigned j = 0; j < nest->references; j++) {
+      const struct reference *r = &nest->reference[j];
+      if (r->region != region) continue;
+      users++;
+      once &= r->sequential && !(r->shape->flags & RUNAHEAD_WRITES) &&
+              shape_footprint(nest, r) > (double)limits_memory();
+      sparse &= !r->sequential && shape_sparse(nest, r);
+      followed |= r->shape->flags & RUNAHEAD_INDIRECT && !r->quiet;
+    }
+    int want = followed || !windows_fit(region) ? MADV_RANDOM : once && users == 1 ? MADV_SEQUENTIAL : sparse ? MADV_RANDOM : MADV_NORMAL;
+    if (atomic_exchange_explicit(&region->advice, want, RELAXED) == want) continue;
+    int saved = errno;
+    madvise((void *)region->start, region->end - region->start, want);
+    errno = saved;
+  }
+}
+
 /* Goes over to units of another size. Positions are kept, rounded down to a unit. */
 static void change_unit(struct nest *nest) {
   int64_t old = nest->unit_iterations, old_in_level = nest->units_in_level;
@@ -106,6 +151,7 @@ static void change_unit(struct nest *nest) {
     *unit = *unit / old_in_level * nest->units_in_level + iterations / nest->unit_iterations;
   }
   measure(nest);
+  advise(nest);
 }
 
 /* A look-up counts for as much as it has brought in: where an index array mostly leads to
@@ -178,46 +224,6 @@ static void advance(struct nest *nest, int64_t unit) {
   site_set(nest->site, SITE_WANTED, site_get(nest->site, SITE_WANTED) + wanted);
   site_set(nest->site, SITE_SENT, site_get(nest->site, SITE_SENT) + sent);
   if (nest->indirect) judge_indirect(nest);
-}
-
-/* Where memory holds only a few of the kernel's windows, those of a nest's several arrays
- * drive each other out: CG in 13 MB, windows of 8 MB, took 1 s or 25 s as chance would have
- * it. There the kernel is told to read nothing that it is not asked for, and all prefetching
- * is ours. */
-static bool windows_fit(const struct region *region) {
-  return region->window <= limits_memory() / 8;
-}
-
-/* Random pages of a mapping under normal advice cost a whole read-ahead window
- * for each one missed; a pass over more than memory leaves nothing behind that is worth
- * keeping. Both are said only where all references of this nest to the region agree:
- * under "sequential" pages that other nests want again leave early, under "random" each
- * missed one is a read of its own (MG: a quarter of the filter's beliefs were wrong). A
- * region with several users has pages that a trailing one touches again (stencils). And
- * what is written is better off under "normal": there one fault maps all of a large piece
- * of the page cache, under "sequential" a page (a stencil: 9,000 faults or 200,000). */
-static void advise(struct nest *nest) {
-  nest->ours = false;
-  for (unsigned i = 0; i < nest->references; i++) {
-    struct region *region = nest->reference[i].region;
-    if (!region) continue;
-    nest->ours |= !windows_fit(region);
-    unsigned users = 0;
-    bool once = true, sparse = true;
-    for (unsigned j = 0; j < nest->references; j++) {
-      const struct reference *r = &nest->reference[j];
-      if (r->region != region) continue;
-      users++;
-      once &= r->sequential && !(r->shape->flags & RUNAHEAD_WRITES) &&
-              shape_footprint(nest, r) > (double)limits_memory();
-      sparse &= !r->sequential && shape_sparse(nest, r);
-    }
-    int want = !windows_fit(region) ? MADV_RANDOM : once && users == 1 ? MADV_SEQUENTIAL : sparse ? MADV_RANDOM : MADV_NORMAL;
-    if (atomic_exchange_explicit(&region->advice, want, RELAXED) == want) continue;
-    int saved = errno;
-    madvise((void *)region->start, region->end - region->start, want);
-    errno = saved;
-  }
 }
 
 static void prepare(struct nest *nest) {
