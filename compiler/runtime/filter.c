@@ -11,7 +11,9 @@
  * though it is there a fraction of a microsecond, hence the uneven bars.
  */
 #include "internal.h"
+#include <errno.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 static _Atomic uint64_t arrived; /* pages since the last turn */
@@ -21,7 +23,7 @@ static pthread_mutex_t turning = PTHREAD_MUTEX_INITIALIZER;
 
 /* Samples since the last look. */
 static _Atomic uint64_t dropped, dropped_gone, sent, sent_there;
-#define ENOUGH_SAMPLES 512
+#define ENOUGH_SAMPLES 256
 
 static uint64_t present_turn(void) {
   uint64_t pages = atomic_load_explicit(&turn, RELAXED);
@@ -153,6 +155,44 @@ bool filter_is_old(struct region *region, uint64_t address) {
   uint64_t page = (address - region->start) >> PAGE_SHIFT;
   _Atomic uint64_t *newer = region->recent[atomic_load_explicit(&region->turn, RELAXED) & 1];
   return !(atomic_load_explicit(&newer[page / 64], RELAXED) >> (page % 64) & 1);
+}
+
+/* Are all of these pages believed in freshly, or not at all? */
+static bool none_old(struct region *region, uint64_t first, uint64_t last) {
+  unsigned newer = atomic_load_explicit(&region->turn, RELAXED) & 1;
+  for (uint64_t w = first / 64; w <= last / 64; w++) {
+    uint64_t mask = ~(uint64_t)0;
+    if (w == first / 64) mask &= ~(uint64_t)0 << (first % 64);
+    if (w == last / 64) mask &= ~(uint64_t)0 >> (63 - last % 64);
+    if (mask & atomic_load_explicit(&region->recent[!newer][w], RELAXED) &
+        ~atomic_load_explicit(&region->recent[newer][w], RELAXED))
+      return false;
+  }
+  return true;
+}
+
+void filter_check_old(struct region *region, uint64_t start, uint64_t end) {
+  enum { AT_ONCE = 64 };
+  unsigned char present[AT_ONCE];
+  start &= ~(PAGE_BYTES - 1);
+  int saved = errno;
+  for (; start < end; start += AT_ONCE * PAGE_BYTES) {
+    uint64_t part = end - start < AT_ONCE * PAGE_BYTES ? end - start : AT_ONCE * PAGE_BYTES;
+    uint64_t first = (start - region->start) >> PAGE_SHIFT, last = (start + part - 1 - region->start) >> PAGE_SHIFT;
+    if (none_old(region, first, last) || mincore((void *)start, part, present)) continue;
+    for (uint64_t page = first; page <= last; page++) {
+      uint64_t address = region->start + (page << PAGE_SHIFT);
+      if (!filter_believes(region, address) || !filter_is_old(region, address)) continue;
+      filter_saw_dropped(present[page - first] & 1);
+      if (present[page - first] & 1) {
+        count(COUNT_RUNS, 1);
+        filter_note(region, address, address + PAGE_BYTES);
+      } else {
+        filter_forget(region, address, address + PAGE_BYTES);
+      }
+    }
+  }
+  errno = saved;
 }
 
 void filter_forget(struct region *region, uint64_t start, uint64_t end) {

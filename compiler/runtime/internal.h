@@ -76,6 +76,8 @@ void submit_release(uint64_t start, uint64_t bytes, bool anonymous);
 uint64_t filter_want(struct region *region, uint64_t start, uint64_t end, struct batch *batch);
 /* The program has been at [start, end): it is in memory now, whoever read it. */
 void filter_note(struct region *region, uint64_t start, uint64_t end);
+/* Looks at those of the pages that are believed in for a turn or longer. */
+void filter_check_old(struct region *region, uint64_t start, uint64_t end);
 /* Believed to be in memory? For a turn or longer? */
 bool filter_believes(struct region *region, uint64_t address);
 bool filter_is_old(struct region *region, uint64_t address);
@@ -105,6 +107,7 @@ struct dimension {
 
 struct walk {
   struct batch *batch;      /* NULL: the program has been there, just note it */
+  bool doubt;               /* old beliefs are looked at before they are relied on */
   unsigned looks;           /* probing: pages that may still be looked at; nothing is sent */
   struct region *region;    /* of the last range; a hint */
   uint64_t sample;          /* some address that was sent to the kernel, or 0 */

@@ -194,8 +194,10 @@ static void bring_up(struct nest *nest, struct reference *r, int64_t unit, int64
   int64_t until = unit + (1 + depth(nest, r)) * ahead + 1;
   if (r->sequential && nest->sequential_bytes) {
     /* Runs of pages go out in bursts: few, long requests, however little of them there
-     * is in a unit. */
+     * is in a unit; but not so early that what else is read until then drives them out. */
     int64_t run = (int64_t)(adapt_run_distance(nest->site) / nest->sequential_bytes);
+    int64_t lasting = (int64_t)((double)(limits_memory() / 4) / nest->unit_bytes);
+    if (run > lasting) run = lasting;
     if (until < unit + run) until = unit + run;
     if (r->issued > unit && until - r->issued < (until - unit) / 4) return;
   }

@@ -11,11 +11,11 @@ bool walk_pay(struct walk *walk, uint64_t cost) {
   return walk->budget > 0;
 }
 
-/* Of the ranges that are dropped on an old belief, one in 1024 is looked at. What was
+/* Of the ranges that are dropped on an old belief, one in 256 is looked at. What was
  * asked for a moment ago may still be on its way, and is rightly dropped. */
 static void look_at_dropped(struct region *region, uint64_t address) {
   static __thread unsigned turn;
-  if (!filter_is_old(region, address) || ++turn % 1024) return;
+  if (!filter_is_old(region, address) || ++turn % 256) return;
   unsigned char present = 1;
   int saved = errno;
   if (mincore((void *)(address & ~(PAGE_BYTES - 1)), PAGE_BYTES, &present) == 0) {
@@ -59,6 +59,7 @@ void walk_range(struct walk *walk, uint64_t start, uint64_t bytes) {
     filter_note(region, start, end);
     return;
   }
+  if (walk->doubt) filter_check_old(region, start, end);
   uint64_t before = walk->batch->pages;
   uint64_t sample = filter_want(region, start, end, walk->batch);
   walk->wanted += pages;
