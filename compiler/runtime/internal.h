@@ -112,6 +112,7 @@ struct walk {
   struct region *region;    /* of the last range; a hint */
   uint64_t sample;          /* some address that was sent to the kernel, or 0 */
   uint64_t wanted, sent;    /* pages */
+  int64_t lowest, highest;  /* where look-ups led to */
   uint64_t budget;          /* work left before the walk gives up */
 };
 
@@ -134,6 +135,9 @@ unsigned walk_read(uint64_t address, int64_t stride, unsigned count, unsigned by
 void walk_gather(const uint64_t *address, unsigned count, unsigned bytes, bool is_signed,
                  int64_t *out, bool *good);
 
+/* 128 KB is what most disks have; 8 MB is more than our distance. */
+#define NARROW_WINDOW (512 * 1024)
+
 /* --- adapt.c ------------------------------------------------------------- */
 
 /* Words of runahead_site.memory. */
@@ -144,6 +148,7 @@ enum site_word {
   SITE_RUN_ON,      /* biased score: streams that went on as foretold */
   SITE_PHASE,       /* of the comparison with the kernel's own read-ahead */
   SITE_PHASE_BYTES, SITE_PHASE_TIME,
+  SITE_NARROW,      /* the kernel reads ahead by no more than NARROW_WINDOW */
   SITE_KERNEL_PACE, /* nanoseconds a megabyte when it was measured */
   SITE_WANTED, SITE_SENT,
   SITE_WORDS

@@ -100,6 +100,22 @@ static bool windows_fit(const struct region *region) {
   return region->window <= limits_memory() / 8;
 }
 
+/* Look-ups all over more than memory holds, as far as they are known. A smaller table is soon
+ * there whole, and soonest in the kernel's windows. */
+static bool scattered(const struct reference *r) {
+  return !r->quiet && r->highest > r->lowest &&
+         (double)r->highest - (double)r->lowest > (double)limits_memory() / 2;
+}
+
+static void tell(struct region *region, int advice) {
+  if (atomic_load_explicit(&region->advice, RELAXED) == advice ||
+      atomic_exchange_explicit(&region->advice, advice, RELAXED) == advice)
+    return;
+  int saved = errno;
+  madvise((void *)region->start, region->end - region->start, advice);
+  errno = saved;
+}
+
 /* Random pages of a mapping under normal advice cost a whole read-ahead window
  * for each one missed; a pass over more than memory leaves nothing behind that is worth
  * keeping. Both are said only where all references of this nest to the region agree:
@@ -113,11 +129,9 @@ static bool windows_fit(const struct region *region) {
  * that was missed must not bring 31 others: a sparse matrix in a tenth of its memory read 7 GB
  * for its 0.6 so. */
 static void advise(struct nest *nest) {
-  nest->ours = false;
   for (unsigned i = 0; i < nest->references; i++) {
     struct region *region = nest->reference[i].region;
     if (!region) continue;
-    nest->ours |= !windows_fit(region);
     unsigned users = 0;
     bool once = true, sparse = true, followed = false;
     for (unsigned j = 0; j < nest->references; j++) {
@@ -126,14 +140,41 @@ static void advise(struct nest *nest) {
       users++;
       once &= r->sequential && !(r->shape->flags & RUNAHEAD_WRITES) &&
               shape_footprint(nest, r) > (double)limits_memory();
-      sparse &= !r->sequential && shape_sparse(nest, r);
-      followed |= r->shape->flags & RUNAHEAD_INDIRECT && !r->quiet;
+      if (r->shape->flags & RUNAHEAD_INDIRECT) {
+        followed |= scattered(r);
+        sparse &= scattered(r);
+      } else {
+        sparse &= !r->sequential && shape_sparse(nest, r);
+      }
     }
-    int want = followed || !windows_fit(region) ? MADV_RANDOM : once && users == 1 ? MADV_SEQUENTIAL : sparse ? MADV_RANDOM : MADV_NORMAL;
-    if (atomic_exchange_explicit(&region->advice, want, RELAXED) == want) continue;
-    int saved = errno;
-    madvise((void *)region->start, region->end - region->start, want);
-    errno = saved;
+    int want = MADV_NORMAL;
+    if (followed || sparse || !windows_fit(region))
+      want = MADV_RANDOM;
+    else if (once && users == 1)
+      want = MADV_SEQUENTIAL;
+    tell(region, want);
+  }
+}
+
+static void look_at_windows(struct nest *nest) {
+  bool narrow = true;
+  nest->ours = false;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct region *region = nest->reference[i].region;
+    if (!region) continue;
+    nest->ours |= !windows_fit(region);
+    narrow &= region->window <= NARROW_WINDOW;
+  }
+  site_set(nest->site, SITE_NARROW, narrow);
+}
+
+/* What one nest had no use for, the next code may live on, and not all code is ours: at the
+ * last unit of a nest, and for one that is passed over. (BUK in a tenth: its counts, zeroed by
+ * memset, came back a page at a time, and 4 s became 17.) */
+static void leave_to_kernel(void) {
+  for (unsigned i = 0, n = region_slots(); i < n; i++) {
+    struct region *region = region_number(i);
+    if (region && windows_fit(region)) tell(region, MADV_NORMAL);
   }
 }
 
@@ -234,6 +275,8 @@ static void prepare(struct nest *nest) {
     struct reference *r = &nest->reference[i];
     r->issued = 0;
     r->seen = r->found = 0;
+    r->lowest = INT64_MAX;
+    r->highest = INT64_MIN;
     r->releases = r->region && shape_releases(nest, r);
     if (r->region && r->shape->flags & RUNAHEAD_INDIRECT) nest->indirect = true;
   }
@@ -373,6 +416,7 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
   bool stream = site->flags & RUNAHEAD_STREAM;
   int64_t value[RUNAHEAD_MAX_VALUES];
   if (!stream && adapt_skip(site)) {
+    leave_to_kernel();
     count(COUNT_DECLINED, 1);
     return (struct runahead_nest *)&idle;
   }
@@ -411,9 +455,10 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
   }
   count(COUNT_ENTERED, 1);
   prepare(nest);
-  advise(nest);
+  look_at_windows(nest);
   adapt_shut_off(nest->since);
   advance(nest, 0);
+  advise(nest); /* now that the first look-ups are known */
   set_window(nest, nest->present);
   bool several = nest->trip[nest->level] == RUNAHEAD_UNKNOWN ||
                  nest->trip[nest->level] > nest->unit_iterations || nest->level > 0;
@@ -424,6 +469,14 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
 /* What the kernel reads by itself it keeps in large pieces and drops by itself. */
 static bool releasing(const struct nest *nest, const struct reference *r) {
   return nest->ours || nest->following || adapt_prefetch_sequential(nest->site) || !r->sequential;
+}
+
+/* The last unit of all, as far as the number of iterations is known? */
+static bool is_last(const struct nest *nest, const int64_t *counter) {
+  for (unsigned i = 0; i < nest->level; i++)
+    if (nest->trip[i] == RUNAHEAD_UNKNOWN || counter[i] < nest->trip[i] - 1) return false;
+  return nest->trip[nest->level] != RUNAHEAD_UNKNOWN && !(nest->site->flags & RUNAHEAD_STREAM) &&
+         counter[nest->level] >= nest->trip[nest->level] - nest->unit_iterations;
 }
 
 /* The program is about to run the iteration with these counters. Returns the
@@ -459,5 +512,6 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
   }
   advance(nest, nest->present);
   set_window(nest, nest->present);
+  if (is_last(nest, counter)) leave_to_kernel();
   return (k / nest->unit_iterations + 1) * nest->unit_iterations - nest->origin;
 }

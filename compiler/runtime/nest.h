@@ -26,6 +26,7 @@ struct reference {
    * share of them had to be fetched, from 1 down to LEAST_SHARE. Quiet: hardly any; then
    * it is probed only. */
   uint64_t seen, found;
+  int64_t lowest, highest; /* addresses that its look-ups led to */
   double share;
   bool quiet;
 };

@@ -91,6 +91,8 @@ static void want_run(const struct reference *r, const struct index_source *sourc
     for (unsigned i = 0; i < got && walk_pay(walk, 1); i++) {
       if (!good[i]) continue;
       int64_t at = address + (done + i) * own_stride + r->scale * (value[i] + r->add);
+      if (at < walk->lowest) walk->lowest = at;
+      if (at > walk->highest) walk->highest = at;
       if (boxes) {
         walk_box(walk, at, r->shape->low, r->shape->high, box, boxes);
       } else {
@@ -184,7 +186,8 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
      * a wait, and a look once a turn is cheap beside it. (A sparse matrix at 1 ms: 6000 faults,
      * half of them in the array that it goes through from end to end.) */
     struct walk walk = {.batch = &nest->batch, .region = r->region, .budget = *budget,
-                        .doubt = nest->ours || nest->following};
+                        .doubt = nest->ours || nest->following,
+                        .lowest = r->lowest, .highest = r->highest};
     if (r->shape->flags & RUNAHEAD_INDIRECT)
       want_indirect(nest, r, counter, many, &walk);
     else
@@ -193,6 +196,8 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
     if (walk.sample && unit - nest->present < SAMPLES) {
       nest->sample[(uint64_t)unit % SAMPLES] = (struct sample){unit, walk.sample};
     }
+    r->lowest = walk.lowest;
+    r->highest = walk.highest;
     *budget = walk.budget;
     *wanted += walk.wanted;
     *sent += walk.sent;

@@ -126,7 +126,7 @@ void shape_set_unit(struct nest *nest) {
   nest->unit_iterations = unit;
   nest->units_in_level =
       stream || trip == RUNAHEAD_UNKNOWN ? FAR : (trip + unit - 1) / unit;
-  nest->unit_bytes = bytes * (double)unit;
+  nest->unit_bytes = bytes * (double)unit < 1 ? 1 : bytes * (double)unit; /* divided by */
 }
 
 /* Whether successive units of a reference are one ascending run of pages. */
