@@ -121,8 +121,10 @@ static bool phase_over(struct runahead_site *site, uint64_t phase, uint64_t byte
 
 static uint64_t present_phase(struct runahead_site *site) {
   uint64_t phase = site_get(site, SITE_PHASE);
-  if (phase == FRESH) {
-    phase = site_get(site, SITE_NARROW) ? CHOSE_OURS : KERNEL_WARM;
+  bool narrow = site_get(site, SITE_NARROW);
+  bool untried = phase == CHOSE_OURS && !site_get(site, SITE_KERNEL_PACE);
+  if (phase == FRESH || (untried && !narrow)) {
+    phase = narrow ? CHOSE_OURS : KERNEL_WARM;
     site_set(site, SITE_PHASE, phase);
   }
   return phase;

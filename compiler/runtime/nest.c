@@ -100,11 +100,17 @@ static bool windows_fit(const struct region *region) {
   return region->window <= limits_memory() / 8;
 }
 
+/* A table that memory can hold: the kernel keeps it, as long as we do not read through it and
+ * its index arrays at every miss. */
+static bool fits(const struct reference *r) {
+  return r->highest > r->lowest &&
+         (double)r->highest - (double)r->lowest <= (double)limits_memory() * 0.9;
+}
+
 /* Look-ups all over more than memory holds, as far as they are known. A smaller table is soon
  * there whole, and soonest in the kernel's windows. */
 static bool scattered(const struct reference *r) {
-  return !r->quiet && r->highest > r->lowest &&
-         (double)r->highest - (double)r->lowest > (double)limits_memory() / 2;
+  return !r->quiet && r->highest > r->lowest && !fits(r);
 }
 
 static void tell(struct region *region, int advice) {
@@ -164,6 +170,9 @@ static void look_at_windows(struct nest *nest) {
     if (!region) continue;
     nest->ours |= !windows_fit(region);
     narrow &= region->window <= NARROW_WINDOW;
+    /* A table that takes up much of memory is easily driven out: then try the kernel first. */
+    const struct reference *r = &nest->reference[i];
+    narrow &= !(r->quiet && (double)r->highest - (double)r->lowest > (double)limits_memory() / 4);
   }
   site_set(nest->site, SITE_NARROW, narrow);
 }
@@ -191,7 +200,9 @@ static void change_unit(struct nest *nest) {
     int64_t iterations = *unit % old_in_level * old;
     *unit = *unit / old_in_level * nest->units_in_level + iterations / nest->unit_iterations;
   }
+  nest->released = nest->present;
   measure(nest);
+  look_at_windows(nest);
   advise(nest);
 }
 
@@ -207,7 +218,7 @@ static void judge_indirect(struct nest *nest) {
     struct reference *r = &nest->reference[i];
     if (!(r->shape->flags & RUNAHEAD_INDIRECT) || !r->region || r->seen < 4096) continue;
     double share = (double)r->found / (double)r->seen;
-    r->quiet = share < LEAST_SHARE;
+    r->quiet = share < (fits(r) ? LEAST_SHARE_FITTING : LEAST_SHARE);
     r->share = r->quiet ? LEAST_SHARE : share;
     r->seen = r->found = 0;
     changed = true;
@@ -219,7 +230,8 @@ static void probe_quiet(struct nest *nest, int64_t unit) {
   bool changed = false;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
-    if (!r->quiet || !r->region || !prefetch_misses(nest, r, unit)) continue;
+    if (!r->quiet || !r->region || prefetch_misses(nest, r, unit) < (fits(r) ? 8 : 1))
+      continue;
     r->quiet = false;
     changed = true;
   }
@@ -284,7 +296,8 @@ static void prepare(struct nest *nest) {
   nest->batch.used = 0;
   nest->batch.pages = 0;
   nest->present = 0;
-  nest->since = limits_now();
+  nest->released = 0;
+  nest->since = nest->looked = limits_now();
 }
 
 /* Finds the regions; an indirect reference lives if its index can be read. */
@@ -363,6 +376,7 @@ static struct runahead_nest *idle_stream(struct nest *nest) {
  * what was prefetched from there on is long gone. */
 static void go_back(struct nest *nest, int64_t unit) {
   if (unit >= nest->present) return;
+  nest->released = unit;
   for (unsigned i = 0; i < nest->references; i++) nest->reference[i].issued = unit;
 }
 
@@ -471,6 +485,18 @@ static bool releasing(const struct nest *nest, const struct reference *r) {
   return nest->ours || nest->following || adapt_prefetch_sequential(nest->site) || !r->sequential;
 }
 
+/* Looking how full memory is costs some microseconds: after 16 units and a millisecond. */
+static void give_up_behind(struct nest *nest, int64_t unit, uint64_t now) {
+  enum { UNITS = 16, NANOSECONDS = 1000000 };
+  if (unit - nest->released < UNITS || now - nest->looked < NANOSECONDS) return;
+  nest->looked = now;
+  if (limits_pressed())
+    for (unsigned i = 0; i < nest->references; i++)
+      if (nest->reference[i].releases && releasing(nest, &nest->reference[i]))
+        prefetch_release(nest, &nest->reference[i], nest->released, unit);
+  nest->released = unit;
+}
+
 /* The last unit of all, as far as the number of iterations is known? */
 static bool is_last(const struct nest *nest, const int64_t *counter) {
   for (unsigned i = 0; i < nest->level; i++)
@@ -501,10 +527,7 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
     go_back(nest, unit);
     check_sample(nest, unit);
     nest->since = now;
-    if (forward && unit % 16 == 0 && limits_pressed())
-      for (unsigned i = 0; i < nest->references; i++)
-        if (nest->reference[i].releases && releasing(nest, &nest->reference[i]))
-          prefetch_release(nest, &nest->reference[i], unit - 16, unit);
+    if (forward) give_up_behind(nest, unit, now);
     nest->present = unit;
     adapt_shut_off(now);
     filter_age_by_reads();

@@ -34,6 +34,7 @@ struct reference {
 /* An in-core table is looked up for nothing; one page in 256 is 0.2 us a look-up on a disk
  * of 50 us, where following costs 0.02. */
 #define LEAST_SHARE (1.0 / 256)
+#define LEAST_SHARE_FITTING (1.0 / 32)
 
 struct sample {
   int64_t unit;
@@ -54,7 +55,8 @@ struct nest {
   uint64_t sequential_bytes; /* a unit's, of sequential references */
   int64_t present;     /* unit */
   uint64_t since;      /* when it began */
-  struct region *advised;
+  int64_t released;    /* units before this one have been given up, or were not to be */
+  uint64_t looked;     /* when, whether memory is full */
   struct sample sample[SAMPLES];
   struct batch batch;
   struct reference reference[RUNAHEAD_MAX_REFERENCES];
@@ -83,8 +85,8 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
                     uint64_t *wanted, uint64_t *sent);
 /* Notes that the program has passed an affine reference's units before `until`. */
 void prefetch_note(struct nest *nest, struct reference *r, int64_t until);
-/* Whether a sample of an indirect reference's next look-ups misses some page. */
-bool prefetch_misses(struct nest *nest, struct reference *r, int64_t unit);
+/* How many pages a sample of an indirect reference's next look-ups misses. */
+uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit);
 /* Gives up what a reference's units [from, until) touched. */
 void prefetch_release(struct nest *nest, const struct reference *r, int64_t from, int64_t until);
 
