@@ -208,6 +208,31 @@ pub fn append(path: &Path, record: &Record) -> Result<()> {
     Ok(())
 }
 
+/// Arguments of a command that are kept: nine thousand file names in each run made a result of 20 MB.
+const ARGUMENTS_KEPT: usize = 12;
+
+/// A report of Runahead's as it is stored: of a long command the beginning, and paths without the `places`
+/// of this machine in which data lies.
+pub fn for_the_record(mut report: serde_json::Value, places: &[&Path]) -> serde_json::Value {
+    if let Some(command) = report.get_mut("command").and_then(|command| command.as_array_mut()) {
+        let left_out = command.len().saturating_sub(ARGUMENTS_KEPT);
+        command.truncate(ARGUMENTS_KEPT);
+        for argument in command.iter_mut() {
+            if let Some(text) = argument.as_str() {
+                *argument = without(text, places).into();
+            }
+        }
+        if left_out > 0 {
+            command.push(format!("… {left_out} more").into());
+        }
+    }
+    report
+}
+
+fn without(text: &str, places: &[&Path]) -> String {
+    places.iter().fold(text.to_string(), |text, place| text.replace(&format!("{}/", place.display()), ""))
+}
+
 /// The records of one file.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -333,6 +358,20 @@ pub(crate) mod tests {
             replays: vec![],
             marks: vec!["not cold".into()],
         }
+    }
+
+    #[test]
+    fn what_is_stored_is_short_and_names_no_place() {
+        let command: Vec<String> = (0..100).map(|number| format!("--x=/there/data/{number}")).collect();
+        let report = serde_json::json!({ "command": command, "counts": { "reads": 3 } });
+        let stored = for_the_record(report, &[Path::new("/there"), Path::new("/elsewhere")]);
+        let command = stored["command"].as_array().unwrap();
+        assert_eq!(command.len(), ARGUMENTS_KEPT + 1);
+        assert_eq!(command[0], "--x=data/0");
+        assert_eq!(command[ARGUMENTS_KEPT], "… 88 more");
+        assert_eq!(stored["counts"]["reads"], 3);
+        let short = serde_json::json!({ "command": ["cat", "x"] });
+        assert_eq!(for_the_record(short.clone(), &[]), short);
     }
 
     #[test]

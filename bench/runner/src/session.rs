@@ -365,6 +365,7 @@ impl<'a> Session<'a> {
             self.read_ahead(before)?;
         }
         let report = fs::read(&report).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let report = report.map(|report| results::for_the_record(report, &[&self.place.disk, &self.home()]));
         Ok(Run {
             configuration: configuration.name.to_string(),
             round,

@@ -19,27 +19,12 @@ use runahead_kernel::arch::syscall;
 use runahead_kernel::files::IoVec;
 use runahead_kernel::process::{monotonic_ns, process_id};
 use runahead_kernel::uapi::general as n;
-
-/// A look-up that takes longer, in ns, has waited for a disk: the fastest answer in 30 us, a cached look-up
-/// takes 1 us, and 5 where the processor's caches are cold.
-const WAITED_NS: u64 = 20_000;
-
-/// Looks at look-ups within which a second slow one proves the first: a single one may as well have lost the
-/// processor to somebody else. (On a busy machine a warm `du` took half as much processor time again, from being
-/// watched and helped for nothing.)
-const SUSPECT_FOR: u32 = 64;
-
-/// Look-ups after a slow one during which each listing is noted: a block of inodes that was read ahead makes
-/// 512 of them quick.
-const COLD_FOR: u32 = 1024;
+use runahead_policy::coldness::Coldness;
 
 /// What the agent remembers about names. Zeros are its start.
 #[derive(Clone, Copy, Default)]
 pub struct Names {
-    /// Look-ups during which names still count as cold.
-    cold: u32,
-    /// Looks during which another slow one means that names are cold.
-    suspect: u32,
+    coldness: Coldness,
     /// The descriptor that is being listed, plus 1.
     listing: u32,
     /// A mark of the directory of the latest note.
@@ -108,7 +93,7 @@ impl Visit<'_> {
     }
 
     fn listed(&mut self, fd: i32, more: bool, took: u64) {
-        let waited = self.name_passed(took);
+        self.name_passed(took);
         let mark = fd as u32 + 1;
         let first = more && self.inner.names.listing != mark;
         self.inner.names.listing = if more { mark } else { 0 };
@@ -118,7 +103,7 @@ impl Visit<'_> {
         if let Some(slot) = self.process.slot() {
             count(&slot.agent.counts.listings, 1);
         }
-        if waited || self.inner.names.cold > 0 {
+        if self.inner.names.coldness.is_cold() {
             // Each listing is news, though the descriptor's number may be the same.
             self.inner.names.noted = 0;
             self.note(kind::LISTED, fd, &[]);
@@ -127,16 +112,11 @@ impl Visit<'_> {
 
     /// Counts a look-up; true if it had to wait.
     fn name_passed(&mut self, took: u64) -> bool {
-        let slow = took >= WAITED_NS;
-        let waited = slow && (self.inner.names.suspect > 0 || self.inner.names.cold > 0);
-        self.inner.names.suspect =
-            if slow { SUSPECT_FOR } else { self.inner.names.suspect.saturating_sub(1) };
+        let waited = self.inner.names.coldness.passed(took);
         if waited {
             self.inner.attention.stall();
-            self.inner.names.cold = COLD_FOR;
             self.state.calm.store(0, Ordering::Relaxed);
         } else {
-            self.inner.names.cold = self.inner.names.cold.saturating_sub(1);
             let skip = self.inner.attention.hit();
             self.set_calm(skip);
         }

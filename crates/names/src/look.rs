@@ -1,7 +1,12 @@
-//! The kernel's side: listings and look-ups, read-only.
+//! The kernel's side: listings and look-ups, without effects: nothing is followed, mounted or written.
 
 use crate::walk::Name;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, fstat, fstatfs, openat, statat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxAttributes, StatxFlags, fstat, fstatfs, makedev,
+    openat, statat, statx,
+};
+use rustix::io::Errno;
+use rustix::path::Arg;
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
@@ -34,8 +39,7 @@ pub struct Identity {
 /// Opens a directory by path, for a walk to begin; refuses what is no directory or lies on a pseudo file
 /// system.
 pub fn open_root(path: &Path) -> io::Result<(OwnedFd, Identity)> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let directory = openat(CWD, path, flags, Mode::empty())?;
+    let directory = open_quietly(CWD, path, OFlags::empty())?;
     let kind = fstatfs(&directory)?.f_type as u64;
     if PSEUDO.contains(&kind) {
         return Err(io::ErrorKind::Unsupported.into());
@@ -44,15 +48,32 @@ pub fn open_root(path: &Path) -> io::Result<(OwnedFd, Identity)> {
     Ok((directory, identity))
 }
 
-/// Opens the directory `name` inside `parent`, if it is on the same device.
+/// Opens the directory `name` inside `parent`, if it is on the same device, no link, and neither a mount nor
+/// a place where opening would mount something.
 pub fn open_inside(parent: BorrowedFd, name: &CStr, device: u64) -> io::Result<(OwnedFd, Identity)> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let directory = openat(parent, name, flags, Mode::empty())?;
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let seen = statx(parent, name, flags, StatxFlags::BASIC_STATS)?;
+    let elsewhere = StatxAttributes::AUTOMOUNT | StatxAttributes::MOUNT_ROOT;
+    let same_device = makedev(seen.stx_dev_major, seen.stx_dev_minor) == device;
+    if seen.stx_attributes.intersects(elsewhere) || !same_device {
+        return Err(io::ErrorKind::CrossesDevices.into());
+    }
+    let directory = open_quietly(parent, name, OFlags::NOFOLLOW)?;
     let identity = identity(directory.as_fd())?;
+    // It may have been exchanged meanwhile.
     if identity.device != device {
         return Err(io::ErrorKind::CrossesDevices.into());
     }
     Ok((directory, identity))
+}
+
+/// Opens a directory so that listing it leaves no access time, where that is permitted: to its owner.
+fn open_quietly(at: BorrowedFd, path: impl Arg + Copy, more: OFlags) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
+    match openat(at, path, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => Ok(openat(at, path, flags, Mode::empty())?),
+        other => Ok(other?),
+    }
 }
 
 fn identity(directory: BorrowedFd) -> io::Result<Identity> {
@@ -87,4 +108,67 @@ pub fn look_up(directory: BorrowedFd, name: &CStr) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     statat(directory, name, flags)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    fn device_of(path: &Path) -> u64 {
+        fs::metadata(path).unwrap().dev()
+    }
+
+    #[test]
+    fn listings_tell_names_and_kinds() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("inner")).unwrap();
+        fs::write(folder.path().join("file"), "x").unwrap();
+        symlink("inner", folder.path().join("link")).unwrap();
+        let (directory, identity) = open_root(folder.path()).unwrap();
+        assert_eq!(identity.inode, fs::metadata(folder.path()).unwrap().ino());
+        let mut names: Vec<_> =
+            list(directory.as_fd()).into_iter().map(|name| (name.name, name.is_directory)).collect();
+        names.sort();
+        assert_eq!(names, [(c"file".into(), false), (c"inner".into(), true), (c"link".into(), false)]);
+        assert!(look_up(directory.as_fd(), c"inner"));
+        assert!(![c"file", c"link", c"absent"].iter().any(|name| look_up(directory.as_fd(), name)));
+    }
+
+    #[test]
+    fn links_other_devices_and_mounts_are_not_entered() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("inner")).unwrap();
+        symlink("inner", folder.path().join("link")).unwrap();
+        let (directory, identity) = open_root(folder.path()).unwrap();
+        assert!(open_inside(directory.as_fd(), c"inner", identity.device).is_ok());
+        assert!(open_inside(directory.as_fd(), c"link", identity.device).is_err());
+        assert!(open_inside(directory.as_fd(), c"inner", identity.device + 1).is_err());
+        // The root is a mount wherever this runs, seen from itself.
+        let (root, identity) = open_root(Path::new("/")).unwrap();
+        assert!(open_inside(root.as_fd(), c"proc", identity.device).is_err());
+        assert!(open_inside(root.as_fd(), c"proc", device_of(Path::new("/proc"))).is_err());
+    }
+
+    #[test]
+    fn pseudo_file_systems_are_no_roots() {
+        assert!(open_root(Path::new("/proc")).is_err());
+        assert!(open_root(Path::new("/dev/null")).is_err());
+    }
+
+    #[test]
+    fn listing_leaves_no_access_time() {
+        let folder = tempfile::tempdir().unwrap();
+        // Older than a day and than the last change: a listing would set it, relatime or not.
+        let path = folder.path().join("inner");
+        fs::create_dir(&path).unwrap();
+        let old = rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+        let times = rustix::fs::Timestamps { last_access: old, last_modification: old };
+        rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+        let (root, identity) = open_root(folder.path()).unwrap();
+        let (inner, _) = open_inside(root.as_fd(), c"inner", identity.device).unwrap();
+        list(inner.as_fd());
+        assert_eq!(fs::metadata(&path).unwrap().atime(), 1_000_000_000);
+    }
 }

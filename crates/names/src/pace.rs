@@ -7,14 +7,13 @@
 //! *Wide*: a look-up that waits 1 ms wants 64 beside it; one that waits 40 us is hardly worth a thread, and
 //! with two processors a crowd of threads would take the program's time.
 
+use runahead_policy::coldness::WAITED_NS;
+
 /// Names that may be looked up before the program has looked up any: one directory, about.
 const WINDOW_FIRST: u64 = 512;
 /// A program that finds all its names cached takes some 2 us for each: in the 2 ms that a directory and its
 /// first inode take on a cloud disk it passes a thousand. Several times that keeps the pool ahead of it.
 const WINDOW_MOST: u64 = 8192;
-
-/// A look-up that takes less came from the cache.
-pub const COLD_NS: u64 = 15_000;
 
 /// Look-ups in a row from the cache after which the walk ends: what ext4 reads ahead of inodes makes 512 warm,
 /// so twice that.
@@ -80,7 +79,7 @@ impl Pace {
 
     /// A look-up took `ns`.
     pub fn took(&mut self, ns: u64) {
-        if ns < COLD_NS {
+        if ns < WAITED_NS {
             self.warm = self.warm.saturating_add(1);
         } else {
             self.warm = 0;

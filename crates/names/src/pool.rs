@@ -1,14 +1,15 @@
 //! The threads.
 //!
-//! One thread takes the notes in (opening and listing a directory may wait for the disk, and whoever notes must
-//! not), the others walk. One lock around the walk, held for microseconds. A thread takes a job, does it without the lock, and
-//! brings the result. A thread that finds nothing that it may do sleeps; while the walk waits for the
-//! program to follow, one of them (the *pacer*) looks at the program's count from time to time.
+//! One thread takes the notes in (opening and listing a directory may wait for the disk, and whoever notes
+//! must not), the others walk. One lock around the walk, held for microseconds. A thread takes a job, does it
+//! without the lock, and brings the result. A thread that finds nothing that it may do sleeps; while the walk
+//! waits for the program to follow, one of them (the *pacer*) looks at the program's count from time to time.
 
 use crate::look::{self, Identity};
 use crate::neighbours::{Neighbours, Verdict};
-use crate::pace::{COLD_NS, Pace};
+use crate::pace::Pace;
 use crate::walk::{Job, Key, Name, Walk};
+use runahead_policy::coldness::WAITED_NS;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::io;
@@ -290,7 +291,7 @@ impl Shared {
                 let mut state = self.lock();
                 state.pace.took(took);
                 if sample {
-                    state.neighbours.sampled(took >= COLD_NS);
+                    state.neighbours.sampled(took >= WAITED_NS);
                 }
                 if is_directory {
                     state.walk.is_directory(&key, number);
@@ -329,5 +330,83 @@ impl Shared {
         if state.busy == 0 {
             self.changed.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Directories beside each other, and files in each.
+    const DIRECTORIES: u64 = 8;
+    const FILES: u64 = 50;
+
+    fn tree() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for directory in 0..DIRECTORIES {
+            let path = folder.path().join(format!("directory{directory}"));
+            fs::create_dir(&path).unwrap();
+            (0..FILES).for_each(|file| fs::write(path.join(format!("file{file}")), "x").unwrap());
+        }
+        folder
+    }
+
+    fn until(condition: impl Fn() -> bool) -> bool {
+        let end = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < end {
+            if condition() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    /// Descriptors of this process that lead into the folder.
+    fn open_inside(folder: &Path) -> usize {
+        let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        links.filter(|link| fs::read_link(link.path()).is_ok_and(|path| path.starts_with(folder))).count()
+    }
+
+    #[test]
+    fn a_tree_is_walked_and_nothing_stays_open() {
+        let folder = tree();
+        let mut ahead = Lookahead::new(Done::default);
+        ahead.note(folder.path().to_owned());
+        // A listing for each directory; of 400 names those that share no block of inodes with another.
+        assert!(until(|| ahead.looked_up() > DIRECTORIES && !ahead.is_busy()), "{}", ahead.looked_up());
+        assert!(ahead.looked_up() <= DIRECTORIES * (FILES + 2), "{}", ahead.looked_up());
+        assert!(ahead.stop(Duration::from_secs(20)));
+        assert_eq!(open_inside(folder.path()), 0);
+    }
+
+    #[test]
+    fn stopped_in_the_middle_everything_is_closed() {
+        let folder = tree();
+        for _ in 0..50 {
+            let mut ahead = Lookahead::new(Done::default);
+            ahead.note(folder.path().to_owned());
+            until(|| ahead.looked_up() > 0);
+            assert!(ahead.stop(Duration::from_secs(20)));
+            assert!(!ahead.is_busy());
+            assert_eq!(open_inside(folder.path()), 0);
+            // A note from before the stop has no effect after it.
+            let walked = ahead.looked_up();
+            thread::sleep(Duration::from_millis(1));
+            assert_eq!(ahead.looked_up(), walked);
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_harms_nothing() {
+        let folder = tree();
+        let mut ahead = Lookahead::new(Done::default);
+        ahead.note(folder.path().join("absent"));
+        ahead.note(folder.path().join("directory0/file0"));
+        ahead.note(PathBuf::from("/proc"));
+        ahead.note(folder.path().join("directory1"));
+        assert!(until(|| ahead.looked_up() > 0 && !ahead.is_busy()));
+        assert!(ahead.looked_up() <= FILES);
     }
 }

@@ -1,13 +1,14 @@
 //! The policy, in one place and pure.
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
-//! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`]
-//! and [`worth`] inside the program; the speculator drives [`depth`]. Every constant carries its reason.
+//! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`],
+//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
 #![cfg_attr(not(test), no_std)]
 
 pub mod attention;
+pub mod coldness;
 pub mod depth;
 pub mod hold;
 pub mod track;

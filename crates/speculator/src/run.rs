@@ -4,14 +4,14 @@ use crate::arch;
 use crate::cell::Global;
 use crate::descriptors;
 use crate::emulate;
-use crate::ledger::LEDGER;
+use crate::ledger::{LEDGER, Moment};
 use crate::mirror::MIRROR;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::Prediction;
 use runahead_abi::pace;
 use runahead_abi::registers::{Registers, VECTOR_STATE_BYTES};
-use runahead_abi::session::{activity, ended};
+use runahead_abi::session::{activity, ended, holding};
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
 use runahead_kernel::signals;
 use runahead_policy::depth::Depth;
@@ -36,8 +36,8 @@ pub struct Run {
     /// Alarms since the last operation.
     ticks: u32,
     pub depth: Depth,
-    /// Where in the ledger the pages of each of the latest operations begin.
-    pages_from: [u64; OPERATIONS],
+    /// Which pages in the ledger each of the latest operations asked for: from, and up to.
+    pages: [(u64, u64); OPERATIONS],
     pages_next: u64,
     /// Operations of this epoch whose passing the ledger knows.
     settled: u32,
@@ -57,7 +57,7 @@ pub static RUN: Global<Run> = Global::new(Run {
     written: 0,
     ticks: 0,
     depth: Depth::new(),
-    pages_from: [0; OPERATIONS],
+    pages: [(0, 0); OPERATIONS],
     pages_next: 0,
     settled: 0,
     programs_own: false,
@@ -184,7 +184,7 @@ fn sync(post: &Post) {
     MIRROR.get().refresh(crate::mirror::process());
     descriptors::sync();
     part.synced.store(post.epoch, Ordering::Release);
-    if agent().holding.load(Ordering::Acquire) != 0 {
+    if agent().holding.load(Ordering::Acquire) == holding::SYNC {
         futex_wake(&part.synced);
     }
     let took = monotonic_ns().saturating_sub(began);
@@ -198,6 +198,7 @@ fn sync(post: &Post) {
 /// any of its stacks.
 pub fn end(reason: u32, by: u32) -> ! {
     let _ = signals::set_alarm_interval(0);
+    settled();
     let part = speculator();
     let run = RUN.get();
     let passed = agent().passed.load(Ordering::Acquire);
@@ -212,6 +213,20 @@ pub fn end(reason: u32, by: u32) -> ! {
         count(counter, 1);
     }
     arch::leave_for_server()
+}
+
+/// Operations after which a speculation has settled: several rounds of a loop over files, in which it has
+/// touched most pages that it ever will.
+const SETTLED_AFTER: u32 = 16;
+
+/// Lets go of a program that waits until this speculation has settled. Pages that are filled while it waits
+/// are consistent with those that the sync brought.
+fn settled() {
+    let part = speculator();
+    if agent().holding.load(Ordering::Acquire) == holding::SETTLED {
+        part.settled.store(RUN.get().epoch, Ordering::Release);
+        futex_wake(&part.settled);
+    }
 }
 
 /// Whether the present speculation has become pointless, and why.
@@ -233,9 +248,9 @@ pub fn is_programs_own() -> bool {
     RUN.get().programs_own
 }
 
-/// Number of the present speculation.
-pub fn epoch() -> u32 {
-    RUN.get().epoch
+/// Where in which speculation we are.
+pub fn now() -> Moment {
+    Moment { epoch: RUN.get().epoch, distance: RUN.get().written }
 }
 
 /// Called at each emulated call.
@@ -262,12 +277,22 @@ pub fn log(prediction: &Prediction) {
     let run = RUN.get();
     let part = speculator();
     run.ticks = 0;
-    run.pages_from[run.written as usize % OPERATIONS] = run.pages_next;
-    run.pages_next = LEDGER.get().position();
+    let passed = agent().passed.load(Ordering::Acquire);
+    let asked_to = LEDGER.get().position();
+    if run.written < passed {
+        // The program was here before us, without a log to compare with: nobody knows whether it read the same.
+        // (Counted as passed, it hid from the depth that a chain of dependent reads wastes what is fetched for
+        // it; counted as waste, it made agrep, which is hardly slower than its speculator, look wasteful.)
+        LEDGER.get().forget(run.pages_next, asked_to);
+    }
+    run.pages[run.written as usize % OPERATIONS] = (run.pages_next, asked_to);
+    run.pages_next = asked_to;
     shared::log().write(run.epoch, run.written, prediction);
     run.written += 1;
     part.written.store(run.written, Ordering::Release);
-    let passed = agent().passed.load(Ordering::Acquire);
+    if run.written == SETTLED_AFTER {
+        settled();
+    }
     if run.written.is_multiple_of(SETTLE_EVERY) {
         run.settle(passed);
     }
@@ -278,6 +303,7 @@ pub fn log(prediction: &Prediction) {
 
 /// Sleeps until the program has used half of what is ahead of it.
 fn sleep_ahead() {
+    settled();
     let part = speculator();
     let word: &AtomicU32 = &agent().passed;
     let run = RUN.get();
@@ -304,13 +330,8 @@ impl Run {
     fn settle(&mut self, passed: u32) {
         let passed = passed.min(self.written);
         let first = self.settled.max(self.written.saturating_sub(OPERATIONS as u32));
-        if first < passed {
-            let from = self.pages_from[first as usize % OPERATIONS];
-            let to = if passed < self.written {
-                self.pages_from[passed as usize % OPERATIONS]
-            } else {
-                LEDGER.get().position()
-            };
+        for operation in first..passed {
+            let (from, to) = self.pages[operation as usize % OPERATIONS];
             LEDGER.get().passed(from, to);
         }
         self.settled = self.settled.max(passed);

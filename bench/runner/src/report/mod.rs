@@ -171,53 +171,26 @@ fn reads(profile: &str, records: &[&Record]) -> Option<Plot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
-    use crate::results::{DataSize, Disk, FORMAT, Run, Summary};
-    use crate::run::Measured;
+    use crate::results::{self, Run, Summary};
 
+    /// Alone, under Runahead and warm, on a disk of this latency.
     fn record(workload: &str, profile: &str, latency_ns: f64, times: [f64; 3]) -> Record {
-        let runs: Vec<Run> = ["alone", "runahead", "alone-warm"]
-            .iter()
-            .zip(times)
-            .map(|(configuration, wall)| Run {
-                configuration: configuration.to_string(),
-                round: 0,
-                cold: None,
-                prefetch: None,
-                measured: Measured {
-                    wall,
-                    same: true,
-                    device_read_bytes: Some(1_000_000),
-                    ..Measured::default()
-                },
-                report: None,
-            })
-            .collect();
-        Record {
-            format: FORMAT,
-            time: 1,
-            commit: "abc".into(),
-            subject: "<script>".into(),
-            machine: Machine::this(),
-            disk: Disk {
-                profile: profile.into(),
-                filesystem: "ext4".into(),
-                read_ahead_kb: Some(128),
-                check: serde_json::json!({ "expected_latency_ns": latency_ns }),
-            },
-            workload: workload.into(),
-            data: vec![DataSize { name: "kernel".into(), version: 1, files: 9000, bytes: 70 << 20 }],
-            memory_mb: None,
-            swap_mb: None,
-            floor: Some(9.0),
-            summary: Summary::of(&runs, &[], |name| match name {
-                "runahead" => "alone".into(),
-                other => other.to_string(),
-            }),
-            runs,
-            replays: vec![],
-            marks: vec!["not cold & not warm".into()],
+        let mut record = results::tests::record(workload, 1, times[0], times[1]);
+        record.subject = "<script>".into();
+        record.disk.profile = profile.into();
+        record.disk.check = serde_json::json!({ "expected_latency_ns": latency_ns });
+        record.memory_mb = None;
+        record.runs.push(Run { configuration: "alone-warm".into(), ..record.runs[0].clone() });
+        for (run, wall) in record.runs.iter_mut().zip(times) {
+            run.measured.wall = wall;
+            run.measured.device_read_bytes = Some(1_000_000);
         }
+        record.summary = Summary::of(&record.runs, &[], |name| match name {
+            "runahead" => "alone".into(),
+            other => other.to_string(),
+        });
+        record.marks = vec!["not cold & not warm".into()];
+        record
     }
 
     #[test]
