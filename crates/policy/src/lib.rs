@@ -2,14 +2,17 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
 //! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`],
-//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`]. Every constant carries its reason.
+//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`]; the host drives [`arming`] and
+//! [`strides`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
 #![cfg_attr(not(test), no_std)]
 
+pub mod arming;
 pub mod attention;
 pub mod coldness;
 pub mod depth;
 pub mod hold;
+pub mod strides;
 pub mod track;
 pub mod worth;
