@@ -10,6 +10,7 @@
 //! | [`AgentPart`] | the agent | speculator, host |
 //! | [`SpeculatorPart`] | the speculator | agent, host |
 //! | [`Log`] | the speculator | agent |
+//! | [`FaultPart`] | the host | agent |
 //!
 //! Nothing in it is ever trusted: whoever reads a number uses it so that any value does no harm.
 
@@ -29,7 +30,7 @@ const PAGE: usize = 4096;
 pub const HEADER_BYTES: usize = size_of::<Header>();
 
 /// Bytes of one slot, a whole number of pages.
-pub const SLOT_BYTES: usize = AGENT_BYTES + SPECULATOR_BYTES + size_of::<Log>();
+pub const SLOT_BYTES: usize = AGENT_BYTES + SPECULATOR_BYTES + size_of::<Log>() + size_of::<FaultPart>();
 pub const AGENT_BYTES: usize = size_of::<AgentPart>();
 pub const SPECULATOR_BYTES: usize = size_of::<SpeculatorPart>();
 
@@ -103,6 +104,9 @@ pub struct AgentPart {
     pub passed_before: AtomicU32,
     /// The program has stalled on a read: it is worth a speculator.
     pub speculator_wanted: AtomicU32,
+    /// The program has mapped a large file: its page faults are worth watching.
+    pub watch_wanted: AtomicU32,
+    pub _gap1: u32,
     /// The descriptor's position where the stalled read starts (-1: not known).
     pub position: AtomicU64,
     /// The program break.
@@ -275,6 +279,30 @@ pub struct SpeculatorCounts {
     pub endings: [AtomicU64; ended::COUNT],
 }
 
+/// What the host writes about the process's page faults.
+#[repr(C, align(4096))]
+#[derive(Debug, Default)]
+pub struct FaultPart {
+    /// One of [`watching`]. A futex for a program that has asked for the end of it.
+    pub watching: AtomicU32,
+    /// Why the faults cannot be seen: an error number, 0 for none.
+    pub refused: AtomicU32,
+    /// Times that watching began.
+    pub armed: AtomicU64,
+    /// Faults seen while armed, pages asked for because of them, and such pages that the program then reached.
+    pub faults: AtomicU64,
+    pub asked: AtomicU64,
+    pub useful: AtomicU64,
+}
+
+/// What the host does about the page faults of a process.
+pub mod watching {
+    pub const NOT_YET: u32 = 0;
+    pub const ON: u32 = 1;
+    /// It has stopped for good and holds none of the program's files open.
+    pub const GONE: u32 = 2;
+}
+
 /// A slot, as the agent sees it.
 #[repr(C)]
 #[derive(Debug)]
@@ -282,9 +310,11 @@ pub struct Slot {
     pub agent: AgentPart,
     pub speculator: SpeculatorPart,
     pub log: Log,
+    pub faults: FaultPart,
 }
 
 const _: () = assert!(size_of::<Header>() == PAGE);
 const _: () = assert!(size_of::<AgentPart>() == 4 * PAGE);
 const _: () = assert!(size_of::<SpeculatorPart>() == PAGE);
+const _: () = assert!(size_of::<FaultPart>() == PAGE);
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);

@@ -6,7 +6,7 @@ use runahead_abi::environment::flags;
 use runahead_abi::owner;
 use runahead_abi::session::{
     AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity,
-    names_ahead, slot_offset,
+    names_ahead, slot_offset, watching,
 };
 use runahead_kernel::files::{close, open_at, read_link};
 use runahead_kernel::memory::{PROT_READ, PROT_WRITE, advise, map};
@@ -100,6 +100,18 @@ fn map_session(state: &Fixed, offset: usize, length: usize, protection: u32) -> 
     Some(address)
 }
 
+/// The program maps a large file: its page faults are to be watched. Attaches if need be.
+pub fn want_watch(state: &Fixed) {
+    if state.has(flags::NO_SPECULATION) {
+        return;
+    }
+    if let Some(slot) = slot(state)
+        && slot.agent.watch_wanted.swap(1, Ordering::Release) == 0
+    {
+        ring_host(state.process());
+    }
+}
+
 /// Tells the host that there is something new in this process's slot.
 pub fn ring_host(process: &Process) {
     if let Some(header) = process.header() {
@@ -151,12 +163,13 @@ fn dismiss(slot: &Slot, header: &Header, longest: u64) {
     let end = monotonic_ns().saturating_add(longest);
     let names = agent.names.written() != 0;
     let ahead = agent.speculator_wanted.load(Ordering::Relaxed) != 0;
+    let watch = agent.watch_wanted.load(Ordering::Relaxed) != 0;
     agent.retire.store(1, Ordering::Release);
     if ahead {
         futex_wake(&agent.posted);
         futex_wake(&agent.passed);
     }
-    if names {
+    if names || watch {
         ring(header);
     }
     if ahead {
@@ -164,6 +177,9 @@ fn dismiss(slot: &Slot, header: &Header, longest: u64) {
     }
     if names {
         wait_for(&speculator.names_ahead, names_ahead::GONE, end);
+    }
+    if watch {
+        wait_for(&slot.faults.watching, watching::GONE, end);
     }
 }
 

@@ -11,12 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Kind {
     /// Every fault, before it is handled; nobody is woken.
     Every,
-    /// Each eighth fault for which a disk was asked, afterwards; wakes whoever polls.
+    /// Each fault for which a disk was asked, afterwards; wakes whoever polls.
     Waited,
 }
-
-/// Faults that waited before we are woken: a wake-up costs the program 18 us, a fault that waits 60 at least.
-const WAITED_PERIOD: u64 = 8;
 
 /// Pages of a ring, a power of two. 64 KB hold 2700 faults: at a fault in 0.5 us more than a ms of them.
 const RING_PAGES_EVERY: usize = 16;
@@ -87,7 +84,7 @@ impl Event {
             kind: TYPE_SOFTWARE,
             size: size_of::<Attributes>() as u32,
             config: if every { COUNT_PAGE_FAULTS } else { COUNT_PAGE_FAULTS_MAJ },
-            sample_period: if every { 1 } else { WAITED_PERIOD },
+            sample_period: 1,
             sample_type: SAMPLE_IP | SAMPLE_ADDR,
             flags: DISABLED | EXCLUDE_KERNEL | EXCLUDE_HV | if every { WATERMARK } else { 0 },
             // The whole ring (the kernel takes no more), or one record.

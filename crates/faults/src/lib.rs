@@ -12,8 +12,9 @@
 //! next).
 //!
 //! # Rules
-//! - A program that does not wait for the disk pays nothing: while *disarmed* only faults that did wait are
-//!   counted (`PERF_COUNT_SW_PAGE_FAULTS_MAJ`), and each eighth of them wakes us.
+//! - A program that does not wait for the disk pays nothing: while *disarmed* only a fault that did wait is
+//!   recorded (`PERF_COUNT_SW_PAGE_FAULTS_MAJ`), and wakes us. With a read-ahead of 8 MB there may be one of
+//!   them in a GB, since pages under way do not count; so the first is enough.
 //! - Never a spinning reader, and no wake-up from the program's side while armed (18 us for it): we sleep from
 //!   20 us to 1 ms between two looks.
 //! - Files are held open only while armed, for reading, and closed before [`watch::Watch::stop`] returns.

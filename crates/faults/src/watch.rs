@@ -1,7 +1,7 @@
 //! The thread that watches one process.
 //!
-//! Disarmed it sleeps in `poll` until some faults have waited for the disk (or to see whether there are new
-//! threads). Armed it looks at every fault that was recorded, lets each thread's strides be followed, and asks
+//! It begins armed: the program has just mapped a large file. Disarmed it sleeps in `poll` until a fault has waited
+//! for the disk (or to see whether there are new threads). Armed it looks at every fault that was recorded, lets each thread's strides be followed, and asks
 //! for what comes next.
 
 use crate::event::{Event, Kind};
@@ -120,10 +120,13 @@ impl Watcher {
         // The default slack of 50 us is longer than the shortest sleep.
         // SAFETY: affects this thread only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let mut woken = true;
         while !self.is_over() {
-            if !self.rest() {
+            if !woken {
+                woken = self.rest();
                 continue;
             }
+            woken = false;
             let then = self.armed();
             self.disarm();
             if let Then::Pause(ns) = then {

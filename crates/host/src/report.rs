@@ -88,6 +88,17 @@ impl Report {
                 c.names_looked_ahead
             ),
         );
+        let f = &c.faults;
+        line(
+            "page faults",
+            match &f.unseen_because {
+                Some(reason) => format!("not seen: {reason}"),
+                None => format!(
+                    "{} seen; {} pages asked for ahead, {} of them reached",
+                    f.seen, f.prefetched_pages, f.useful_pages
+                ),
+            },
+        );
         let mean = |ns: u64, count: u64| ns.checked_div(count).unwrap_or(0) as f64 / 1e3;
         line(
             "posts",

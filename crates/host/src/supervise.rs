@@ -1,6 +1,7 @@
 //! The host's loop: speculators for processes that attach, answers for agents that ask, the end.
 
 use crate::counts::Counts;
+use crate::faults::Faults;
 use crate::installation::Installation;
 use crate::names::Names;
 use crate::report::{Report, VERSION};
@@ -70,6 +71,7 @@ struct Attached {
     speculator_started: bool,
     /// Notes about names taken so far.
     notes: u32,
+    faults: Faults,
 }
 
 pub struct Host {
@@ -225,8 +227,9 @@ impl Host {
                 }
             }
             self.watch(&handle);
+            let faults = Faults::default();
             let attached =
-                Attached { process, handle, speculator: None, speculator_started: false, notes: 0 };
+                Attached { process, handle, speculator: None, speculator_started: false, notes: 0, faults };
             self.attached[index] = Some(attached);
         }
     }
@@ -247,7 +250,7 @@ impl Host {
         });
     }
 
-    /// Does what the attached processes want: a speculator, names looked up.
+    /// Does what the attached processes want: a speculator, page faults watched, names looked up.
     fn attend(&mut self) {
         for index in 0..SLOTS {
             let Some(mut attached) = self.attached[index].take() else { continue };
@@ -257,6 +260,7 @@ impl Host {
                 attached.speculator_started = true;
                 attached.speculator = self.start_speculator(attached.process, index);
             }
+            attached.faults.attend(attached.process, &self.session, index);
             if slot.agent.retire.load(Ordering::Acquire) == 0 {
                 attached.notes = self.names.take(attached.process, slot, attached.notes);
             } else {
@@ -322,6 +326,7 @@ impl Host {
             return;
         };
         owner::close(&self.session.header().owners[index]);
+        attached.faults.stop();
         if attached.speculator.is_some() && (self.wishes.stats || self.wishes.report.is_some()) {
             self.retire(index);
         }

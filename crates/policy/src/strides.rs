@@ -25,7 +25,7 @@ const PAGE: u64 = 4096;
 /// Steps ahead: at first, and while what was asked for is used. 256 pages are under way on a cloud disk, whose
 /// 64 requests at a time want twice that to stay busy between two looks; more was not faster.
 const DEPTH_FIRST: u32 = 32;
-const DEPTH_MOST: u32 = 256;
+pub const DEPTH_MOST: u32 = 256;
 
 /// Steps of the walk through pages asked for after which the trial is decided, and decided again.
 const TRIAL: u32 = 4;

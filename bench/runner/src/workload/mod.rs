@@ -14,6 +14,7 @@ use crate::data;
 
 mod commands;
 mod controls;
+mod mapped;
 mod papers;
 mod table;
 mod today;
@@ -22,7 +23,9 @@ use commands::EVERY;
 
 /// Every workload, in the order of reports.
 pub fn every() -> impl Iterator<Item = &'static Workload> {
-    [papers::WORKLOADS, table::WORKLOADS, today::WORKLOADS, controls::WORKLOADS].into_iter().flatten()
+    [papers::WORKLOADS, table::WORKLOADS, today::WORKLOADS, mapped::WORKLOADS, controls::WORKLOADS]
+        .into_iter()
+        .flatten()
 }
 
 /// Puts a command together: the program and its arguments.
@@ -36,7 +39,7 @@ pub struct Workload {
     pub data: &'static [&'static str],
     /// Commands and the Debian packages that hold them.
     pub needs: &'static [(&'static str, &'static str)],
-    /// What issue 2 asks for: alone over ours, at least.
+    /// What is asked for: alone over ours, at least.
     pub floor: Option<Floor>,
     /// Lists of workloads that this one belongs to.
     pub lists: &'static [&'static str],
@@ -115,10 +118,11 @@ pub struct Place {
 }
 
 /// The names of lists, each with what it is.
-pub const LISTS: [(&str, &str); 6] = [
+pub const LISTS: [(&str, &str); 7] = [
     ("core", "issue 2's table"),
     ("papers", "the papers' programs, the nearest that there is of each"),
     ("today", "more of what people run"),
+    ("mapped", "those that read through mappings, and wait in page faults"),
     ("controls", "those that cannot gain: nothing to wait for, or nothing to foresee"),
     ("smoke", "small ones, to see that everything works"),
     ("all", "every workload"),
