@@ -27,10 +27,16 @@ const USELESS: u32 = 4;
 const ONE: u32 = 4096;
 const WEIGHT: u32 = 64;
 
+/// Pages that may be open, neither useful nor wasted yet, while there is no confidence: several cloud disks
+/// full. Verdicts come late, and a wrong path that finds its own pages again each time brings none at all.
+const OPEN_IN_DOUBT: u32 = 128;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Depth {
     depth: u32,
     useful: u32,
+    /// Pages asked for and not judged.
+    open: u32,
 }
 
 impl Default for Depth {
@@ -41,22 +47,28 @@ impl Default for Depth {
 
 impl Depth {
     pub const fn new() -> Self {
-        Self { depth: START, useful: ONE / 8 }
+        Self { depth: START, useful: ONE / 8, open: 0 }
     }
 
     /// Operations that may be written and not yet passed.
     pub fn operations(&self) -> u32 {
         if self.useful >= ONE / 4 {
             self.depth
-        } else if self.useful >= ONE / 16 {
+        } else if self.useful >= ONE / 16 && self.open <= OPEN_IN_DOUBT {
             self.depth.min(DOUBTFUL)
         } else {
             USELESS
         }
     }
 
+    /// A page is asked for.
+    pub fn asked(&mut self) {
+        self.open = self.open.saturating_add(1);
+    }
+
     /// A page that was asked for has been useful, or has turned out to be waste.
     pub fn judged(&mut self, useful: bool) {
+        self.open = self.open.saturating_sub(1);
         let target = if useful { ONE } else { 0 };
         // Rounded towards the target, so that it is reached.
         let step = (target.abs_diff(self.useful)).div_ceil(WEIGHT);
@@ -88,6 +100,19 @@ mod tests {
             depth.grow();
         }
         assert_eq!(depth.operations(), MOST);
+    }
+
+    #[test]
+    fn no_verdict_is_no_proof() {
+        let mut depth = Depth::new();
+        (0..OPEN_IN_DOUBT).for_each(|_| depth.asked());
+        assert_eq!(depth.operations(), DOUBTFUL);
+        depth.asked();
+        assert_eq!(depth.operations(), USELESS);
+        // With the first useful ones there is confidence, however many are open.
+        (0..1000).for_each(|_| depth.asked());
+        (0..12).for_each(|_| depth.judged(true));
+        assert_eq!(depth.operations(), START);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::arch;
 use crate::cell::Global;
 use crate::descriptors;
 use crate::emulate;
-use crate::ledger::LEDGER;
+use crate::ledger::{LEDGER, Moment};
 use crate::mirror::MIRROR;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -36,8 +36,8 @@ pub struct Run {
     /// Alarms since the last operation.
     ticks: u32,
     pub depth: Depth,
-    /// Where in the ledger the pages of each of the latest operations begin.
-    pages_from: [u64; OPERATIONS],
+    /// Which pages in the ledger each of the latest operations asked for: from, and up to.
+    pages: [(u64, u64); OPERATIONS],
     pages_next: u64,
     /// Operations of this epoch whose passing the ledger knows.
     settled: u32,
@@ -57,7 +57,7 @@ pub static RUN: Global<Run> = Global::new(Run {
     written: 0,
     ticks: 0,
     depth: Depth::new(),
-    pages_from: [0; OPERATIONS],
+    pages: [(0, 0); OPERATIONS],
     pages_next: 0,
     settled: 0,
     programs_own: false,
@@ -233,9 +233,9 @@ pub fn is_programs_own() -> bool {
     RUN.get().programs_own
 }
 
-/// Number of the present speculation.
-pub fn epoch() -> u32 {
-    RUN.get().epoch
+/// Where in which speculation we are.
+pub fn now() -> Moment {
+    Moment { epoch: RUN.get().epoch, distance: RUN.get().written }
 }
 
 /// Called at each emulated call.
@@ -262,12 +262,17 @@ pub fn log(prediction: &Prediction) {
     let run = RUN.get();
     let part = speculator();
     run.ticks = 0;
-    run.pages_from[run.written as usize % OPERATIONS] = run.pages_next;
-    run.pages_next = LEDGER.get().position();
+    let passed = agent().passed.load(Ordering::Acquire);
+    let asked_to = LEDGER.get().position();
+    // The program was here before us without a log to compare with. What it read is cached; so what had to be
+    // asked for is something else, and no merit. (Counted as passed, it hid from the depth that a chain of
+    // dependent reads wastes all that is fetched for it.)
+    let asked_from = if run.written < passed { asked_to } else { run.pages_next };
+    run.pages[run.written as usize % OPERATIONS] = (asked_from, asked_to);
+    run.pages_next = asked_to;
     shared::log().write(run.epoch, run.written, prediction);
     run.written += 1;
     part.written.store(run.written, Ordering::Release);
-    let passed = agent().passed.load(Ordering::Acquire);
     if run.written.is_multiple_of(SETTLE_EVERY) {
         run.settle(passed);
     }
@@ -304,13 +309,8 @@ impl Run {
     fn settle(&mut self, passed: u32) {
         let passed = passed.min(self.written);
         let first = self.settled.max(self.written.saturating_sub(OPERATIONS as u32));
-        if first < passed {
-            let from = self.pages_from[first as usize % OPERATIONS];
-            let to = if passed < self.written {
-                self.pages_from[passed as usize % OPERATIONS]
-            } else {
-                LEDGER.get().position()
-            };
+        for operation in first..passed {
+            let (from, to) = self.pages[operation as usize % OPERATIONS];
             LEDGER.get().passed(from, to);
         }
         self.settled = self.settled.max(passed);

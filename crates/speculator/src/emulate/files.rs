@@ -251,7 +251,7 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> u32 {
         Err(_) => return 0,
     };
     if there > 0 {
-        LEDGER.get().found(entry.identity(), first / PAGE as u64, pages(first, there));
+        LEDGER.get().found(entry.identity(), first / PAGE as u64, pages(first, there), run::now());
     }
     let rest = bytes as u64 - there;
     if rest == 0 {
@@ -272,7 +272,7 @@ fn asked_for(entry: &Descriptor, place: u64, bytes: u64) -> u32 {
     if run::is_programs_own() {
         return count;
     }
-    let entered = LEDGER.get().enter(entry.identity(), place / PAGE as u64, count, run::epoch());
+    let entered = LEDGER.get().enter(entry.identity(), place / PAGE as u64, count, run::now());
     shared::count(&shared::speculator().counts.prefetched_pages, u64::from(entered));
     count
 }
