@@ -8,9 +8,10 @@ use runahead_abi::session::{
     AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity,
     names_ahead, slot_offset, watching,
 };
+use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{close, open_at, read_link};
 use runahead_kernel::memory::{PROT_READ, PROT_WRITE, advise, map};
-use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, prctl, process_id};
+use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, prctl, process_id, thread_id};
 use runahead_kernel::text::{Text, decimal};
 use runahead_kernel::uapi::{general as n, prctl::PR_SET_PTRACER};
 
@@ -105,9 +106,15 @@ pub fn want_watch(state: &Fixed) {
     if state.has(flags::NO_SPECULATION) {
         return;
     }
-    if let Some(slot) = slot(state)
-        && slot.agent.watch_wanted.swap(1, Ordering::Release) == 0
-    {
+    let Some(slot) = slot(state) else {
+        return;
+    };
+    let agent = &slot.agent;
+    if agent.watch_wanted.load(Ordering::Relaxed) == 0 {
+        agent.watch_thread.store(thread_id() as u32, Ordering::Relaxed);
+        // SAFETY: the agent runs in threads that a C library set up.
+        agent.watch_thread_base.store(unsafe { thread_word() } as u64, Ordering::Relaxed);
+        agent.watch_wanted.store(1, Ordering::Release);
         ring_host(state.process());
     }
 }
@@ -162,7 +169,8 @@ fn dismiss(slot: &Slot, header: &Header, longest: u64) {
     let (agent, speculator) = (&slot.agent, &slot.speculator);
     let end = monotonic_ns().saturating_add(longest);
     let names = agent.names.written() != 0;
-    let ahead = agent.speculator_wanted.load(Ordering::Relaxed) != 0;
+    let ahead = agent.speculator_wanted.load(Ordering::Relaxed) != 0
+        || slot.faults.speculator_wanted.load(Ordering::Relaxed) != 0;
     let watch = agent.watch_wanted.load(Ordering::Relaxed) != 0;
     agent.retire.store(1, Ordering::Release);
     if ahead {

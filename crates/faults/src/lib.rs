@@ -6,10 +6,11 @@
 //!
 //! - [`event`]: perf events and their rings, thin; [`record`]: what is in a ring, pure;
 //! - [`mappings`]: which file lies at an address, and a descriptor for it that belongs to us;
+//! - [`pursuit`]: speculation from a fault, and how far the program has followed it;
 //! - [`watch`]: the thread that watches one process.
 //!
-//! The decisions are [`runahead_policy::arming`]'s (when to watch) and [`runahead_policy::strides`]'s (what comes
-//! next).
+//! The decisions are [`runahead_policy::arming`]'s (when to watch), [`runahead_policy::strides`]' (what comes
+//! next) and [`runahead_policy::touches`]' (when to restart speculation).
 //!
 //! # Rules
 //! - A program that does not wait for the disk pays nothing: while *disarmed* only a fault that did wait is
@@ -22,7 +23,10 @@
 
 mod event;
 pub mod mappings;
+mod pursuit;
 mod record;
 pub mod watch;
 
-pub use watch::{Counts, Watch};
+pub use pursuit::{Link, Touch};
+pub use record::{Fault, REGISTERS_COUNT};
+pub use watch::Watch;

@@ -4,6 +4,8 @@
 //! its path as the program sees it, or among the program's descriptors where it has none any more, and taken
 //! only if it is a regular file with the mapping's inode on the mapping's device.
 
+use runahead_kernel::Errno;
+use runahead_kernel::files::{IoVec, RWF_NOWAIT, preadv2};
 use runahead_kernel::text::{self, MapsLine};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, major, minor, openat};
 use std::ffi::OsStr;
@@ -132,6 +134,21 @@ impl Mappings {
         Some((cached(file, offset, length)?, length.div_ceil(PAGE)))
     }
 
+    /// Whether the page at an address is on its way from the disk, or not even that; None where that cannot be told.
+    /// (`cachestat` counts what is on its way.)
+    pub fn is_missing(&mut self, mapping: Mapping, address: u64) -> Option<bool> {
+        let (offset, _) = place(mapping, address, address);
+        let file = self.descriptor(mapping.file)?;
+        let mut byte = 0u8;
+        let piece = [IoVec { base: &raw mut byte as usize, length: 1 }];
+        // SAFETY: one byte of ours may be overwritten.
+        match unsafe { preadv2(file.as_raw_fd(), &piece, offset as i64, RWF_NOWAIT) } {
+            Ok(_) => Some(false),
+            Err(Errno::EAGAIN) => Some(true),
+            Err(_) => None,
+        }
+    }
+
     fn descriptor(&mut self, file: usize) -> Option<&OwnedFd> {
         let file = self.files.get_mut(file)?;
         if matches!(file.state, State::NotYet) {
@@ -186,7 +203,12 @@ fn open_if(path: &Path, file: &File) -> Option<OwnedFd> {
         return None;
     }
     let same = format!("/proc/self/fd/{}", seen.as_raw_fd());
-    openat(CWD, same, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).ok()
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    // Only the owner may ask for no access times.
+    match openat(CWD, &same, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(rustix::io::Errno::PERM) => openat(CWD, &same, flags, Mode::empty()).ok(),
+        other => other.ok(),
+    }
 }
 
 fn is_it(stat: &Stat, file: &File, any_device: bool) -> bool {

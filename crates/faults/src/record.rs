@@ -8,12 +8,23 @@
 pub struct Fault {
     pub instruction: u64,
     pub address: u64,
+    /// The registers at the instruction, in the order of [`REGISTERS`]; None where the kernel has none (32 bits).
+    pub registers: Option<[u64; REGISTERS_COUNT]>,
 }
+
+/// The registers that are recorded, as bits of `enum perf_event_x86_regs`: ax bx cx dx si di bp sp ip flags, and r8
+/// to r15.
+pub const REGISTERS: u64 = 0xff_03ff;
+pub const REGISTERS_COUNT: usize = 18;
+
+/// What the record says of the registers: there are those of a 64-bit program.
+const ABI_64: u64 = 2;
 
 const SAMPLE: u32 = 9;
 const HEADER: usize = 8;
 /// The instruction and the address follow the header.
 const SAMPLE_BYTES: usize = HEADER + 2 * 8;
+const WITH_REGISTERS: usize = SAMPLE_BYTES + 8 + 8 * REGISTERS_COUNT;
 
 /// Takes the records from `tail` to `head` (bytes, only ever growing) out of the ring.
 pub fn faults(ring: &[u8], tail: u64, head: u64, mut each: impl FnMut(Fault)) {
@@ -30,7 +41,10 @@ pub fn faults(ring: &[u8], tail: u64, head: u64, mut each: impl FnMut(Fault)) {
         }
         if kind == SAMPLE && size >= SAMPLE_BYTES {
             let instruction = self::word(ring, at.wrapping_add(8));
-            each(Fault { instruction, address: self::word(ring, at.wrapping_add(16)) });
+            let address = self::word(ring, at.wrapping_add(16));
+            let whole = size >= WITH_REGISTERS && self::word(ring, at.wrapping_add(24)) == ABI_64;
+            let register = |number: usize| self::word(ring, at.wrapping_add(32 + 8 * number as u64));
+            each(Fault { instruction, address, registers: whole.then(|| std::array::from_fn(register)) });
         }
         at = at.wrapping_add(size as u64);
     }
@@ -68,8 +82,18 @@ mod tests {
         let head = write(&mut ring, at, SAMPLE, &[3, 4]);
         let mut found = Vec::new();
         faults(&ring, 40, head, |fault| found.push(fault));
-        let fault = |instruction, address| Fault { instruction, address };
+        let fault = |instruction, address| Fault { instruction, address, registers: None };
         assert_eq!(found, [fault(1, 2), fault(3, 4)]);
+    }
+
+    #[test]
+    fn registers_follow_the_address() {
+        let mut ring = [0; 512];
+        let words: Vec<u64> = [1, 2, ABI_64].into_iter().chain(10..10 + REGISTERS_COUNT as u64).collect();
+        let head = write(&mut ring, 0, SAMPLE, &words);
+        let mut found = Vec::new();
+        faults(&ring, 0, head, |fault| found.push(fault));
+        assert_eq!(found[0].registers, Some(std::array::from_fn(|at| 10 + at as u64)));
     }
 
     proptest! {

@@ -6,6 +6,7 @@
 
 use crate::event::{Event, Kind};
 use crate::mappings::Mappings;
+use crate::pursuit::{Link, Pursuit};
 use crate::record::Fault;
 use runahead_policy::arming::{Arming, LOOK_LEAST, Then, next_look};
 use runahead_policy::strides::Strides;
@@ -32,14 +33,6 @@ const SCAN_QUARTERS: u64 = 3;
 const STACK: usize = 128 * 1024;
 const PAGE: u64 = 4096;
 
-/// Where the numbers go; called with what is to be added, from the watching thread.
-pub trait Counts: Send {
-    /// Watching began.
-    fn armed(&self);
-    /// Faults looked at, pages asked for, and such pages reached by the program.
-    fn looked(&self, faults: u64, asked: u64, useful: u64);
-}
-
 /// A process under watch, until this is dropped.
 pub struct Watch {
     thread: Option<JoinHandle<()>>,
@@ -53,10 +46,10 @@ struct Stop {
 
 impl Watch {
     /// Begins. Fails where the kernel does not let us see the process's faults.
-    pub fn start(process: u32, counts: impl Counts + 'static) -> io::Result<Watch> {
+    pub fn start(process: u32, link: impl Link + 'static) -> io::Result<Watch> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let stop = Arc::new(Stop { asked: AtomicBool::new(false), bell });
-        let mut watcher = Watcher::new(process, stop.clone(), Box::new(counts));
+        let mut watcher = Watcher::new(process, stop.clone(), Box::new(link));
         watcher.look_for_threads()?;
         let thread = thread::Builder::new()
             .name("runahead-faults".into())
@@ -87,12 +80,21 @@ struct Observed {
     /// While armed.
     every: Option<Event>,
     strides: Strides,
+    pursuit: Pursuit,
+    faults: Vec<Fault>,
+}
+
+impl Observed {
+    fn new(waited: Event) -> Observed {
+        let (strides, pursuit) = (Strides::default(), Pursuit::default());
+        Observed { waited, every: None, strides, pursuit, faults: Vec::new() }
+    }
 }
 
 struct Watcher {
     process: u32,
     stop: Arc<Stop>,
-    counts: Box<dyn Counts>,
+    link: Box<dyn Link>,
     threads: HashMap<i32, Observed>,
     mappings: Mappings,
     arming: Arming,
@@ -100,11 +102,11 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(process: u32, stop: Arc<Stop>, counts: Box<dyn Counts>) -> Watcher {
+    fn new(process: u32, stop: Arc<Stop>, link: Box<dyn Link>) -> Watcher {
         Watcher {
             process,
             stop,
-            counts,
+            link,
             threads: HashMap::new(),
             mappings: Mappings::new(process),
             arming: Arming::default(),
@@ -151,8 +153,7 @@ impl Watcher {
             match Event::open(thread, Kind::Waited) {
                 Ok(waited) => {
                     waited.enable(true);
-                    self.threads
-                        .insert(thread, Observed { waited, every: None, strides: Strides::default() });
+                    self.threads.insert(thread, Observed::new(waited));
                 }
                 Err(error) => refused = Some(error),
             }
@@ -192,7 +193,7 @@ impl Watcher {
         if self.mappings.refresh().is_err() {
             return Then::Rest;
         }
-        self.counts.armed();
+        self.link.armed();
         for (thread, observed) in &mut self.threads {
             observed.waited.enable(false);
             observed.every = Event::open(*thread, Kind::Every).ok();
@@ -241,18 +242,29 @@ impl Watcher {
     fn look(&mut self) -> (u32, u32) {
         let (mut faults, mut asked, mut useful) = (0, 0, 0);
         let mappings = &mut self.mappings;
-        for observed in self.threads.values_mut() {
-            let strides = &mut observed.strides;
-            let Some(every) = &mut observed.every else { continue };
-            every.take(|fault| {
-                faults += 1;
-                let (new, used) = follow(mappings, strides, fault);
+        let link = &mut *self.link;
+        for (&thread, observed) in &mut self.threads {
+            let Observed { every: Some(every), strides, pursuit, faults: seen, .. } = observed else {
+                continue;
+            };
+            seen.clear();
+            every.take(|fault| seen.push(fault));
+            pursuit.read_log(link);
+            for (at, fault) in seen.iter().enumerate() {
+                let (new, used) = follow(mappings, strides, *fault);
                 asked += new;
                 useful += used;
-            });
+                // What a stride serves is not to be run ahead for.
+                if used == 0 {
+                    let latest = at + 1 == seen.len();
+                    useful += u32::from(pursuit.fault(link, mappings, thread, fault, latest));
+                }
+            }
+            faults += seen.len() as u64;
         }
+        link.nudge();
         if faults > 0 {
-            self.counts.looked(faults, u64::from(asked), u64::from(useful));
+            self.link.looked(faults, u64::from(asked), u64::from(useful));
         }
         (faults as u32, useful)
     }

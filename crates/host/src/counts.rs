@@ -47,6 +47,10 @@ pub struct FaultCounts {
     /// Pages asked for because of them, and of these those that the program then reached.
     pub prefetched_pages: u64,
     pub useful_pages: u64,
+    /// Times that speculation was restarted from a fault, and pages that it had asked for when the program faulted
+    /// on them.
+    pub posts: u64,
+    pub foretold_pages: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
@@ -80,6 +84,7 @@ pub struct Endings {
     pub memory: u64,
     pub descriptor: u64,
     pub waits: u64,
+    pub scan: u64,
     /// The system call that ended the latest one that a system call ended, of the last process.
     pub last_system_call: u64,
     /// The latest fault: instruction and address, in hexadecimal, of the last process that had one.
@@ -127,6 +132,8 @@ impl Counts {
         add(&mut sum.seen, &part.faults);
         add(&mut sum.prefetched_pages, &part.asked);
         add(&mut sum.useful_pages, &part.useful);
+        add(&mut sum.posts, &part.posts);
+        add(&mut sum.foretold_pages, &part.foretold);
         let refused = part.refused.load(Ordering::Relaxed) as i32;
         if refused != 0 {
             let error = std::io::Error::from_raw_os_error(refused);
@@ -161,6 +168,7 @@ impl Counts {
         ended_as(&mut endings.memory, ended::MEMORY);
         ended_as(&mut endings.descriptor, ended::DESCRIPTOR);
         ended_as(&mut endings.waits, ended::WAITS);
+        ended_as(&mut endings.scan, ended::SCAN);
         let instruction = slot.speculator.fault_instruction.load(Ordering::Relaxed);
         if instruction != 0 {
             let address = slot.speculator.fault_address.load(Ordering::Relaxed);

@@ -1,9 +1,12 @@
 //! Which processes' page faults are watched, and what is counted about them.
 
-use crate::session::{Session, SharedSlot};
+use crate::session::{Session, Shared, SharedSlot};
 use crate::supervise::wake;
-use runahead_abi::session::{Slot, watching};
-use runahead_faults::{Counts, Watch};
+use runahead_abi::log::mark;
+use runahead_abi::post;
+use runahead_abi::registers::{FaultRegisters, Registers};
+use runahead_abi::session::{Slot, activity, watching};
+use runahead_faults::{Fault, Link, REGISTERS_COUNT, Touch, Watch};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The watch over one process, from its first large mapping on.
@@ -26,7 +29,10 @@ impl Faults {
             say(slot, watching::GONE);
         } else if !self.begun {
             self.begun = true;
-            match Watch::start(process, InSlot(session.share_slot(index))) {
+            match Watch::start(
+                process,
+                InSlot { slot: session.share_slot(index), session: session.share(), epoch: 0 },
+            ) {
                 Ok(watch) => {
                     self.watch = Some(watch);
                     say(slot, watching::ON);
@@ -52,22 +58,102 @@ fn say(slot: &Slot, state: u32) {
     }
 }
 
-/// Counts into a slot; the watch ends before the slot is freed.
-struct InSlot(SharedSlot);
+/// A process's slot, and the present fault epoch. The watch ends before the slot is freed.
+struct InSlot {
+    slot: SharedSlot,
+    session: Shared,
+    epoch: u32,
+}
 
 fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-impl Counts for InSlot {
+impl Link for InSlot {
     fn armed(&self) {
-        add(&self.0.get().faults.armed, 1);
+        add(&self.slot.get().faults.armed, 1);
     }
 
     fn looked(&self, faults: u64, asked: u64, useful: u64) {
-        let part = &self.0.get().faults;
+        let part = &self.slot.get().faults;
         add(&part.faults, faults);
         add(&part.asked, asked);
         add(&part.useful, useful);
     }
+
+    fn post(&mut self, thread: i32, fault: &Fault) -> bool {
+        let slot = self.slot.get();
+        let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
+        let (Some(words), false) = (fault.registers, gone) else { return false };
+        if slot.agent.watch_thread.load(Ordering::Relaxed) != thread as u32 {
+            return false;
+        }
+        let base = slot.agent.watch_thread_base.load(Ordering::Relaxed);
+        let part = &slot.faults;
+        self.epoch = self.epoch.wrapping_add(1) & (u32::MAX >> 1);
+        post::begin(&part.posted, self.epoch);
+        part.passed.store(0, Ordering::Relaxed);
+        // SAFETY: the host's own part of the slot; the odd number above tells readers to stay away.
+        unsafe { part.registers.0.get().write_volatile(registers(&words, base)) };
+        post::publish(&part.posted, self.epoch);
+        add(&part.posts, 1);
+        wake(&slot.agent.posted);
+        wake(&part.passed);
+        if part.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
+            // Speculators are the host's main thread's to start: they die with whoever did.
+            let doorbell = &self.session.header().doorbell;
+            doorbell.fetch_add(1, Ordering::Release);
+            wake(doorbell);
+        }
+        true
+    }
+
+    fn nudge(&self) {
+        let slot = self.slot.get();
+        // It may have looked for posts just before this one and gone to sleep after the wake-up.
+        if self.epoch != 0 && slot.speculator.fault_synced.load(Ordering::Relaxed) != self.epoch {
+            wake(&slot.agent.posted);
+        }
+    }
+
+    fn touch(&self, position: u32) -> Option<Touch> {
+        let entry = self.slot.get().touches.read(self.epoch, position)?;
+        Some(Touch { address: entry.place, fetched: entry.marks & mark::PREFETCHED != 0 })
+    }
+
+    fn passed(&self, positions: u32, fetched: bool) {
+        let part = &self.slot.get().faults;
+        part.passed.store(positions, Ordering::Release);
+        wake(&part.passed);
+        add(&part.foretold, u64::from(fetched));
+    }
+
+    fn met_scan(&self) -> bool {
+        self.epoch != 0 && self.slot.get().speculator.fault_scan.load(Ordering::Acquire) == self.epoch
+    }
+}
+
+/// The registers from the kernel's record, whose order is that of `runahead_faults`.
+fn registers(words: &[u64; REGISTERS_COUNT], fs_base: u64) -> FaultRegisters {
+    let &[rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, rip, rflags, r8, r9, r10, r11, r12, r13, r14, r15] = words;
+    let registers = Registers {
+        rax,
+        rbx,
+        rdx,
+        rsi,
+        rdi,
+        rbp,
+        rsp,
+        r8,
+        r9,
+        r10,
+        r12,
+        r13,
+        r14,
+        r15,
+        rflags,
+        rip,
+        fs_base,
+    };
+    FaultRegisters { registers, rcx, r11 }
 }

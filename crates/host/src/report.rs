@@ -94,8 +94,8 @@ impl Report {
             match &f.unseen_because {
                 Some(reason) => format!("not seen: {reason}"),
                 None => format!(
-                    "{} seen; {} pages asked for ahead, {} of them reached",
-                    f.seen, f.prefetched_pages, f.useful_pages
+                    "{} seen; strides: {} pages asked for ahead; speculation: {} posts, {} pages foretold; {} reached",
+                    f.seen, f.prefetched_pages, f.posts, f.foretold_pages, f.useful_pages
                 ),
             },
         );
@@ -139,7 +139,7 @@ impl Report {
         line(
             "  ended by",
             format!(
-                "overtaken {}, cancelled {}, call {} (last: {}), fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}",
+                "overtaken {}, cancelled {}, call {} (last: {}), fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}, scan {}",
                 e.overtaken,
                 e.cancelled,
                 e.system_call,
@@ -149,7 +149,8 @@ impl Report {
                 e.exit,
                 e.memory,
                 e.descriptor,
-                e.waits
+                e.waits,
+                e.scan
             ),
         );
         text

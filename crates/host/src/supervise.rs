@@ -255,7 +255,8 @@ impl Host {
         for index in 0..SLOTS {
             let Some(mut attached) = self.attached[index].take() else { continue };
             let slot = self.session.slot(index);
-            let wanted = slot.agent.speculator_wanted.load(Ordering::Acquire) != 0;
+            let wanted = slot.agent.speculator_wanted.load(Ordering::Acquire) != 0
+                || slot.faults.speculator_wanted.load(Ordering::Acquire) != 0;
             if wanted && !attached.speculator_started {
                 attached.speculator_started = true;
                 attached.speculator = self.start_speculator(attached.process, index);

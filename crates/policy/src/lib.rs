@@ -2,8 +2,8 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
 //! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`],
-//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`]; the host drives [`arming`] and
-//! [`strides`]. Every constant carries its reason.
+//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`]; the host drives [`arming`],
+//! [`strides`] and [`touches`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
 #![cfg_attr(not(test), no_std)]
@@ -14,5 +14,6 @@ pub mod coldness;
 pub mod depth;
 pub mod hold;
 pub mod strides;
+pub mod touches;
 pub mod track;
 pub mod worth;

@@ -1,0 +1,189 @@
+//! Is speculation on track, judged by page faults alone.
+//!
+//! Speculation from a page fault leaves a log of the pages it touched first, in order. The program faults on some
+//! of them: the kernel maps several at a time, others are mapped already. So a fault is looked for in the whole
+//! log, not compared with the next entry:
+//!
+//! - at or beyond the position reached so far: the program has come so far;
+//! - an earlier one, or a page that is in memory: says nothing;
+//! - a page that is neither in the log nor in memory: off track, and speculation is restarted from this very
+//!   fault. (Taking pages in memory for mismatches made storms of restarts.)
+//!
+//! Unless speculation is merely late: it has written nothing beyond the program's position. And restarts that
+//! lead nowhere get rarer; the ones that serve one page each are kept, as with reads.
+
+/// What a fault's page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// In the log, at this position; it had to be asked for.
+    Foretold { position: u32, fetched: bool },
+    /// In memory, and not in the log.
+    Cached,
+    /// The program waits for it.
+    Missing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    Nothing,
+    /// The program has reached a new position ([`Touches::passed`]).
+    Passed,
+    /// Restart speculation from this fault.
+    Post,
+}
+
+/// Faults that wait before the first restart: time for a constant stride to show.
+const FIRST: u32 = 8;
+
+/// Faults that wait while speculation is late, as with reads.
+const LATE: u32 = 6;
+
+/// Restarts over which their use is judged, and the useful pages that they must have led to in all.
+const JUDGED: u32 = 16;
+const USEFUL_LEAST: u32 = 16;
+
+/// Faults that wait and are let be after restarts that led nowhere, or after speculation ran into a scan.
+const PAUSE_FIRST: u32 = 64;
+const PAUSE_MOST: u32 = 8192;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Touches {
+    on: bool,
+    passed: u32,
+    late: u32,
+    /// Faults to be let be.
+    skip: u32,
+    pause: u32,
+    restarts: u32,
+    useful: u32,
+}
+
+impl Default for Touches {
+    fn default() -> Touches {
+        Touches { on: false, passed: 0, late: 0, skip: FIRST, pause: PAUSE_FIRST, restarts: 0, useful: 0 }
+    }
+}
+
+impl Touches {
+    /// Positions of the log that the program has passed.
+    pub fn passed(&self) -> u32 {
+        self.passed
+    }
+
+    /// The program has faulted; the log holds so many entries.
+    pub fn fault(&mut self, seen: Seen, written: u32) -> Then {
+        match seen {
+            Seen::Foretold { position, fetched } if self.on && position >= self.passed => {
+                self.passed = position.saturating_add(1);
+                self.late = 0;
+                self.useful = self.useful.saturating_add(u32::from(fetched));
+                Then::Passed
+            }
+            Seen::Foretold { .. } | Seen::Cached => Then::Nothing,
+            Seen::Missing if self.skip > 0 => {
+                self.skip -= 1;
+                Then::Nothing
+            }
+            Seen::Missing => {
+                if self.on && written <= self.passed && self.late < LATE {
+                    self.late += 1;
+                    return Then::Nothing;
+                }
+                Then::Post
+            }
+        }
+    }
+
+    /// Speculation was restarted.
+    pub fn posted(&mut self) {
+        self.restarts += 1;
+        if self.restarts >= JUDGED {
+            if self.useful < USEFUL_LEAST {
+                self.be_quiet();
+            } else {
+                self.pause = PAUSE_FIRST;
+            }
+            (self.restarts, self.useful) = (0, 0);
+        }
+        (self.on, self.passed, self.late) = (true, 0, 0);
+    }
+
+    /// Speculation met a scan, which read-ahead serves.
+    pub fn met_scan(&mut self) {
+        self.on = false;
+        self.be_quiet();
+    }
+
+    fn be_quiet(&mut self) {
+        self.skip = self.pause;
+        self.pause = (self.pause * 2).min(PAUSE_MOST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on() -> Touches {
+        let mut touches = Touches { skip: 0, ..Touches::default() };
+        touches.posted();
+        touches
+    }
+
+    fn foretold(position: u32) -> Seen {
+        Seen::Foretold { position, fetched: true }
+    }
+
+    #[test]
+    fn the_first_faults_are_left_to_strides() {
+        let mut touches = Touches::default();
+        for _ in 0..FIRST {
+            assert_eq!(touches.fault(Seen::Missing, 0), Then::Nothing);
+        }
+        assert_eq!(touches.fault(Seen::Missing, 0), Then::Post);
+    }
+
+    #[test]
+    fn positions_advance_over_gaps_and_never_back() {
+        let mut touches = on();
+        assert_eq!(touches.fault(foretold(0), 50), Then::Passed);
+        assert_eq!(touches.fault(foretold(7), 50), Then::Passed);
+        assert_eq!(touches.fault(foretold(3), 50), Then::Nothing);
+        assert_eq!(touches.fault(Seen::Cached, 50), Then::Nothing);
+        assert_eq!(touches.passed(), 8);
+    }
+
+    #[test]
+    fn a_page_that_was_not_foretold_restarts_at_once() {
+        let mut touches = on();
+        touches.fault(foretold(0), 50);
+        assert_eq!(touches.fault(Seen::Missing, 50), Then::Post);
+    }
+
+    #[test]
+    fn lateness_is_tolerated_for_some_faults() {
+        let mut touches = on();
+        for _ in 0..LATE {
+            assert_eq!(touches.fault(Seen::Missing, 0), Then::Nothing);
+        }
+        assert_eq!(touches.fault(Seen::Missing, 0), Then::Post);
+    }
+
+    #[test]
+    fn restarts_that_lead_nowhere_get_rare_and_useful_ones_stay() {
+        let restarts = |useful: u32| {
+            let mut touches = on();
+            let mut restarts = 0;
+            for _ in 0..20_000 {
+                (0..useful).for_each(|at| drop(touches.fault(foretold(at), 50)));
+                if touches.fault(Seen::Missing, 50) == Then::Post {
+                    restarts += 1;
+                    touches.posted();
+                }
+            }
+            restarts
+        };
+        assert!(restarts(0) < 200, "{}", restarts(0));
+        assert!(restarts(1) > 19_000, "{}", restarts(1));
+    }
+}
