@@ -26,6 +26,8 @@ pub trait Link: Send {
     fn looked(&self, faults: u64, asked: u64, useful: u64);
     /// Restarts speculation from a thread's fault. False where there is none for this thread.
     fn post(&mut self, thread: i32, fault: &Fault) -> bool;
+    /// Whether speculation runs from the latest post.
+    fn has_begun(&self) -> bool;
     /// Sees to it that the latest post is not overlooked.
     fn nudge(&self);
     /// What speculation touched at a position of its log.
@@ -79,7 +81,7 @@ impl Pursuit {
                 _ => Seen::Cached,
             },
         };
-        match self.touches.fault(seen, self.written) {
+        match self.touches.fault(seen, link.has_begun().then_some(self.written)) {
             Then::Nothing => false,
             Then::Passed => {
                 let fetched = matches!(seen, Seen::Foretold { fetched: true, .. });

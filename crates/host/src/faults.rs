@@ -108,11 +108,14 @@ impl Link for InSlot {
         true
     }
 
+    fn has_begun(&self) -> bool {
+        self.slot.get().speculator.fault_synced.load(Ordering::Acquire) == self.epoch
+    }
+
     fn nudge(&self) {
-        let slot = self.slot.get();
         // It may have looked for posts just before this one and gone to sleep after the wake-up.
-        if self.epoch != 0 && slot.speculator.fault_synced.load(Ordering::Relaxed) != self.epoch {
-            wake(&slot.agent.posted);
+        if self.epoch != 0 && !self.has_begun() {
+            wake(&self.slot.get().agent.posted);
         }
     }
 

@@ -35,8 +35,10 @@ pub enum Then {
 /// Faults that wait before the first restart: time for a constant stride to show.
 const FIRST: u32 = 8;
 
-/// Faults that wait while speculation is late, as with reads.
+/// Faults that wait while speculation is late, as with reads; and while it has not begun yet: the first time that
+/// takes 20 ms, and a later post would only make it begin again.
 const LATE: u32 = 6;
+const NOT_BEGUN: u32 = 64;
 
 /// Restarts over which their use is judged, and the useful pages that they must have led to in all.
 const JUDGED: u32 = 16;
@@ -70,8 +72,8 @@ impl Touches {
         self.passed
     }
 
-    /// The program has faulted; the log holds so many entries.
-    pub fn fault(&mut self, seen: Seen, written: u32) -> Then {
+    /// The program has faulted; the log holds so many entries, or speculation has not begun yet.
+    pub fn fault(&mut self, seen: Seen, written: Option<u32>) -> Then {
         match seen {
             Seen::Foretold { position, fetched } if self.on && position >= self.passed => {
                 self.passed = position.saturating_add(1);
@@ -85,7 +87,12 @@ impl Touches {
                 Then::Nothing
             }
             Seen::Missing => {
-                if self.on && written <= self.passed && self.late < LATE {
+                let patience = match written {
+                    None => NOT_BEGUN,
+                    Some(written) if written <= self.passed => LATE,
+                    Some(_) => 0,
+                };
+                if self.on && self.late < patience {
                     self.late += 1;
                     return Then::Nothing;
                 }
@@ -138,35 +145,44 @@ mod tests {
     fn the_first_faults_are_left_to_strides() {
         let mut touches = Touches::default();
         for _ in 0..FIRST {
-            assert_eq!(touches.fault(Seen::Missing, 0), Then::Nothing);
+            assert_eq!(touches.fault(Seen::Missing, Some(0)), Then::Nothing);
         }
-        assert_eq!(touches.fault(Seen::Missing, 0), Then::Post);
+        assert_eq!(touches.fault(Seen::Missing, Some(0)), Then::Post);
     }
 
     #[test]
     fn positions_advance_over_gaps_and_never_back() {
         let mut touches = on();
-        assert_eq!(touches.fault(foretold(0), 50), Then::Passed);
-        assert_eq!(touches.fault(foretold(7), 50), Then::Passed);
-        assert_eq!(touches.fault(foretold(3), 50), Then::Nothing);
-        assert_eq!(touches.fault(Seen::Cached, 50), Then::Nothing);
+        assert_eq!(touches.fault(foretold(0), Some(50)), Then::Passed);
+        assert_eq!(touches.fault(foretold(7), Some(50)), Then::Passed);
+        assert_eq!(touches.fault(foretold(3), Some(50)), Then::Nothing);
+        assert_eq!(touches.fault(Seen::Cached, Some(50)), Then::Nothing);
         assert_eq!(touches.passed(), 8);
     }
 
     #[test]
     fn a_page_that_was_not_foretold_restarts_at_once() {
         let mut touches = on();
-        touches.fault(foretold(0), 50);
-        assert_eq!(touches.fault(Seen::Missing, 50), Then::Post);
+        touches.fault(foretold(0), Some(50));
+        assert_eq!(touches.fault(Seen::Missing, Some(50)), Then::Post);
     }
 
     #[test]
     fn lateness_is_tolerated_for_some_faults() {
         let mut touches = on();
         for _ in 0..LATE {
-            assert_eq!(touches.fault(Seen::Missing, 0), Then::Nothing);
+            assert_eq!(touches.fault(Seen::Missing, Some(0)), Then::Nothing);
         }
-        assert_eq!(touches.fault(Seen::Missing, 0), Then::Post);
+        assert_eq!(touches.fault(Seen::Missing, Some(0)), Then::Post);
+    }
+
+    #[test]
+    fn a_beginning_is_waited_for() {
+        let mut touches = on();
+        for _ in 0..NOT_BEGUN {
+            assert_eq!(touches.fault(Seen::Missing, None), Then::Nothing);
+        }
+        assert_eq!(touches.fault(Seen::Missing, None), Then::Post);
     }
 
     #[test]
@@ -175,8 +191,8 @@ mod tests {
             let mut touches = on();
             let mut restarts = 0;
             for _ in 0..20_000 {
-                (0..useful).for_each(|at| drop(touches.fault(foretold(at), 50)));
-                if touches.fault(Seen::Missing, 50) == Then::Post {
+                (0..useful).for_each(|at| drop(touches.fault(foretold(at), Some(50))));
+                if touches.fault(Seen::Missing, Some(50)) == Then::Post {
                     restarts += 1;
                     touches.posted();
                 }
