@@ -169,25 +169,24 @@ fn dismiss(slot: &Slot, header: &Header, longest: u64) {
     let (agent, speculator) = (&slot.agent, &slot.speculator);
     let end = monotonic_ns().saturating_add(longest);
     let names = agent.names.written() != 0;
-    let ahead = agent.speculator_wanted.load(Ordering::Relaxed) != 0
-        || slot.faults.speculator_wanted.load(Ordering::Relaxed) != 0;
     let watch = agent.watch_wanted.load(Ordering::Relaxed) != 0;
     agent.retire.store(1, Ordering::Release);
-    if ahead {
-        futex_wake(&agent.posted);
-        futex_wake(&agent.passed);
-    }
     if names || watch {
         ring(header);
     }
+    // First, since who watches page faults may want a speculator.
+    if watch {
+        wait_for(&slot.faults.watching, watching::GONE, end);
+    }
+    let wanted = |word: &AtomicU32| word.load(Ordering::Relaxed) != 0;
+    let ahead = wanted(&agent.speculator_wanted) || wanted(&slot.faults.speculator_wanted);
     if ahead {
+        futex_wake(&agent.posted);
+        futex_wake(&agent.passed);
         wait_for(&speculator.activity, activity::GONE, end);
     }
     if names {
         wait_for(&speculator.names_ahead, names_ahead::GONE, end);
-    }
-    if watch {
-        wait_for(&slot.faults.watching, watching::GONE, end);
     }
 }
 

@@ -20,8 +20,8 @@ pub struct Touch {
 
 /// What the watcher is connected to: counts, and the speculator. Called from the watching thread.
 pub trait Link: Send {
-    /// Watching began.
-    fn armed(&self);
+    /// Watching is about to begin. False if the process is not any more what it was.
+    fn arms(&self) -> bool;
     /// Faults looked at, pages asked for, and such pages reached by the program.
     fn looked(&self, faults: u64, asked: u64, useful: u64);
     /// Restarts speculation from a thread's fault. False where there is none for this thread.

@@ -190,10 +190,10 @@ impl Watcher {
 
     /// Watches every fault for as long as that pays.
     fn armed(&mut self) -> Then {
-        if self.mappings.refresh().is_err() {
+        if !self.link.arms() || self.mappings.refresh().is_err() {
+            self.threads.clear();
             return Then::Rest;
         }
-        self.link.armed();
         for (thread, observed) in &mut self.threads {
             observed.waited.enable(false);
             observed.every = Event::open(*thread, Kind::Every).ok();

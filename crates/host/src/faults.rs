@@ -1,7 +1,7 @@
 //! Which processes' page faults are watched, and what is counted about them.
 
 use crate::session::{Session, Shared, SharedSlot};
-use crate::supervise::wake;
+use crate::supervise::{Standing, standing, wake};
 use runahead_abi::log::mark;
 use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers};
@@ -31,7 +31,7 @@ impl Faults {
             self.begun = true;
             match Watch::start(
                 process,
-                InSlot { slot: session.share_slot(index), session: session.share(), epoch: 0 },
+                InSlot { process, slot: session.share_slot(index), session: session.share(), epoch: 0 },
             ) {
                 Ok(watch) => {
                     self.watch = Some(watch);
@@ -60,6 +60,7 @@ fn say(slot: &Slot, state: u32) {
 
 /// A process's slot, and the present fault epoch. The watch ends before the slot is freed.
 struct InSlot {
+    process: u32,
     slot: SharedSlot,
     session: Shared,
     epoch: u32,
@@ -70,8 +71,13 @@ fn add(counter: &AtomicU64, by: u64) {
 }
 
 impl Link for InSlot {
-    fn armed(&self) {
-        add(&self.slot.get().faults.armed, 1);
+    fn arms(&self) -> bool {
+        let slot = self.slot.get();
+        // A process that has executed another program since is none of ours until it attaches again.
+        let main = self.session.header().main_process.load(Ordering::Relaxed);
+        let same = standing(self.process, slot, main) == Standing::Program;
+        add(&slot.faults.armed, u64::from(same));
+        same
     }
 
     fn looked(&self, faults: u64, asked: u64, useful: u64) {

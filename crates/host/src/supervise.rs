@@ -257,12 +257,13 @@ impl Host {
             let slot = self.session.slot(index);
             let wanted = slot.agent.speculator_wanted.load(Ordering::Acquire) != 0
                 || slot.faults.speculator_wanted.load(Ordering::Acquire) != 0;
-            if wanted && !attached.speculator_started {
+            let retires = slot.agent.retire.load(Ordering::Acquire) != 0;
+            if wanted && !retires && !attached.speculator_started {
                 attached.speculator_started = true;
                 attached.speculator = self.start_speculator(attached.process, index);
             }
             attached.faults.attend(attached.process, &self.session, index);
-            if slot.agent.retire.load(Ordering::Acquire) == 0 {
+            if !retires {
                 attached.notes = self.names.take(attached.process, slot, attached.notes);
             } else {
                 self.names.retire(slot);
@@ -417,7 +418,7 @@ fn say_gone(slot: &Slot) {
 
 /// What a process is that a slot's owner word names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+pub(crate) enum Standing {
     /// One of the program's, and ready to be served.
     Program,
     /// Claimed, but the agent has not filled it in yet.
@@ -431,7 +432,7 @@ enum Standing {
 const COOKIE_AT: u64 = 16;
 
 /// Finds out by the agent's cookie, which the slot tells and the process has in its memory.
-fn standing(process: u32, slot: &Slot, main: u32) -> Standing {
+pub(crate) fn standing(process: u32, slot: &Slot, main: u32) -> Standing {
     let address = slot.agent.state_address.load(Ordering::Acquire);
     if address == 0 {
         return Standing::NotReady;
