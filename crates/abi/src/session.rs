@@ -311,7 +311,8 @@ pub struct FaultPart {
     pub posted: AtomicU32,
     /// Posts need a speculator.
     pub speculator_wanted: AtomicU32,
-    pub _gap: u32,
+    /// Missing pages of which the speculator may be ahead.
+    pub ahead: AtomicU32,
     pub posts: AtomicU64,
     /// Pages that speculation had asked for and the program then faulted on.
     pub foretold: AtomicU64,

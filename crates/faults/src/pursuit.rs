@@ -24,16 +24,17 @@ pub trait Link: Send {
     fn arms(&self) -> bool;
     /// Faults looked at, pages asked for, and such pages reached by the program.
     fn looked(&self, faults: u64, asked: u64, useful: u64);
-    /// Restarts speculation from a thread's fault. False where there is none for this thread.
-    fn post(&mut self, thread: i32, fault: &Fault) -> bool;
+    /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
+    fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool;
     /// Whether speculation runs from the latest post.
     fn has_begun(&self) -> bool;
     /// Sees to it that the latest post is not overlooked.
     fn nudge(&self);
     /// What speculation touched at a position of its log.
     fn touch(&self, position: u32) -> Option<Touch>;
-    /// The program has passed so many positions; the latest of them one that had been asked for, or not.
-    fn passed(&self, positions: u32, fetched: bool);
+    /// The program has passed so many positions; the latest of them one that had been asked for, or not. So many
+    /// missing pages may be asked for ahead of it.
+    fn passed(&self, positions: u32, fetched: bool, ahead: u32);
     /// Whether speculation has run into a scan since the latest post.
     fn met_scan(&self) -> bool;
 }
@@ -85,11 +86,11 @@ impl Pursuit {
             Then::Nothing => false,
             Then::Passed => {
                 let fetched = matches!(seen, Seen::Foretold { fetched: true, .. });
-                link.passed(self.touches.passed(), fetched);
+                link.passed(self.touches.passed(), fetched, self.touches.ahead());
                 fetched
             }
             Then::Post => {
-                if link.post(thread, fault) {
+                if link.post(thread, fault, self.touches.ahead()) {
                     self.touches.posted();
                     self.written = 0;
                     self.scan_seen = false;

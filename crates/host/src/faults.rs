@@ -87,7 +87,7 @@ impl Link for InSlot {
         add(&part.useful, useful);
     }
 
-    fn post(&mut self, thread: i32, fault: &Fault) -> bool {
+    fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool {
         let slot = self.slot.get();
         let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
         let (Some(words), false) = (fault.registers, gone) else { return false };
@@ -99,6 +99,7 @@ impl Link for InSlot {
         self.epoch = self.epoch.wrapping_add(1) & (u32::MAX >> 1);
         post::begin(&part.posted, self.epoch);
         part.passed.store(0, Ordering::Relaxed);
+        part.ahead.store(ahead, Ordering::Relaxed);
         // SAFETY: the host's own part of the slot; the odd number above tells readers to stay away.
         unsafe { part.registers.0.get().write_volatile(registers(&words, base)) };
         post::publish(&part.posted, self.epoch);
@@ -130,8 +131,9 @@ impl Link for InSlot {
         Some(Touch { address: entry.place, fetched: entry.marks & mark::PREFETCHED != 0 })
     }
 
-    fn passed(&self, positions: u32, fetched: bool) {
+    fn passed(&self, positions: u32, fetched: bool, ahead: u32) {
         let part = &self.slot.get().faults;
+        part.ahead.store(ahead, Ordering::Relaxed);
         part.passed.store(positions, Ordering::Release);
         wake(&part.passed);
         add(&part.foretold, u64::from(fetched));

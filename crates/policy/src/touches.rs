@@ -10,7 +10,9 @@
 //!   fault. (Taking pages in memory for mismatches made storms of restarts.)
 //!
 //! Unless speculation is merely late: it has written nothing beyond the program's position. And restarts that
-//! lead nowhere get rarer; the ones that serve one page each are kept, as with reads.
+//! lead nowhere get rarer; the ones that serve one page each are kept, as with reads. How far ahead it may be
+//! follows from what it was good for since the last restart: a chain of pages, each found through the one before, is
+//! run ahead on nothing but wrong pages.
 
 /// What a fault's page is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,9 +42,17 @@ const FIRST: u32 = 8;
 const LATE: u32 = 6;
 const NOT_BEGUN: u32 = 64;
 
-/// Restarts over which their use is judged, and the useful pages that they must have led to in all.
+/// Restarts over which their use is judged: each must have led to one useful page on the average.
 const JUDGED: u32 = 16;
-const USEFUL_LEAST: u32 = 16;
+/// Restarts over which it is tried again once they were found to lead nowhere.
+const JUDGED_AGAIN: u32 = 2;
+
+/// Missing pages of which speculation may be ahead. A cloud disk answers 64 at a time, and 256 keep it busy between
+/// two looks. Doubles with each so many useful ones, halves with a restart after none.
+const AHEAD_FIRST: u32 = 32;
+const AHEAD_LEAST: u32 = 4;
+pub const AHEAD_MOST: u32 = 256;
+const AHEAD_DOUBLES: u32 = 16;
 
 /// Faults that wait and are let be after restarts that led nowhere, or after speculation ran into a scan.
 const PAUSE_FIRST: u32 = 64;
@@ -56,13 +66,29 @@ pub struct Touches {
     /// Faults to be let be.
     skip: u32,
     pause: u32,
+    /// Restarts until they are judged, those since the last judgement, and useful pages since then.
+    judged_after: u32,
     restarts: u32,
     useful: u32,
+    /// Useful pages since the latest restart.
+    since_restart: u32,
+    ahead: u32,
 }
 
 impl Default for Touches {
     fn default() -> Touches {
-        Touches { on: false, passed: 0, late: 0, skip: FIRST, pause: PAUSE_FIRST, restarts: 0, useful: 0 }
+        Touches {
+            on: false,
+            passed: 0,
+            late: 0,
+            skip: FIRST,
+            pause: PAUSE_FIRST,
+            judged_after: JUDGED,
+            restarts: 0,
+            useful: 0,
+            since_restart: 0,
+            ahead: AHEAD_FIRST,
+        }
     }
 }
 
@@ -72,13 +98,24 @@ impl Touches {
         self.passed
     }
 
+    /// Missing pages of which speculation may be ahead.
+    pub fn ahead(&self) -> u32 {
+        self.ahead
+    }
+
     /// The program has faulted; the log holds so many entries, or speculation has not begun yet.
     pub fn fault(&mut self, seen: Seen, written: Option<u32>) -> Then {
         match seen {
             Seen::Foretold { position, fetched } if self.on && position >= self.passed => {
                 self.passed = position.saturating_add(1);
                 self.late = 0;
-                self.useful = self.useful.saturating_add(u32::from(fetched));
+                if fetched {
+                    self.useful = self.useful.saturating_add(1);
+                    self.since_restart = self.since_restart.saturating_add(1);
+                    if self.since_restart.is_multiple_of(AHEAD_DOUBLES) {
+                        self.ahead = (self.ahead * 2).min(AHEAD_MOST);
+                    }
+                }
                 Then::Passed
             }
             Seen::Foretold { .. } | Seen::Cached => Then::Nothing,
@@ -104,11 +141,17 @@ impl Touches {
     /// Speculation was restarted.
     pub fn posted(&mut self) {
         self.restarts += 1;
-        if self.restarts >= JUDGED {
-            if self.useful < USEFUL_LEAST {
+        if self.on && self.since_restart == 0 {
+            self.ahead = (self.ahead / 2).max(AHEAD_LEAST);
+        }
+        self.since_restart = 0;
+        if self.restarts >= self.judged_after {
+            if self.useful < self.restarts {
                 self.be_quiet();
+                self.judged_after = JUDGED_AGAIN;
             } else {
                 self.pause = PAUSE_FIRST;
+                self.judged_after = JUDGED;
             }
             (self.restarts, self.useful) = (0, 0);
         }
@@ -186,12 +229,23 @@ mod tests {
     }
 
     #[test]
+    fn it_runs_as_far_ahead_as_it_is_of_use() {
+        let mut touches = on();
+        (0..100).for_each(|position| assert_eq!(touches.fault(foretold(position), Some(500)), Then::Passed));
+        assert_eq!(touches.ahead(), AHEAD_MOST);
+        (0..20).for_each(|_| touches.posted());
+        assert_eq!(touches.ahead(), AHEAD_LEAST);
+    }
+
+    #[test]
     fn restarts_that_lead_nowhere_get_rare_and_useful_ones_stay() {
         let restarts = |useful: u32| {
             let mut touches = on();
             let mut restarts = 0;
             for _ in 0..20_000 {
-                (0..useful).for_each(|at| drop(touches.fault(foretold(at), Some(50))));
+                for position in 0..useful {
+                    touches.fault(foretold(position), Some(50));
+                }
                 if touches.fault(Seen::Missing, Some(50)) == Then::Post {
                     restarts += 1;
                     touches.posted();
@@ -199,7 +253,7 @@ mod tests {
             }
             restarts
         };
-        assert!(restarts(0) < 200, "{}", restarts(0));
+        assert!(restarts(0) < 50, "{}", restarts(0));
         assert!(restarts(1) > 19_000, "{}", restarts(1));
     }
 }

@@ -5,6 +5,7 @@ use runahead_policy::attention::{Attention, CALM_AFTER, SKIP_MOST};
 use runahead_policy::depth::{Depth, MOST, START};
 use runahead_policy::hold::{Hold, LONGEST_PERCENT, LONGEST_STALL, SHORTEST_STALL, WORTH_PERCENT};
 use runahead_policy::strides::{DEPTH_MOST, Strides};
+use runahead_policy::touches::{AHEAD_MOST, Seen, Then, Touches};
 use runahead_policy::track::{AtStall, LAG_STALLS, Next, Passing, Track};
 use runahead_policy::worth::Worth;
 
@@ -284,5 +285,38 @@ proptest! {
             }
         }
         prop_assert!(next.is_some());
+    }
+
+    /// Whatever faults: positions only grow from one restart to the next, only a page that waits restarts, and one
+    /// that is merely in memory says nothing.
+    #[test]
+    fn touches_keep_their_promises(
+        faults in prop::collection::vec((0u8..4, 0u32..100, any::<bool>(), 0u32..100, 0u8..20), 0..500),
+    ) {
+        let mut touches = Touches::default();
+        let mut passed = 0;
+        for (kind, position, fetched, written, scan) in faults {
+            let seen = match kind {
+                0 | 1 => Seen::Foretold { position, fetched },
+                2 => Seen::Cached,
+                _ => Seen::Missing,
+            };
+            let then = touches.fault(seen, (written > 5).then_some(written));
+            prop_assert!(touches.passed() >= passed);
+            prop_assert!((1..=AHEAD_MOST).contains(&touches.ahead()));
+            passed = touches.passed();
+            match then {
+                Then::Nothing => {}
+                Then::Passed => prop_assert_eq!(Seen::Foretold { position: passed - 1, fetched }, seen),
+                Then::Post => {
+                    prop_assert_eq!(seen, Seen::Missing);
+                    touches.posted();
+                    passed = 0;
+                }
+            }
+            if scan == 0 {
+                touches.met_scan();
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Posts come from two sides. The agent's are of reads; the hint log is what comes out, and how far ahead one may
 //! be follows from what its pages were good for. The host's are of page faults; what comes out is the log of
-//! touches, and one may be [`TOUCHES_AHEAD`] missing pages ahead. The latest post counts, whoever made it.
+//! touches, and one may be as many missing pages ahead as the host says. The latest post counts, whoever made it.
 
 use crate::arch;
 use crate::cell::Global;
@@ -30,10 +30,6 @@ const TICKS_WITHOUT_PROGRESS: u32 = 100;
 
 /// A speculator far enough ahead sleeps; this bounds the sleep, should a wake-up be lost.
 const AHEAD_SLEEP_NS: u64 = 20_000_000;
-
-/// Missing pages of mapped files that the program has not reached yet, at most. (Prototype, gather: 64 ahead
-/// 0.60 s, 32 ahead 0.75 s, 128 no better than 64, on a fast disk; one of 1 ms takes what it gets.)
-const TOUCHES_AHEAD: u32 = 256;
 
 /// Touches, missing or not, that the program has not reached yet: less than the log holds.
 const TOUCHES_MOST: u32 = 3072;
@@ -443,12 +439,13 @@ impl Run {
     /// Whether the touches are as far ahead of the program, which has passed so many, as they may be.
     fn is_far_ahead(&self, passed: u32) -> bool {
         let ahead = self.touches.saturating_sub(passed);
+        let most = shared::faults().ahead.load(Ordering::Relaxed);
         let slots = self.missing_at.len();
         let before = match passed.checked_sub(1) {
             Some(last) => self.missing_at[last as usize % slots],
             None => 0,
         };
-        ahead >= TOUCHES_MOST || (ahead > 0 && self.missing.wrapping_sub(before) >= TOUCHES_AHEAD)
+        ahead >= TOUCHES_MOST || (ahead > 0 && self.missing.wrapping_sub(before) >= most.max(1))
     }
 
     /// Tells the ledger which operations the program has passed.

@@ -38,6 +38,8 @@ enum Order {
     Indexed { index: PathBuf, count: u64 },
     /// At indices that stand at computed places of a second file
     Twice { index: PathBuf, count: u64 },
+    /// Each at a place that follows from the word before: nobody can know it
+    Chain { count: u64 },
 }
 
 const WORD: usize = size_of::<u64>();
@@ -81,6 +83,11 @@ fn main() -> Result<()> {
             let index = map(index, arguments.random)?;
             (0..*count).for_each(|number| take(scramble(word(&index, scramble(number)))));
         }
+        Order::Chain { .. } => {}
+    }
+    if let Order::Chain { count } = arguments.order {
+        let last = (0..count).fold(1, |at, _| scramble(at ^ word(&data, at)));
+        checksum.add(&last.to_le_bytes());
     }
     println!("checksum {:016x}", checksum.value());
     Ok(())

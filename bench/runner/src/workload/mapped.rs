@@ -50,6 +50,15 @@ pub(super) const WORKLOADS: &[Workload] = &[
         ..MAPPED_PLAIN
     },
     Workload {
+        name: "chain-mapped",
+        about: "4000 words of a mapped file, each at a place that follows from the one before",
+        data: &["blocks"],
+        floor: floor(0.97, 1.0),
+        touches: Touches::Contents("blocks", EVERY),
+        command: |place| own(place, MAPPED, &["blocks/blocks.raw", "chain", "4000"]),
+        ..MAPPED_PLAIN
+    },
+    Workload {
         name: "scan-mapped",
         about: "a mapped matrix of 512 MB times a vector, from end to end: read-ahead's own",
         data: &["volume"],
