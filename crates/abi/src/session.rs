@@ -91,7 +91,7 @@ pub struct AgentPart {
     // ---- the post
     /// Twice the epoch of the latest post; odd while it is being written. Futex for the speculator.
     pub posted: AtomicU32,
-    /// Set while the program waits for `synced`: the speculator must wake it.
+    /// One of [`holding`]: while the program waits the speculator must wake it.
     pub holding: AtomicU32,
     /// Stop hinting until the next post: the program has gone another way in this epoch.
     pub cancelled: AtomicU32,
@@ -187,6 +187,9 @@ pub struct AgentCounts {
 pub struct SpeculatorPart {
     /// Latest epoch whose sync is complete. Futex for a program that holds.
     pub synced: AtomicU32,
+    /// Latest epoch whose speculation has settled: it has run for some operations, so that the pages that it
+    /// touches are there, or it has ended. Stored while the program waits for it. Futex.
+    pub settled: AtomicU32,
     /// Operations written to the log in the present epoch.
     pub written: AtomicU32,
     /// When `passed` reaches this, wake the speculator (futex on `passed`); 0: it does not sleep.
@@ -221,6 +224,15 @@ pub mod names_ahead {
     pub const BUSY: u32 = 1;
     /// It has stopped for good, on request or since it does not pay, and holds no directory open.
     pub const GONE: u32 = 2;
+}
+
+/// What a program waits for at a post.
+pub mod holding {
+    pub const NOTHING: u32 = 0;
+    /// `synced` reaching the epoch.
+    pub const SYNC: u32 = 1;
+    /// `settled` reaching the epoch.
+    pub const SETTLED: u32 = 2;
 }
 
 /// What a speculator is doing.

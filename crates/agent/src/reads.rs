@@ -12,13 +12,14 @@ use crate::state::{Fixed, Inner, Process, count};
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::environment::flags;
 use runahead_abi::log::{Prediction, kind, mark};
-use runahead_abi::session::{Slot, activity, names_ahead, stalled};
+use runahead_abi::session::{Slot, activity, holding, names_ahead, stalled};
 use runahead_abi::{pace, post};
 use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, position, preadv2};
 use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, process_id, thread_id};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
+use runahead_policy::hold::Wait;
 use runahead_policy::track::{AtStall, Next, Passing};
 
 /// Longer reads are left to the program's own call: the kernel refuses some of them for their length
@@ -349,6 +350,7 @@ impl Visit<'_> {
             }
             // Without the prefetch this would have been a stall: stay awake.
             self.inner.attention.stall();
+            self.inner.hold.saved();
         }
         let skip = self.inner.attention.hit();
         self.set_calm(skip);
@@ -410,6 +412,7 @@ impl Visit<'_> {
         self.inner.epoch = epoch;
         self.inner.passed = 0;
         self.inner.track.posted();
+        self.inner.hold.posts();
         self.inner.worth.posted();
         // SAFETY: the agent runs in threads that a C library set up.
         self.process.thread.store(unsafe { thread_word() }, Ordering::Relaxed);
@@ -417,7 +420,7 @@ impl Visit<'_> {
         if agent.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
             attach::ring_host(self.process);
         }
-        let longest = self.inner.hold.longest(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
+        let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
         post::begin(&agent.posted, epoch);
         agent.passed_before.store(agent.passed.load(Ordering::Relaxed), Ordering::Relaxed);
         agent.passed.store(0, Ordering::Relaxed);
@@ -426,7 +429,12 @@ impl Visit<'_> {
         agent.position.store(place as u64, Ordering::Relaxed);
         agent.program_break.store(program_break(), Ordering::Relaxed);
         agent.posted_at.store(began, Ordering::Relaxed);
-        agent.holding.store(u32::from(longest > 0), Ordering::Relaxed);
+        let until = match wait {
+            Wait::Not => holding::NOTHING,
+            Wait::Within(_) => holding::SYNC,
+            Wait::Invest(_) => holding::SETTLED,
+        };
+        agent.holding.store(until, Ordering::Relaxed);
         // SAFETY: the agent's own part of the slot; the odd number above tells readers to stay away.
         unsafe {
             agent.registers.0.get().write_volatile(frame.registers());
@@ -439,29 +447,33 @@ impl Visit<'_> {
         count(&agent.counts.posts, 1);
         let posted = monotonic_ns();
         count(&agent.counts.post_ns, posted.saturating_sub(began));
-        if longest > 0 {
-            wait_for_sync(&slot.speculator.synced, epoch, longest);
-            agent.holding.store(0, Ordering::Relaxed);
+        if until != holding::NOTHING {
+            let invests = until == holding::SETTLED;
+            let word = if invests { &slot.speculator.settled } else { &slot.speculator.synced };
+            wait_for_epoch(word, epoch, wait.longest());
+            agent.holding.store(holding::NOTHING, Ordering::Relaxed);
             count(&agent.counts.holds, 1);
             let held = monotonic_ns().saturating_sub(posted);
             count(&agent.counts.hold_ns, held);
-            if self.probe_started(fd, place) == Residency::Cached {
+            if invests {
+                self.inner.hold.invested(held);
+            } else if self.probe_started(fd, place) == Residency::Cached {
                 self.inner.hold.outlasted(held);
             }
         }
     }
 }
 
-/// Waits until `synced` reaches `epoch`, at most `longest` ns.
-fn wait_for_sync(synced: &AtomicU32, epoch: u32, longest: u64) {
+/// Waits until the speculator's `word` reaches `epoch`, at most `longest` ns.
+fn wait_for_epoch(word: &AtomicU32, epoch: u32, longest: u64) {
     let end = monotonic_ns().saturating_add(longest);
     loop {
-        let seen = synced.load(Ordering::Acquire);
+        let seen = word.load(Ordering::Acquire);
         let now = monotonic_ns();
         if seen == epoch || now >= end {
             return;
         }
-        if !futex_wait(synced, seen, Some(end - now)) {
+        if !futex_wait(word, seen, Some(end - now)) {
             return; // time out, or a signal: the program has its own handler to run
         }
     }

@@ -3,7 +3,7 @@
 use crate::mappings::Mappings;
 use crate::record::Fault;
 use runahead_policy::touches::{Seen, Then, Touches};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Entries of the log that are remembered; what is farther back is found in memory.
 const REMEMBERED: usize = 1 << 16;
@@ -46,17 +46,29 @@ pub struct Pursuit {
     log: HashMap<u64, (u32, bool)>,
     written: u32,
     scan_seen: bool,
+    /// Pages that the program has faulted on since the latest restart and that were not in the log then.
+    ahead_of_log: HashSet<u64>,
 }
 
 impl Pursuit {
     /// Takes in what speculation has written since the last time.
     pub fn read_log(&mut self, link: &dyn Link) {
+        let before = self.touches.passed();
         while let Some(touch) = link.touch(self.written) {
             if self.log.len() >= REMEMBERED {
                 self.log.clear();
             }
-            self.log.insert(touch.address / PAGE, (self.written, touch.fetched));
+            let (page, position) = (touch.address / PAGE, self.written);
+            self.log.insert(page, (position, touch.fetched));
             self.written += 1;
+            // The program was there first: speculation follows it and is not off track. (Taken for that, each
+            // restart of a late speculation made it later still.)
+            if self.ahead_of_log.remove(&page) {
+                self.touches.fault(Seen::Foretold { position, fetched: false }, Some(self.written));
+            }
+        }
+        if self.touches.passed() > before {
+            link.passed(self.touches.passed(), false, self.touches.ahead());
         }
         if !self.scan_seen && link.met_scan() {
             self.scan_seen = true;
@@ -74,7 +86,12 @@ impl Pursuit {
         fault: &Fault,
         latest: bool,
     ) -> bool {
-        let seen = match self.log.get(&(fault.address / PAGE)) {
+        let page = fault.address / PAGE;
+        let found = self.log.get(&page);
+        if found.is_none() && self.ahead_of_log.len() < REMEMBERED {
+            self.ahead_of_log.insert(page);
+        }
+        let seen = match found {
             Some(&(position, fetched)) => Seen::Foretold { position, fetched },
             None if !latest => Seen::Cached,
             None => match mappings.at(fault.address).map(|map| mappings.is_missing(map, fault.address)) {
@@ -93,10 +110,91 @@ impl Pursuit {
                 if link.post(thread, fault, self.touches.ahead()) {
                     self.touches.posted();
                     self.written = 0;
+                    self.ahead_of_log.clear();
+                    // The page at which speculation begins is the first that it touches.
+                    self.ahead_of_log.insert(page);
                     self.scan_seen = false;
                 }
                 false
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A speculator that writes what it is told to.
+    #[derive(Default)]
+    struct Made {
+        log: Vec<Touch>,
+        posts: u32,
+        passed: std::cell::Cell<u32>,
+    }
+
+    impl Link for Made {
+        fn arms(&self) -> bool {
+            true
+        }
+        fn looked(&self, _: u64, _: u64, _: u64) {}
+        fn post(&mut self, _: i32, _: &Fault, _: u32) -> bool {
+            self.posts += 1;
+            self.log.clear();
+            true
+        }
+        fn has_begun(&self) -> bool {
+            true
+        }
+        fn nudge(&self) {}
+        fn touch(&self, position: u32) -> Option<Touch> {
+            self.log.get(position as usize).copied()
+        }
+        fn passed(&self, positions: u32, _: bool, _: u32) {
+            self.passed.set(positions);
+        }
+        fn met_scan(&self) -> bool {
+            false
+        }
+    }
+
+    /// The program faults on page `at`. There is no mapping, so a page that is not in the log counts as one in memory.
+    fn fault(pursuit: &mut Pursuit, made: &mut Made, at: u64) -> bool {
+        let fault = Fault { instruction: 1, address: at * PAGE, registers: None };
+        pursuit.read_log(made);
+        pursuit.fault(made, &mut Mappings::new(0), 1, &fault, true)
+    }
+
+    fn touch(at: u64) -> Touch {
+        Touch { address: at * PAGE, fetched: true }
+    }
+
+    fn on_track() -> Pursuit {
+        let mut pursuit = Pursuit::default();
+        pursuit.touches.posted();
+        pursuit
+    }
+
+    #[test]
+    fn pages_of_the_log_are_found_wherever_they_stand() {
+        let (mut pursuit, mut made) = (on_track(), Made::default());
+        made.log = (0..100).map(touch).collect();
+        assert!(fault(&mut pursuit, &mut made, 0));
+        assert!(fault(&mut pursuit, &mut made, 50));
+        assert_eq!(made.passed.get(), 51);
+        assert!(!fault(&mut pursuit, &mut made, 20), "passed already");
+        assert!(!fault(&mut pursuit, &mut made, 500), "not foretold");
+    }
+
+    #[test]
+    fn a_log_that_comes_late_counts_as_passed() {
+        let (mut pursuit, mut made) = (on_track(), Made::default());
+        (0..5).for_each(|at| assert!(!fault(&mut pursuit, &mut made, at)));
+        made.log = (0..3).map(touch).collect();
+        pursuit.read_log(&made);
+        assert_eq!(made.passed.get(), 3);
+        // What it has touched, the program had passed: it is late, and not off track.
+        assert_eq!(pursuit.touches.fault(Seen::Missing, Some(3)), Then::Nothing);
+        assert_eq!(made.posts, 0);
     }
 }

@@ -66,9 +66,14 @@ impl Depth {
         self.open = self.open.saturating_add(1);
     }
 
+    /// A page that was asked for will not be judged.
+    pub fn forgot(&mut self) {
+        self.open = self.open.saturating_sub(1);
+    }
+
     /// A page that was asked for has been useful, or has turned out to be waste.
     pub fn judged(&mut self, useful: bool) {
-        self.open = self.open.saturating_sub(1);
+        self.forgot();
         let target = if useful { ONE } else { 0 };
         // Rounded towards the target, so that it is reached.
         let step = (target.abs_diff(self.useful)).div_ceil(WEIGHT);

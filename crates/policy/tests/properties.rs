@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 use runahead_policy::attention::{Attention, CALM_AFTER, SKIP_MOST};
 use runahead_policy::depth::{Depth, MOST, START};
-use runahead_policy::hold::{Hold, LONGEST_PERCENT, LONGEST_STALL, SHORTEST_STALL, WORTH_PERCENT};
+use runahead_policy::hold::{
+    CREDIT_FIRST, CREDIT_MOST, CREDIT_PART, Hold, LONGEST_PERCENT, LONGEST_STALL, SHORTEST_STALL,
+    WORTH_PERCENT, Wait,
+};
 use runahead_policy::strides::{DEPTH_MOST, Strides};
 use runahead_policy::touches::{AHEAD_MOST, Seen, Then, Touches};
 use runahead_policy::track::{AtStall, LAG_STALLS, Next, Passing, Track};
@@ -87,7 +90,7 @@ proptest! {
     }
 
     /// Whatever the device and the program do: a hold is a part of the expected stall, and only where a
-    /// sync is known to fit.
+    /// sync is known to fit, or it is paid for.
     #[test]
     fn holds_are_bounded(
         stalls in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..10_000_000], 0..40),
@@ -98,12 +101,43 @@ proptest! {
             hold.stalled(ns);
             prop_assert!(hold.expected_stall() <= LONGEST_STALL);
         }
-        let longest = hold.longest(sync);
-        prop_assert!(longest <= hold.expected_stall() / 100 * LONGEST_PERCENT);
-        if longest > 0 {
-            prop_assert!(sync > 0 && sync <= hold.expected_stall() / 100 * WORTH_PERCENT);
-            prop_assert!(hold.expected_stall() >= SHORTEST_STALL);
+        let wait = hold.wait(sync);
+        if wait != Wait::Not {
+            prop_assert!(sync > 0 && hold.expected_stall() >= SHORTEST_STALL);
         }
+        match wait {
+            Wait::Not => {}
+            Wait::Within(longest) => {
+                prop_assert!(longest <= hold.expected_stall() / 100 * LONGEST_PERCENT);
+                prop_assert!(sync <= hold.expected_stall() / 100 * WORTH_PERCENT);
+            }
+            Wait::Invest(longest) => {
+                prop_assert!(longest > sync);
+                prop_assert!(longest <= hold.expected_stall() + CREDIT_FIRST + CREDIT_MOST);
+            }
+        }
+    }
+
+    /// Holds beyond their stalls cost no more than the credit at the start, a part of all stalls, and a part
+    /// of what they brought.
+    #[test]
+    fn investments_are_paid_for(posts in prop::collection::vec(
+        (30_000u64..1_000_000, 1_000u64..3_000_000, 0u32..100), 1..300,
+    )) {
+        let mut hold = Hold::default();
+        let (mut stalled, mut brought, mut cost) = (0, 0, 0);
+        for (stall, sync, saved) in posts {
+            hold.stalled(stall);
+            stalled += stall;
+            if let Wait::Invest(longest) = hold.wait(sync) {
+                hold.invested(longest);
+                cost += longest.saturating_sub(hold.expected_stall());
+            }
+            brought += u64::from(saved) * hold.expected_stall();
+            (0..saved).for_each(|_| hold.saved());
+            hold.posts();
+        }
+        prop_assert!(cost <= CREDIT_FIRST + stalled / CREDIT_PART + brought, "{cost} of {stalled}");
     }
 
     /// The estimate lies within what was seen, and follows a device that has become another one.

@@ -33,7 +33,8 @@ struct Page {
     epoch: u32,
     /// How many operations ahead of its start the latest speculation wanted it.
     distance: u32,
-    judged: bool,
+    /// Not judged yet.
+    open: bool,
 }
 
 /// When something is asked for or found: in which epoch, and how many operations after its start.
@@ -54,7 +55,7 @@ pub struct Ledger {
 }
 
 pub static LEDGER: Global<Ledger> = Global::new(Ledger {
-    pages: [Page { file: 0, number: 0, epoch: 0, distance: 0, judged: true }; PAGES],
+    pages: [Page { file: 0, number: 0, epoch: 0, distance: 0, open: false }; PAGES],
     entered: 0,
     aged: 0,
     index: [0; INDEX],
@@ -78,7 +79,7 @@ impl Ledger {
         let mut new = 0;
         for number in first..first + u64::from(count) {
             match self.find(file, number) {
-                Some(at) if !self.pages[at].judged => self.pages[at].judged = true,
+                Some(at) if self.pages[at].open => self.pages[at].open = false,
                 _ => {
                     RUN.get().depth.asked();
                     new += 1;
@@ -92,7 +93,7 @@ impl Ledger {
     fn put(&mut self, file: u64, number: u64, now: Moment) {
         let at = (self.entered % PAGES as u64) as usize;
         self.judge(at, false);
-        self.pages[at] = Page { file, number, epoch: now.epoch, distance: now.distance, judged: false };
+        self.pages[at] = Page { file, number, epoch: now.epoch, distance: now.distance, open: true };
         self.entered += 1;
         self.index[place(file, number)] = self.entered;
     }
@@ -113,14 +114,25 @@ impl Ledger {
         for number in first..first + u64::from(count) {
             let Some(at) = self.find(file, number) else { continue };
             let page = &mut self.pages[at];
-            if page.judged || page.epoch == now.epoch {
+            if !page.open || page.epoch == now.epoch {
                 continue;
             }
             if now.distance < page.distance {
                 self.judge(at, true);
             } else {
-                page.judged = true;
+                page.open = false;
                 self.put(file, number, now);
+            }
+        }
+    }
+
+    /// Nobody will know whether pages `from..to` were of use: they get no verdict.
+    pub fn forget(&mut self, from: u64, to: u64) {
+        for number in from.max(self.entered.saturating_sub(PAGES as u64))..to.min(self.entered) {
+            let page = &mut self.pages[(number % PAGES as u64) as usize];
+            if page.open {
+                page.open = false;
+                RUN.get().depth.forgot();
             }
         }
     }
@@ -148,10 +160,10 @@ impl Ledger {
 
     fn judge(&mut self, at: usize, useful: bool) {
         let page = &mut self.pages[at];
-        if page.judged {
+        if !page.open {
             return;
         }
-        page.judged = true;
+        page.open = false;
         RUN.get().depth.judged(useful);
         if !useful {
             shared::count(&speculator().counts.unused_pages, 1);
@@ -160,6 +172,6 @@ impl Ledger {
 
     /// How many pages are not judged: the report counts them as unused at the end.
     pub fn open(&self) -> u64 {
-        self.pages.iter().filter(|page| !page.judged).count() as u64
+        self.pages.iter().filter(|page| page.open).count() as u64
     }
 }

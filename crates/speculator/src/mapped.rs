@@ -32,8 +32,8 @@ const BLANKS: usize = 256;
 /// Pages of files kept in the mirror (64 MB); at a sync with more, all are dropped.
 const KEPT_MOST: usize = 16384;
 
-/// A region's number for "not from a file".
-pub const NONE: u16 = u16::MAX;
+/// A region's number for "not from a file"; the first file has the next. (Zero, as large statics are to be.)
+pub const NONE: u16 = 0;
 
 #[derive(Clone, Copy)]
 struct File {
@@ -58,13 +58,13 @@ pub struct Mapped {
 }
 
 pub static MAPPED: Global<Mapped> = Global::new(Mapped {
-    files: [File { real: -1, start: 0, offset: 0, changing: false }; FILES],
+    files: [File { real: 0, start: 0, offset: 0, changing: false }; FILES],
     count: 0,
     blanks: [0; BLANKS],
     blank_count: 0,
     filled: 0,
     next: 0,
-    together: 1,
+    together: 0,
 });
 
 impl Mapped {
@@ -77,7 +77,7 @@ impl Mapped {
         }
         let known = self.files.get(..self.count).unwrap_or(&[]);
         if let Some(at) = known.iter().position(|f| f.start == map.start && f.offset == map.offset) {
-            return at as u16;
+            return at as u16 + 1;
         }
         if self.count >= FILES {
             return NONE;
@@ -100,12 +100,12 @@ impl Mapped {
         };
         *place = File { real, start: map.start, offset: map.offset, changing };
         self.count += 1;
-        (self.count - 1) as u16
+        self.count as u16
     }
 
     /// Where a page comes from: descriptor, offset, and how many pages may be filled with it.
     pub fn source(&mut self, file: u16, page: usize) -> Option<(i32, u64, usize)> {
-        let found = *self.files.get(..self.count)?.get(usize::from(file))?;
+        let found = *self.files.get(..self.count)?.get(usize::from(file).checked_sub(1)?)?;
         self.together = if page == self.next { (self.together * 2).min(TOGETHER_MOST) } else { 1 };
         let offset = found.offset + page.checked_sub(found.start)? as u64;
         Some((found.real, offset, self.together))
@@ -115,7 +115,7 @@ impl Mapped {
     pub fn filled(&mut self, file: u16, page: usize, pages: usize, blank: bool) {
         self.next = page + pages * PAGE;
         self.filled += pages;
-        let changing = self.files.get(usize::from(file)).is_some_and(|file| file.changing);
+        let changing = self.files.get(usize::from(file.saturating_sub(1))).is_some_and(|file| file.changing);
         if blank || changing {
             for number in 0..pages {
                 if let Some(place) = self.blanks.get_mut(self.blank_count) {

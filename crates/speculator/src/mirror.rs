@@ -31,7 +31,7 @@ use runahead_kernel::{Errno, PAGE};
 const REGIONS: usize = 8192;
 
 /// Changing pages kept whatever was touched after the last drop: 64 take 16 us to refresh.
-const KEPT_ALWAYS: usize = 64;
+const KEPT_ALWAYS: usize = 256;
 
 /// So many times the pages that one speculation touches are kept: refreshing four costs what filling a
 /// quarter of one does.
@@ -58,6 +58,7 @@ pub struct Region {
 }
 
 pub struct Mirror {
+    /// Opened by [`Mirror::create`], before anything else is asked of a mirror.
     userfault: i32,
     regions: [Region; REGIONS],
     region_count: usize,
@@ -76,8 +77,10 @@ pub struct Mirror {
     grown_count: usize,
 }
 
+/// All zeros, as every large static here: what is not zero lies in the executable file, and a cold start
+/// waited for 2 MB of it.
 pub static MIRROR: Global<Mirror> = Global::new(Mirror {
-    userfault: -1,
+    userfault: 0,
     regions: [Region { start: 0, end: 0, protection: 0, stable: false, file: mapped::NONE }; REGIONS],
     region_count: 0,
     present: [0; PAGES_MOST * 2],

@@ -14,7 +14,7 @@ use crate::shared::{self, Post, agent, at_least, count, speculator};
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
-use runahead_abi::session::{activity, ended};
+use runahead_abi::session::{activity, ended, holding};
 use runahead_abi::{pace, post};
 use runahead_kernel::PAGE;
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
@@ -47,9 +47,8 @@ pub struct Run {
     /// Number of the latest fault post that was served, twice the epoch.
     fault_posted: u32,
     touches: u32,
-    /// Missing pages up to each of the latest touches.
+    /// Missing pages among them.
     missing: u32,
-    missing_at: [u32; TOUCHES_MOST as usize + 1],
     scan_next: usize,
     scan_pages: u32,
     pub epoch: u32,
@@ -80,7 +79,6 @@ pub static RUN: Global<Run> = Global::new(Run {
     fault_posted: 0,
     touches: 0,
     missing: 0,
-    missing_at: [0; TOUCHES_MOST as usize + 1],
     scan_next: 0,
     scan_pages: 0,
     epoch: 0,
@@ -96,6 +94,9 @@ pub static RUN: Global<Run> = Global::new(Run {
     program_break: 0,
     thread: 0,
 });
+
+/// Missing pages up to each of the latest touches. Apart from [`RUN`], since zeros do not lie in the executable file.
+static MISSING_AT: Global<[u32; TOUCHES_MOST as usize + 1]> = Global::new([0; TOUCHES_MOST as usize + 1]);
 
 /// How often the ledger hears of what the program has passed, in operations: well before it is full.
 const SETTLE_EVERY: u32 = 64;
@@ -243,7 +244,7 @@ fn sync(post: &Post) {
     MIRROR.get().refresh(crate::mirror::process());
     descriptors::sync();
     part.synced.store(post.epoch, Ordering::Release);
-    if agent().holding.load(Ordering::Acquire) != 0 {
+    if agent().holding.load(Ordering::Acquire) == holding::SYNC {
         futex_wake(&part.synced);
     }
     let took = monotonic_ns().saturating_sub(began);
@@ -294,8 +295,8 @@ pub fn touched(page: usize, pages: usize, missing: bool) {
         let touch = Prediction { kind: kind::TOUCH, marks, subject: 0, detail: 0, place };
         shared::touches().write(run.fault, run.touches, &touch);
         run.missing = run.missing.wrapping_add(u32::from(missing));
-        let slots = run.missing_at.len();
-        run.missing_at[run.touches as usize % slots] = run.missing;
+        let missing_at = MISSING_AT.get();
+        missing_at[run.touches as usize % missing_at.len()] = run.missing;
         run.touches = run.touches.wrapping_add(1);
     }
     part.touched.store(run.touches, Ordering::Release);
@@ -318,6 +319,7 @@ pub fn touched(page: usize, pages: usize, missing: bool) {
 /// any of its stacks.
 pub fn end(reason: u32, by: u32) -> ! {
     let _ = signals::set_alarm_interval(0);
+    settled();
     let part = speculator();
     let run = RUN.get();
     if run.fault == 0 {
@@ -333,6 +335,20 @@ pub fn end(reason: u32, by: u32) -> ! {
         count(counter, 1);
     }
     arch::leave_for_server()
+}
+
+/// Operations after which a speculation has settled: several rounds of a loop over files, in which it has
+/// touched most pages that it ever will.
+const SETTLED_AFTER: u32 = 16;
+
+/// Lets go of a program that waits until this speculation has settled. Pages that are filled while it waits
+/// are consistent with those that the sync brought.
+fn settled() {
+    let part = speculator();
+    if agent().holding.load(Ordering::Acquire) == holding::SETTLED {
+        part.settled.store(RUN.get().epoch, Ordering::Release);
+        futex_wake(&part.settled);
+    }
 }
 
 /// Whether the present speculation has become pointless, and why.
@@ -395,15 +411,20 @@ pub fn log(prediction: &Prediction) {
     run.ticks = 0;
     let passed = agent().passed.load(Ordering::Acquire);
     let asked_to = LEDGER.get().position();
-    // The program was here before us without a log to compare with. What it read is cached; so what had to be
-    // asked for is something else, and no merit. (Counted as passed, it hid from the depth that a chain of
-    // dependent reads wastes all that is fetched for it.)
-    let asked_from = if run.written < passed { asked_to } else { run.pages_next };
-    run.pages[run.written as usize % OPERATIONS] = (asked_from, asked_to);
+    if run.written < passed {
+        // The program was here before us, without a log to compare with: nobody knows whether it read the same.
+        // (Counted as passed, it hid from the depth that a chain of dependent reads wastes what is fetched for
+        // it; counted as waste, it made agrep, which is hardly slower than its speculator, look wasteful.)
+        LEDGER.get().forget(run.pages_next, asked_to);
+    }
+    run.pages[run.written as usize % OPERATIONS] = (run.pages_next, asked_to);
     run.pages_next = asked_to;
     shared::log().write(run.epoch, run.written, prediction);
     run.written += 1;
     part.written.store(run.written, Ordering::Release);
+    if run.written == SETTLED_AFTER {
+        settled();
+    }
     if run.written.is_multiple_of(SETTLE_EVERY) {
         run.settle(passed);
     }
@@ -414,6 +435,7 @@ pub fn log(prediction: &Prediction) {
 
 /// Sleeps until the program has used half of what is ahead of it.
 fn sleep_ahead() {
+    settled();
     let part = speculator();
     let word: &AtomicU32 = &agent().passed;
     let run = RUN.get();
@@ -440,9 +462,9 @@ impl Run {
     fn is_far_ahead(&self, passed: u32) -> bool {
         let ahead = self.touches.saturating_sub(passed);
         let most = shared::faults().ahead.load(Ordering::Relaxed);
-        let slots = self.missing_at.len();
+        let missing_at = MISSING_AT.get();
         let before = match passed.checked_sub(1) {
-            Some(last) => self.missing_at[last as usize % slots],
+            Some(last) => missing_at[last as usize % missing_at.len()],
             None => 0,
         };
         ahead >= TOUCHES_MOST || (ahead > 0 && self.missing.wrapping_sub(before) >= most.max(1))
