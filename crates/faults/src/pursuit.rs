@@ -39,6 +39,13 @@ pub trait Link: Send {
     fn met_scan(&self) -> bool;
 }
 
+/// What a fault was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    pub waits: bool,
+    pub useful: bool,
+}
+
 #[derive(Default)]
 pub struct Pursuit {
     touches: Touches,
@@ -76,8 +83,8 @@ impl Pursuit {
         }
     }
 
-    /// A fault of the thread; `latest`: it is the last one, in which the thread may be waiting. Returns whether
-    /// the page had been foretold and asked for.
+    /// A fault of the thread; `latest`: it is the last one, in which the thread may be waiting. Says whether it is,
+    /// for a page that was not foretold, and whether the page had been foretold and asked for.
     pub fn fault(
         &mut self,
         link: &mut dyn Link,
@@ -85,7 +92,7 @@ impl Pursuit {
         thread: i32,
         fault: &Fault,
         latest: bool,
-    ) -> bool {
+    ) -> Found {
         let page = fault.address / PAGE;
         let found = self.log.get(&page);
         if found.is_none() && self.ahead_of_log.len() < REMEMBERED {
@@ -99,12 +106,13 @@ impl Pursuit {
                 _ => Seen::Cached,
             },
         };
+        let mut found = Found { waits: seen == Seen::Missing, useful: false };
         match self.touches.fault(seen, link.has_begun().then_some(self.written)) {
-            Then::Nothing => false,
+            Then::Nothing => {}
             Then::Passed => {
                 let fetched = matches!(seen, Seen::Foretold { fetched: true, .. });
                 link.passed(self.touches.passed(), fetched, self.touches.ahead());
-                fetched
+                found.useful = fetched;
             }
             Then::Post => {
                 if link.post(thread, fault, self.touches.ahead()) {
@@ -115,9 +123,9 @@ impl Pursuit {
                     self.ahead_of_log.insert(page);
                     self.scan_seen = false;
                 }
-                false
             }
         }
+        found
     }
 }
 
@@ -162,7 +170,7 @@ mod tests {
     fn fault(pursuit: &mut Pursuit, made: &mut Made, at: u64) -> bool {
         let fault = Fault { instruction: 1, address: at * PAGE, registers: None };
         pursuit.read_log(made);
-        pursuit.fault(made, &mut Mappings::new(0), 1, &fault, true)
+        pursuit.fault(made, &mut Mappings::new(0), 1, &fault, true).useful
     }
 
     fn touch(at: u64) -> Touch {
