@@ -39,10 +39,12 @@ pub trait Link: Send {
     fn met_scan(&self) -> bool;
 }
 
-/// What a fault was.
+/// What a fault was: the thread waits in it for a page that was not foretold; the page had been foretold (the program
+/// follows speculation), and asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
     pub waits: bool,
+    pub follows: bool,
     pub useful: bool,
 }
 
@@ -83,8 +85,7 @@ impl Pursuit {
         }
     }
 
-    /// A fault of the thread; `latest`: it is the last one, in which the thread may be waiting. Says whether it is,
-    /// for a page that was not foretold, and whether the page had been foretold and asked for.
+    /// A fault of the thread; `latest`: it is the last one, in which the thread may be waiting.
     pub fn fault(
         &mut self,
         link: &mut dyn Link,
@@ -106,13 +107,13 @@ impl Pursuit {
                 _ => Seen::Cached,
             },
         };
-        let mut found = Found { waits: seen == Seen::Missing, useful: false };
+        let mut found = Found { waits: seen == Seen::Missing, follows: false, useful: false };
         match self.touches.fault(seen, link.has_begun().then_some(self.written)) {
             Then::Nothing => {}
             Then::Passed => {
                 let fetched = matches!(seen, Seen::Foretold { fetched: true, .. });
                 link.passed(self.touches.passed(), fetched, self.touches.ahead());
-                found.useful = fetched;
+                (found.follows, found.useful) = (true, fetched);
             }
             Then::Post => {
                 if link.post(thread, fault, self.touches.ahead()) {

@@ -8,7 +8,7 @@ use crate::event::{Event, Kind};
 use crate::mappings::Mappings;
 use crate::pursuit::{Link, Pursuit};
 use crate::record::Fault;
-use runahead_policy::arming::{Arming, LOOK_LEAST, Then};
+use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
 use runahead_policy::strides::Strides;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::collections::HashMap;
@@ -205,9 +205,9 @@ impl Watcher {
             thread::sleep(Duration::from_nanos(sleep));
             let elapsed = before.elapsed().as_nanos() as u64;
             before = Instant::now();
-            let (faults, useful, waits) = self.look();
-            let then = self.arming.looked(elapsed, faults, useful, waits);
-            sleep = self.arming.next_look(sleep, faults);
+            let looked = self.look();
+            let then = self.arming.looked(elapsed, looked);
+            sleep = self.arming.next_look(sleep, looked.faults);
             if then != Then::Watch {
                 return then;
             }
@@ -238,10 +238,9 @@ impl Watcher {
         self.threads.values().for_each(|observed| observed.waited.enable(true));
     }
 
-    /// Looks at the faults since the last look: how many there were, how many pages proved useful, and whether a
-    /// thread waits.
-    fn look(&mut self) -> (u32, u32, bool) {
-        let (mut faults, mut asked, mut useful, mut waits) = (0, 0, 0, false);
+    /// Looks at the faults since the last look.
+    fn look(&mut self) -> Looked {
+        let (mut faults, mut asked, mut useful, mut follows, mut waits) = (0, 0, 0, 0, false);
         let mappings = &mut self.mappings;
         let link = &mut *self.link;
         for (&thread, observed) in &mut self.threads {
@@ -260,6 +259,7 @@ impl Watcher {
                     let latest = at + 1 == seen.len();
                     let found = pursuit.fault(link, mappings, thread, fault, latest);
                     useful += u32::from(found.useful);
+                    follows += u32::from(found.follows);
                     waits |= found.waits;
                 }
             }
@@ -269,7 +269,7 @@ impl Watcher {
         if faults > 0 {
             self.link.looked(faults, u64::from(asked), u64::from(useful));
         }
-        (faults as u32, useful, waits)
+        Looked { faults: faults as u32, useful, follows, waits }
     }
 }
 

@@ -24,6 +24,21 @@ const PAUSE_MOST: u64 = 1_000_000_000;
 /// Useful pages, one for so many faults, make watching worth it.
 const WORTH_ONE_IN: u32 = 16;
 
+/// Faults in which the program merely follows speculation count as one for so many.
+const FOLLOWED_FOR_ONE: u32 = 4;
+
+/// What was seen since the look before.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Looked {
+    pub faults: u32,
+    /// Pages asked for that proved useful.
+    pub useful: u32,
+    /// Faults that speculation had foretold, whether the disk had to be asked or not.
+    pub follows: u32,
+    /// A thread waits for the disk.
+    pub waits: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Arming {
     useless: u32,
@@ -50,16 +65,18 @@ impl Default for Arming {
 }
 
 impl Arming {
-    /// A look, `elapsed` ns after the one before: faults seen, pages asked for that proved useful, and whether a
-    /// thread waits for the disk.
-    pub fn looked(&mut self, elapsed: u64, faults: u32, useful: u32, waits: bool) -> Then {
+    /// A look, `elapsed` ns after the one before.
+    pub fn looked(&mut self, elapsed: u64, looked: Looked) -> Then {
+        let Looked { faults, useful, follows, waits } = looked;
         if useful > 0 {
             self.useless = self.useless.saturating_sub(useful.saturating_mul(WORTH_ONE_IN));
             self.pause = PAUSE_FIRST;
         }
         self.watched = self.watched.saturating_add(elapsed);
         let weight = if waits || useful > 0 { 1 } else { NONE_WAITS };
-        self.useless = self.useless.saturating_add(faults.saturating_mul(weight));
+        // Faults that were foretold and found in memory: in the layers of an index, what the run before has fetched.
+        let counted = faults.saturating_sub(follows).saturating_add(follows.min(faults) / FOLLOWED_FOR_ONE);
+        self.useless = self.useless.saturating_add(counted.saturating_mul(weight));
         self.quiet = if faults > 0 { 0 } else { self.quiet.saturating_add(elapsed) };
         if self.useless >= PATIENCE {
             let pause = self.pause.max(self.watched.saturating_mul(PAUSE_TIMES)).min(PAUSE_MOST);
@@ -100,12 +117,16 @@ impl Arming {
 mod tests {
     use super::*;
 
+    fn seen(faults: u32, useful: u32, waits: bool) -> Looked {
+        Looked { faults, useful, follows: 0, waits }
+    }
+
     #[test]
     fn nothing_to_predict_costs_ever_less() {
         let mut arming = Arming::default();
         let mut pauses = Vec::new();
         for _ in 0..2000 {
-            if let Then::Pause(ns) = arming.looked(20_000, 100, 0, true) {
+            if let Then::Pause(ns) = arming.looked(20_000, seen(100, 0, true)) {
                 pauses.push(ns);
             }
         }
@@ -117,7 +138,7 @@ mod tests {
     fn what_pays_is_watched_on() {
         let mut arming = Arming::default();
         for _ in 0..10_000 {
-            assert_eq!(arming.looked(20_000, 16, 1, true), Then::Watch);
+            assert_eq!(arming.looked(20_000, seen(16, 1, true)), Then::Watch);
         }
     }
 
@@ -125,7 +146,7 @@ mod tests {
     fn where_nothing_waits_it_ends_soon() {
         let looks = |waits| {
             let mut arming = Arming::default();
-            (0..1000).position(|_| arming.looked(20_000, 20, 0, waits) != Then::Watch)
+            (0..1000).position(|_| arming.looked(20_000, seen(20, 0, waits)) != Then::Watch)
         };
         assert_eq!(looks(true), Some((PATIENCE / 20) as usize - 1));
         assert_eq!(looks(false), Some((PATIENCE / 20 / NONE_WAITS) as usize));
@@ -134,8 +155,9 @@ mod tests {
     #[test]
     fn silence_ends_it_without_a_pause() {
         let mut arming = Arming::default();
-        let looks =
-            (0..100).map(|_| arming.looked(1_000_000, 0, 0, false)).position(|then| then != Then::Watch);
+        let looks = (0..100)
+            .map(|_| arming.looked(1_000_000, seen(0, 0, false)))
+            .position(|then| then != Then::Watch);
         assert_eq!(looks, Some((QUIET / 1_000_000) as usize - 1));
     }
 
