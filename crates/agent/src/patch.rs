@@ -10,7 +10,6 @@ use crate::attach;
 use crate::calls::{sampled, wanted};
 use crate::state::Fixed;
 use core::ffi::CStr;
-use core::sync::atomic::Ordering;
 use runahead_abi::sites::{self, FileKey, Site, form};
 use runahead_kernel::files::{self, Stat, close, fstat, open_at};
 use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
@@ -34,10 +33,7 @@ pub struct Mapping {
 
 /// Visits every executable mapping of the process. Called once, at the start.
 pub fn whole_process(state: &Fixed) {
-    if map_site_file(state).is_err() {
-        // No site file yet: the analysis that is asked for below makes one.
-        state.site_file.store(0, Ordering::Relaxed);
-    }
+    let mut known = Known::open(state);
     // SAFETY: the start-up is alone.
     let (lines, path) = unsafe { state.scratch() }.split_at_mut(7 * PAGE);
     let Ok(fd) = open_at(n::AT_FDCWD, c"/proc/self/maps", n::O_RDONLY | n::O_CLOEXEC, 0) else {
@@ -53,7 +49,7 @@ pub fn whole_process(state: &Fixed) {
         let filled = lines.get(..held).unwrap_or(&[]);
         let complete = filled.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
         for line in filled.get(..complete).unwrap_or(&[]).split(|&b| b == b'\n') {
-            visit_line(state, line, path);
+            visit_line(state, &mut known, line, path);
         }
         if complete <= held && held <= lines.len() {
             lines.copy_within(complete..held, 0);
@@ -63,7 +59,7 @@ pub fn whole_process(state: &Fixed) {
     let _ = close(fd);
 }
 
-fn visit_line(state: &Fixed, line: &[u8], path: &mut [u8]) {
+fn visit_line(state: &Fixed, known: &mut Known, line: &[u8], path: &mut [u8]) {
     let Some(map) = text::maps_line(line) else {
         return;
     };
@@ -91,7 +87,7 @@ fn visit_line(state: &Fixed, line: &[u8], path: &mut [u8]) {
         return; // replaced on disk since it was mapped
     }
     let mapping = Mapping { start: map.start, length: map.end - map.start, offset: map.offset };
-    patch_file(state, &stat, map.name, mapping, map.protection);
+    patch_file(state, known, &stat, map.name, mapping, map.protection);
 }
 
 /// Visits a mapping that the program has just made from descriptor `fd`.
@@ -106,7 +102,8 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) {
             .push_number(process_id() as u64)
             .push(b"/fd/")
             .push_number(fd as u64);
-        patch_file(state, &stat, path.as_c_str().to_bytes(), mapping, protection);
+        let mut known = Known::open(state);
+        patch_file(state, &mut known, &stat, path.as_c_str().to_bytes(), mapping, protection);
     }
     state.scratch_lock.release();
 }
@@ -122,35 +119,59 @@ fn key_of(stat: &Stat) -> FileKey {
     }
 }
 
-fn patch_file(state: &Fixed, stat: &Stat, path: &[u8], mapping: Mapping, protection: u32) {
+fn patch_file(state: &Fixed, known: &mut Known, stat: &Stat, path: &[u8], mapping: Mapping, protection: u32) {
     let key = key_of(stat);
-    let mut known = sites::lookup(state.site_file_bytes(), &key);
-    if known.is_none() && attach::request_analysis(state, path, ANALYSIS_WAIT_NS) {
-        if map_site_file(state).is_err() {
-            return;
-        }
-        known = sites::lookup(state.site_file_bytes(), &key);
+    if sites::lookup(known.bytes(), &key).is_none() && attach::request_analysis(state, path, ANALYSIS_WAIT_NS)
+    {
+        *known = Known::open(state);
     }
-    if let Some(sites) = known {
+    if let Some(sites) = sites::lookup(known.bytes(), &key) {
         patch_mapping(state, sites, mapping, protection);
     }
 }
 
-/// Maps the site file as it is now. An older mapping stays: somebody may be reading it.
-fn map_site_file(state: &Fixed) -> Result<()> {
-    let path = CStr::from_bytes_until_nul(&state.site_file_path).unwrap_or(c"");
-    let fd = open_at(n::AT_FDCWD, path, n::O_RDONLY | n::O_CLOEXEC, 0)?;
-    let mapped = fstat(fd).and_then(|stat| {
-        let length = stat.st_size as usize;
-        // SAFETY: a new mapping.
-        let address = unsafe { memory::map(0, length, PROT_READ, n::MAP_SHARED, fd, 0) }?;
-        Ok((address, length))
-    });
-    let _ = close(fd);
-    let (address, length) = mapped?;
-    state.site_file_length.store(length, Ordering::Relaxed);
-    state.site_file.store(address, Ordering::Release);
-    Ok(())
+/// The site file as it is now, mapped for as long as this lives. Not longer: whoever truncated the file later
+/// on would end the program at its next `dlopen`.
+struct Known {
+    address: usize,
+    /// In bytes; 0: there is no site file yet, and the analysis that is asked for makes one.
+    length: usize,
+}
+
+impl Known {
+    fn open(state: &Fixed) -> Known {
+        Self::map(state).unwrap_or(Known { address: 0, length: 0 })
+    }
+
+    fn map(state: &Fixed) -> Result<Known> {
+        let path = CStr::from_bytes_until_nul(&state.site_file_path).unwrap_or(c"");
+        let fd = open_at(n::AT_FDCWD, path, n::O_RDONLY | n::O_CLOEXEC, 0)?;
+        let mapped = fstat(fd).and_then(|stat| {
+            let length = stat.st_size as usize;
+            // SAFETY: a new mapping.
+            let address = unsafe { memory::map(0, length, PROT_READ, n::MAP_SHARED, fd, 0) }?;
+            Ok(Known { address, length })
+        });
+        let _ = close(fd);
+        mapped
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.length == 0 {
+            return &[];
+        }
+        // SAFETY: mapped, read-only, until this is dropped.
+        unsafe { core::slice::from_raw_parts(self.address as *const u8, self.length) }
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        if self.length > 0 {
+            // SAFETY: the mapping of `map`, and nobody borrows from it any more.
+            let _ = unsafe { memory::unmap(self.address, self.length) };
+        }
+    }
 }
 
 /// Bytes at `offset` of the file, as mapped; None if they lie outside the mapping.

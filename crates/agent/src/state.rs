@@ -43,9 +43,6 @@ pub struct Fixed {
     pub names_off: AtomicU32,
     /// `cachestat` is missing (before Linux 6.5).
     pub no_cachestat: AtomicU32,
-    /// The site file: address and length of the read-only mapping.
-    pub site_file: AtomicUsize,
-    pub site_file_length: AtomicUsize,
     /// A lock for the scratch pages (after the start): address of the stack frame that holds it.
     pub scratch_lock: Lock,
     pub site_file_path: [u8; 512],
@@ -145,16 +142,6 @@ impl Fixed {
         let address = self as *const Fixed as usize + 2 * PAGE;
         // SAFETY: pages 2.. of the block; exclusive by the caller's promise.
         unsafe { core::slice::from_raw_parts_mut(address as *mut u8, SCRATCH_BYTES) }
-    }
-
-    pub fn site_file_bytes(&self) -> &'static [u8] {
-        let address = self.site_file.load(Ordering::Acquire);
-        let length = self.site_file_length.load(Ordering::Relaxed);
-        if address == 0 {
-            return &[];
-        }
-        // SAFETY: a read-only mapping made by `patch`, never unmapped while it is published.
-        unsafe { core::slice::from_raw_parts(address as *const u8, length) }
     }
 }
 

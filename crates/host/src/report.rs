@@ -24,6 +24,11 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
+/// Text that a terminal shows and does not obey.
+fn printable(text: &str) -> String {
+    text.chars().map(|shown| if shown.is_control() { '\u{fffd}' } else { shown }).collect()
+}
+
 fn milliseconds(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
@@ -44,7 +49,7 @@ impl Report {
             // Writing into a String cannot fail.
             let _ = writeln!(text, "runahead: {name:<24} {value}");
         };
-        line("command", self.command.join(" "));
+        line("command", printable(&self.command.join(" ")));
         line("elapsed", format!("{:.1} ms", milliseconds(self.elapsed_ns)));
         if let Some(reason) = &self.plainly_because {
             line("ran plainly", reason.clone());
@@ -154,5 +159,15 @@ impl Report {
             ),
         );
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_not_told_what_to_do() {
+        assert_eq!(printable("grep \u{1b}[31m a\nb é"), "grep \u{fffd}[31m a\u{fffd}b é");
     }
 }

@@ -164,7 +164,8 @@ impl SiteFile {
 
     /// What the file says of the executable with this key: its sites, and the count of unproven ones.
     pub fn lookup(&self, key: &FileKey) -> Option<(Vec<Site>, u32)> {
-        let open = self.opened();
+        let mut open = self.opened();
+        open.refresh(&self.path).ok()?;
         let entry = lookup_entry(&open.mapping, key)?;
         Some((entry.sites.to_vec(), entry.unproven))
     }
@@ -182,10 +183,8 @@ impl SiteFile {
         let key = file_key(&metadata);
         {
             let mut open = self.opened();
-            if let Some(known) = open.known(&key) {
-                return Ok(known);
-            }
-            // Another process may have appended since the file was mapped.
+            // Another process may have appended since the file was mapped; or somebody who knows nothing of our
+            // rules has cut it, and to look at what it no longer has would end the host.
             open.refresh(&self.path)?;
             if let Some(known) = open.known(&key) {
                 return Ok(known);
@@ -362,7 +361,8 @@ impl Place {
 
 fn map(file: &File, path: &Path) -> Result<Mmap> {
     // SAFETY: the file is in a directory that only this user can write, nobody who follows this
-    // module's rules ever cuts it, and readers take its content as untrusted (`lookup_entry`).
+    // module's rules ever cuts it, whoever looks at it has just asked for its length (`refresh`), and
+    // readers take its content as untrusted (`lookup_entry`).
     unsafe { Mmap::map(file) }.map_err(failed("map the site file", path))
 }
 

@@ -56,6 +56,19 @@ const NEW: Outcome = Outcome::Analysed { sites: 1, unproven: 0 };
 const KNOWN: Outcome = Outcome::Known { sites: 1, unproven: 0 };
 
 #[test]
+fn a_file_that_is_cut_while_it_is_open_is_made_anew() {
+    let fixture = Fixture::new();
+    let file = fixture.open();
+    assert_eq!(file.ensure(&fixture.executable).unwrap(), NEW);
+    for length in [0, 1, 4096] {
+        OpenOptions::new().write(true).open(fixture.path()).unwrap().set_len(length).unwrap();
+        assert_eq!(file.lookup(&fixture.key()), None, "{length}");
+        assert_eq!(file.ensure(&fixture.executable).unwrap(), NEW, "{length}");
+        assert_eq!(file.ensure(&fixture.executable).unwrap(), KNOWN, "{length}");
+    }
+}
+
+#[test]
 fn what_is_ensured_is_found() {
     let fixture = Fixture::new();
     let file = fixture.open();

@@ -12,6 +12,7 @@ use std::process::Command;
 pub fn add(suite: &mut Suite) {
     suite.add("hostile::nothing in the agent's binary can panic", ["command nm"], no_panic);
     suite.add("hostile::a file system can be unmounted at once", ["root", "command losetup"], unmount);
+    suite.add("hostile::the site file is cut under the program", ["command python3"], cut_site_file);
     suite.add("hostile::a process namespace of the program's own", ["root", "command unshare"], namespace);
 }
 
@@ -29,6 +30,23 @@ fn no_panic() -> Verdict {
         None => Ok(()),
         Some(name) => Err(format!("{} holds '{name}': something can panic", library.display())),
     }
+}
+
+/// Who empties the site file while a program runs must not end the program at its next `dlopen`.
+fn cut_site_file() -> Verdict {
+    let line = r#"
+        export XDG_CACHE_HOME=$PWD/own; mkdir own
+        cut='import os
+try: os.truncate("own/runahead/sites", 0)
+except FileNotFoundError: pass
+import bz2, lzma, ctypes
+print(len(bz2.compress(b"x")), len(lzma.compress(b"x")), ctypes.CDLL("libm.so.6").abs(-3))'
+        for round in 1 2 3; do $UNDER /usr/bin/python3 -B -S -c "$cut"; done
+        rm -r own"#;
+    Scenario::shell("hostile site file", line)
+        .prepare(programs::files)
+        .modes([COLD])
+        .check(&Runahead::built()?)
 }
 
 /// When a reader is over, nothing of Runahead's may still have its files open: unmounting would fail.
