@@ -1,14 +1,14 @@
 /* kernels make DIRECTORY MEGABYTES | kernels KERNEL DIRECTORY MEGABYTES
  *
- * `make` writes the data files; a kernel run prints its result's bits and the
- * seconds that the kernel itself took. */
+ * `make` writes the data files; a kernel run prints its result's bits, the seconds that
+ * the kernel itself took, and how many of them it stood still. */
 #define _GNU_SOURCE
 #include "kernels.h"
+#include "stall.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ROW_BYTES (64 * 1024)
@@ -19,12 +19,6 @@ static uint64_t next_random(void) {
   state ^= state << 13;
   state ^= state >> 7;
   return state ^= state << 17;
-}
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static const char *name_in(const char *directory, const char *file) {
@@ -127,44 +121,44 @@ int main(int argc, char **argv) {
   const double *array = map_data(name_in(directory, "array"), bytes, 0);
   if (!strcmp(kernel, "gather")) {
     const uint32_t *index = map_data(name_in(directory, "index"), (size_t)indices(bytes) * 4, 0);
-    start = now();
+    start = begin();
     result = gather(array, index, indices(bytes));
   } else if (!strcmp(kernel, "spmv")) {
     long rows = stored_rows(directory), all = entries(bytes);
     const long *row = map_data(name_in(directory, "row"), (size_t)(rows + 1) * 8, 0);
     const uint32_t *column = map_data(name_in(directory, "column"), (size_t)all * 4, 0);
     double *y = calloc((size_t)rows, sizeof *y);
-    start = now();
+    start = begin();
     /* x is the array; the values are its beginning. */
     spmv(y, row, column, array, array, rows);
     result = checksum(y, rows);
   } else if (!strcmp(kernel, "column")) {
     long columns = ROW_BYTES / 8;
-    start = now();
+    start = begin();
     result = column_walk(array, n / columns, columns, 1000, 8);
   } else if (!strcmp(kernel, "sum")) {
-    start = now();
+    start = begin();
     result = sequential_sum(array, n);
   } else if (!strcmp(kernel, "matvec")) {
     long columns = ROW_BYTES / 8, rows = n / columns;
     double *x = malloc((size_t)columns * 8), *y = malloc((size_t)rows * 8);
     for (long i = 0; i < columns; i++) x[i] = 1.0 / (double)(i + 1);
-    start = now();
+    start = begin();
     for (int times = 0; times < 2; times++) matvec(y, array, x, rows, columns);
     result = checksum(y, rows);
   } else if (!strcmp(kernel, "stencil")) {
     long nx = 256, ny = 256, nz = n / nx / ny;
     double *out = map_data(name_in(directory, "out"), bytes, 1);
-    start = now();
+    start = begin();
     stencil(out, array, nx, ny, nz);
     result = out[(nz / 2) * nx * ny + 5000] + out[nx * ny + nx + 1];
   } else {
     fprintf(stderr, "no kernel '%s'\n", kernel);
     return 2;
   }
-  double seconds = now() - start;
+  double time = end(start);
   uint64_t bits;
   memcpy(&bits, &result, sizeof bits);
-  printf("%016llx %.4f\n", (unsigned long long)bits, seconds);
+  printf("%016llx %.4f %.4f\n", (unsigned long long)bits, time, stalled);
   return 0;
 }

@@ -2,7 +2,7 @@
  * with blocks of 5 by 5. */
 #include "common.h"
 #define N BY_CLASS(12, 24, 64, 102)
-#include "flow.h"
+#include "factored.h"
 
 #define STEPS STEPS_OR(BY_CLASS(60, 200, 200, 200))
 #define DT BY_CLASS(0.01, 0.0008, 0.0008, 0.0003)
@@ -33,7 +33,6 @@ INLINE void solve_block(block b, block c, double *r) {
   }
 }
 
-/* One line of points along a direction, the first of which is `start`. */
 INLINE void solve_line(int direction, long start) {
   const long s = step_of(direction);
   static block flux[N], viscous[N], upper[N];
@@ -68,16 +67,11 @@ INLINE void solve_line(int direction, long start) {
 
 static void time_step(void) {
   right_hand_side();
-  for (long c = 0; c < CELLS; c++)
-    for (int m = 0; m < 5; m++) rhs[c][m] *= DT;
-  for (long k = 1; k < N - 1; k++)
-    for (long j = 1; j < N - 1; j++) solve_line(0, AT(0, j, k));
-  for (long k = 1; k < N - 1; k++)
-    for (long i = 1; i < N - 1; i++) solve_line(1, AT(i, 0, k));
-  for (long j = 1; j < N - 1; j++)
-    for (long i = 1; i < N - 1; i++) solve_line(2, AT(i, j, 0));
-  for (long c = 0; c < CELLS; c++)
-    for (int m = 0; m < 5; m++) u[c][m] += rhs[c][m];
+  scale_right_hand_side(DT);
+  solve_lines(0);
+  solve_lines(1);
+  solve_lines(2);
+  correct(1);
 }
 
 static const double wanted_residual[4][5] = {
@@ -98,13 +92,4 @@ static const double wanted_error[4][5] = {
     {5.2969847140936856e+01, 4.4632896115670668, 1.3122573342210174e+01, 1.2006925323559144e+01,
      1.2459576151035986e+02}};
 
-int main(void) {
-  prepare_forcing();
-  initialize();
-  double start = seconds();
-  for (int step = 0; step < STEPS; step++) time_step();
-  double time = seconds() - start, residual[5];
-  right_hand_side();
-  norms(0, residual);
-  return finish("BT", check(residual, wanted_residual[CLASS - 1], wanted_error[CLASS - 1]), time);
-}
+int main(void) { return run("BT", STEPS, wanted_residual, wanted_error); }

@@ -126,14 +126,14 @@ int main(void) {
   next_uniform(&seed);
   make_matrix(&seed);
   for (int i = 0; i < N; i++) x[i] = 1;
-  double start = seconds(), zeta = 0, residual = 0;
+  double start = begin(), zeta = 0, residual = 0;
   for (int step = 0; step < STEPS; step++) {
     residual = solve();
     zeta = SHIFT + 1 / dot(x, z);
     double scale = 1 / sqrt(dot(z, z));
     for (int i = 0; i < N; i++) x[i] = scale * z[i];
   }
-  double time = seconds() - start;
+  double time = end(start);
   show("zeta", zeta);
   show("residual", residual);
   return finish("CG", near(zeta, wanted, 1e-10), time);

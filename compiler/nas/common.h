@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "../kernels/stall.h"
 
 #define NAS_S 1
 #define NAS_W 2
@@ -49,12 +49,6 @@ static inline uint64_t skip_ahead(uint64_t x, uint64_t n) {
   return x;
 }
 
-static inline double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static inline void show(const char *what, double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -73,7 +67,7 @@ static inline int finish(const char *name, int verified, double time) {
   printf("%s class %c verification %s\n", name, "?SWAB"[CLASS],
          verified ? "successful" : "FAILED");
 #endif
-  fprintf(stderr, "%s seconds %.3f\n", name, time);
+  fprintf(stderr, "%s seconds %.3f stalled %.3f\n", name, time, stalled);
   return !verified;
 }
 #endif

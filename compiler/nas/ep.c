@@ -13,7 +13,7 @@ int main(void) {
                                  4.033815542441498e4);
   const double want_y = BY_CLASS(-6.958407078382297e3, -6.320053679109499e3, -1.580732573678431e4,
                                  -2.660669192809235e4);
-  double start = seconds(), sum_x = 0, sum_y = 0;
+  double start = begin(), sum_x = 0, sum_y = 0;
   uint64_t ring[10] = {0};
   for (uint64_t batch = 0; batch < PAIRS / BATCH; batch++) {
     uint64_t x = skip_ahead(271828183, 2 * BATCH * batch);
@@ -31,5 +31,5 @@ int main(void) {
   show("sum x", sum_x);
   show("sum y", sum_y);
   for (int i = 0; i < 10; i++) printf("ring %d %llu\n", i, (unsigned long long)ring[i]);
-  return finish("EP", near(sum_x, want_x, 1e-8) && near(sum_y, want_y, 1e-8), seconds() - start);
+  return finish("EP", near(sum_x, want_x, 1e-8) && near(sum_y, want_y, 1e-8), end(start));
 }

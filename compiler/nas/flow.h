@@ -140,6 +140,17 @@ static void right_hand_side(void) {
   along(2);
 }
 
+INLINE void scale_right_hand_side(double by) {
+  for (long c = 0; c < CELLS; c++)
+    for (int m = 0; m < 5; m++) rhs[c][m] *= by;
+}
+
+/* u += by * rhs */
+INLINE void correct(double by) {
+  for (long c = 0; c < CELLS; c++)
+    for (int m = 0; m < 5; m++) u[c][m] += by * rhs[c][m];
+}
+
 /* forcing = -L(exact) */
 static void prepare_forcing(void) {
   for (long k = 0; k < N; k++)

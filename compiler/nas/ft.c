@@ -45,25 +45,21 @@ static void along_x(number *g, int sign) {
   for (long k = 0; k < NZ * NY; k++) line(g + k * NX, NX, sign);
 }
 
-static void along_y(number *g, int sign) {
-  number buffer[NY];
-  for (long k = 0; k < NZ; k++)
+/* Lines of n points that are `step` apart; `many` times NX of them, `next` apart. */
+static inline void across(number *g, long many, long next, long n, long step, int sign) {
+  number buffer[LONGEST];
+  for (long a = 0; a < many; a++)
     for (long i = 0; i < NX; i++) {
-      for (long j = 0; j < NY; j++) buffer[j] = g[(k * NY + j) * NX + i];
-      line(buffer, NY, sign);
-      for (long j = 0; j < NY; j++) g[(k * NY + j) * NX + i] = buffer[j];
+      number *first = g + a * next + i;
+      for (long k = 0; k < n; k++) buffer[k] = first[k * step];
+      line(buffer, n, sign);
+      for (long k = 0; k < n; k++) first[k * step] = buffer[k];
     }
 }
 
-static void along_z(number *g, int sign) {
-  number buffer[NZ];
-  for (long j = 0; j < NY; j++)
-    for (long i = 0; i < NX; i++) {
-      for (long k = 0; k < NZ; k++) buffer[k] = g[(k * NY + j) * NX + i];
-      line(buffer, NZ, sign);
-      for (long k = 0; k < NZ; k++) g[(k * NY + j) * NX + i] = buffer[k];
-    }
-}
+static void along_y(number *g, int sign) { across(g, NZ, NY * NX, NY, NX, sign); }
+
+static void along_z(number *g, int sign) { across(g, NY, NX, NZ, NY * NX, sign); }
 
 static void prepare(void) {
   for (long i = 0; i < LONGEST / 2; i++)
@@ -116,7 +112,7 @@ static const double wanted[4][6][2] = {
 
 int main(void) {
   prepare();
-  double start = seconds();
+  double start = begin();
   along_x(u, 1);
   along_y(u, 1);
   along_z(u, 1);
@@ -133,5 +129,5 @@ int main(void) {
       verified &= near(creal(sum), wanted[CLASS - 1][step][0], 1e-12) &&
                   near(cimag(sum), wanted[CLASS - 1][step][1], 1e-12);
   }
-  return finish("FT", verified, seconds() - start);
+  return finish("FT", verified, end(start));
 }

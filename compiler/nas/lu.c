@@ -76,13 +76,10 @@ static void upper_sweep(void) {
 }
 
 static void time_step(void) {
-  for (long c = 0; c < CELLS; c++)
-    for (int m = 0; m < 5; m++) rhs[c][m] *= DT;
+  scale_right_hand_side(DT);
   lower_sweep();
   upper_sweep();
-  const double relax = 1 / (OMEGA * (2 - OMEGA));
-  for (long c = 0; c < CELLS; c++)
-    for (int m = 0; m < 5; m++) u[c][m] += relax * rhs[c][m];
+  correct(1 / (OMEGA * (2 - OMEGA)));
   right_hand_side();
 }
 
@@ -144,9 +141,9 @@ int main(void) {
   prepare_forcing();
   initialize();
   right_hand_side();
-  double start = seconds();
+  double start = begin();
   for (int step = 0; step < STEPS; step++) time_step();
-  double time = seconds() - start, residual[5], integral = surface_integral();
+  double time = end(start), residual[5], integral = surface_integral();
   norms(0, residual);
   show("integral", integral);
   int verified = check(residual, wanted_residual[CLASS - 1], wanted_error[CLASS - 1]) &&

@@ -192,13 +192,13 @@ int main(void) {
   }
   charges(v, SIDE);
   clear(u, SIDE);
-  double start = seconds();
+  double start = begin();
   residual(u, v, r, SIDE);
   for (int i = 0; i < CYCLES; i++) {
     cycle(c);
     residual(u, v, r, SIDE);
   }
-  double result = norm(r, SIDE), time = seconds() - start;
+  double result = norm(r, SIDE), time = end(start);
   show("norm", result);
   return finish("MG", near(result, wanted, 1e-8), time);
 }

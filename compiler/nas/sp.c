@@ -2,7 +2,7 @@
  * in the five values by its eigenvectors, which leaves scalar systems with five diagonals. */
 #include "common.h"
 #define N BY_CLASS(12, 36, 64, 102)
-#include "flow.h"
+#include "factored.h"
 
 #define STEPS STEPS_OR(BY_CLASS(100, 400, 400, 400))
 #define DT BY_CLASS(0.015, 0.0015, 0.0015, 0.001)
@@ -155,20 +155,15 @@ INLINE void solve_line(int direction, long start) {
 static void time_step(void) {
   right_hand_side();
   sound_speed();
-  for (long c = 0; c < CELLS; c++)
-    for (int m = 0; m < 5; m++) rhs[c][m] *= DT;
+  scale_right_hand_side(DT);
   into_first();
-  for (long k = 1; k < N - 1; k++)
-    for (long j = 1; j < N - 1; j++) solve_line(0, AT(0, j, k));
+  solve_lines(0);
   first_to_second();
-  for (long k = 1; k < N - 1; k++)
-    for (long i = 1; i < N - 1; i++) solve_line(1, AT(i, 0, k));
+  solve_lines(1);
   second_to_third();
-  for (long j = 1; j < N - 1; j++)
-    for (long i = 1; i < N - 1; i++) solve_line(2, AT(i, j, 0));
+  solve_lines(2);
   from_third();
-  for (long c = 0; c < CELLS; c++)
-    for (int m = 0; m < 5; m++) u[c][m] += rhs[c][m];
+  correct(1);
 }
 
 static const double wanted_residual[4][5] = {
@@ -190,13 +185,4 @@ static const double wanted_error[4][5] = {
     {9.810006190188e-03, 1.022827905670e-03, 1.720597911692e-03, 1.694479428231e-03,
      1.847456263981e-02}};
 
-int main(void) {
-  prepare_forcing();
-  initialize();
-  double start = seconds();
-  for (int step = 0; step < STEPS; step++) time_step();
-  double time = seconds() - start, residual[5];
-  right_hand_side();
-  norms(0, residual);
-  return finish("SP", check(residual, wanted_residual[CLASS - 1], wanted_error[CLASS - 1]), time);
-}
+int main(void) { return run("SP", STEPS, wanted_residual, wanted_error); }

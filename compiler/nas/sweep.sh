@@ -2,12 +2,13 @@
 # nas/sweep.sh BUILD DIRECTORY [LIMIT-MB [PLOT.svg]]: BUK (is.c) with more and more keys, from
 # a quarter of the memory limit to four times as much, its static arrays on a file in
 # DIRECTORY, without and with the pass: does anything jump where memory ends? Prints
-# "megabytes plain ours" (seconds of the timed part; result compared), and draws them.
+# "megabytes plain ours" (seconds of the timed part, the median of SWEEP_RUNS alternating
+# runs; result compared), and draws them.
 # Needs root, for the memory cgroup.
 set -euo pipefail
 here="$(dirname "$(readlink -f "$0")")"
-[ $# -ge 2 ] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
-build="$1" directory="$2" limit="${3:-64}" plot="${4:-}"
+[ $# -ge 2 ] || { sed -n '2,7s/^# //p' "$0" >&2; exit 2; }
+build="$1" directory="$2" limit="${3:-64}" plot="${4:-}" runs="${SWEEP_RUNS:-1}"
 work="$(mktemp -d)"
 if [ -d /sys/fs/cgroup/memory ]; then
   group="/sys/fs/cgroup/memory/runahead-sweep-$$" limit_file=memory.limit_in_bytes
@@ -36,15 +37,22 @@ for quarters in ${SWEEP_QUARTERS:-1 2 3 4 5 6 8 12 16}; do
   "$build/bin/runahead-cc" --runahead-off "${flags[@]}" "$build/runahead_static.o" \
     "$build/librunahead_ooc.a" -o "$work/plain"
   "$build/bin/runahead-cc" --runahead-static "${flags[@]}" -o "$work/ours"
+  : > "$work/plain.times"; : > "$work/ours.times"
+  for ((run = 0; run < runs; run++)); do
+    for variant in plain ours; do
+      (
+        echo "$BASHPID" > "$group/cgroup.procs"
+        [ "$variant" = ours ] || export RUNAHEAD_OOC=0
+        RUNAHEAD_OOC_DIR="$directory" exec timeout "${SWEEP_TIMEOUT:-120}" "$work/$variant" \
+          > "$work/$variant.out" 2> "$work/$variant.err"
+      ) || true
+      awk '/seconds/ { print $3; found = 1 } END { if (!found) print "-" }' "$work/$variant.err" \
+        >> "$work/$variant.times"
+    done
+  done
   times=()
   for variant in plain ours; do
-    (
-      echo "$BASHPID" > "$group/cgroup.procs"
-      [ "$variant" = ours ] || export RUNAHEAD_OOC=0
-      RUNAHEAD_OOC_DIR="$directory" exec timeout "${SWEEP_TIMEOUT:-120}" "$work/$variant" \
-        > "$work/$variant.out" 2> "$work/$variant.err"
-    ) || true
-    times+=("$(awk '/seconds/ { print $3; found = 1 } END { if (!found) print "-" }' "$work/$variant.err")")
+    times+=("$(sort -g "$work/$variant.times" | sed -n "$(((runs + 1) / 2))p")")
   done
   result=same
   grep -q successful "$work/plain.out" && cmp -s "$work/plain.out" "$work/ours.out" || result=DIFFERENT

@@ -11,20 +11,24 @@
  * though it is there a fraction of a microsecond, hence the uneven bars.
  */
 #include "internal.h"
+#include <errno.h>
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 static _Atomic uint64_t arrived; /* pages since the last turn */
+static _Atomic uint64_t counted; /* pages since the last look at what the process read */
 static _Atomic uint64_t turn;    /* pages; 0: not yet chosen */
 static pthread_mutex_t turning = PTHREAD_MUTEX_INITIALIZER;
 
 /* Samples since the last look. */
 static _Atomic uint64_t dropped, dropped_gone, sent, sent_there;
-#define ENOUGH_SAMPLES 512
+#define ENOUGH_SAMPLES 256
 
 static uint64_t present_turn(void) {
   uint64_t pages = atomic_load_explicit(&turn, RELAXED);
   /* A belief of a quarter to half a memory is outlived by an LRU list of it all. */
-  return pages ? pages : limits_memory() / PAGE_BYTES / 4 + 1024;
+  return pages ? pages : limits_memory() / PAGE_BYTES / 4 + 64;
 }
 
 static void learn(void) {
@@ -69,7 +73,24 @@ static void turn_all(void) {
   }
 }
 
+/* What the process has read that nobody told us of: faults, and the kernel's read-ahead.
+ * Without it a wrong belief is for ever: the page is not asked for, so none arrives, so
+ * nothing expires (CG in 13 MB: 5% of its pages covered). */
+void filter_age_by_reads(void) {
+  static _Atomic uint64_t before;
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  uint64_t now = (uint64_t)usage.ru_inblock / (PAGE_BYTES / 512);
+  uint64_t last = atomic_exchange_explicit(&before, now, RELAXED);
+  uint64_t known = atomic_exchange_explicit(&counted, 0, RELAXED);
+  if (now > last && now - last > known) {
+    filter_age(now - last - known);
+    atomic_store_explicit(&counted, 0, RELAXED);
+  }
+}
+
 void filter_age(uint64_t pages) {
+  atomic_fetch_add_explicit(&counted, pages, RELAXED);
   uint64_t total = atomic_fetch_add_explicit(&arrived, pages, RELAXED) + pages;
   if (total < present_turn()) return;
   if (pthread_mutex_trylock(&turning)) return;
@@ -123,10 +144,55 @@ void filter_note(struct region *region, uint64_t start, uint64_t end) {
   if (fresh) filter_age(fresh);
 }
 
+bool filter_believes(struct region *region, uint64_t address) {
+  uint64_t page = (address - region->start) >> PAGE_SHIFT;
+  uint64_t word = atomic_load_explicit(&region->recent[0][page / 64], RELAXED) |
+                  atomic_load_explicit(&region->recent[1][page / 64], RELAXED);
+  return word >> (page % 64) & 1;
+}
+
 bool filter_is_old(struct region *region, uint64_t address) {
   uint64_t page = (address - region->start) >> PAGE_SHIFT;
   _Atomic uint64_t *newer = region->recent[atomic_load_explicit(&region->turn, RELAXED) & 1];
   return !(atomic_load_explicit(&newer[page / 64], RELAXED) >> (page % 64) & 1);
+}
+
+/* Are all of these pages believed in freshly, or not at all? */
+static bool none_old(struct region *region, uint64_t first, uint64_t last) {
+  unsigned newer = atomic_load_explicit(&region->turn, RELAXED) & 1;
+  for (uint64_t w = first / 64; w <= last / 64; w++) {
+    uint64_t mask = ~(uint64_t)0;
+    if (w == first / 64) mask &= ~(uint64_t)0 << (first % 64);
+    if (w == last / 64) mask &= ~(uint64_t)0 >> (63 - last % 64);
+    if (mask & atomic_load_explicit(&region->recent[!newer][w], RELAXED) &
+        ~atomic_load_explicit(&region->recent[newer][w], RELAXED))
+      return false;
+  }
+  return true;
+}
+
+void filter_check_old(struct region *region, uint64_t start, uint64_t end) {
+  enum { AT_ONCE = 64 };
+  unsigned char present[AT_ONCE];
+  start &= ~(PAGE_BYTES - 1);
+  int saved = errno;
+  for (; start < end; start += AT_ONCE * PAGE_BYTES) {
+    uint64_t part = end - start < AT_ONCE * PAGE_BYTES ? end - start : AT_ONCE * PAGE_BYTES;
+    uint64_t first = (start - region->start) >> PAGE_SHIFT, last = (start + part - 1 - region->start) >> PAGE_SHIFT;
+    if (none_old(region, first, last) || mincore((void *)start, part, present)) continue;
+    for (uint64_t page = first; page <= last; page++) {
+      uint64_t address = region->start + (page << PAGE_SHIFT);
+      if (!filter_believes(region, address) || !filter_is_old(region, address)) continue;
+      filter_saw_dropped(present[page - first] & 1);
+      if (present[page - first] & 1) {
+        count(COUNT_RUNS, 1);
+        filter_note(region, address, address + PAGE_BYTES);
+      } else {
+        filter_forget(region, address, address + PAGE_BYTES);
+      }
+    }
+  }
+  errno = saved;
 }
 
 void filter_forget(struct region *region, uint64_t start, uint64_t end) {

@@ -36,6 +36,7 @@
 struct region {
   uint64_t start, end;             /* page-aligned; immutable */
   _Atomic bool live;               /* false once unregistered */
+  uint64_t window;                 /* bytes that the kernel reads around a fault; immutable */
   _Atomic int advice;              /* what we last told the kernel */
   _Atomic unsigned turn;           /* which of the two bit vectors is the newer */
   _Atomic uint64_t *recent[2];     /* a bit per page: believed to be in memory */
@@ -75,7 +76,10 @@ void submit_release(uint64_t start, uint64_t bytes, bool anonymous);
 uint64_t filter_want(struct region *region, uint64_t start, uint64_t end, struct batch *batch);
 /* The program has been at [start, end): it is in memory now, whoever read it. */
 void filter_note(struct region *region, uint64_t start, uint64_t end);
-/* Believed to be in memory for a turn or longer? */
+/* Looks at those of the pages that are believed in for a turn or longer. */
+void filter_check_old(struct region *region, uint64_t start, uint64_t end);
+/* Believed to be in memory? For a turn or longer? */
+bool filter_believes(struct region *region, uint64_t address);
 bool filter_is_old(struct region *region, uint64_t address);
 void filter_forget(struct region *region, uint64_t start, uint64_t end);
 /* What samples showed: is a page that was dropped in memory; of `looked` pages that
@@ -84,9 +88,11 @@ void filter_saw_dropped(bool there);
 void filter_saw_sent(uint64_t looked, uint64_t there);
 /* Counts pages that entered memory; old beliefs expire with them. */
 void filter_age(uint64_t pages);
+void filter_age_by_reads(void);
 
 /* --- limits.c ------------------------------------------------------------ */
 
+uint64_t limits_read_ahead(uint64_t address); /* bytes that the kernel reads around a fault there */
 uint64_t limits_memory(void);      /* bytes that this process may keep in memory */
 bool limits_pressed(void);         /* memory is nearly used up; costs microseconds */
 uint64_t limits_now(void);         /* nanoseconds, monotonic */
@@ -101,9 +107,12 @@ struct dimension {
 
 struct walk {
   struct batch *batch;      /* NULL: the program has been there, just note it */
+  bool doubt;               /* old beliefs are looked at before they are relied on */
+  unsigned looks;           /* probing: pages that may still be looked at; nothing is sent */
   struct region *region;    /* of the last range; a hint */
   uint64_t sample;          /* some address that was sent to the kernel, or 0 */
   uint64_t wanted, sent;    /* pages */
+  int64_t lowest, highest;  /* where look-ups led to */
   uint64_t budget;          /* work left before the walk gives up */
 };
 
@@ -126,6 +135,9 @@ unsigned walk_read(uint64_t address, int64_t stride, unsigned count, unsigned by
 void walk_gather(const uint64_t *address, unsigned count, unsigned bytes, bool is_signed,
                  int64_t *out, bool *good);
 
+/* 128 KB is what most disks have; 8 MB is more than our distance. */
+#define NARROW_WINDOW (512 * 1024)
+
 /* --- adapt.c ------------------------------------------------------------- */
 
 /* Words of runahead_site.memory. */
@@ -135,9 +147,9 @@ enum site_word {
   SITE_DISTANCE,    /* bytes ahead; 0: not yet chosen */
   SITE_RUN_ON,      /* biased score: streams that went on as foretold */
   SITE_PHASE,       /* of the comparison with the kernel's own read-ahead */
-  SITE_PHASE_BYTES,
-  SITE_KERNEL_BYTES, SITE_KERNEL_TIME,
-  SITE_OURS_BYTES, SITE_OURS_TIME,
+  SITE_PHASE_BYTES, SITE_PHASE_TIME,
+  SITE_NARROW,      /* the kernel reads ahead by no more than NARROW_WINDOW */
+  SITE_KERNEL_PACE, /* nanoseconds a megabyte when it was measured */
   SITE_WANTED, SITE_SENT,
   SITE_WORDS
 };
@@ -151,6 +163,8 @@ static inline void site_set(struct runahead_site *site, enum site_word word, uin
 
 bool adapt_skip(struct runahead_site *site);
 uint64_t adapt_distance(struct runahead_site *site, bool indirect);
+/* The same for runs of pages beside references that are found through indices. */
+uint64_t adapt_run_distance(struct runahead_site *site);
 void adapt_late(struct runahead_site *site, bool indirect, bool late);
 /* Sequential references: prefetch them ourselves, or leave them to the kernel? */
 bool adapt_prefetch_sequential(struct runahead_site *site);

@@ -51,8 +51,6 @@ static uint64_t tightest(const char *mount, char *group, const char *limit_name,
 }
 
 static uint64_t find_limit(void) {
-  const char *told = getenv("RUNAHEAD_OOC_MEMORY");
-  if (told && atoll(told) > 0) return strtoull(told, NULL, 10);
   uint64_t best = (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE_BYTES;
   char text[4096];
   if (slurp("/proc/self/cgroup", text, sizeof text) <= 0) return best;
@@ -71,11 +69,38 @@ static uint64_t find_limit(void) {
   return best;
 }
 
+/* The read-ahead setting of the device under a mapping; 0 where there is none. */
+uint64_t limits_read_ahead(uint64_t address) {
+  int saved = errno;
+  char line[512], path[64], text[64];
+  unsigned long start, end;
+  unsigned major = 0, minor = 0;
+  FILE *maps = fopen("/proc/self/maps", "re");
+  while (maps && fgets(line, sizeof line, maps))
+    if (sscanf(line, "%lx-%lx %*s %*s %x:%x", &start, &end, &major, &minor) == 4 &&
+        address >= start && address < end)
+      break;
+    else
+      major = minor = 0;
+  if (maps) fclose(maps);
+  snprintf(path, sizeof path, "/sys/class/bdi/%u:%u/read_ahead_kb", major, minor);
+  ssize_t got = major || minor ? slurp(path, text, sizeof text) : -1;
+  errno = saved;
+  return got > 0 ? strtoull(text, NULL, 10) << 10 : 0;
+}
+
+/* What the user says counts; how much of it is used, the group knows all the same. */
+static uint64_t told_or_found(void) {
+  uint64_t found = find_limit();
+  const char *told = getenv("RUNAHEAD_OOC_MEMORY");
+  return told && atoll(told) > 0 ? strtoull(told, NULL, 10) : found;
+}
+
 uint64_t limits_memory(void) {
   uint64_t limit = atomic_load_explicit(&memory_limit, memory_order_acquire);
   if (limit) return limit;
   int saved = errno;
-  limit = find_limit();
+  limit = told_or_found();
   errno = saved;
   atomic_store_explicit(&memory_limit, limit ? limit : 1, memory_order_release);
   return limit;

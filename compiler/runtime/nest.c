@@ -57,7 +57,7 @@ static void check_sample(struct nest *nest, int64_t unit) {
   unsigned char present = 1;
   int saved = errno;
   if (mincore((void *)sample->address, PAGE_BYTES, &present) == 0)
-    adapt_late(nest->site, nest->indirect, !(present & 1));
+    adapt_late(nest->site, nest->following, !(present & 1));
   errno = saved;
   sample->address = 0;
 }
@@ -74,55 +74,52 @@ static int64_t depth(const struct nest *nest, const struct reference *r) {
   return 1;
 }
 
-/* A table that is looked up at random and fits into memory (the counts of a sort) costs
- * some 10 ns a look-up and never a request: after 4096 of them in vain pause for 128 to
- * 512 steps, no longer, since the look-ups may move on to another part. */
-static void judge_indirect(struct reference *r, uint64_t wanted, uint64_t sent) {
-  r->seen += wanted;
-  r->found += sent;
-  if (r->seen < 4096) return;
-  if (r->found * 256 < r->seen) {
-    if (r->quiet < 3) r->quiet++;
-    r->pause = 64u << r->quiet;
-  } else {
-    r->quiet = 0;
-  }
-  r->seen = r->found = 0;
-}
-
-/* Brings prefetching up to date with the program being at `unit`. */
-static void advance(struct nest *nest, int64_t unit) {
-  bool ours = adapt_prefetch_sequential(nest->site);
-  int64_t ahead = (int64_t)((double)adapt_distance(nest->site, nest->indirect) / nest->unit_bytes) + 1;
-  if (ahead >= SAMPLES / 2) ahead = SAMPLES / 2 - 1;
-  uint64_t wanted = 0, sent = 0, budget = MOST_WORK;
+/* Everything that depends on the size of a unit. */
+static void measure(struct nest *nest) {
+  nest->sequential_bytes = 0;
+  nest->following = false;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
+    r->sequential = false;
+    r->run_bytes = 0;
     if (!r->region) continue;
-    if (r->sequential && !ours) {
-      prefetch_note(nest, r, unit);
-      continue;
-    }
-    if (r->issued < unit) r->issued = unit;
-    /* Index values have to be there when they are read: a distance earlier for
-     * each reference that is found through them. */
-    int64_t until = unit + (1 + depth(nest, r)) * ahead + 1;
-    /* Runs of pages go out in bursts: few, long requests. */
-    if (r->sequential && r->issued > unit && until - r->issued < ahead / 4) continue;
-    bool indirect = r->shape->flags & RUNAHEAD_INDIRECT;
-    if (indirect && r->pause) {
-      r->pause--;
-      if (r->issued < until) r->issued = until;
-      continue;
-    }
-    uint64_t wanted_before = wanted, sent_before = sent;
-    prefetch_until(nest, r, until, &budget, &wanted, &sent);
-    if (indirect) judge_indirect(r, wanted - wanted_before, sent - sent_before);
+    if (r->shape->flags & RUNAHEAD_INDIRECT && !r->quiet) nest->following = true;
+    r->sequential = shape_sequential(nest, r);
+    if (!r->sequential) continue;
+    r->run_bytes = r->stride[nest->level] * nest->unit_iterations;
+    if (!r->led) nest->sequential_bytes += (uint64_t)r->run_bytes;
   }
-  batch_flush(&nest->batch);
-  count(COUNT_WANTED, wanted);
-  site_set(nest->site, SITE_WANTED, site_get(nest->site, SITE_WANTED) + wanted);
-  site_set(nest->site, SITE_SENT, site_get(nest->site, SITE_SENT) + sent);
+  for (unsigned i = 0; i < SAMPLES; i++) nest->sample[i].unit = -1;
+}
+
+/* Where memory holds only a few of the kernel's windows, those of a nest's several arrays
+ * drive each other out: CG in 13 MB, windows of 8 MB, took 1 s or 25 s as chance would have
+ * it. There the kernel is told to read nothing that it is not asked for, and all prefetching
+ * is ours. */
+static bool windows_fit(const struct region *region) {
+  return region->window <= limits_memory() / 8;
+}
+
+/* A table that memory can hold: the kernel keeps it, as long as we do not read through it and
+ * its index arrays at every miss. */
+static bool fits(const struct reference *r) {
+  return r->highest > r->lowest &&
+         (double)r->highest - (double)r->lowest <= (double)limits_memory() * 0.9;
+}
+
+/* Look-ups all over more than memory holds, as far as they are known. A smaller table is soon
+ * there whole, and soonest in the kernel's windows. */
+static bool scattered(const struct reference *r) {
+  return !r->quiet && r->highest > r->lowest && !fits(r);
+}
+
+static void tell(struct region *region, int advice) {
+  if (atomic_load_explicit(&region->advice, RELAXED) == advice ||
+      atomic_exchange_explicit(&region->advice, advice, RELAXED) == advice)
+    return;
+  int saved = errno;
+  madvise((void *)region->start, region->end - region->start, advice);
+  errno = saved;
 }
 
 /* Random pages of a mapping under normal advice cost a whole read-ahead window
@@ -130,50 +127,177 @@ static void advance(struct nest *nest, int64_t unit) {
  * keeping. Both are said only where all references of this nest to the region agree:
  * under "sequential" pages that other nests want again leave early, under "random" each
  * missed one is a read of its own (MG: a quarter of the filter's beliefs were wrong). A
- * region with several users has pages that a trailing one touches again (stencils). */
+ * region with several users has pages that a trailing one touches again (stencils). And
+ * what is written is better off under "normal": there one fault maps all of a large piece
+ * of the page cache, under "sequential" a page (a stencil: 9,000 faults or 200,000).
+ *
+ * While indices are followed all prefetching is ours, runs of pages included, and a look-up
+ * that was missed must not bring 31 others: a sparse matrix in a tenth of its memory read 7 GB
+ * for its 0.6 so. */
 static void advise(struct nest *nest) {
   for (unsigned i = 0; i < nest->references; i++) {
     struct region *region = nest->reference[i].region;
     if (!region) continue;
     unsigned users = 0;
-    bool once = true, sparse = true;
+    bool once = true, sparse = true, followed = false;
     for (unsigned j = 0; j < nest->references; j++) {
       const struct reference *r = &nest->reference[j];
       if (r->region != region) continue;
       users++;
-      once &= r->sequential && shape_footprint(nest, r) > (double)limits_memory();
-      sparse &= !r->sequential && shape_sparse(nest, r);
+      once &= r->sequential && !(r->shape->flags & RUNAHEAD_WRITES) &&
+              shape_footprint(nest, r) > (double)limits_memory();
+      if (r->shape->flags & RUNAHEAD_INDIRECT) {
+        followed |= scattered(r);
+        sparse &= scattered(r);
+      } else {
+        sparse &= !r->sequential && shape_sparse(nest, r);
+      }
     }
-    int want = once && users == 1 ? MADV_SEQUENTIAL : sparse ? MADV_RANDOM : MADV_NORMAL;
-    if (atomic_exchange_explicit(&region->advice, want, RELAXED) == want) continue;
-    int saved = errno;
-    madvise((void *)region->start, region->end - region->start, want);
-    errno = saved;
+    int want = MADV_NORMAL;
+    if (followed || sparse || !windows_fit(region))
+      want = MADV_RANDOM;
+    else if (once && users == 1)
+      want = MADV_SEQUENTIAL;
+    tell(region, want);
   }
+}
+
+static void look_at_windows(struct nest *nest) {
+  bool narrow = true;
+  nest->ours = false;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct region *region = nest->reference[i].region;
+    if (!region) continue;
+    nest->ours |= !windows_fit(region);
+    narrow &= region->window <= NARROW_WINDOW;
+    /* A table that takes up much of memory is easily driven out: then try the kernel first. */
+    const struct reference *r = &nest->reference[i];
+    narrow &= !(r->quiet && (double)r->highest - (double)r->lowest > (double)limits_memory() / 4);
+  }
+  site_set(nest->site, SITE_NARROW, narrow);
+}
+
+/* What one nest had no use for, the next code may live on, and not all code is ours: at the
+ * last unit of a nest, and for one that is passed over. (BUK in a tenth: its counts, zeroed by
+ * memset, came back a page at a time, and 4 s became 17.) */
+static void leave_to_kernel(void) {
+  for (unsigned i = 0, n = region_slots(); i < n; i++) {
+    struct region *region = region_number(i);
+    if (region && windows_fit(region)) tell(region, MADV_NORMAL);
+  }
+}
+
+/* Goes over to units of another size. Positions are kept, rounded down to a unit. */
+static void change_unit(struct nest *nest) {
+  int64_t old = nest->unit_iterations, old_in_level = nest->units_in_level;
+  shape_set_unit(nest);
+  if (nest->unit_iterations > old / 2 && nest->unit_iterations < old * 2) {
+    nest->unit_iterations = old;
+    nest->units_in_level = old_in_level;
+  }
+  for (unsigned i = 0; i <= nest->references; i++) {
+    int64_t *unit = i < nest->references ? &nest->reference[i].issued : &nest->present;
+    int64_t iterations = *unit % old_in_level * old;
+    *unit = *unit / old_in_level * nest->units_in_level + iterations / nest->unit_iterations;
+  }
+  nest->released = nest->present;
+  measure(nest);
+  look_at_windows(nest);
+  advise(nest);
+}
+
+/* A look-up counts for as much as it has brought in: where an index array mostly leads to
+ * pages that are in memory (the counts of a sort, a matrix with its entries near the
+ * diagonal), units are longer, and what else the nest touches goes out in blocks and not a
+ * page at a time (BUK, 64 MB of keys in 64 MB: 4.4 s in units of 64 keys, 1.3 without the
+ * pass). Where nearly all are there following them costs more than it gives: 10 ns for
+ * each of the sort's 4 ns, so only a sample of each unit is looked at. */
+static void judge_indirect(struct nest *nest) {
+  bool changed = false;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    if (!(r->shape->flags & RUNAHEAD_INDIRECT) || !r->region || r->seen < 4096) continue;
+    double share = (double)r->found / (double)r->seen;
+    r->quiet = share < (fits(r) ? LEAST_SHARE_FITTING : LEAST_SHARE);
+    r->share = r->quiet ? LEAST_SHARE : share;
+    r->seen = r->found = 0;
+    changed = true;
+  }
+  if (changed) change_unit(nest);
+}
+
+static void probe_quiet(struct nest *nest, int64_t unit) {
+  bool changed = false;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    if (!r->quiet || !r->region || prefetch_misses(nest, r, unit) < (fits(r) ? 8 : 1))
+      continue;
+    r->quiet = false;
+    changed = true;
+  }
+  if (changed) change_unit(nest);
+}
+
+/* Prefetches a reference as far ahead as it is to be with the program at `unit`. */
+static void bring_up(struct nest *nest, struct reference *r, int64_t unit, int64_t ahead,
+                     uint64_t *budget, uint64_t *wanted, uint64_t *sent) {
+  if (r->issued < unit) r->issued = unit;
+  /* Index values have to be there when they are read: a distance earlier for
+   * each reference that is found through them. */
+  int64_t until = unit + (1 + depth(nest, r)) * ahead + 1;
+  if (r->sequential && nest->sequential_bytes) {
+    /* Runs of pages go out in bursts: few, long requests, however little of them there
+     * is in a unit; but not so early that what else is read until then drives them out. */
+    int64_t run = (int64_t)(adapt_run_distance(nest->site) / nest->sequential_bytes);
+    int64_t lasting = (int64_t)((double)(limits_memory() / 4) / nest->unit_bytes);
+    if (run > lasting) run = lasting;
+    if (until < unit + run) until = unit + run;
+    if (r->issued > unit && until - r->issued < (until - unit) / 4) return;
+  }
+  uint64_t wanted_before = *wanted, sent_before = *sent;
+  prefetch_until(nest, r, until, budget, wanted, sent);
+  r->seen += *wanted - wanted_before;
+  r->found += *sent - sent_before;
+}
+
+/* Brings prefetching up to date with the program being at `unit`. */
+static void advance(struct nest *nest, int64_t unit) {
+  bool ours = nest->ours || nest->following || adapt_prefetch_sequential(nest->site);
+  int64_t ahead = (int64_t)((double)adapt_distance(nest->site, nest->following) / nest->unit_bytes) + 1;
+  if (ahead >= SAMPLES / 2) ahead = SAMPLES / 2 - 1;
+  uint64_t wanted = 0, sent = 0, budget = MOST_WORK;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    if (!r->region || r->quiet) continue;
+    if (r->sequential && !ours)
+      prefetch_note(nest, r, unit);
+    else
+      bring_up(nest, r, unit, ahead, &budget, &wanted, &sent);
+  }
+  batch_flush(&nest->batch);
+  count(COUNT_WANTED, wanted);
+  site_set(nest->site, SITE_WANTED, site_get(nest->site, SITE_WANTED) + wanted);
+  site_set(nest->site, SITE_SENT, site_get(nest->site, SITE_SENT) + sent);
+  if (nest->indirect) judge_indirect(nest);
 }
 
 static void prepare(struct nest *nest) {
   nest->indirect = false;
-  nest->sequential_bytes = 0;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
     r->issued = 0;
-    r->sequential = r->releases = false;
     r->seen = r->found = 0;
-    r->pause = r->quiet = 0;
-    if (!r->region) continue;
-    if (r->shape->flags & RUNAHEAD_INDIRECT) nest->indirect = true;
-    r->sequential = shape_sequential(nest, r);
-    r->releases = shape_releases(nest, r);
-    if (r->sequential)
-      nest->sequential_bytes +=
-          (uint64_t)(r->stride[nest->level] * nest->unit_iterations);
+    r->lowest = INT64_MAX;
+    r->highest = INT64_MIN;
+    r->releases = r->region && shape_releases(nest, r);
+    if (r->region && r->shape->flags & RUNAHEAD_INDIRECT) nest->indirect = true;
   }
-  for (unsigned i = 0; i < SAMPLES; i++) nest->sample[i].unit = -1;
+  measure(nest);
   nest->batch.used = 0;
   nest->batch.pages = 0;
   nest->present = 0;
-  nest->since = limits_now();
+  nest->released = 0;
+  nest->since = nest->looked = limits_now();
 }
 
 /* Finds the regions; an indirect reference lives if its index can be read. */
@@ -248,6 +372,14 @@ static struct runahead_nest *idle_stream(struct nest *nest) {
   return &nest->front;
 }
 
+/* The program may start again at an earlier place (the next product with the same matrix);
+ * what was prefetched from there on is long gone. */
+static void go_back(struct nest *nest, int64_t unit) {
+  if (unit >= nest->present) return;
+  nest->released = unit;
+  for (unsigned i = 0; i < nest->references; i++) nest->reference[i].issued = unit;
+}
+
 /* Re-entry of a stream. NULL when it has to start afresh. */
 static struct runahead_nest *go_on(struct nest *nest, struct runahead_site *site,
                                    const int64_t *value) {
@@ -269,6 +401,7 @@ static struct runahead_nest *go_on(struct nest *nest, struct runahead_site *site
   nest->front.level = value[0] == RUNAHEAD_UNKNOWN || last > unit + 1 ? 0 : RUNAHEAD_MAX_LEVELS;
   if (nest->front.level) unit = last;
   if (unit != nest->present) {
+    go_back(nest, unit);
     check_sample(nest, unit);
     uint64_t now = limits_now();
     if (unit > nest->present && nest->sequential_bytes)
@@ -277,9 +410,11 @@ static struct runahead_nest *go_on(struct nest *nest, struct runahead_site *site
     nest->since = now;
     nest->present = unit;
     adapt_shut_off(now);
+    filter_age_by_reads();
+    probe_quiet(nest, unit);
   }
-  advance(nest, unit);
-  set_window(nest, unit);
+  advance(nest, nest->present);
+  set_window(nest, nest->present);
   return &nest->front;
 }
 
@@ -295,6 +430,7 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
   bool stream = site->flags & RUNAHEAD_STREAM;
   int64_t value[RUNAHEAD_MAX_VALUES];
   if (!stream && adapt_skip(site)) {
+    leave_to_kernel();
     count(COUNT_DECLINED, 1);
     return (struct runahead_nest *)&idle;
   }
@@ -317,25 +453,56 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
   }
   for (unsigned i = 0; i < nest->references; i++)
     at = shape_read(&nest->reference[i], &site->reference[i], nest->levels, at);
+  for (unsigned i = 0; i < nest->references; i++) {
+    nest->reference[i].share = 1;
+    nest->reference[i].quiet = false;
+  }
   if (!find_regions(nest)) {
     count(COUNT_DECLINED, 1);
     return stream ? idle_stream(nest) : (struct runahead_nest *)&idle;
   }
   nest->run_on = stream && site_get(site, SITE_RUN_ON) < 4;
+  shape_find_leaders(nest);
   if (!shape_choose_level(nest)) {
     count(COUNT_DECLINED, 1);
     return (struct runahead_nest *)&idle;
   }
   count(COUNT_ENTERED, 1);
   prepare(nest);
-  advise(nest);
+  look_at_windows(nest);
   adapt_shut_off(nest->since);
   advance(nest, 0);
-  set_window(nest, 0);
+  advise(nest); /* now that the first look-ups are known */
+  set_window(nest, nest->present);
   bool several = nest->trip[nest->level] == RUNAHEAD_UNKNOWN ||
                  nest->trip[nest->level] > nest->unit_iterations || nest->level > 0;
   nest->front.level = several ? nest->level : RUNAHEAD_MAX_LEVELS;
   return &nest->front;
+}
+
+/* What the kernel reads by itself it keeps in large pieces and drops by itself. */
+static bool releasing(const struct nest *nest, const struct reference *r) {
+  return nest->ours || nest->following || adapt_prefetch_sequential(nest->site) || !r->sequential;
+}
+
+/* Looking how full memory is costs some microseconds: after 16 units and a millisecond. */
+static void give_up_behind(struct nest *nest, int64_t unit, uint64_t now) {
+  enum { UNITS = 16, NANOSECONDS = 1000000 };
+  if (unit - nest->released < UNITS || now - nest->looked < NANOSECONDS) return;
+  nest->looked = now;
+  if (limits_pressed())
+    for (unsigned i = 0; i < nest->references; i++)
+      if (nest->reference[i].releases && releasing(nest, &nest->reference[i]))
+        prefetch_release(nest, &nest->reference[i], nest->released, unit);
+  nest->released = unit;
+}
+
+/* The last unit of all, as far as the number of iterations is known? */
+static bool is_last(const struct nest *nest, const int64_t *counter) {
+  for (unsigned i = 0; i < nest->level; i++)
+    if (nest->trip[i] == RUNAHEAD_UNKNOWN || counter[i] < nest->trip[i] - 1) return false;
+  return nest->trip[nest->level] != RUNAHEAD_UNKNOWN && !(nest->site->flags & RUNAHEAD_STREAM) &&
+         counter[nest->level] >= nest->trip[nest->level] - nest->unit_iterations;
 }
 
 /* The program is about to run the iteration with these counters. Returns the
@@ -351,29 +518,23 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
     outer = outer * (nest->trip[i] > 0 ? nest->trip[i] : 1) + counter[i];
   int64_t k = counter[nest->level] + nest->origin;
   int64_t unit = outer * nest->units_in_level + k / nest->unit_iterations;
-  int64_t next = (k / nest->unit_iterations + 1) * nest->unit_iterations - nest->origin;
   count(COUNT_STEPS, 1);
   if (unit != nest->present) {
     uint64_t now = limits_now();
     bool forward = unit == nest->present + 1;
     if (forward && nest->sequential_bytes)
       adapt_measured(nest->site, nest->sequential_bytes, now - nest->since);
-    if (!forward)
-      /* Elsewhere than expected: what was prefetched from here on is not known. */
-      for (unsigned i = 0; i < nest->references; i++)
-        if (unit < nest->present) nest->reference[i].issued = unit;
+    go_back(nest, unit);
     check_sample(nest, unit);
     nest->since = now;
-    if (forward && unit % 16 == 0 && limits_pressed())
-      for (unsigned i = 0; i < nest->references; i++)
-        if (nest->reference[i].region && nest->reference[i].releases &&
-            atomic_load_explicit(&nest->reference[i].region->advice, RELAXED) != MADV_SEQUENTIAL)
-          for (int64_t u = unit - 16 > 0 ? unit - 16 : 0; u < unit; u++)
-            prefetch_release(nest, &nest->reference[i], u);
+    if (forward) give_up_behind(nest, unit, now);
     nest->present = unit;
     adapt_shut_off(now);
+    filter_age_by_reads();
+    probe_quiet(nest, unit);
   }
-  advance(nest, unit);
-  set_window(nest, unit);
-  return next;
+  advance(nest, nest->present);
+  set_window(nest, nest->present);
+  if (is_last(nest, counter)) leave_to_kernel();
+  return (k / nest->unit_iterations + 1) * nest->unit_iterations - nest->origin;
 }

@@ -18,11 +18,23 @@ struct reference {
   struct region *region; /* NULL: not out of core, leave alone */
   int64_t issued;        /* units before this one have been prefetched */
   bool sequential, releases;
-  /* Of an indirect reference: pages seen and sent since the last judgement, steps still
-   * to be passed over, how often in a row nothing was to be done. */
+  bool led;              /* another reference is at the same places before it, */
+  unsigned led_level;    /*   from iteration led_from of this level on */
+  int64_t led_from;
+  int64_t run_bytes;     /* sequential: by how much a unit moves on */
+  /* Of an indirect reference: pages seen and sent since the last judgement, and which
+   * share of them had to be fetched, from 1 down to LEAST_SHARE. Quiet: hardly any; then
+   * it is probed only. */
   uint64_t seen, found;
-  unsigned pause, quiet;
+  int64_t lowest, highest; /* addresses that its look-ups led to */
+  double share;
+  bool quiet;
 };
+
+/* An in-core table is looked up for nothing; one page in 256 is 0.2 us a look-up on a disk
+ * of 50 us, where following costs 0.02. */
+#define LEAST_SHARE (1.0 / 256)
+#define LEAST_SHARE_FITTING (1.0 / 32)
 
 struct sample {
   int64_t unit;
@@ -37,11 +49,14 @@ struct nest {
   int64_t unit_iterations, units_in_level;
   int64_t origin;      /* streams: iterations between the first entry and this one */
   bool run_on, indirect;
-  double unit_bytes;   /* of all references, indirect ones a page each */
+  bool ours;           /* nothing is left to the kernel's read-ahead */
+  bool following;      /* some indirect reference is not quiet */
+  double unit_bytes;   /* of all references, indirect ones by their share of a page each */
   uint64_t sequential_bytes; /* a unit's, of sequential references */
   int64_t present;     /* unit */
   uint64_t since;      /* when it began */
-  struct region *advised;
+  int64_t released;    /* units before this one have been given up, or were not to be */
+  uint64_t looked;     /* when, whether memory is full */
   struct sample sample[SAMPLES];
   struct batch batch;
   struct reference reference[RUNAHEAD_MAX_REFERENCES];
@@ -55,7 +70,9 @@ const struct reference *shape_index(const struct nest *nest, const struct refere
 int64_t shape_count(int64_t count, int64_t stride, int64_t outer);
 unsigned shape_below(const struct nest *nest, const struct reference *r, unsigned level,
                      struct dimension *out);
+void shape_find_leaders(struct nest *nest);
 bool shape_choose_level(struct nest *nest);
+void shape_set_unit(struct nest *nest);
 bool shape_sequential(const struct nest *nest, const struct reference *r);
 bool shape_sparse(const struct nest *nest, const struct reference *r);
 double shape_footprint(const struct nest *nest, const struct reference *r);
@@ -68,6 +85,9 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
                     uint64_t *wanted, uint64_t *sent);
 /* Notes that the program has passed an affine reference's units before `until`. */
 void prefetch_note(struct nest *nest, struct reference *r, int64_t until);
-void prefetch_release(struct nest *nest, const struct reference *r, int64_t unit);
+/* How many pages a sample of an indirect reference's next look-ups misses. */
+uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit);
+/* Gives up what a reference's units [from, until) touched. */
+void prefetch_release(struct nest *nest, const struct reference *r, int64_t from, int64_t until);
 
 #endif

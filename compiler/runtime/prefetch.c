@@ -26,6 +26,11 @@ static int64_t unit_start(const struct nest *nest, int64_t unit, int64_t group,
   return count;
 }
 
+/* Has another reference been there already? */
+static bool is_led(const struct nest *nest, const struct reference *r, const int64_t *counter) {
+  return r->led && r->led_level <= nest->level && counter[r->led_level] >= r->led_from;
+}
+
 static int64_t address_at(const struct nest *nest, const struct reference *r,
                           const int64_t *counter) {
   int64_t address = r->address;
@@ -86,6 +91,8 @@ static void want_run(const struct reference *r, const struct index_source *sourc
     for (unsigned i = 0; i < got && walk_pay(walk, 1); i++) {
       if (!good[i]) continue;
       int64_t at = address + (done + i) * own_stride + r->scale * (value[i] + r->add);
+      if (at < walk->lowest) walk->lowest = at;
+      if (at > walk->highest) walk->highest = at;
       if (boxes) {
         walk_box(walk, at, r->shape->low, r->shape->high, box, boxes);
       } else {
@@ -158,6 +165,7 @@ static void want_indirect(const struct nest *nest, const struct reference *r,
 #define SMALLEST_ADVANCE 1024
 static int64_t group_of(const struct nest *nest, const struct reference *r) {
   if (r->shape->flags & RUNAHEAD_INDIRECT) return 1;
+  if (r->sequential) return r->run_bytes < LONGEST_REQUEST ? LONGEST_REQUEST / r->run_bytes : 1;
   int64_t stride = r->stride[nest->level] < 0 ? -r->stride[nest->level] : r->stride[nest->level];
   if (stride < 0 || stride >= SMALLEST_ADVANCE || nest->unit_iterations >= SMALLEST_ADVANCE)
     return 1;
@@ -173,15 +181,23 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
     int64_t counter[RUNAHEAD_MAX_LEVELS] = {0}, unit = r->issued;
     int64_t many = unit_start(nest, unit, group, counter);
     r->issued += many > 0 ? (many - 1) / nest->unit_iterations + 1 : 1;
-    if (many <= 0) continue;
-    struct walk walk = {.batch = &nest->batch, .region = r->region, .budget = *budget};
+    if (many <= 0 || is_led(nest, r, counter)) continue;
+    /* While indices are followed, or windows do not fit, nobody else reads: a wrong belief is
+     * a wait, and a look once a turn is cheap beside it. (A sparse matrix at 1 ms: 6000 faults,
+     * half of them in the array that it goes through from end to end.) */
+    struct walk walk = {.batch = &nest->batch, .region = r->region, .budget = *budget,
+                        .doubt = nest->ours || nest->following,
+                        .lowest = r->lowest, .highest = r->highest};
     if (r->shape->flags & RUNAHEAD_INDIRECT)
       want_indirect(nest, r, counter, many, &walk);
     else
       want_affine(nest, r, counter, many, &walk);
-    if (walk.sample) {
+    /* A run of pages may be further ahead than there is room for samples. */
+    if (walk.sample && unit - nest->present < SAMPLES) {
       nest->sample[(uint64_t)unit % SAMPLES] = (struct sample){unit, walk.sample};
     }
+    r->lowest = walk.lowest;
+    r->highest = walk.highest;
     *budget = walk.budget;
     *wanted += walk.wanted;
     *sent += walk.sent;
@@ -196,23 +212,39 @@ void prefetch_note(struct nest *nest, struct reference *r, int64_t until) {
     int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
     int64_t many = unit_start(nest, r->issued, 1, counter);
     struct walk walk = {.region = r->region, .budget = 4096};
-    if (many > 0) want_affine(nest, r, counter, many, &walk);
+    if (many > 0 && !is_led(nest, r, counter)) want_affine(nest, r, counter, many, &walk);
   }
 }
 
-void prefetch_release(struct nest *nest, const struct reference *r, int64_t unit) {
+uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit) {
+  enum { LOOKED_UP = 256, LOOKS = 32 };
   int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
   int64_t many = unit_start(nest, unit, 1, counter);
-  struct dimension d[MAX_DIMENSIONS + 1];
-  unsigned n = shape_below(nest, r, nest->level, d);
-  d[n++] = (struct dimension){r->stride[nest->level], many};
-  bool solid;
-  double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
-  if (!solid || many <= 0) return;
-  uint64_t start = (uint64_t)(address_at(nest, r, counter) + r->shape->low);
-  uint64_t end = (start + (uint64_t)bytes) & ~(PAGE_BYTES - 1);
-  start &= ~(PAGE_BYTES - 1);
-  if (start < r->region->start || end > r->region->end || end <= start) return;
-  filter_forget(r->region, start, end);
-  submit_release(start, end - start, false);
+  if (many <= 0) return 0;
+  struct walk walk = {.region = r->region, .budget = 4 * LOOKED_UP, .looks = LOOKS};
+  want_indirect(nest, r, counter, many < LOOKED_UP ? many : LOOKED_UP, &walk);
+  return walk.sent;
+}
+
+/* As one range: each piece costs a call, and at its ends the kernel splits the larger
+ * pieces in which it keeps a file. */
+void prefetch_release(struct nest *nest, const struct reference *r, int64_t from, int64_t until) {
+  if (from < 0) from = 0;
+  while (from < until) {
+    int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
+    int64_t many = unit_start(nest, from, until - from, counter);
+    from += many > 0 ? (many - 1) / nest->unit_iterations + 1 : 1;
+    struct dimension d[MAX_DIMENSIONS + 1];
+    unsigned n = shape_below(nest, r, nest->level, d);
+    d[n++] = (struct dimension){r->stride[nest->level], many};
+    bool solid;
+    double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
+    if (!solid || many <= 0) continue;
+    uint64_t start = (uint64_t)(address_at(nest, r, counter) + r->shape->low);
+    uint64_t end = (start + (uint64_t)bytes) & ~(PAGE_BYTES - 1);
+    start &= ~(PAGE_BYTES - 1);
+    if (start < r->region->start || end > r->region->end || end <= start) continue;
+    filter_forget(r->region, start, end);
+    submit_release(start, end - start, false);
+  }
 }

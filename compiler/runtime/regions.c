@@ -70,6 +70,7 @@ static struct region *new_region(uint64_t start, uint64_t end) {
   }
   region->start = start;
   region->end = end;
+  region->window = limits_read_ahead(start);
   region->recent[0] = (_Atomic uint64_t *)bits;
   region->recent[1] = (_Atomic uint64_t *)(bits + bytes);
   atomic_store_explicit(&region->advice, MADV_NORMAL, RELAXED);

@@ -3,6 +3,7 @@
  * pages will be wanted again. Nothing here looks at memory or calls the kernel.
  */
 #include "nest.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,12 +59,13 @@ unsigned shape_below(const struct nest *nest, const struct reference *r,
 static double bytes_per_iteration(const struct nest *nest, const struct reference *r,
                                   unsigned level) {
   struct dimension d[MAX_DIMENSIONS];
+  if (r->led) return 0;
   unsigned n = shape_below(nest, r, level, d);
   bool solid;
   double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
   if (r->shape->flags & RUNAHEAD_INDIRECT) {
     const struct reference *index = shape_index(nest, r);
-    double times = bytes < (double)PAGE_BYTES ? (double)PAGE_BYTES : bytes;
+    double times = r->quiet ? 0 : r->share * (bytes < (double)PAGE_BYTES ? (double)PAGE_BYTES : bytes);
     for (unsigned i = level + 1; i < nest->levels; i++)
       if (index->stride[i] && nest->trip[i] > 1) times *= (double)nest->trip[i];
     return times;
@@ -107,18 +109,24 @@ bool shape_choose_level(struct nest *nest) {
   if (!(nest->site->flags & RUNAHEAD_STREAM) &&
       bytes_at(nest, 0) * iterations(nest->trip[0]) < SMALLEST_NEST)
     return false;
+  if (nest->trip[level] == 0) return false;
+  nest->level = level;
+  shape_set_unit(nest);
+  return true;
+}
+
+/* The unit at the level that was chosen. */
+void shape_set_unit(struct nest *nest) {
+  double bytes = bytes_at(nest, nest->level);
   double fit = BLOCK_BYTES / (bytes > 1 ? bytes : 1);
   int64_t unit = fit < 1 ? 1 : fit > (double)FAR ? FAR : (int64_t)fit;
   bool stream = nest->site->flags & RUNAHEAD_STREAM;
-  int64_t trip = nest->trip[level];
-  if (trip == 0) return false;
+  int64_t trip = nest->trip[nest->level];
   if (!stream && trip != RUNAHEAD_UNKNOWN && unit > trip) unit = trip;
-  nest->level = level;
   nest->unit_iterations = unit;
   nest->units_in_level =
       stream || trip == RUNAHEAD_UNKNOWN ? FAR : (trip + unit - 1) / unit;
-  nest->unit_bytes = bytes * (double)unit;
-  return true;
+  nest->unit_bytes = bytes * (double)unit < 1 ? 1 : bytes * (double)unit; /* divided by */
 }
 
 /* Whether successive units of a reference are one ascending run of pages. */
@@ -132,7 +140,7 @@ bool shape_sequential(const struct nest *nest, const struct reference *r) {
   bool solid;
   double bytes = walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
   double advance = (double)r->stride[nest->level] * (double)nest->unit_iterations;
-  return solid && advance > 0 && advance <= bytes + PAGE_BYTES && bytes >= PAGE_BYTES;
+  return solid && advance > 0 && advance <= bytes + PAGE_BYTES;
 }
 
 /* Whether a unit leaves out most of the pages between its first and its last. */
@@ -161,6 +169,42 @@ static bool same_strides(const struct nest *nest, const struct reference *a,
   return !memcmp(a->stride, b->stride, nest->levels * sizeof a->stride[0]) &&
          a->shape->boxes == b->shape->boxes &&
          !memcmp(a->box, b->box, a->shape->boxes * sizeof a->box[0]);
+}
+
+/* Is `a` where `b` comes some iterations of the outermost loop that moves them later, near
+ * enough for its pages to be still there? */
+static bool leads(const struct nest *nest, const struct reference *a, struct reference *b) {
+  unsigned level = 0;
+  while (level < nest->levels && b->stride[level] == 0) level++;
+  if (level == nest->levels) return false;
+  int64_t stride = b->stride[level], ahead = a->address - b->address;
+  int64_t iterations_ = (int64_t)((double)ahead / (double)stride + 0.5);
+  if (iterations_ < 0 || (double)iterations_ > iterations(nest->trip[level])) return false;
+  if (fabs((double)ahead - (double)iterations_ * (double)stride) > (double)PAGE_BYTES) return false;
+  if (fabs((double)ahead) > (double)limits_memory() / 16) return false;
+  /* At the same place: the first of them. */
+  if (iterations_ == 0 && (a > b || a->shape->high - a->shape->low < b->shape->high - b->shape->low))
+    return false;
+  b->led = true;
+  b->led_level = level;
+  b->led_from = iterations_;
+  return true;
+}
+
+/* The planes of a stencil: what the leading reference has brought need not be asked for
+ * again, nor counted, for those behind it. */
+void shape_find_leaders(struct nest *nest) {
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    r->led = false;
+    if (!r->region || r->shape->flags & RUNAHEAD_INDIRECT) continue;
+    for (unsigned j = 0; j < nest->references && !r->led; j++) {
+      const struct reference *other = &nest->reference[j];
+      if (other != r && other->region == r->region && !(other->shape->flags & RUNAHEAD_INDIRECT) &&
+          same_strides(nest, r, other))
+        leads(nest, other, r);
+    }
+  }
 }
 
 /* Trailing reference of its group, never touched again in the nest? */

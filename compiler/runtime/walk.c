@@ -11,11 +11,11 @@ bool walk_pay(struct walk *walk, uint64_t cost) {
   return walk->budget > 0;
 }
 
-/* Of the ranges that are dropped on an old belief, one in 1024 is looked at. What was
+/* Of the ranges that are dropped on an old belief, one in 256 is looked at. What was
  * asked for a moment ago may still be on its way, and is rightly dropped. */
 static void look_at_dropped(struct region *region, uint64_t address) {
   static __thread unsigned turn;
-  if (!filter_is_old(region, address) || ++turn % 1024) return;
+  if (!filter_is_old(region, address) || ++turn % 256) return;
   unsigned char present = 1;
   int saved = errno;
   if (mincore((void *)(address & ~(PAGE_BYTES - 1)), PAGE_BYTES, &present) == 0) {
@@ -24,6 +24,20 @@ static void look_at_dropped(struct region *region, uint64_t address) {
     filter_saw_dropped(present & 1);
   }
   errno = saved;
+}
+
+/* Probing: is the page in memory, or believed to be? */
+static void look_for(struct walk *walk, uint64_t address) {
+  if (filter_believes(walk->region, address)) return;
+  uint64_t page = address & ~(PAGE_BYTES - 1);
+  unsigned char present = 0;
+  int saved = errno;
+  if (mincore((void *)page, PAGE_BYTES, &present) == 0 && present & 1)
+    filter_note(walk->region, page, page + PAGE_BYTES);
+  else
+    walk->sent++;
+  errno = saved;
+  if (--walk->looks == 0) walk->budget = 0;
 }
 
 void walk_range(struct walk *walk, uint64_t start, uint64_t bytes) {
@@ -37,10 +51,15 @@ void walk_range(struct walk *walk, uint64_t start, uint64_t bytes) {
   if (end > region->end) end = region->end;
   uint64_t pages = ((end - 1) >> PAGE_SHIFT) - (start >> PAGE_SHIFT) + 1;
   walk_pay(walk, pages / 64);
+  if (walk->looks) {
+    look_for(walk, start);
+    return;
+  }
   if (!walk->batch) {
     filter_note(region, start, end);
     return;
   }
+  if (walk->doubt) filter_check_old(region, start, end);
   uint64_t before = walk->batch->pages;
   uint64_t sample = filter_want(region, start, end, walk->batch);
   walk->wanted += pages;

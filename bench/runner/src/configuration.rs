@@ -24,6 +24,8 @@ pub struct Configuration {
     pub prefetch: bool,
     /// The program with hints written into it by hand, for workloads that have one.
     pub manual: bool,
+    /// The program with hints through Runahead's own interface, for workloads that have one.
+    pub hinted: bool,
 }
 
 /// Whether Runahead has a part in it.
@@ -45,10 +47,11 @@ const ALONE: Configuration = Configuration {
     read_ahead_kb: None,
     prefetch: false,
     manual: false,
+    hinted: false,
 };
 
 /// All of them, bases first.
-pub const CONFIGURATIONS: [Configuration; 11] = [
+pub const CONFIGURATIONS: [Configuration; 12] = [
     ALONE,
     Configuration { name: "runahead", about: "under Runahead", subject: Subject::Runahead, ..ALONE },
     Configuration {
@@ -61,6 +64,12 @@ pub const CONFIGURATIONS: [Configuration; 11] = [
         name: "manual",
         about: "alone, hints written into the program by hand (preads, slices, search, xds)",
         manual: true,
+        ..ALONE
+    },
+    Configuration {
+        name: "hinted",
+        about: "alone, hints through Runahead's interface (the list 'hints')",
+        hinted: true,
         ..ALONE
     },
     Configuration { name: "prefetched", about: "everything prefetched beforehand", prefetch: true, ..ALONE },
@@ -103,10 +112,8 @@ pub const CONFIGURATIONS: [Configuration; 11] = [
 ];
 
 /// Ways that are wanted and that nothing can run yet, each with what it waits for.
-pub const OPEN: [(&str, &str); 2] = [
-    ("forked", "speculation by a fork at each sync (the 2003 base design): the engine has no such build"),
-    ("hinted", "hints by hand through the hint interface: no program uses it yet"),
-];
+pub const OPEN: [(&str, &str); 1] =
+    [("forked", "speculation by a fork at each sync (the 2003 base design): the engine has no such build")];
 
 /// The configuration of that name; an unknown name fails with the list.
 pub fn by_name(name: &str) -> Result<Configuration> {

@@ -26,6 +26,7 @@ pub mod lock;
 pub mod machine;
 pub mod marks;
 pub mod memory;
+pub mod neighbour;
 pub mod outputs;
 pub mod packages;
 pub mod report;

@@ -11,7 +11,7 @@ use runahead_bench::experiment::{self, Experiment};
 use runahead_bench::results::Record;
 use runahead_bench::session::{self, Options};
 use runahead_bench::workload::{self, Workload};
-use runahead_bench::{compare, data, demo, guard, machine, packages, report, results, table};
+use runahead_bench::{compare, data, demo, guard, machine, neighbour, packages, report, results, table};
 use slowdisk::profile::Profile;
 
 /// Measure programs alone and under Runahead
@@ -318,7 +318,7 @@ fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
     if arguments.resume {
         records = results::read(&results)?;
     }
-    print!("{}", table::show(&records));
+    print!("{}{}", table::show(&records), neighbour::show(&records));
     for experiment in experiments {
         print!("{}", experiment.table(&records, &arguments.profile).show());
     }

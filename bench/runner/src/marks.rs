@@ -61,6 +61,7 @@ mod tests {
             round: 0,
             cold: Some(Sample { files: 1, pages: 100, resident }),
             prefetch: None,
+            neighbour: None,
             measured: Measured { wall: 1.0, same: true, ..measured },
             report: None,
         }

@@ -73,6 +73,9 @@ pub struct Run {
     pub cold: Option<Sample>,
     /// Seconds of prefetching before the command, where the configuration has it.
     pub prefetch: Option<f64>,
+    /// How long somebody else waited for his reads, where the workload has such a neighbour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour: Option<crate::neighbour::Beside>,
     #[serde(flatten)]
     pub measured: Measured,
     /// What Runahead reported of itself.
@@ -300,6 +303,7 @@ pub(crate) mod tests {
             round: 0,
             cold: None,
             prefetch: None,
+            neighbour: None,
             measured: Measured { wall, user: 0.1, same: true, device_reads: Some(7), ..Measured::default() },
             report: None,
         }

@@ -24,6 +24,7 @@ use crate::guard::{self, Guard};
 use crate::limit::{self, Requests};
 use crate::machine::{self, Machine};
 use crate::memory::{self, Swap};
+use crate::neighbour::{self, Beside, Neighbour};
 use crate::packages::{self, find_program};
 use crate::results::{self, FORMAT, Record, Run, Summary};
 use crate::run::{self, Measured, Start};
@@ -153,6 +154,8 @@ struct Prepared {
     alone: Vec<OsString>,
     /// With hints written in by hand.
     manual: Option<Vec<OsString>>,
+    /// With hints through Runahead's interface.
+    hinted: Option<Vec<OsString>>,
     files: Vec<String>,
     /// The command, Runahead, and the libraries of both.
     programs: Vec<PathBuf>,
@@ -305,6 +308,7 @@ impl<'a> Session<'a> {
         // How the command is started alone, in preparations too.
         let alone: Vec<OsString> = workload.prefix(&self.home()).into_iter().chain(command.clone()).collect();
         let manual = workload.manual(&self.place).transpose()?;
+        let hinted = workload.hinted(&self.place).transpose()?;
         let files = workload.files(&self.place)?;
         let mut programs = closure(&command[0]);
         programs.extend(manual.iter().flat_map(|command| closure(&command[0])));
@@ -329,7 +333,7 @@ impl<'a> Session<'a> {
                 Requests::default()
             };
         let warm = cold::sample(&self.place.disk, &files)?;
-        Ok(Prepared { command, alone, manual, files, programs, requests, warm })
+        Ok(Prepared { command, alone, manual, hinted, files, programs, requests, warm })
     }
 
     fn one_run(
@@ -352,7 +356,9 @@ impl<'a> Session<'a> {
         };
         let report = guard::scratch().join("report.json");
         let _ = fs::remove_file(&report);
-        let command = prepared.manual.as_ref().filter(|_| configuration.manual).unwrap_or(&prepared.command);
+        let by_hand = prepared.manual.as_ref().filter(|_| configuration.manual);
+        let hinted = prepared.hinted.as_ref().filter(|_| configuration.hinted);
+        let command = by_hand.or(hinted).unwrap_or(&prepared.command);
         let wrapped =
             configuration.wrap(&workload.prefix(&self.home()), &self.options.subject, &report, command);
         let read_ahead =
@@ -360,7 +366,11 @@ impl<'a> Session<'a> {
         let prefetch =
             configuration.prefetch.then(|| limit::replay(disk, files, &prepared.requests)).transpose()?;
         let conditions = Conditions { one_core: configuration.one_core, memory_mb: workload.memory_mb };
+        let beside = workload.neighbour.map(|file| disk.join(file));
+        let waits = beside.as_deref().map(neighbour::alone).transpose()?;
+        let reading = beside.as_deref().map(Neighbour::start).transpose()?;
         let measured = self.start(&wrapped, &conditions);
+        let neighbour = waits.zip(reading).map(|(alone, reading)| Beside { alone, beside: reading.end() });
         if let Some(before) = read_ahead {
             self.read_ahead(before)?;
         }
@@ -371,6 +381,7 @@ impl<'a> Session<'a> {
             round,
             cold: Some(sample),
             prefetch,
+            neighbour,
             measured: measured
                 .with_context(|| format!("{} under '{}'", workload.name, configuration.name))?,
             report,

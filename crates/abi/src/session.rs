@@ -214,6 +214,22 @@ pub struct SpeculatorPart {
     pub fault_scan: AtomicU32,
     /// Touches written in the present fault epoch.
     pub touched: AtomicU32,
+    /// `st_dev` of the file that was asked for last; 0: none yet.
+    pub device: AtomicU64,
+    /// Bytes that devices have delivered for the speculator.
+    pub delivered: AtomicU64,
+    /// Written by the host.
+    pub allowance: Allowance,
+}
+
+/// What a speculator may ask for. 0: no limit.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Allowance {
+    /// Requests and pages that are asked for and that the program has not passed.
+    pub requests: AtomicU32,
+    pub pages: AtomicU32,
+    pub bytes_a_second: AtomicU64,
 }
 
 /// What the host does about the names that a process looks up.

@@ -1,7 +1,7 @@
 //! The `runahead` command: takes the command line apart, says what went wrong. No policy lives here.
 
 use clap::{Args, Parser, Subcommand};
-use runahead_host::Options;
+use runahead_host::{Limits, Options};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,6 +25,12 @@ enum Action {
     Run(Run),
     /// Run a command without speculation, and say how much of its time it waits for the disk
     Stat(Stat),
+    /// Let the programs of all users share the devices, not only those of each user (never ends)
+    Daemon {
+        /// Where to listen [$RUNAHEAD_DAEMON, or /run/runahead/view.socket]
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
+    },
 }
 
 #[derive(Args)]
@@ -38,12 +44,45 @@ struct Run {
     /// Watch only: intercept reads, but never speculate
     #[arg(long)]
     no_speculate: bool,
+    /// At most so many bytes prefetched and not yet used (K, M, G) [$RUNAHEAD_MAX_MEMORY, or what is free]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    max_memory: Option<u64>,
+    /// At most so many prefetches in flight [$RUNAHEAD_MAX_INFLIGHT, or what the device serves at once]
+    #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(1..))]
+    max_inflight: Option<u32>,
+    /// At most so many bytes prefetched a second (K, M, G) [$RUNAHEAD_MAX_BANDWIDTH, or no limit]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    max_bandwidth: Option<u64>,
     /// Say why a command runs plainly, when it does
     #[arg(long, short)]
     verbose: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+fn daemon(socket: Option<PathBuf>) -> ExitCode {
+    let Err(error) = runahead_host::daemon(socket.as_deref());
+    eprintln!("runahead: cannot serve the view: {error}");
+    ExitCode::from(USAGE)
+}
+
+impl Run {
+    /// What stands on the command line, else in the environment, where it means the same to the library.
+    fn limits(&self) -> Limits {
+        let limits = Limits::from_environment();
+        Limits {
+            memory: self.max_memory.unwrap_or(limits.memory),
+            in_flight: self.max_inflight.unwrap_or(limits.in_flight),
+            bandwidth: self.max_bandwidth.unwrap_or(limits.bandwidth),
+            ..limits
+        }
+    }
+}
+
+/// A number of bytes from the command line.
+fn bytes(text: &str) -> Result<u64, String> {
+    runahead_host::size(text).ok_or_else(|| format!("'{text}' is no size such as 4096, 64K, 512M or 2G"))
 }
 
 #[derive(Args)]
@@ -75,6 +114,7 @@ fn main() -> ExitCode {
     let (options, command) = match arguments.action {
         Action::Run(run) => (
             Options {
+                limits: run.limits(),
                 stats: run.stats,
                 report: run.report,
                 no_speculate: run.no_speculate,
@@ -83,8 +123,11 @@ fn main() -> ExitCode {
             run.command,
         ),
         Action::Stat(stat) => {
-            (Options { stats: true, report: stat.report, no_speculate: true, verbose: false }, stat.command)
+            let options =
+                Options { stats: true, report: stat.report, no_speculate: true, ..Options::default() };
+            (options, stat.command)
         }
+        Action::Daemon { socket } => return daemon(socket),
     };
     let failure = runahead_host::run(options, looked_at - command.len());
     eprintln!("runahead: {}", failure.message());

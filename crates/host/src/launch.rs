@@ -6,6 +6,7 @@
 
 use crate::counts::Counts;
 use crate::installation::Installation;
+use crate::limits::Limits;
 use crate::program::Program;
 use crate::report::{Report, VERSION};
 use crate::session::Session;
@@ -32,6 +33,8 @@ pub struct Options {
     pub no_speculate: bool,
     /// Say why something runs plainly.
     pub verbose: bool,
+    /// What speculators may ask for.
+    pub limits: crate::Limits,
 }
 
 /// Why the command was not started. The variants are the documented exit statuses.
@@ -146,8 +149,9 @@ fn prepare(options: &Options, wishes: Wishes, first: usize) -> Result<Vec<(OsStr
         flag_bits |= flags::REPORT;
     }
     session.header().main_process.store(std::process::id(), Ordering::Relaxed);
-    let host =
-        Host::new(session, sites.path().to_owned(), passing.clone(), installation.clone(), wishes, first);
+    let site_file = sites.path().to_owned();
+    let limits = Limits::new(options.limits);
+    let host = Host::new(session, site_file, passing.clone(), installation.clone(), wishes, limits, first);
     let host_process = start_host(host).map_err(|e| {
         if let Some(directory) = &passing {
             let _ = std::fs::remove_dir_all(directory);

@@ -5,7 +5,8 @@
 //! session's doorbell. It starts a speculator for each process that attaches ([`supervise`]), analyses
 //! executable files for agents that meet a new one, lets the page faults of those be watched that map large files
 //! ([`faults`]), and gathers the counts of processes that end
-//! ([`counts`]), which become the [`report`].
+//! ([`counts`]), which become the [`report`]. While there are speculators it tells them what they may ask
+//! for (`limits`).
 //!
 //! The host is the speculators' parent: they die with it, and nobody else waits for them.
 
@@ -13,6 +14,7 @@ pub mod counts;
 mod faults;
 mod installation;
 pub mod launch;
+mod limits;
 mod names;
 mod program;
 pub mod report;
@@ -20,3 +22,11 @@ mod session;
 mod supervise;
 
 pub use launch::{Failure, Options, run};
+pub use runahead_prefetcher::Options as Limits;
+pub use runahead_prefetcher::limits::size;
+
+/// Hands the view of all users out, at `socket` or the usual place, until it is ended.
+pub fn daemon(socket: Option<&std::path::Path>) -> std::io::Result<std::convert::Infallible> {
+    let usual = runahead_prefetcher::daemon::socket();
+    runahead_prefetcher::daemon::serve(socket.unwrap_or(&usual))
+}

@@ -3,6 +3,7 @@
 use crate::counts::Counts;
 use crate::faults::Faults;
 use crate::installation::Installation;
+use crate::limits::{self, Limits, Running};
 use crate::names::Names;
 use crate::report::{Report, VERSION};
 use crate::session::Session;
@@ -91,6 +92,7 @@ pub struct Host {
     attached: Vec<Option<Attached>>,
     counts: Counts,
     names: Names,
+    limits: Limits,
     reported: bool,
 }
 
@@ -101,6 +103,7 @@ impl Host {
         passing: Option<PathBuf>,
         installation: Installation,
         wishes: Wishes,
+        limits: Limits,
         command: usize,
     ) -> Host {
         let attached = (0..SLOTS).map(|_| None).collect();
@@ -120,6 +123,7 @@ impl Host {
             attached,
             counts: Counts::default(),
             names,
+            limits,
             reported: false,
         }
     }
@@ -134,19 +138,25 @@ impl Host {
             self.welcome();
             self.attend();
             self.part();
+            let speculating = self.limit();
             let main_left = self.main.as_ref().is_none_or(has_ended);
             if !self.reported && (main_left || self.session.header().main_leaves.load(Ordering::Acquire) != 0)
             {
                 self.report();
             }
             if main_left && self.attached.iter().all(Option::is_none) {
+                self.limits.end();
                 if let Some(directory) = &self.passing {
                     let _ = std::fs::remove_dir_all(directory);
                 }
                 std::process::exit(0)
             }
-            let busy = self.attached.iter().any(Option::is_some);
-            wait(&self.session.header().doorbell, doorbell, if busy { LOOK_ATTACHED } else { LOOK_IDLE });
+            let longest = match self.attached.iter().any(Option::is_some) {
+                _ if speculating => limits::LOOK,
+                true => LOOK_ATTACHED,
+                false => LOOK_IDLE,
+            };
+            wait(&self.session.header().doorbell, doorbell, longest);
         }
     }
 
@@ -260,6 +270,7 @@ impl Host {
             let retires = slot.agent.retire.load(Ordering::Acquire) != 0;
             if wanted && !retires && !attached.speculator_started {
                 attached.speculator_started = true;
+                self.limits.begin(slot);
                 attached.speculator = self.start_speculator(attached.process, index);
             }
             attached.faults.attend(attached.process, &self.session, index);
@@ -270,6 +281,24 @@ impl Host {
             }
             self.attached[index] = Some(attached);
         }
+    }
+
+    /// Tells the speculators what they may ask for; returns whether there are any.
+    fn limit(&mut self) -> bool {
+        let running: Vec<Running> = self
+            .attached
+            .iter()
+            .enumerate()
+            .filter_map(|(index, attached)| Some((index, attached.as_ref()?)))
+            .filter(|(_, attached)| attached.speculator.is_some())
+            .map(|(index, attached)| Running {
+                index,
+                process: attached.process,
+                slot: self.session.slot(index),
+            })
+            .collect();
+        self.limits.look(&running);
+        !running.is_empty()
     }
 
     fn start_speculator(&self, process: u32, slot: usize) -> Option<Child> {

@@ -11,6 +11,7 @@
 //! | [`device`] | how many requests a device can serve at once, from its completions alone |
 //! | [`benefit`] | how far ahead, and whether the gain is worth the device's time and the memory |
 //! | [`budget`] | how much memory and bandwidth may be used |
+//! | [`courtesy`] | how many may be in flight while others read from the same device |
 //! | [`accounting`] | what became of each page: full, partial, unused; how accurate its source is |
 //! | [`shares`] | what is one program's part where several prefetch from one device |
 //!
@@ -23,6 +24,7 @@
 pub mod accounting;
 pub mod benefit;
 pub mod budget;
+pub mod courtesy;
 pub mod device;
 pub mod hint;
 pub mod queue;

@@ -20,6 +20,7 @@
 //! | [`usage`] | whether the program reads what was fetched |
 //! | [`limits`] | memory limits, pressure, options |
 //! | [`view`] | the other programs of this user |
+//! | [`daemon`] | makes that: of all users |
 //!
 //! Rules of this room:
 //! - **Whoever hints never waits**: no lock, no file system call, nothing but a wake-up on its path.
@@ -30,6 +31,7 @@
 //! - **Everything is bounded**: hints (in number and bytes), jobs, open files, threads, memory asked for.
 
 pub mod carry;
+pub mod daemon;
 mod doorbell;
 mod files;
 mod global;

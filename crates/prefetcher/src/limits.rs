@@ -2,7 +2,7 @@
 //!
 //! What cannot be read is no limit: on kernels without PSI, in containers without a visible control group.
 
-use runahead_prefetch::budget::Memory;
+use runahead_prefetch::budget::{self, Memory, Pressure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -62,6 +62,8 @@ pub struct Group {
     /// From the process's own group upwards; version 2, then version 1's one.
     unified: Vec<PathBuf>,
     version1: Option<PathBuf>,
+    /// `memory.pressure` of the process's own group (version 2), unless that is the root.
+    pressure: Option<PathBuf>,
 }
 
 impl Group {
@@ -74,7 +76,7 @@ impl Group {
     }
 
     fn from_lines(lines: &str, root: &Path) -> Group {
-        let mut group = Group { unified: Vec::new(), version1: None };
+        let mut group = Group { unified: Vec::new(), version1: None, pressure: None };
         for line in lines.lines() {
             let mut parts = line.splitn(3, ':').skip(1);
             let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
@@ -85,6 +87,11 @@ impl Group {
                     .map(|path| root.join(path))
                     .filter(|path| path.join("memory.max").exists())
                     .collect();
+                // Where version 1 limits memory, version 2 is mounted beside it and has pressure all the same.
+                group.pressure = [root.to_path_buf(), root.join("unified")]
+                    .iter()
+                    .map(|root| root.join(path).join("memory.pressure"))
+                    .find(|file| !path.is_empty() && file.exists());
             } else if controllers.split(',').any(|name| name == "memory") {
                 let own = root.join("memory").join(path);
                 // Inside a container the path is the host's, and our group is mounted as the root.
@@ -97,8 +104,8 @@ impl Group {
 
     /// The tightest limit: the group with the least room.
     pub fn memory(&self, most: u64) -> Memory {
-        let pressure = pressure(&fs::read_to_string("/proc/pressure/memory").unwrap_or_default());
-        let mut tightest = machine(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+        let machine = machine(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+        let mut tightest = machine;
         for path in &self.unified {
             let inactive = || field(&text(path, "memory.stat"), "inactive_file");
             // Above memory.high the kernel slows the group down, so that is its limit to us.
@@ -116,7 +123,15 @@ impl Group {
                 tighten(&mut tightest, limit, used, inactive);
             }
         }
-        Memory { pressure, most, ..tightest }
+        let read = |path: &Path| fs::read_to_string(path).ok().and_then(|text| pressure(&text));
+        let short = |memory: &Memory| budget::is_short(memory.limit, memory.free());
+        let pressure = Pressure {
+            own: self.pressure.as_deref().and_then(read),
+            machine: read(Path::new("/proc/pressure/memory")),
+            machine_short: short(&machine),
+            group_short: short(&tightest),
+        };
+        Memory { pressure: pressure.counts(), most, ..tightest }
     }
 }
 
@@ -151,10 +166,11 @@ fn machine(text: &str) -> Memory {
 }
 
 /// Hundredths of a percent of the last ten seconds in which some task waited for memory.
-fn pressure(text: &str) -> u32 {
-    text.lines()
-        .find_map(|line| line.strip_prefix("some avg10=")?.split(' ').next()?.parse::<f64>().ok())
-        .map_or(0, |percent| (percent * 100.0) as u32)
+fn pressure(text: &str) -> Option<u32> {
+    let percent = text
+        .lines()
+        .find_map(|line| line.strip_prefix("some avg10=")?.split(' ').next()?.parse::<f64>().ok())?;
+    Some((percent * 100.0) as u32)
 }
 
 #[cfg(test)]
@@ -195,8 +211,23 @@ mod tests {
     }
 
     #[test]
+    fn the_own_groups_pressure_counts_wherever_version_2_is_mounted() {
+        for mounted in ["", "unified"] {
+            let root = tempfile::tempdir().unwrap();
+            let own = root.path().join(mounted).join("a");
+            fs::create_dir_all(&own).unwrap();
+            fs::write(own.join("memory.pressure"), "some avg10=7.00 avg60=0.00\n").unwrap();
+            // The machine's own may be anything, and counts only where memory is short.
+            let pressure = Group::from_lines("0::/a\n", root.path()).memory(u64::MAX).pressure;
+            assert!(pressure >= 700, "{mounted}: {pressure}");
+            assert!(Group::from_lines("0::/\n", root.path()).pressure.is_none());
+        }
+    }
+
+    #[test]
     fn pressure_in_hundredths_of_a_percent() {
-        assert_eq!(pressure("some avg10=12.34 avg60=1.00 avg300=0.00 total=5\nfull avg10=1.00"), 1234);
-        assert_eq!(pressure(""), 0);
+        let text = "some avg10=12.34 avg60=1.00 avg300=0.00 total=5\nfull avg10=1.00";
+        assert_eq!(pressure(text), Some(1234));
+        assert_eq!(pressure(""), None);
     }
 }

@@ -254,7 +254,7 @@ impl Pool {
             let id = line.id;
             line.running += 1;
             let alone = line.running == 1;
-            line.device.sent(self.now());
+            line.device.sent();
             drop(state);
 
             let mut done = Done {

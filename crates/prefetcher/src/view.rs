@@ -1,4 +1,4 @@
-//! The other programs of this user: who prefetches from which device, and what our part is.
+//! The other programs of this user (of all users, where [`crate::daemon`] runs): who prefetches from which device, and what our part is.
 //!
 //! A small file, in the user's runtime directory or else in shared memory (`/dev/shm`), holds a slot for
 //! each program. It is read and written with `pread` and `pwrite`, some hundred times a second while there
@@ -23,6 +23,9 @@ pub const SLOTS: usize = 64;
 /// A slot that was not written for this long wants nothing: its program is stopped, or has nothing to read.
 const STALE_NS: u64 = 200_000_000;
 
+/// How often one tries to come in while others leave.
+const JOINS: u32 = 4;
+
 /// How long a turn lasts where there are more programs than a device has arms.
 const TURN_NS: u64 = 50_000_000;
 
@@ -30,6 +33,8 @@ const TURN_NS: u64 = 50_000_000;
 pub struct View {
     file: OwnedFd,
     own: usize,
+    /// Where the file is; None: it is a daemon's.
+    path: Option<PathBuf>,
 }
 
 /// What others leave us of one device.
@@ -42,12 +47,29 @@ pub enum Part {
 }
 
 impl View {
-    /// Joins the view of this user, and takes a slot.
+    /// Joins the view of all users, if there is a daemon, else that of this user, and takes a slot.
     pub fn join() -> Option<View> {
-        places().iter().find_map(|path| Self::join_at(path))
+        crate::daemon::join(&crate::daemon::socket())
+            .or_else(|| places().iter().find_map(|path| Self::join_at(path)))
+    }
+
+    /// The same for whoever must leave nothing behind, however it ends: a view that is there already, or none.
+    pub fn join_existing() -> Option<View> {
+        crate::daemon::join(&crate::daemon::socket())
+            .or_else(|| places().iter().filter(|path| path.exists()).find_map(|path| Self::join_at(path)))
     }
 
     pub fn join_at(path: &Path) -> Option<View> {
+        // The last to leave removes the file; who comes in at that moment makes a new one.
+        (0..JOINS).find_map(|_| {
+            let mut view = Self::join_once(path)?;
+            let same = rustix::fs::stat(path).is_ok_and(|there| is_at(&view.file, &there));
+            view.path = same.then(|| path.to_path_buf());
+            same.then_some(view)
+        })
+    }
+
+    fn join_once(path: &Path) -> Option<View> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()?;
         // Somebody else may have put something there before us.
@@ -56,12 +78,14 @@ impl View {
             && status.st_uid == rustix::process::geteuid().as_raw()
             && status.st_mode & 0o077 == 0
             && status.st_nlink == 1;
-        if !ours {
-            return None;
-        }
+        if ours { Self::take_slot(file) } else { None }
+    }
+
+    /// Takes a slot in a file that nobody else has this description of.
+    pub(crate) fn take_slot(file: OwnedFd) -> Option<View> {
         let first = std::process::id() as usize;
         let own = (0..SLOTS).map(|step| (first + step) % SLOTS).find(|&slot| lock(&file, slot, true))?;
-        Some(View { file, own })
+        Some(View { file, own, path: None })
     }
 
     /// Writes our slot, and reads what others leave us of each device that it claims.
@@ -108,6 +132,23 @@ impl View {
     }
 }
 
+impl Drop for View {
+    /// Whoever is the last to leave takes the file along: a run leaves nothing behind.
+    fn drop(&mut self) {
+        let Some(path) = &self.path else { return };
+        // All slots at once, which works if nobody else has one. Our own lock is no hindrance.
+        let alone = lock_range(&self.file, 0, (SLOTS * SLOT) as libc::off_t, true);
+        if alone && rustix::fs::stat(path).is_ok_and(|there| is_at(&self.file, &there)) {
+            let _ = rustix::fs::unlink(path);
+        }
+    }
+}
+
+/// Whether this is the file that a path led to.
+fn is_at(file: &OwnedFd, there: &rustix::fs::Stat) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|here| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
+}
+
 /// Nanoseconds of a clock that all programs of this machine share.
 pub fn machine_now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -125,12 +166,16 @@ fn places() -> Vec<PathBuf> {
 
 /// Whether a slot's lock could be had; with `take`, it is taken.
 fn lock(file: &OwnedFd, slot: usize, take: bool) -> bool {
+    lock_range(file, (slot * SLOT) as libc::off_t, SLOT as libc::off_t, take)
+}
+
+fn lock_range(file: &OwnedFd, start: libc::off_t, length: libc::off_t, take: bool) -> bool {
     // SAFETY: all zeros is a valid flock structure.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
     range.l_type = libc::F_WRLCK as libc::c_short;
     range.l_whence = libc::SEEK_SET as libc::c_short;
-    range.l_start = (slot * SLOT) as libc::off_t;
-    range.l_len = SLOT as libc::off_t;
+    range.l_start = start;
+    range.l_len = length;
     let command = if take { libc::F_OFD_SETLK } else { libc::F_OFD_GETLK };
     // SAFETY: both commands take a flock structure, which is ours; neither waits.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut range) };
@@ -169,6 +214,29 @@ mod tests {
         // Gone: its lock went with it.
         drop(second);
         assert_eq!(first.exchange(&slot(64, WHOLE))[0], Part::Alone);
+    }
+
+    #[test]
+    fn the_last_to_leave_takes_the_file_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("view");
+        let (first, second) = (View::join_at(&path).unwrap(), View::join_at(&path).unwrap());
+        drop(first);
+        assert!(path.exists());
+        // Another file there by now is not ours to remove.
+        std::fs::remove_file(&path).unwrap();
+        let third = View::join_at(&path).unwrap();
+        drop(second);
+        assert!(path.exists());
+        drop(third);
+        assert!(!path.exists());
+        // Many at once, in and out: whoever is in shares with all who are.
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..200).for_each(|_| drop(View::join_at(&path))));
+            }
+        });
+        assert!(!path.exists());
     }
 
     #[test]

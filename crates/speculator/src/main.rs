@@ -34,6 +34,7 @@ mod sandbox;
 mod shared;
 mod stubs;
 mod traps;
+mod usage;
 mod vdso;
 
 use core::ffi::{CStr, c_char};
@@ -157,6 +158,7 @@ fn prepare_process() {
         files::write_all(fd, b"1000");
         let _ = files::close(fd);
     }
+    usage::start();
     // No core file; after the line above, which wants to be the file's owner.
     // SAFETY: as above.
     let _ = unsafe { process::prctl(prctl::PR_SET_DUMPABLE, 0, 0, 0, 0) };

@@ -38,6 +38,8 @@ pub const NONE: u16 = 0;
 #[derive(Clone, Copy)]
 struct File {
     real: i32,
+    /// `st_dev`.
+    device: u64,
     /// The mapping's first address, and its place in the file.
     start: usize,
     offset: u64,
@@ -58,7 +60,7 @@ pub struct Mapped {
 }
 
 pub static MAPPED: Global<Mapped> = Global::new(Mapped {
-    files: [File { real: 0, start: 0, offset: 0, changing: false }; FILES],
+    files: [File { real: 0, device: 0, start: 0, offset: 0, changing: false }; FILES],
     count: 0,
     blanks: [0; BLANKS],
     blank_count: 0,
@@ -89,16 +91,16 @@ impl Mapped {
         };
         const REGULAR: u32 = 0o100000;
         const KIND: u32 = 0o170000;
-        let same = files::fstat(real).is_ok_and(|s| s.st_ino == map.inode && s.st_mode & KIND == REGULAR);
-        if !same {
+        let stat = files::fstat(real).ok();
+        let Some(stat) = stat.filter(|s| s.st_ino == map.inode && s.st_mode & KIND == REGULAR) else {
             let _ = files::close(real);
             return NONE;
-        }
+        };
         let changing = map.protection & PROT_WRITE != 0;
         let Some(place) = self.files.get_mut(self.count) else {
             return NONE;
         };
-        *place = File { real, start: map.start, offset: map.offset, changing };
+        *place = File { real, device: stat.st_dev, start: map.start, offset: map.offset, changing };
         self.count += 1;
         self.count as u16
     }
@@ -109,6 +111,11 @@ impl Mapped {
         self.together = if page == self.next { (self.together * 2).min(TOGETHER_MOST) } else { 1 };
         let offset = found.offset + page.checked_sub(found.start)? as u64;
         Some((found.real, offset, self.together))
+    }
+
+    /// The device of a region's file.
+    pub fn device(&self, file: u16) -> u64 {
+        self.files.get(usize::from(file.saturating_sub(1))).map_or(0, |file| file.device)
     }
 
     /// So many pages at `page` are in the mirror now.

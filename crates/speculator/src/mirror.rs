@@ -371,7 +371,7 @@ impl Mirror {
         let counts = &shared::speculator().counts;
         shared::count(&counts.pages_filled, filled as u64);
         shared::at_least(&counts.pages_most, self.present_count as u64);
-        run::touched(page, filled, blank);
+        run::touched(page, filled, blank, MAPPED.get().device(region.file));
         Some(Ok(()))
     }
 

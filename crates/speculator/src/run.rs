@@ -11,6 +11,7 @@ use crate::emulate;
 use crate::ledger::{LEDGER, Moment};
 use crate::mirror::MIRROR;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
+use crate::usage;
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
@@ -19,7 +20,9 @@ use runahead_abi::{pace, post};
 use runahead_kernel::PAGE;
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
 use runahead_kernel::signals;
+use runahead_policy::allowance::Amount;
 use runahead_policy::depth::Depth;
+use runahead_prefetch::budget::Bandwidth;
 
 /// While the program's code runs, SIGALRM looks every ms whether there is a new post: wrong paths
 /// normally end at a system call within microseconds, this is for those that compute.
@@ -27,6 +30,9 @@ const TICK_US: u64 = 1000;
 
 /// Ticks of one speculation without any logged operation after which it ends.
 const TICKS_WITHOUT_PROGRESS: u32 = 100;
+
+/// How often a speculator looks whether it may ask for more where bandwidth is limited.
+const PAYDAY_NS: u64 = 1_000_000;
 
 /// A speculator far enough ahead sleeps; this bounds the sleep, should a wake-up be lost.
 const AHEAD_SLEEP_NS: u64 = 20_000_000;
@@ -62,6 +68,14 @@ pub struct Run {
     /// Which pages in the ledger each of the latest operations asked for: from, and up to.
     pages: [(u64, u64); OPERATIONS],
     pages_next: u64,
+    /// All that was asked for so far, and up to before each of the latest operations.
+    asked: Amount,
+    /// The same, before the operation that will be written next.
+    asked_before_next: Amount,
+    asked_before: [Amount; OPERATIONS],
+    bandwidth: Bandwidth,
+    /// The limit that `bandwidth` keeps, as the host has put it.
+    bytes_a_second: u64,
     /// Operations of this epoch whose passing the ledger knows.
     settled: u32,
     /// The call at hand is the one that the program waits in.
@@ -88,6 +102,11 @@ pub static RUN: Global<Run> = Global::new(Run {
     depth: Depth::new(),
     pages: [(0, 0); OPERATIONS],
     pages_next: 0,
+    asked: Amount::NONE,
+    asked_before_next: Amount::NONE,
+    asked_before: [Amount::NONE; OPERATIONS],
+    bandwidth: Bandwidth::UNLIMITED,
+    bytes_a_second: 0,
     settled: 0,
     programs_own: false,
     position: -1,
@@ -100,6 +119,9 @@ static MISSING_AT: Global<[u32; TOUCHES_MOST as usize + 1]> = Global::new([0; TO
 
 /// How often the ledger hears of what the program has passed, in operations: well before it is full.
 const SETTLE_EVERY: u32 = 64;
+
+/// How often the host can see what was delivered to us, in operations: what it does not see yet, it takes for others'.
+const TELL_EVERY: u32 = 16;
 
 /// Registers and vector state of the present post, in our own memory.
 #[repr(C, align(64))]
@@ -216,6 +238,7 @@ fn wait_for_post(run: &Run) -> Posted {
 fn count_time() {
     let counts = &speculator().counts;
     at_least(&counts.processor_ns, processor_ns());
+    at_least(&speculator().delivered, usage::delivered());
     counts.open_pages.store(LEDGER.get().open(), Ordering::Relaxed);
 }
 
@@ -236,6 +259,7 @@ fn sync(post: &Post) {
     run.settled = 0;
     run.programs_own = false;
     run.pages_next = LEDGER.get().position();
+    run.asked_before_next = run.asked;
     run.ticks = 0;
     run.position = post.position;
     run.program_break = post.program_break;
@@ -278,13 +302,14 @@ fn sync_to_fault(posted: u32) {
 
 /// Pages of a mapped file were touched for the first time; `missing`: they are not in memory, and the disk has been
 /// asked for them. Sleeps if that is as far ahead as one may be.
-pub fn touched(page: usize, pages: usize, missing: bool) {
+pub fn touched(page: usize, pages: usize, missing: bool, device: u64) {
     let run = RUN.get();
     let part = speculator();
     run.ticks = 0;
     if missing {
         count(&part.counts.prefetches, 1);
         count(&part.counts.prefetched_pages, pages as u64);
+        asked(device, pages as u32);
     }
     if run.fault == 0 {
         return;
@@ -306,7 +331,7 @@ pub fn touched(page: usize, pages: usize, missing: bool) {
         part.fault_scan.store(run.fault, Ordering::Release);
         end(ended::SCAN, 0);
     }
-    while run.is_far_ahead(shared::faults().passed.load(Ordering::Acquire)) {
+    while run.touches_are_far_ahead(shared::faults().passed.load(Ordering::Acquire)) {
         part.activity.store(activity::AHEAD, Ordering::Release);
         let passed = shared::faults().passed.load(Ordering::Acquire);
         check();
@@ -419,6 +444,9 @@ pub fn log(prediction: &Prediction) {
     }
     run.pages[run.written as usize % OPERATIONS] = (run.pages_next, asked_to);
     run.pages_next = asked_to;
+    let before = run.asked_before_next;
+    run.asked_before[run.written as usize % OPERATIONS] = before;
+    run.asked_before_next = run.asked;
     shared::log().write(run.epoch, run.written, prediction);
     run.written += 1;
     part.written.store(run.written, Ordering::Release);
@@ -428,8 +456,53 @@ pub fn log(prediction: &Prediction) {
     if run.written.is_multiple_of(SETTLE_EVERY) {
         run.settle(passed);
     }
-    if run.written.saturating_sub(passed) >= run.depth.operations() {
+    if run.written.is_multiple_of(TELL_EVERY) {
+        at_least(&part.delivered, usage::delivered());
+    }
+    if run.is_far_ahead(passed, run.depth.operations(), allowed()) {
         sleep_ahead();
+    }
+}
+
+/// What the host allows at present.
+pub fn allowed() -> Amount {
+    let allowance = &speculator().allowance;
+    let limit = |word: &AtomicU32| match word.load(Ordering::Relaxed) {
+        0 => u32::MAX,
+        limit => limit,
+    };
+    Amount { requests: limit(&allowance.requests), pages: limit(&allowance.pages) }
+}
+
+/// Books pages of the device `device` that were just asked for, and waits as long as the limit on bandwidth
+/// demands: for what the pages before these have cost, since it is not known beforehand what is cached.
+pub fn asked(device: u64, pages: u32) {
+    let run = RUN.get();
+    let part = speculator();
+    run.asked.asked(pages);
+    part.device.store(device, Ordering::Relaxed);
+    let limit = part.allowance.bytes_a_second.load(Ordering::Relaxed);
+    if limit != run.bytes_a_second {
+        run.bytes_a_second = limit;
+        run.bandwidth = match limit {
+            0 => Bandwidth::UNLIMITED,
+            limit => Bandwidth::new(limit, monotonic_ns()),
+        };
+    }
+    if limit == 0 {
+        return;
+    }
+    let mut left = u64::from(pages);
+    while left > 0 {
+        let chunk = left.min(runahead_prefetch::CHUNK_PAGES);
+        if run.bandwidth.take(chunk * runahead_prefetch::PAGE, monotonic_ns()) {
+            left -= chunk;
+        } else {
+            check();
+            let posted = agent().posted.load(Ordering::Acquire);
+            futex_wait(&agent().posted, posted, Some(PAYDAY_NS));
+            run.ticks = 0;
+        }
     }
 }
 
@@ -439,7 +512,7 @@ fn sleep_ahead() {
     let part = speculator();
     let word: &AtomicU32 = &agent().passed;
     let run = RUN.get();
-    let wake_at = run.written - run.depth.operations() / 2;
+    let wake_at = run.worth_waking_at(word.load(Ordering::Acquire));
     part.activity.store(activity::AHEAD, Ordering::Release);
     pace::ask_to_be_woken(&part.wake_at, wake_at);
     loop {
@@ -459,15 +532,38 @@ fn sleep_ahead() {
 
 impl Run {
     /// Whether the touches are as far ahead of the program, which has passed so many, as they may be.
-    fn is_far_ahead(&self, passed: u32) -> bool {
+    fn touches_are_far_ahead(&self, passed: u32) -> bool {
         let ahead = self.touches.saturating_sub(passed);
-        let most = shared::faults().ahead.load(Ordering::Relaxed);
+        let allowed = allowed();
+        let most = shared::faults().ahead.load(Ordering::Relaxed).min(allowed.requests).min(allowed.pages);
         let missing_at = MISSING_AT.get();
         let before = match passed.checked_sub(1) {
             Some(last) => missing_at[last as usize % missing_at.len()],
             None => 0,
         };
         ahead >= TOUCHES_MOST || (ahead > 0 && self.missing.wrapping_sub(before) >= most.max(1))
+    }
+
+    /// Whether so many operations, or what they have asked for, are all that may be ahead.
+    fn is_far_ahead(&self, passed: u32, operations: u32, allowed: Amount) -> bool {
+        let ahead = self.written.saturating_sub(passed);
+        if ahead <= 1 || allowed == Amount::UNLIMITED {
+            return ahead >= operations;
+        }
+        // More operations than are remembered are more than any depth allows.
+        let first = self.written.saturating_sub(ahead.min(OPERATIONS as u32));
+        let asked = self.asked.since(self.asked_before[first as usize % OPERATIONS]);
+        ahead >= operations || asked.exhausts(allowed)
+    }
+
+    /// The operation whose passing leaves no more than half of what may be ahead.
+    fn worth_waking_at(&self, passed: u32) -> u32 {
+        let (operations, allowed) = (self.depth.operations() / 2, allowed());
+        let half = if allowed == Amount::UNLIMITED { allowed } else { allowed.half() };
+        let first = self.written.saturating_sub(operations).max(passed + 1).min(self.written);
+        (first..self.written)
+            .find(|&operation| !self.is_far_ahead(operation, u32::MAX, half))
+            .unwrap_or(self.written)
     }
 
     /// Tells the ledger which operations the program has passed.

@@ -14,6 +14,7 @@ use crate::data;
 
 mod commands;
 mod controls;
+mod manager;
 mod mapped;
 mod papers;
 mod table;
@@ -23,9 +24,16 @@ use commands::EVERY;
 
 /// Every workload, in the order of reports.
 pub fn every() -> impl Iterator<Item = &'static Workload> {
-    [papers::WORKLOADS, table::WORKLOADS, today::WORKLOADS, mapped::WORKLOADS, controls::WORKLOADS]
-        .into_iter()
-        .flatten()
+    [
+        papers::WORKLOADS,
+        table::WORKLOADS,
+        today::WORKLOADS,
+        manager::WORKLOADS,
+        mapped::WORKLOADS,
+        controls::WORKLOADS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Puts a command together: the program and its arguments.
@@ -48,6 +56,10 @@ pub struct Workload {
     command: MakeCommand,
     /// The same with hints written into the program by hand, where its source is ours.
     manual: Option<MakeCommand>,
+    /// The same with hints through Runahead's own interface.
+    hinted: Option<MakeCommand>,
+    /// A file from which somebody else reads meanwhile ([`crate::neighbour`]).
+    pub neighbour: Option<&'static str>,
     /// How it ends by itself when all is well.
     pub exit: i32,
     /// Programs that it starts besides its first word: they are read in beforehand like that one.
@@ -80,6 +92,8 @@ const PLAIN: Workload = Workload {
     touches: Touches::Contents("", 0),
     command: |_| Ok(Vec::new()),
     manual: None,
+    hinted: None,
+    neighbour: None,
     exit: 0,
     helpers: &[],
     memory_mb: None,
@@ -118,10 +132,12 @@ pub struct Place {
 }
 
 /// The names of lists, each with what it is.
-pub const LISTS: [(&str, &str); 7] = [
+pub const LISTS: [(&str, &str); 9] = [
     ("core", "issue 2's table"),
     ("papers", "the papers' programs, the nearest that there is of each"),
     ("today", "more of what people run"),
+    ("hints", "programs that can give hints themselves: --configurations alone,runahead,hinted"),
+    ("manager", "what has to hold beside others: hints, little memory, two at once, neighbours"),
     ("mapped", "those that read through mappings, and wait in page faults"),
     ("controls", "those that cannot gain: nothing to wait for, or nothing to foresee"),
     ("smoke", "small ones, to see that everything works"),
@@ -154,7 +170,9 @@ impl Workload {
     /// Whether it can be run in this way at all.
     pub fn possible(&self, configuration: &Configuration) -> bool {
         // What does not fit into its memory is never all cached.
-        (!configuration.manual || self.manual.is_some()) && (!configuration.warm || self.memory_mb.is_none())
+        (!configuration.manual || self.manual.is_some())
+            && (!configuration.hinted || self.hinted.is_some())
+            && (!configuration.warm || self.memory_mb.is_none())
     }
 
     /// What stands before the command line, Runahead's part of it included. `home` is a directory that
@@ -173,6 +191,11 @@ impl Workload {
     /// The program with hints written into it, and its arguments; None: there is no such program.
     pub fn manual(&self, place: &Place) -> Option<Result<Vec<OsString>>> {
         self.manual.map(|manual| manual(place))
+    }
+
+    /// The same with hints through Runahead's interface.
+    pub fn hinted(&self, place: &Place) -> Option<Result<Vec<OsString>>> {
+        self.hinted.map(|hinted| hinted(place))
     }
 
     /// The files that it touches, relative to [`Place::disk`].

@@ -133,7 +133,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
         about: "25 slices of a 512^3 float volume, a pread for each row segment",
         data: &["volume"],
         floor: floor(6.0, 20.0),
-        lists: CORE,
+        lists: &["core", "hints", "all"],
         touches: Touches::Contents("volume", EVERY),
         command: |place| {
             let scratch = place.scratch.to_string_lossy().into_owned();
@@ -143,6 +143,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
             let scratch = place.scratch.to_string_lossy().into_owned();
             own(place, "bench-slices", &["--hints", "64", "--out", &scratch, "volume/volume.raw"])
         }),
+        hinted: Some(|place| super::manager::slicing(place, &["--manual"])),
         ..PLAIN
     },
     Workload {

@@ -268,12 +268,13 @@ fn end_of_request(entry: &Descriptor, end: u64) -> u64 {
 
 /// Books what was asked for; returns the number of pages.
 fn asked_for(entry: &Descriptor, place: u64, bytes: u64) -> u32 {
-    let count = pages(place, bytes.min(HINT_MOST));
+    let count = pages(place, bytes.min(hint_most()));
     if run::is_programs_own() {
         return count;
     }
     let entered = LEDGER.get().enter(entry.identity(), place / PAGE as u64, count, run::now());
     shared::count(&shared::speculator().counts.prefetched_pages, u64::from(entered));
+    run::asked(entry.device, count);
     count
 }
 
@@ -282,9 +283,14 @@ fn pages(place: u64, bytes: u64) -> u32 {
     ((place + bytes).div_ceil(PAGE as u64) - first) as u32
 }
 
+/// Bytes that one operation asks for at most.
+fn hint_most() -> u64 {
+    HINT_MOST.min(u64::from(run::allowed().requests).saturating_mul(CHUNK))
+}
+
 /// Asks the disk for a range, in pieces that the kernel does not truncate.
 fn ask(fd: i32, place: u64, bytes: u64) {
-    let end = place + bytes.min(HINT_MOST);
+    let end = place + bytes.min(hint_most());
     let mut at = place;
     while at < end {
         let length = CHUNK.min(end - at);
@@ -495,6 +501,7 @@ fn transfer(_: &Call, from: i32, to: i32, offset_at: usize, count: usize) -> Out
     let most = count.min(TRANSFER_MOST) as i64;
     let bytes = entry.size.saturating_sub(place).clamp(0, most);
     ask(entry.real, place as u64, bytes as u64);
+    run::asked(entry.device, pages(place as u64, (bytes as u64).min(hint_most())));
     if offset_at != 0 {
         put(offset_at, &(place + bytes));
     } else if let Some(Ok(entry)) = table.get(from) {

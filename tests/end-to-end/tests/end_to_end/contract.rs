@@ -23,6 +23,7 @@ pub fn add(suite: &mut Suite) {
     );
     suite.add_plain("contract::the report is JSON", built(report_is_json));
     suite.add_plain("contract::the report of a plain run says why", built(report_of_a_plain_run));
+    suite.add_plain("contract::limits are kept, and wrong ones refused", built(limits));
     suite.add_plain("contract::statistics go to standard error after the program", built(statistics));
     suite.add_plain("contract::exit statuses pass through", built(exit_statuses));
     suite.add_plain("contract::the command keeps the process", built(same_process));
@@ -186,6 +187,28 @@ pub fn statistics(runahead: &Runahead) -> Verdict {
         Some(rest) if !rest.trim().is_empty() => Ok(()),
         _ => Err(format!("expected the program's own words and then statistics, got: {said}")),
     }
+}
+
+/// However little may be prefetched, the program gets its results; and what is no size is no run.
+pub fn limits(runahead: &Runahead) -> Verdict {
+    let line = "exec $UNDER bash -c 'cat tree/*/*.txt | cksum'";
+    let plain = run("limits", &[], line, runahead)?;
+    let options: &[&str] = &["--max-memory", "1", "--max-inflight", "1", "--max-bandwidth", "100K"];
+    let tight = run("tight limits", options, line, runahead)?;
+    expect_code(&tight, 0)?;
+    if tight.stdout != plain.stdout {
+        return Err(format!("standard output under tight limits: {}", text(&tight.stdout)));
+    }
+    const WRONG: [&[&str]; 3] =
+        [&["--max-memory", "12Q"], &["--max-inflight", "0"], &["--max-bandwidth", ""]];
+    for wrong in WRONG {
+        let refused = run("wrong limits", wrong, line, runahead)?;
+        expect_code(&refused, 125)?;
+        if !refused.stdout.is_empty() || !text(&refused.stderr).contains(wrong[0]) {
+            return Err(format!("{wrong:?} was not refused: {}", text(&refused.stderr)));
+        }
+    }
+    Ok(())
 }
 
 pub fn exit_statuses(runahead: &Runahead) -> Verdict {

@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+"""Kernels and NAS codes on a disk, with less memory than data: alone and with the pass.
+
+    compiler/measure.py --disk native --directory DIRECTORY [CODE...]
+
+Each code runs under a memory limit (a cgroup, hence root) of a half and of a tenth of its data.
+The kernels map files, cold; alone they get each kind of advice that --advice names, and the best
+of them is the rival. The NAS codes have their static arrays on a nameless file. Runs alternate;
+medians are shown. Stall: the part of the timed stretch in which the program neither ran nor
+waited for a processor (kernels/stall.h). Covered: of the pages that came from the disk, those
+that were prefetched. Dropped: of the requests for pages in memory, those without a system call.
+
+One JSON line for each code, limit and disk goes to --results; --show FILE... prints the table of
+such files and measures nothing.
+"""
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+KERNELS = ["gather", "spmv", "column", "sum", "matvec", "stencil"]
+# Class and steps out of core: as much as takes a minute alone on a disk of 1 ms. 0: all steps.
+NAS = {"ep": ("W", 0), "is": ("A", 10), "mg": ("A", 1), "cg": ("A", 1), "ft": ("A", 1),
+       "bt": ("A", 1), "sp": ("A", 1), "lu": ("A", 1)}
+
+
+class Group:
+    """A memory cgroup of our own, of either version."""
+
+    def __init__(self):
+        old = Path("/sys/fs/cgroup/memory")
+        root, self.limit = (old, "memory.limit_in_bytes") if old.is_dir() else (Path("/sys/fs/cgroup"), "memory.max")
+        self.path = root / f"runahead-measure-{os.getpid()}"
+        self.path.mkdir()
+
+    def set_limit(self, size):
+        (self.path / self.limit).write_text(str(size))
+
+    def empty(self):
+        """Takes everything out of memory that the members do not need at once."""
+        reclaim = self.path / "memory.reclaim"
+        try:
+            if reclaim.exists():
+                reclaim.write_text("1T")
+            else:
+                (self.path / "memory.force_empty").write_text("0")
+        except OSError:
+            pass  # not all of it could go; the limit does the rest
+
+    def members(self):
+        return [int(pid) for pid in (self.path / "cgroup.procs").read_text().split()]
+
+    def close(self):
+        for _ in range(100):
+            for pid in self.members():
+                os.kill(pid, signal.SIGKILL)
+            try:
+                self.path.rmdir()
+                return
+            except OSError:
+                time.sleep(0.1)
+
+
+def run(group, limit, command, environment, patience, directory=None):
+    """Output and errors of a command under the limit; None if it took too long. With a directory
+    the limit holds from the timed stretch on, where the program stops itself; by then its data
+    is on that disk and not in memory."""
+    group.set_limit(-1 if directory else limit)
+    if directory:
+        environment = {**environment, "STALL_PAUSE": "1", "RUNAHEAD_OOC_MEMORY": str(limit)}
+
+    def enter():
+        (group.path / "cgroup.procs").write_text(str(os.getpid()))
+
+    child = subprocess.Popen(command, env={**os.environ, **environment}, preexec_fn=enter, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if directory:
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        subprocess.run(["sync", "-f", str(directory)], check=True)
+        group.empty()
+        group.set_limit(limit)
+        os.kill(child.pid, signal.SIGCONT)
+    try:
+        out, err = child.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        return None
+    return (out, err) if child.returncode == 0 else None
+
+
+def counts(err):
+    """Coverage and the filter's share, from the run-time layer's statistics."""
+    def number(pattern):
+        found = re.search(pattern, err)
+        return float(found[1]) if found else None
+    hit, late = number(r"in time (\d+)"), number(r"and late (\d+)")
+    faults = number(r"read the disk (\d+)")
+    found = {"faults": faults}
+    if hit is None or hit + late == 0:
+        return found
+    asked = number(r"asked for (\d+)")
+    return {**found, "covered": (hit + late) / (hit + late + faults), "late": late / (hit + late + faults),
+            "dropped": number(r"of which dropped ([\d.]+)%") / 100, "asked": asked,
+            "sent": number(r"prefetched (\d+) in"), "calls": number(r"prefetched \d+ in (\d+)")}
+
+
+class Kernels:
+    def __init__(self, arguments, work):
+        self.arguments, self.work = arguments, work
+        build, source = arguments.build, HERE / "kernels"
+        cc = str(build / "bin/runahead-cc")
+        mains = [str(source / name) for name in ("main.c", "map.c")]
+        self.plain, self.ours = str(work / "plain"), str(work / "ours")
+        call([cc, "--runahead-off", "-O2", *mains, str(source / "kernels.c"), "-o", self.plain])
+        call([cc, "-O2", "-c", str(source / "kernels.c"), "-o", str(work / "kernels.o")])
+        call([cc, "--runahead-off", "-O2", "-DRUNAHEAD", f"-I{HERE}/runtime", *mains, str(work / "kernels.o"),
+              str(build / "librunahead_ooc.a"), "-lpthread", "-o", self.ours])
+        self.data = arguments.directory / "kernels"
+        stamp = self.data / f"made-{arguments.megabytes}"
+        if not stamp.exists():
+            shutil.rmtree(self.data, ignore_errors=True)
+            self.data.mkdir(parents=True)
+            call([self.plain, "make", str(self.data), str(arguments.megabytes)])
+            stamp.touch()
+
+    def bytes(self, _):
+        return self.arguments.megabytes << 20
+
+    def variants(self, _):
+        return [*self.arguments.advice, "ours"]
+
+    def details(self, _):
+        return {"megabytes": self.arguments.megabytes}
+
+    def one(self, group, limit, code, variant):
+        call(["sync", "-f", str(self.data)])
+        for file in self.data.iterdir():
+            descriptor = os.open(file, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+        program = self.ours if variant == "ours" else self.plain
+        environment = {"RUNAHEAD_OOC_STATS": "1", "KERNEL_ADVICE": variant}
+        done = run(group, limit, [program, code, str(self.data), str(self.arguments.megabytes)], environment,
+                   self.arguments.patience)
+        if not done:
+            return None
+        bits, seconds, stalled = done[0].split()
+        return {"bits": bits, "seconds": float(seconds), "stalled": float(stalled), **counts(done[1])}
+
+
+class Nas:
+    def __init__(self, arguments, work):
+        self.arguments, self.work, self.size = arguments, work, {}
+        self.codes = dict(NAS)
+        for word in arguments.classes:
+            code, size, steps = word.split(":")
+            self.codes[code] = (size, int(steps))
+
+    def build(self, code):
+        size, steps = self.codes[code]
+        build = self.arguments.build
+        cc = str(build / "bin/runahead-cc")
+        flags = ["-O2", "-mcmodel=medium", f"-DCLASS=NAS_{size}", str(HERE / f"nas/{code}.c")]
+        if steps:
+            flags.append(f"-DNAS_STEPS={steps}")
+        # Both with their arrays on a file; they differ by the pass alone.
+        call([cc, "--runahead-off", *flags, str(build / "runahead_static.o"), str(build / "librunahead_ooc.a"),
+              "-lm", "-o", str(self.work / f"{code}-alone")])
+        call([cc, "--runahead-static", *flags, "-lm", "-o", str(self.work / f"{code}-ours")])
+        sizes = subprocess.run(["size", str(self.work / f"{code}-alone")], capture_output=True, text=True, check=True)
+        self.size[code] = sum(int(field) for field in sizes.stdout.splitlines()[1].split()[1:3])
+
+    def bytes(self, code):
+        if code not in self.size:
+            self.build(code)
+        return self.size[code]
+
+    def variants(self, _):
+        return ["alone", "ours"]
+
+    def details(self, code):
+        size, steps = self.codes[code]
+        return {"class": size, "steps": steps or "all", "megabytes": self.size[code] >> 20}
+
+    def one(self, group, limit, code, variant):
+        environment = {"RUNAHEAD_OOC_STATS": "1", "RUNAHEAD_OOC_DIR": str(self.arguments.directory),
+                       "RUNAHEAD_OOC": "1" if variant == "ours" else "0"}
+        # Less than a few megabytes hold a program, but not its page tables and its reads under way.
+        done = run(group, max(limit, 3 << 20), [str(self.work / f"{code}-{variant}")], environment,
+                   self.arguments.patience, self.arguments.directory)
+        if not done:
+            return None
+        time_line = re.search(r"seconds ([\d.]+) stalled ([\d.]+)", done[1])
+        if "successful" not in done[0] and "steps only" not in done[0]:
+            return None
+        return {"bits": done[0], "seconds": float(time_line[1]), "stalled": float(time_line[2]), **counts(done[1])}
+
+
+def call(command):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def median(runs, field):
+    values = [r[field] for r in runs if r and r.get(field) is not None]
+    return round(statistics.median(values), 4) if values else None
+
+
+def measure(arguments, group, suite, code, share):
+    limit = suite.bytes(code) // share
+    runs = {variant: [] for variant in suite.variants(code)}
+    for _ in range(arguments.runs):
+        for variant in runs:
+            # What did not end in time once will not the next time.
+            if None not in runs[variant]:
+                runs[variant].append(suite.one(group, limit, code, variant))
+    bits = {r["bits"] for of in runs.values() for r in of if r}
+    fields = ("seconds", "stalled", "faults", "covered", "late", "dropped", "asked", "sent", "calls")
+    medians = {variant: {field: median(of, field) for field in fields if median(of, field) is not None}
+               for variant, of in runs.items()}
+    return {"code": code, **suite.details(code), "share": share, "limit_mb": limit >> 20, "disk": arguments.disk,
+            "runs": arguments.runs, "patience": arguments.patience, "same": len(bits) == 1,
+            "times": {variant: [r and r["seconds"] for r in of] for variant, of in runs.items()}, **medians}
+
+
+def table(lines):
+    print("| code | disk | limit | alone, s | ours, s | gain | stall alone, s | ours, s | covered | dropped | result |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for line in lines:
+        ways = {name: line[name] for name in line["times"] if name != "ours" and "seconds" in line[name]}
+        best = min(ways, key=lambda name: ways[name]["seconds"], default=None)
+        ours = line["ours"]
+        rival = ways.get(best, {})
+        percent = lambda field: f"{100 * ours[field]:.1f}%" if field in ours else "-"
+        first = f'{rival["seconds"]:.2f}' + (f" ({best})" if best != "alone" else "") if best else f'over {line["patience"]}'
+        a, o = rival.get("seconds", line["patience"]), ours.get("seconds")
+        gain = f'{"" if best else "over "}{a / o:.2f}x' if o else "-"
+        name = line["code"] + (f' {line["class"]}, {line["steps"]}' if "class" in line else "")
+        print(f'| {name} | {line["disk"]} | {line["limit_mb"]} of {line["megabytes"]} MB | {first} | '
+              f'{o if o is None else format(o, ".2f")} | {gain} | {rival.get("stalled", "-")} | {ours.get("stalled", "-")} | '
+              f'{percent("covered")} | {percent("dropped")} | {"bit-equal" if line["same"] else "DIFFERENT"} |')
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("codes", nargs="*", default=KERNELS + list(NAS), metavar="CODE")
+    parser.add_argument("--build", type=Path, default=HERE.parent / "target/compiler-19")
+    parser.add_argument("--directory", type=Path, help="on the disk to measure")
+    parser.add_argument("--disk", default="native", help="its name in the results")
+    parser.add_argument("--megabytes", type=int, default=512, help="of the kernels' array")
+    parser.add_argument("--shares", type=lambda s: [int(x) for x in s.split(",")], default=[2, 10])
+    parser.add_argument("--advice", type=lambda s: s.split(","), default=["normal", "random", "sequential"])
+    parser.add_argument("--classes", type=lambda s: s.split(","), default=[], metavar="CODE:CLASS:STEPS,...",
+                        help="other classes of NAS codes; 0 steps are all")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--patience", type=int, default=120, help="seconds after which a run is ended")
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--show", nargs="+", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    if arguments.show:
+        table([json.loads(text) for file in arguments.show for text in file.read_text().splitlines()])
+        return
+    if not arguments.directory:
+        parser.error("--directory is missing: a directory on the disk to measure")
+    if os.geteuid() != 0:
+        parser.error("limits on memory are set through cgroups, which needs root")
+    if not (arguments.build / "bin/runahead-cc").exists():
+        parser.error(f"no build in {arguments.build}: run ./x compiler first")
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    work = Path(tempfile.mkdtemp())
+    group = Group()
+    lines = []
+    try:
+        kernels = Kernels(arguments, work) if set(arguments.codes) & set(KERNELS) else None
+        nas = Nas(arguments, work)
+        for code in arguments.codes:
+            for share in arguments.shares:
+                line = measure(arguments, group, kernels if code in KERNELS else nas, code, share)
+                line["kernel"] = platform.release()
+                lines.append(line)
+                print(json.dumps(line["times"]), code, share, file=sys.stderr)
+                if arguments.results:
+                    with open(arguments.results, "a") as out:
+                        out.write(json.dumps(line) + "\n")
+    finally:
+        group.close()
+        shutil.rmtree(work)
+    table(lines)
+
+
+if __name__ == "__main__":
+    main()

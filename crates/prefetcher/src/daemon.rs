@@ -1,0 +1,191 @@
+//! `runahead daemon`: one view for the programs of all users.
+//!
+//! Without it the programs of one user share a small file ([`crate::view`]), and users know nothing of each other.
+//! A file that all may write would do, but somebody has to make it, and be its owner, and nobody may be able to
+//! truncate it. So this daemon holds one in memory, sealed in its size, and hands a descriptor of it to whoever
+//! connects: a fresh one each time, since slots belong to open file descriptions. That is all it does. It
+//! keeps no connection and knows no clients; whoever dies leaves his slot as he would in the file, and whoever
+//! scribbles over all of it does as much harm as there: absent for a moment. When the daemon ends, those who
+//! have the view keep it, and later ones fall back to their user's file.
+//!
+//! A client waits for an answer at most [`PATIENCE`], in a thread of ours.
+
+use crate::view::{SLOTS, View};
+use runahead_prefetch::shares::SLOT;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+use std::convert::Infallible;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the daemon listens, if the variable [`VARIABLE`] does not say otherwise.
+const SOCKET: &str = "/run/runahead/view.socket";
+const VARIABLE: &str = "RUNAHEAD_DAEMON";
+
+/// The daemon answers at once; one that is stopped is as good as none.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The place of the socket.
+pub fn socket() -> PathBuf {
+    std::env::var_os(VARIABLE).map_or_else(|| SOCKET.into(), PathBuf::from)
+}
+
+/// Hands out the view for ever. An error is a reason not to begin.
+pub fn serve(path: &Path) -> io::Result<Infallible> {
+    let (listener, view) = begin(path)?;
+    loop {
+        match listener.accept() {
+            Ok((client, _)) => drop(hand_out(&client, &view)),
+            // Too many open files, at most, and those pass.
+            Err(_) => std::thread::sleep(PATIENCE),
+        }
+    }
+}
+
+fn begin(path: &Path) -> io::Result<(UnixListener, OwnedFd)> {
+    let view = rustix::fs::memfd_create("runahead-view", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&view, (SLOTS * SLOT) as u64)?;
+    rustix::fs::fcntl_add_seals(&view, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    rustix::fs::fchmod(&view, Mode::from_raw_mode(0o666))?;
+    if UnixStream::connect(path).is_ok() {
+        return Err(io::Error::other("a daemon is listening there already"));
+    }
+    // What a daemon before us has left.
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    Ok((listener, view))
+}
+
+/// One byte, and a descriptor of its own for this client. Never waits: a client that does not read loses.
+fn hand_out(client: &UnixStream, view: &OwnedFd) -> io::Result<()> {
+    let again = format!("/proc/self/fd/{}", view.as_raw_fd());
+    let own = rustix::fs::open(&*again, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [own.as_fd()];
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(client, &[IoSlice::new(b"1")], &mut control, flags)?;
+    Ok(())
+}
+
+/// The view of all users, if there is a daemon.
+pub(crate) fn join(path: &Path) -> Option<View> {
+    // Most machines have no daemon, and a program may be forbidden sockets on pain of death.
+    rustix::fs::stat(path).ok()?;
+    let kind = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, kind, None).ok()?;
+    // A daemon whose queue is full is none.
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
+    rustix::io::ioctl_fionbio(&socket, false).ok()?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE)).ok()?;
+    let file = receive(socket.as_fd())?;
+    // It has to be what it says: a file that cannot shrink below us and that nobody waits for.
+    let seals = rustix::fs::fcntl_get_seals(&file).ok()?;
+    let size = rustix::fs::fstat(&file).ok()?.st_size;
+    let sound = seals.contains(SealFlags::SHRINK) && size == (SLOTS * SLOT) as i64;
+    if sound { View::take_slot(file) } else { None }
+}
+
+fn receive(socket: BorrowedFd) -> Option<OwnedFd> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags).ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::{Part, machine_now};
+    use runahead_prefetch::benefit::WHOLE;
+    use runahead_prefetch::shares::{Claim, Slot};
+
+    fn claims() -> Slot {
+        let claim = Claim { device: 7, wants: 64, concurrency: 64, latency: 1_000_000, accuracy: WHOLE };
+        let none = Claim::default();
+        Slot { written: machine_now(), pages: 0, claims: [claim, none, none, none] }
+    }
+
+    fn daemon(folder: &Path) -> PathBuf {
+        let path = folder.join("socket");
+        let (listener, view) = begin(&path).unwrap();
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let _ = hand_out(&client, &view);
+            }
+        });
+        path
+    }
+
+    #[test]
+    fn all_who_connect_share_and_who_dies_leaves() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = daemon(folder.path());
+        let first = join(&path).unwrap();
+        assert_eq!(first.exchange(&claims())[0], Part::Alone);
+        let second = join(&path).unwrap();
+        second.exchange(&claims());
+        assert_eq!(first.exchange(&claims())[0], Part::Of(32));
+        drop(second);
+        assert_eq!(first.exchange(&claims())[0], Part::Alone);
+    }
+
+    #[test]
+    fn who_scribbles_is_absent_for_a_moment_and_cannot_truncate() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = daemon(folder.path());
+        let (first, second) = (join(&path).unwrap(), join(&path).unwrap());
+        let scribbler = UnixStream::connect(&path).unwrap();
+        let file = receive(scribbler.as_fd()).unwrap();
+        second.exchange(&claims());
+        rustix::io::pwrite(&file, &vec![0xa5; SLOTS * SLOT], 0).unwrap();
+        assert!(rustix::fs::ftruncate(&file, 0).is_err());
+        assert_eq!(first.exchange(&claims())[0], Part::Alone);
+        second.exchange(&claims());
+        assert_eq!(first.exchange(&claims())[0], Part::Of(32));
+    }
+
+    #[test]
+    fn without_a_daemon_or_with_a_dumb_one_there_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        assert!(join(&path).is_none());
+        // It listens, and never answers.
+        let listener = UnixListener::bind(&path).unwrap();
+        assert!(join(&path).is_none());
+        // It answers with something else: a file that could shrink.
+        let other = rustix::fs::memfd_create("other", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&other, (SLOTS * SLOT) as u64).unwrap();
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let _ = hand_out(&client, &other);
+            }
+        });
+        assert!(join(&path).is_none());
+    }
+
+    #[test]
+    fn one_daemon_at_a_place_and_a_new_one_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let first = begin(&path).unwrap();
+        assert!(begin(&path).is_err());
+        drop(first);
+        assert!(begin(&path).is_ok());
+    }
+}
