@@ -17,7 +17,6 @@ use runahead_prefetch::shares::{Claim, DEVICES, Slot as Stated};
 use runahead_prefetcher::limits::{Group, Options};
 use runahead_prefetcher::view::{Part, View, machine_now};
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -216,19 +215,6 @@ impl Device {
         let text = self.counts.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         if let Some((reads, bytes, read_ns)) = text.as_deref().and_then(disk_counts) {
             self.allowed = self.courtesy.sample(Counts { at: machine_now(), reads, bytes, read_ns, ours });
-            use std::io::Write;
-            let _ = writeln!(
-                File::options().append(true).create(true).open("/tmp/manager-scratch/trace").unwrap(),
-                "{} reads {} KB {} ours {} resp.. {:?} allowed {:?} unl {} conc {}",
-                machine_now() / 1000000,
-                reads,
-                bytes / 1024,
-                ours / 1024,
-                read_ns / 1000000,
-                self.allowed,
-                self.courtesy.unloaded(),
-                self.courtesy.concurrency()
-            );
         }
     }
 }

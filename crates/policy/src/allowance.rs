@@ -43,10 +43,12 @@ impl Amount {
         self.requests >= allowed.requests || self.pages >= allowed.pages
     }
 
-    /// How far what is ahead may have come down before more is asked for: in bunches of half of it, since each
-    /// time costs the program a wake-up.
-    pub fn half(&self) -> Amount {
-        Amount { requests: self.requests.div_ceil(2), pages: self.pages.div_ceil(2) }
+    /// How far what is ahead may have come down before more is asked for: an eighth, since each time costs the
+    /// program a wake-up. (By half, a limit that just fills a device left it half empty every other time: 20,000
+    /// random reads took 0.76 s instead of 0.53.)
+    pub fn low(&self) -> Amount {
+        let low = |most: u32| most - most / 8;
+        Amount { requests: low(self.requests), pages: low(self.pages) }
     }
 }
 
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_one_is_one() {
-        assert_eq!(Amount { requests: 1, pages: 3 }.half(), Amount { requests: 1, pages: 2 });
+    fn what_is_little_has_to_be_used_up_by_one() {
+        assert_eq!(Amount { requests: 1, pages: 64 }.low(), Amount { requests: 1, pages: 56 });
     }
 }

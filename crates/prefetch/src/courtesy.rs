@@ -24,6 +24,10 @@ const MEMORY: usize = WINDOW * WINDOWS;
 /// as much.
 const NOTICED: u64 = 4 * PAGE;
 
+/// And of what the device delivered, one part in so many: beside 512 of our requests in flight somebody who reads page by
+/// page gets one in 513.
+const NOTICED_PART: u64 = 1024;
+
 /// Waiting in line, in eighths of the unloaded response time, that others are to bear.
 const BEARABLE: u64 = 2;
 
@@ -60,6 +64,7 @@ pub struct Courtesy {
     /// The greatest excess of the device's bytes over ours, and the latest values of that.
     excess: u64,
     excesses: [u64; MEMORY],
+    delivered: [u64; MEMORY],
     samples: usize,
     /// Least response time, and the present one, ns; 0: not known.
     unloaded: u64,
@@ -82,18 +87,22 @@ impl Courtesy {
         let Some(before) = self.before.replace(now) else {
             self.excess = now.bytes.saturating_sub(now.ours);
             self.excesses = [self.excess; MEMORY];
+            self.delivered = [now.bytes; MEMORY];
             return None;
         };
         self.excess = self.excess.max(now.bytes.saturating_sub(now.ours));
         self.samples = (self.samples + 1) % MEMORY;
-        let mut after = self.excess;
+        let mut after = (self.excess, now.bytes);
         let mut noticed = true;
         for back in 1..=WINDOWS {
-            let before = self.excesses[(self.samples + MEMORY - back * WINDOW) % MEMORY];
-            noticed &= after.saturating_sub(before) >= NOTICED;
+            let at = (self.samples + MEMORY - back * WINDOW) % MEMORY;
+            let before = (self.excesses[at], self.delivered[at]);
+            let part = after.1.saturating_sub(before.1) / NOTICED_PART;
+            noticed &= after.0.saturating_sub(before.0) >= NOTICED.max(part);
             after = before;
         }
         self.excesses[self.samples] = self.excess;
+        self.delivered[self.samples] = now.bytes;
         let reads = now.reads.saturating_sub(before.reads);
         let elapsed = now.at.saturating_sub(before.at).max(1);
         if reads >= LEAST_READS {

@@ -556,13 +556,13 @@ impl Run {
         ahead >= operations || asked.exhausts(allowed)
     }
 
-    /// The operation whose passing leaves no more than half of what may be ahead.
+    /// The operation whose passing leaves room enough: half of the depth, and an eighth of what is allowed.
     fn worth_waking_at(&self, passed: u32) -> u32 {
         let (operations, allowed) = (self.depth.operations() / 2, allowed());
-        let half = if allowed == Amount::UNLIMITED { allowed } else { allowed.half() };
+        let low = if allowed == Amount::UNLIMITED { allowed } else { allowed.low() };
         let first = self.written.saturating_sub(operations).max(passed + 1).min(self.written);
         (first..self.written)
-            .find(|&operation| !self.is_far_ahead(operation, u32::MAX, half))
+            .find(|&operation| !self.is_far_ahead(operation, u32::MAX, low))
             .unwrap_or(self.written)
     }
 
