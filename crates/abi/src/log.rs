@@ -30,6 +30,8 @@ pub mod kind {
     pub const READ_AT: u8 = 2;
     /// A name looked up: `subject` is the call's number, `detail` a hash of the path.
     pub const NAME: u8 = 3;
+    /// The first touch of a page of a mapped file: `place` is its address. Only in the log of touches.
+    pub const TOUCH: u8 = 4;
 }
 
 /// Bits that say what the speculator did for the operation.

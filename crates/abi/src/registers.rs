@@ -28,6 +28,17 @@ pub struct Registers {
     pub fs_base: u64,
 }
 
+/// The general registers in the middle of the program's code, at an instruction that faulted: those at a call
+/// (`rip` is the instruction's address), and the two that a call destroys.
+#[cfg(target_arch = "x86_64")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultRegisters {
+    pub registers: Registers,
+    pub rcx: u64,
+    pub r11: u64,
+}
+
 #[cfg(target_arch = "x86_64")]
 impl Registers {
     /// The system call's six arguments.

@@ -10,12 +10,14 @@
 //! | [`AgentPart`] | the agent | speculator, host |
 //! | [`SpeculatorPart`] | the speculator | agent, host |
 //! | [`Log`] | the speculator | agent |
+//! | [`Log`] of touches | the speculator | host |
+//! | [`FaultPart`] | the host | agent, speculator |
 //!
 //! Nothing in it is ever trusted: whoever reads a number uses it so that any value does no harm.
 
 use crate::log::Log;
 use crate::names::Ring;
-use crate::registers::{Registers, VECTOR_STATE_BYTES};
+use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess01");
@@ -29,7 +31,7 @@ const PAGE: usize = 4096;
 pub const HEADER_BYTES: usize = size_of::<Header>();
 
 /// Bytes of one slot, a whole number of pages.
-pub const SLOT_BYTES: usize = AGENT_BYTES + SPECULATOR_BYTES + size_of::<Log>();
+pub const SLOT_BYTES: usize = AGENT_BYTES + SPECULATOR_BYTES + 2 * size_of::<Log>() + size_of::<FaultPart>();
 pub const AGENT_BYTES: usize = size_of::<AgentPart>();
 pub const SPECULATOR_BYTES: usize = size_of::<SpeculatorPart>();
 
@@ -103,6 +105,11 @@ pub struct AgentPart {
     pub passed_before: AtomicU32,
     /// The program has stalled on a read: it is worth a speculator.
     pub speculator_wanted: AtomicU32,
+    /// The program has mapped a large file: its page faults are worth watching.
+    pub watch_wanted: AtomicU32,
+    /// The thread that mapped it, and the base of its local storage, which the kernel's records leave out.
+    pub watch_thread: AtomicU32,
+    pub watch_thread_base: AtomicU64,
     /// The descriptor's position where the stalled read starts (-1: not known).
     pub position: AtomicU64,
     /// The program break.
@@ -201,6 +208,12 @@ pub struct SpeculatorPart {
     pub counts: SpeculatorCounts,
     /// Written by the host: one of [`names_ahead`]. A futex for a program that has asked it to end that.
     pub names_ahead: AtomicU32,
+    /// Latest fault post (its epoch) whose sync is complete.
+    pub fault_synced: AtomicU32,
+    /// The fault epoch, if any, whose speculation ran into a scan.
+    pub fault_scan: AtomicU32,
+    /// Touches written in the present fault epoch.
+    pub touched: AtomicU32,
     /// `st_dev` of the file that was asked for last; 0: none yet.
     pub device: AtomicU64,
     /// Bytes that devices have delivered for the speculator.
@@ -271,7 +284,9 @@ pub mod ended {
     pub const DESCRIPTOR: u32 = 8;
     /// It would wait here for something that only the program can bring about.
     pub const WAITS: u32 = 9;
-    pub const COUNT: usize = 10;
+    /// Pages of a mapped file one after the other: read-ahead's business.
+    pub const SCAN: u32 = 10;
+    pub const COUNT: usize = 11;
 }
 
 #[repr(C)]
@@ -303,6 +318,51 @@ pub struct SpeculatorCounts {
     pub endings: [AtomicU64; ended::COUNT],
 }
 
+/// What the host writes about the process's page faults.
+#[repr(C, align(4096))]
+#[derive(Debug, Default)]
+pub struct FaultPart {
+    /// One of [`watching`]. A futex for a program that has asked for the end of it.
+    pub watching: AtomicU32,
+    /// Why the faults cannot be seen: an error number, 0 for none.
+    pub refused: AtomicU32,
+    /// Times that watching began.
+    pub armed: AtomicU64,
+    /// Faults seen while armed, pages asked for because of them, and such pages that the program then reached.
+    pub faults: AtomicU64,
+    pub asked: AtomicU64,
+    pub useful: AtomicU64,
+    /// Touches of the present fault epoch that the program has passed. A futex for a speculator that is far ahead.
+    pub passed: AtomicU32,
+    /// Twice the epoch of the latest post of a fault, see [`crate::post`]. The speculator is woken through
+    /// `AgentPart::posted`, which it sleeps on.
+    pub posted: AtomicU32,
+    /// Posts need a speculator.
+    pub speculator_wanted: AtomicU32,
+    /// Missing pages of which the speculator may be ahead.
+    pub ahead: AtomicU32,
+    pub posts: AtomicU64,
+    /// Pages that speculation had asked for and the program then faulted on.
+    pub foretold: AtomicU64,
+    pub registers: SharedFaultRegisters,
+}
+
+/// As [`SharedRegisters`], written by the host.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct SharedFaultRegisters(pub core::cell::UnsafeCell<FaultRegisters>);
+
+// SAFETY: as for `SharedRegisters`.
+unsafe impl Sync for SharedFaultRegisters {}
+
+/// What the host does about the page faults of a process.
+pub mod watching {
+    pub const NOT_YET: u32 = 0;
+    pub const ON: u32 = 1;
+    /// It has stopped for good and holds none of the program's files open.
+    pub const GONE: u32 = 2;
+}
+
 /// A slot, as the agent sees it.
 #[repr(C)]
 #[derive(Debug)]
@@ -310,9 +370,12 @@ pub struct Slot {
     pub agent: AgentPart,
     pub speculator: SpeculatorPart,
     pub log: Log,
+    pub touches: Log,
+    pub faults: FaultPart,
 }
 
 const _: () = assert!(size_of::<Header>() == PAGE);
 const _: () = assert!(size_of::<AgentPart>() == 4 * PAGE);
 const _: () = assert!(size_of::<SpeculatorPart>() == PAGE);
+const _: () = assert!(size_of::<FaultPart>() == PAGE);
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);

@@ -6,11 +6,12 @@ use runahead_abi::environment::flags;
 use runahead_abi::owner;
 use runahead_abi::session::{
     AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity,
-    names_ahead, slot_offset,
+    names_ahead, slot_offset, watching,
 };
+use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{close, open_at, read_link};
 use runahead_kernel::memory::{PROT_READ, PROT_WRITE, advise, map};
-use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, prctl, process_id};
+use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, prctl, process_id, thread_id};
 use runahead_kernel::text::{Text, decimal};
 use runahead_kernel::uapi::{general as n, prctl::PR_SET_PTRACER};
 
@@ -100,6 +101,24 @@ fn map_session(state: &Fixed, offset: usize, length: usize, protection: u32) -> 
     Some(address)
 }
 
+/// The program maps a large file: its page faults are to be watched. Attaches if need be.
+pub fn want_watch(state: &Fixed) {
+    if state.has(flags::NO_SPECULATION) {
+        return;
+    }
+    let Some(slot) = slot(state) else {
+        return;
+    };
+    let agent = &slot.agent;
+    if agent.watch_wanted.load(Ordering::Relaxed) == 0 {
+        agent.watch_thread.store(thread_id() as u32, Ordering::Relaxed);
+        // SAFETY: the agent runs in threads that a C library set up.
+        agent.watch_thread_base.store(unsafe { thread_word() } as u64, Ordering::Relaxed);
+        agent.watch_wanted.store(1, Ordering::Release);
+        ring_host(state.process());
+    }
+}
+
 /// Tells the host that there is something new in this process's slot.
 pub fn ring_host(process: &Process) {
     if let Some(header) = process.header() {
@@ -150,16 +169,20 @@ fn dismiss(slot: &Slot, header: &Header, longest: u64) {
     let (agent, speculator) = (&slot.agent, &slot.speculator);
     let end = monotonic_ns().saturating_add(longest);
     let names = agent.names.written() != 0;
-    let ahead = agent.speculator_wanted.load(Ordering::Relaxed) != 0;
+    let watch = agent.watch_wanted.load(Ordering::Relaxed) != 0;
     agent.retire.store(1, Ordering::Release);
+    if names || watch {
+        ring(header);
+    }
+    // First, since who watches page faults may want a speculator.
+    if watch {
+        wait_for(&slot.faults.watching, watching::GONE, end);
+    }
+    let wanted = |word: &AtomicU32| word.load(Ordering::Relaxed) != 0;
+    let ahead = wanted(&agent.speculator_wanted) || wanted(&slot.faults.speculator_wanted);
     if ahead {
         futex_wake(&agent.posted);
         futex_wake(&agent.passed);
-    }
-    if names {
-        ring(header);
-    }
-    if ahead {
         wait_for(&speculator.activity, activity::GONE, end);
     }
     if names {

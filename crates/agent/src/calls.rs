@@ -9,6 +9,11 @@ use runahead_kernel::memory::PROT_EXEC;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::PR_SET_SECCOMP;
 
+/// Bytes of a file's mapping from which on it is worth watching the page faults. A smaller one is in memory after
+/// some misses of the kernel's own read-ahead; and many a program that reads nothing maps its locale, 3 to 6 MB,
+/// and should not pay 50 us for it.
+const WATCHED_LEAST: usize = 8 << 20;
+
 /// The calls whose sites are rewritten.
 pub fn wanted(number: u16) -> bool {
     sampled(number)
@@ -56,6 +61,10 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
         n::__NR_getdents64 => names::list(frame, a),
         n::__NR_mmap if a[2] as u32 & PROT_EXEC != 0 && a[3] as u32 & n::MAP_ANONYMOUS == 0 => {
             map_executable(frame, a)
+        }
+        n::__NR_mmap if a[1] >= WATCHED_LEAST && a[3] as u32 & n::MAP_ANONYMOUS == 0 => {
+            reads::with_process(frame, |visit| attach::want_watch(visit.state));
+            Answer::plain(frame)
         }
         n::__NR_prctl if a[0] as u32 != PR_SET_SECCOMP => Answer::plain(frame),
         // A filter of the program's own may forbid the calls that the agent makes.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What is counted, in the order of the report. Times in ns, sizes in bytes or 4 KiB pages.
 #[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct Counts {
-    /// Processes of the program that stalled at least once (the others cost nothing and count
-    /// nothing).
+    /// Processes of the program that stalled at least once, or mapped a large file (the others cost nothing and
+    /// count nothing).
     pub processes: u64,
     pub reads: u64,
     pub read_bytes: u64,
@@ -32,7 +32,25 @@ pub struct Counts {
     pub lags: u64,
     /// The latest mismatch of the last process that had one: what the program did, what was foretold.
     pub last_mismatch: Option<String>,
+    pub faults: FaultCounts,
     pub speculator: SpeculatorCounts,
+}
+
+/// Page faults of processes that map large files.
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Why they could not be seen, for the last process of which that is so.
+    pub unseen_because: Option<String>,
+    /// Times that watching began, and faults seen by it.
+    pub watched: u64,
+    pub seen: u64,
+    /// Pages asked for because of them, and of these those that the program then reached.
+    pub prefetched_pages: u64,
+    pub useful_pages: u64,
+    /// Times that speculation was restarted from a fault, and pages that it had asked for when the program faulted
+    /// on them.
+    pub posts: u64,
+    pub foretold_pages: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
@@ -66,6 +84,7 @@ pub struct Endings {
     pub memory: u64,
     pub descriptor: u64,
     pub waits: u64,
+    pub scan: u64,
     /// The system call that ended the latest one that a system call ended, of the last process.
     pub last_system_call: u64,
     /// The latest fault: instruction and address, in hexadecimal, of the last process that had one.
@@ -107,6 +126,19 @@ impl Counts {
             };
             self.last_mismatch = Some(format!("{}; foretold: {}", operation(0), operation(4)));
         }
+        let part = &slot.faults;
+        let sum = &mut self.faults;
+        add(&mut sum.watched, &part.armed);
+        add(&mut sum.seen, &part.faults);
+        add(&mut sum.prefetched_pages, &part.asked);
+        add(&mut sum.useful_pages, &part.useful);
+        add(&mut sum.posts, &part.posts);
+        add(&mut sum.foretold_pages, &part.foretold);
+        let refused = part.refused.load(Ordering::Relaxed) as i32;
+        if refused != 0 {
+            let error = std::io::Error::from_raw_os_error(refused);
+            sum.unseen_because = Some(format!("the kernel does not show them (perf_event_open): {error}"));
+        }
         let counts = &slot.speculator.counts;
         let sum = &mut self.speculator;
         add(&mut sum.syncs, &counts.syncs);
@@ -136,6 +168,7 @@ impl Counts {
         ended_as(&mut endings.memory, ended::MEMORY);
         ended_as(&mut endings.descriptor, ended::DESCRIPTOR);
         ended_as(&mut endings.waits, ended::WAITS);
+        ended_as(&mut endings.scan, ended::SCAN);
         let instruction = slot.speculator.fault_instruction.load(Ordering::Relaxed);
         if instruction != 0 {
             let address = slot.speculator.fault_address.load(Ordering::Relaxed);

@@ -3,13 +3,15 @@
 //! `runahead run` makes a [`session`], forks the host off (an orphan of its own session, so that the
 //! command has no child that it did not start), and becomes the command. The host then sleeps on the
 //! session's doorbell. It starts a speculator for each process that attaches ([`supervise`]), analyses
-//! executable files for agents that meet a new one, and gathers the counts of processes that end
+//! executable files for agents that meet a new one, lets the page faults of those be watched that map large files
+//! ([`faults`]), and gathers the counts of processes that end
 //! ([`counts`]), which become the [`report`]. While there are speculators it tells them what they may ask
 //! for (`limits`).
 //!
 //! The host is the speculators' parent: they die with it, and nobody else waits for them.
 
 pub mod counts;
+mod faults;
 mod installation;
 pub mod launch;
 mod limits;

@@ -93,6 +93,17 @@ impl Report {
                 c.names_looked_ahead
             ),
         );
+        let f = &c.faults;
+        line(
+            "page faults",
+            match &f.unseen_because {
+                Some(reason) => format!("not seen: {reason}"),
+                None => format!(
+                    "{} seen; strides: {} pages asked for ahead; speculation: {} posts, {} pages foretold; {} reached",
+                    f.seen, f.prefetched_pages, f.posts, f.foretold_pages, f.useful_pages
+                ),
+            },
+        );
         let mean = |ns: u64, count: u64| ns.checked_div(count).unwrap_or(0) as f64 / 1e3;
         line(
             "posts",
@@ -133,7 +144,7 @@ impl Report {
         line(
             "  ended by",
             format!(
-                "overtaken {}, cancelled {}, call {} (last: {}), fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}",
+                "overtaken {}, cancelled {}, call {} (last: {}), fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}, scan {}",
                 e.overtaken,
                 e.cancelled,
                 e.system_call,
@@ -143,7 +154,8 @@ impl Report {
                 e.exit,
                 e.memory,
                 e.descriptor,
-                e.waits
+                e.waits,
+                e.scan
             ),
         );
         text

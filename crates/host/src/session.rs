@@ -53,11 +53,30 @@ impl Session {
         Shared { base: self.base }
     }
 
+    /// One slot for another thread of this process, which must be done with it before the slot is freed.
+    pub fn share_slot(&self, index: usize) -> SharedSlot {
+        SharedSlot(self.slot(index))
+    }
+
     /// Gives a slot's memory back; it reads as zeros afterwards.
     pub fn clear_slot(&self, index: usize) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(fallocate(&self.descriptor, flags, slot_offset(index) as u64, SLOT_BYTES as u64)?)
+    }
+}
+
+/// A slot, from another thread.
+#[derive(Clone, Copy)]
+pub struct SharedSlot(*const Slot);
+
+// SAFETY: the mapping is never undone, and all that is written through it is atomic.
+unsafe impl Send for SharedSlot {}
+
+impl SharedSlot {
+    pub fn get(&self) -> &Slot {
+        // SAFETY: mapped for the life of the process.
+        unsafe { &*self.0 }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The host's loop: speculators for processes that attach, answers for agents that ask, the end.
 
 use crate::counts::Counts;
+use crate::faults::Faults;
 use crate::installation::Installation;
 use crate::limits::{self, Limits, Running};
 use crate::names::Names;
@@ -71,6 +72,7 @@ struct Attached {
     speculator_started: bool,
     /// Notes about names taken so far.
     notes: u32,
+    faults: Faults,
 }
 
 pub struct Host {
@@ -235,8 +237,9 @@ impl Host {
                 }
             }
             self.watch(&handle);
+            let faults = Faults::default();
             let attached =
-                Attached { process, handle, speculator: None, speculator_started: false, notes: 0 };
+                Attached { process, handle, speculator: None, speculator_started: false, notes: 0, faults };
             self.attached[index] = Some(attached);
         }
     }
@@ -257,18 +260,21 @@ impl Host {
         });
     }
 
-    /// Does what the attached processes want: a speculator, names looked up.
+    /// Does what the attached processes want: a speculator, page faults watched, names looked up.
     fn attend(&mut self) {
         for index in 0..SLOTS {
             let Some(mut attached) = self.attached[index].take() else { continue };
             let slot = self.session.slot(index);
-            let wanted = slot.agent.speculator_wanted.load(Ordering::Acquire) != 0;
-            if wanted && !attached.speculator_started {
+            let wanted = slot.agent.speculator_wanted.load(Ordering::Acquire) != 0
+                || slot.faults.speculator_wanted.load(Ordering::Acquire) != 0;
+            let retires = slot.agent.retire.load(Ordering::Acquire) != 0;
+            if wanted && !retires && !attached.speculator_started {
                 attached.speculator_started = true;
                 self.limits.begin(slot);
                 attached.speculator = self.start_speculator(attached.process, index);
             }
-            if slot.agent.retire.load(Ordering::Acquire) == 0 {
+            attached.faults.attend(attached.process, &self.session, index);
+            if !retires {
                 attached.notes = self.names.take(attached.process, slot, attached.notes);
             } else {
                 self.names.retire(slot);
@@ -351,6 +357,7 @@ impl Host {
             return;
         };
         owner::close(&self.session.header().owners[index]);
+        attached.faults.stop();
         if attached.speculator.is_some() && (self.wishes.stats || self.wishes.report.is_some()) {
             self.retire(index);
         }
@@ -440,7 +447,7 @@ fn say_gone(slot: &Slot) {
 
 /// What a process is that a slot's owner word names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+pub(crate) enum Standing {
     /// One of the program's, and ready to be served.
     Program,
     /// Claimed, but the agent has not filled it in yet.
@@ -454,7 +461,7 @@ enum Standing {
 const COOKIE_AT: u64 = 16;
 
 /// Finds out by the agent's cookie, which the slot tells and the process has in its memory.
-fn standing(process: u32, slot: &Slot, main: u32) -> Standing {
+pub(crate) fn standing(process: u32, slot: &Slot, main: u32) -> Standing {
     let address = slot.agent.state_address.load(Ordering::Acquire);
     if address == 0 {
         return Standing::NotReady;

@@ -2,15 +2,19 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
 //! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`],
-//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`] and [`allowance`]. Every constant carries its reason.
+//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`] and [`allowance`]; the host drives [`arming`],
+//! [`strides`] and [`touches`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
 #![cfg_attr(not(test), no_std)]
 
 pub mod allowance;
+pub mod arming;
 pub mod attention;
 pub mod coldness;
 pub mod depth;
 pub mod hold;
+pub mod strides;
+pub mod touches;
 pub mod track;
 pub mod worth;

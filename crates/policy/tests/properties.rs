@@ -7,6 +7,8 @@ use runahead_policy::hold::{
     CREDIT_FIRST, CREDIT_MOST, CREDIT_PART, Hold, LONGEST_PERCENT, LONGEST_STALL, SHORTEST_STALL,
     WORTH_PERCENT, Wait,
 };
+use runahead_policy::strides::{DEPTH_MOST, Strides};
+use runahead_policy::touches::{AHEAD_MOST, Seen, Then, Touches};
 use runahead_policy::track::{AtStall, LAG_STALLS, Next, Passing, Track};
 use runahead_policy::worth::Worth;
 
@@ -258,6 +260,97 @@ proptest! {
         }
         if hits > CALM_AFTER + 10 {
             prop_assert_eq!(skipped_before, SKIP_MOST);
+        }
+    }
+
+    /// Whatever faults: what is asked for stays bounded, and every number is survived.
+    #[test]
+    fn strides_survive_any_faults(
+        faults in prop::collection::vec((0u64..20, any::<u64>(), 0u8..4, any::<bool>(), 0u32..300), 0..400),
+    ) {
+        let mut strides = Strides::default();
+        let mut address = 0u64;
+        for (instruction, number, how, cached, new) in faults {
+            address = match how {
+                0 => number,
+                1 => address.wrapping_add(number % 1_000_000),
+                2 => address.wrapping_add(65536),
+                _ => address.wrapping_sub(1 << 20),
+            };
+            let outcome = strides.fault(instruction, address);
+            if outcome.look.is_some() {
+                strides.judged(outcome.stream, cached);
+            }
+            if let Some(ask) = outcome.ask {
+                prop_assert!(ask.count <= DEPTH_MOST && ask.first + ask.count <= DEPTH_MOST + 1);
+                prop_assert!(ask.addresses().all(|asked| asked != address));
+                strides.asked(outcome.stream, new);
+            }
+        }
+    }
+
+    /// A walk is asked for once each, in order, never behind the program, whatever its stride, and however many
+    /// of its faults are missing since pages were there already.
+    #[test]
+    fn a_walk_is_asked_for_once(
+        start in (1u64 << 40)..(1 << 41),
+        stride in prop_oneof![8192i64..10_000_000, -10_000_000i64..-8191],
+        skips in prop::collection::vec(1u64..6, 10..300),
+    ) {
+        let mut strides = Strides::default();
+        let (mut step, mut next) = (0u64, None);
+        for (number, skip) in skips.into_iter().enumerate() {
+            // The stride is learnt where every step faults.
+            step += if number < 5 { 1 } else { skip };
+            let outcome = strides.fault(1, start.wrapping_add_signed(stride * step as i64));
+            if outcome.look.is_some() {
+                strides.judged(outcome.stream, false);
+            }
+            let Some(ask) = outcome.ask else { continue };
+            strides.asked(outcome.stream, ask.count);
+            for asked in ask.addresses() {
+                let at = asked.wrapping_sub(start) as i64;
+                prop_assert_eq!(at % stride, 0);
+                let at = (at / stride) as u64;
+                prop_assert!(at > step);
+                // Where the program skipped past all that was asked for, it goes on from there.
+                prop_assert!(next.is_none_or(|next| at == next || (at > next && at == step + 1)));
+                next = Some(at + 1);
+            }
+        }
+        prop_assert!(next.is_some());
+    }
+
+    /// Whatever faults: positions only grow from one restart to the next, only a page that waits restarts, and one
+    /// that is merely in memory says nothing.
+    #[test]
+    fn touches_keep_their_promises(
+        faults in prop::collection::vec((0u8..4, 0u32..100, any::<bool>(), 0u32..100, 0u8..20), 0..500),
+    ) {
+        let mut touches = Touches::default();
+        let mut passed = 0;
+        for (kind, position, fetched, written, scan) in faults {
+            let seen = match kind {
+                0 | 1 => Seen::Foretold { position, fetched },
+                2 => Seen::Cached,
+                _ => Seen::Missing,
+            };
+            let then = touches.fault(seen, (written > 5).then_some(written));
+            prop_assert!(touches.passed() >= passed);
+            prop_assert!((1..=AHEAD_MOST).contains(&touches.ahead()));
+            passed = touches.passed();
+            match then {
+                Then::Nothing => {}
+                Then::Passed => prop_assert_eq!(Seen::Foretold { position: passed - 1, fetched }, seen),
+                Then::Post => {
+                    prop_assert_eq!(seen, Seen::Missing);
+                    touches.posted();
+                    passed = 0;
+                }
+            }
+            if scan == 0 {
+                touches.met_scan();
+            }
         }
     }
 }

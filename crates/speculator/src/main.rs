@@ -27,6 +27,7 @@ mod descriptors;
 mod emulate;
 mod layout;
 mod ledger;
+mod mapped;
 mod mirror;
 mod run;
 mod sandbox;

@@ -18,7 +18,8 @@
 
 use crate::cell::Global;
 use crate::layout::{self, BOUNCE, BOUNCE_BYTES};
-use crate::shared;
+use crate::mapped::{self, MAPPED};
+use crate::{run, shared};
 use core::sync::atomic::Ordering;
 use runahead_kernel::files::{self, IoVec};
 use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
@@ -52,6 +53,8 @@ pub struct Region {
     pub end: usize,
     pub protection: u32,
     pub stable: bool,
+    /// Its pages come from this file ([`mapped`]).
+    pub file: u16,
 }
 
 pub struct Mirror {
@@ -78,7 +81,7 @@ pub struct Mirror {
 /// waited for 2 MB of it.
 pub static MIRROR: Global<Mirror> = Global::new(Mirror {
     userfault: 0,
-    regions: [Region { start: 0, end: 0, protection: 0, stable: false }; REGIONS],
+    regions: [Region { start: 0, end: 0, protection: 0, stable: false, file: mapped::NONE }; REGIONS],
     region_count: 0,
     present: [0; PAGES_MOST * 2],
     present_count: 0,
@@ -130,7 +133,7 @@ impl Mirror {
             let complete = filled.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
             for line in filled.get(..complete).unwrap_or(&[]).split(|&b| b == b'\n') {
                 if let Some(map) = text::maps_line(line) {
-                    sound &= self.adopt(&map, &mut object);
+                    sound &= self.adopt(process_directory, &map, &mut object);
                 }
             }
             buffer.copy_within(complete..held, 0);
@@ -140,7 +143,7 @@ impl Mirror {
         sound && self.register()
     }
 
-    fn adopt(&mut self, map: &text::MapsLine, object: &mut Object) -> bool {
+    fn adopt(&mut self, process_directory: i32, map: &text::MapsLine, object: &mut Object) -> bool {
         let stable = object.is_stable(map);
         if map.name.starts_with(b"[vvar") || map.name.starts_with(b"[vsyscall") {
             return true;
@@ -155,7 +158,8 @@ impl Mirror {
         if layout::is_ours(map.start, map.end) {
             return false;
         }
-        self.add(Region { start: map.start, end: map.end, protection: map.protection, stable })
+        let file = if stable { mapped::NONE } else { MAPPED.get().adopt(process_directory, map) };
+        self.add(Region { start: map.start, end: map.end, protection: map.protection, stable, file })
     }
 
     /// Adds a region where none is yet; parts that are known stay as they are.
@@ -257,6 +261,9 @@ impl Mirror {
     pub fn fill(&mut self, process: i32, address: usize) -> Result<(), NoPage> {
         let region = self.region_at(address).ok_or(NoPage::Absent)?;
         let page = address & !(PAGE - 1);
+        if let Some(filled) = self.fill_from_file(region, page) {
+            return filled;
+        }
         let together = if region.protection & PROT_EXEC != 0 && region.stable { TEXT_TOGETHER } else { 1 };
         let end = page.saturating_add(together * PAGE).min(region.end);
         let mut pages = 1;
@@ -284,6 +291,11 @@ impl Mirror {
             let Some(region) = self.region_at(page) else {
                 return false;
             };
+            match self.fill_from_file(region, page) {
+                Some(Ok(())) => continue,
+                Some(Err(_)) => return false,
+                None => {}
+            }
             let limit = region.end.min(end);
             let mut pages = 1;
             while pages < FILL_TOGETHER
@@ -324,6 +336,45 @@ impl Mirror {
         Ok(())
     }
 
+    /// Fills a page from its file with what is cached, or with zeros; None if it does not come from one. May end
+    /// the speculation, or sleep until the program has come closer.
+    fn fill_from_file(&mut self, region: Region, page: usize) -> Option<Result<(), NoPage>> {
+        let (real, offset, together) = MAPPED.get().source(region.file, page)?;
+        if self.present_count + together > PAGES_MOST {
+            return Some(Err(NoPage::Full));
+        }
+        let most = together.min((region.end - page) / PAGE);
+        let mut pages = 1;
+        while pages < most && !self.is_present(page + pages * PAGE) {
+            pages += 1;
+        }
+        let piece = [IoVec { base: BOUNCE, length: pages * PAGE }];
+        // SAFETY: the bounce buffer is ours and holds `FILL_TOGETHER` pages, more than are filled together.
+        let (got, blank) = match unsafe { files::preadv2(real, &piece, offset as i64, files::RWF_NOWAIT) } {
+            // Behind the end of the file: the program would get SIGBUS.
+            Ok(0) => return Some(Err(NoPage::Absent)),
+            Ok(got) => (got, false),
+            Err(Errno::EAGAIN) => (0, true),
+            // A file system that cannot tell: as other memory.
+            Err(_) => return None,
+        };
+        let filled = got.div_ceil(PAGE).max(1);
+        // SAFETY: as above.
+        unsafe { core::ptr::write_bytes((BOUNCE + got) as *mut u8, 0, filled * PAGE - got) };
+        if !self.place(page, BOUNCE, filled * PAGE) {
+            return Some(Err(NoPage::Absent));
+        }
+        for number in 0..filled {
+            self.remember(page + number * PAGE, true);
+        }
+        MAPPED.get().filled(region.file, page, filled, blank);
+        let counts = &shared::speculator().counts;
+        shared::count(&counts.pages_filled, filled as u64);
+        shared::at_least(&counts.pages_most, self.present_count as u64);
+        run::touched(page, filled, blank, MAPPED.get().device(region.file));
+        Some(Ok(()))
+    }
+
     fn slot_of(page: usize) -> usize {
         ((page / PAGE) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 40
     }
@@ -351,6 +402,37 @@ impl Mirror {
         }
     }
 
+    /// Takes a page out of the table; those behind it in its run move up.
+    fn leave(&mut self, page: usize) {
+        let length = self.present.len();
+        let wanted = (page / PAGE) as u64 + 1;
+        let mut slot = Self::slot_of(page) % length;
+        while self.present[slot] != wanted {
+            if self.present[slot] == 0 {
+                return;
+            }
+            slot = (slot + 1) % length;
+        }
+        self.present_count -= 1;
+        let mut next = slot;
+        loop {
+            self.present[slot] = 0;
+            loop {
+                next = (next + 1) % length;
+                if self.present[next] == 0 {
+                    return;
+                }
+                let home = Self::slot_of((self.present[next] as usize - 1) * PAGE) % length;
+                // It may move up if its home does not lie between the gap and itself.
+                if (next + length - home) % length >= (next + length - slot) % length {
+                    break;
+                }
+            }
+            self.present[slot] = self.present[next];
+            slot = next;
+        }
+    }
+
     fn enter(&mut self, page: usize) {
         let length = self.present.len();
         let mut slot = Self::slot_of(page);
@@ -365,6 +447,7 @@ impl Mirror {
     /// too many. Called at a sync, while the program waits if possible.
     pub fn refresh(&mut self, process: i32) {
         self.shrink_stack();
+        self.forget_stale();
         if self.touched_after_drop == 0 {
             self.touched_after_drop = self.changing_count;
         }
@@ -386,6 +469,32 @@ impl Mirror {
             self.refresh_singly(process);
         }
         self.renew_state_page();
+    }
+
+    /// Drops the pages of files that were blank, or may have changed.
+    fn forget_stale(&mut self) {
+        match MAPPED.get().stale() {
+            Some([]) => return,
+            Some(pages) => {
+                for &page in pages {
+                    // SAFETY: mirror memory; comes back from the file if it is touched.
+                    let _ = unsafe { memory::advise(page, PAGE, n::MADV_DONTNEED) };
+                    self.leave(page);
+                }
+                return;
+            }
+            None => {}
+        }
+        for region in self.regions.iter().take(self.region_count).filter(|r| r.file != mapped::NONE) {
+            // SAFETY: as above.
+            let _ = unsafe { memory::advise(region.start, region.end - region.start, n::MADV_DONTNEED) };
+        }
+        // Stable pages are still there; a second fill of one finds that out (EEXIST).
+        self.present.fill(0);
+        self.present_count = 0;
+        for index in 0..self.changing_count {
+            self.enter(self.changing[index]);
+        }
     }
 
     /// Some page is gone from the program: refreshes one by one and forgets what is not there.

@@ -1,4 +1,8 @@
 //! The speculator's loop: wait for a post, sync, run the program's code, end.
+//!
+//! Posts come from two sides. The agent's are of reads; the hint log is what comes out, and how far ahead one may
+//! be follows from what its pages were good for. The host's are of page faults; what comes out is the log of
+//! touches, and one may be as many missing pages ahead as the host says. The latest post counts, whoever made it.
 
 use crate::arch;
 use crate::cell::Global;
@@ -9,10 +13,11 @@ use crate::mirror::MIRROR;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
 use crate::usage;
 use core::sync::atomic::{AtomicU32, Ordering};
-use runahead_abi::log::Prediction;
-use runahead_abi::pace;
-use runahead_abi::registers::{Registers, VECTOR_STATE_BYTES};
+use runahead_abi::log::{Prediction, kind, mark};
+use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use runahead_abi::session::{activity, ended, holding};
+use runahead_abi::{pace, post};
+use runahead_kernel::PAGE;
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
 use runahead_kernel::signals;
 use runahead_policy::allowance::Amount;
@@ -32,8 +37,26 @@ const PAYDAY_NS: u64 = 1_000_000;
 /// A speculator far enough ahead sleeps; this bounds the sleep, should a wake-up be lost.
 const AHEAD_SLEEP_NS: u64 = 20_000_000;
 
+/// Touches, missing or not, that the program has not reached yet: less than the log holds.
+const TOUCHES_MOST: u32 = 3072;
+
+/// Pages touched one after the other after which it is a scan.
+const SCAN_PAGES: u32 = 16;
+
+/// A speculator far enough ahead of a fault looks again after so long, should a wake-up be lost.
+const TOUCHES_SLEEP_NS: u64 = 1_000_000;
+
 /// The present speculation.
 pub struct Run {
+    /// The fault that it started from; 0: it started from a read.
+    fault: u32,
+    /// Number of the latest fault post that was served, twice the epoch.
+    fault_posted: u32,
+    touches: u32,
+    /// Missing pages among them.
+    missing: u32,
+    scan_next: usize,
+    scan_pages: u32,
     pub epoch: u32,
     /// Number of the post that it started from, twice the epoch.
     posted: u32,
@@ -66,6 +89,12 @@ pub struct Run {
 const OPERATIONS: usize = 1024;
 
 pub static RUN: Global<Run> = Global::new(Run {
+    fault: 0,
+    fault_posted: 0,
+    touches: 0,
+    missing: 0,
+    scan_next: 0,
+    scan_pages: 0,
     epoch: 0,
     posted: 0,
     written: 0,
@@ -85,6 +114,9 @@ pub static RUN: Global<Run> = Global::new(Run {
     thread: 0,
 });
 
+/// Missing pages up to each of the latest touches. Apart from [`RUN`], since zeros do not lie in the executable file.
+static MISSING_AT: Global<[u32; TOUCHES_MOST as usize + 1]> = Global::new([0; TOUCHES_MOST as usize + 1]);
+
 /// How often the ledger hears of what the program has passed, in operations: well before it is full.
 const SETTLE_EVERY: u32 = 64;
 
@@ -96,37 +128,53 @@ const TELL_EVERY: u32 = 16;
 struct Loaded {
     vector_state: [u8; VECTOR_STATE_BYTES],
     registers: Registers,
+    faulted: FaultRegisters,
 }
+
+const NO_REGISTERS: Registers = Registers {
+    rax: 0,
+    rbx: 0,
+    rdx: 0,
+    rsi: 0,
+    rdi: 0,
+    rbp: 0,
+    rsp: 0,
+    r8: 0,
+    r9: 0,
+    r10: 0,
+    r12: 0,
+    r13: 0,
+    r14: 0,
+    r15: 0,
+    rflags: 0,
+    rip: 0,
+    fs_base: 0,
+};
 
 static LOADED: Global<Loaded> = Global::new(Loaded {
     vector_state: [0; VECTOR_STATE_BYTES],
-    registers: Registers {
-        rax: 0,
-        rbx: 0,
-        rdx: 0,
-        rsi: 0,
-        rdi: 0,
-        rbp: 0,
-        rsp: 0,
-        r8: 0,
-        r9: 0,
-        r10: 0,
-        r12: 0,
-        r13: 0,
-        r14: 0,
-        r15: 0,
-        rflags: 0,
-        rip: 0,
-        fs_base: 0,
-    },
+    registers: NO_REGISTERS,
+    faulted: FaultRegisters { registers: NO_REGISTERS, rcx: 0, r11: 0 },
 });
 
 /// Waits for posts and serves them, for ever. Entered on an empty stack, after the start and after
 /// each speculation.
 pub fn serve() -> ! {
     loop {
-        let posted = wait_for_post(RUN.get().posted);
         let loaded = LOADED.get();
+        let posted = match wait_for_post(RUN.get()) {
+            Posted::Read(posted) => posted,
+            Posted::Fault(posted) => {
+                let Some(faulted) = shared::take_fault(posted) else { continue };
+                RUN.get().fault_posted = posted;
+                sync_to_fault(posted);
+                arch::fresh_vector_state(&mut loaded.vector_state);
+                loaded.faulted = faulted;
+                let _ = signals::set_alarm_interval(TICK_US);
+                // SAFETY: the mirror is in step, and the registers are the program's.
+                unsafe { arch::enter_at_fault(&loaded.faulted, loaded.vector_state.as_ptr()) }
+            }
+        };
         let Some(post) = shared::take_post(posted, &mut loaded.vector_state) else {
             continue;
         };
@@ -159,15 +207,26 @@ fn retire_if_asked() {
     exit(0)
 }
 
-fn wait_for_post(done: u32) -> u32 {
+/// A post's number, and whose it is.
+enum Posted {
+    Read(u32),
+    Fault(u32),
+}
+
+fn wait_for_post(run: &Run) -> Posted {
     let part = speculator();
     loop {
         retire_if_asked();
         let seen = agent().posted.load(Ordering::Acquire);
         if let Some(posted) = shared::latest_post()
-            && posted != done
+            && posted != run.posted
         {
-            return posted;
+            return Posted::Read(posted);
+        }
+        if let Some(posted) = shared::latest_fault()
+            && posted != run.fault_posted
+        {
+            return Posted::Fault(posted);
         }
         count_time();
         part.activity.store(activity::IDLE, Ordering::Release);
@@ -190,6 +249,7 @@ fn sync(post: &Post) {
     part.activity.store(activity::RUNNING, Ordering::Release);
     part.written.store(0, Ordering::Release);
     let run = RUN.get();
+    run.fault = 0;
     if post.epoch == run.epoch.wrapping_add(1) {
         run.settle(post.passed_before);
     }
@@ -218,6 +278,68 @@ fn sync(post: &Post) {
     count(&part.counts.sync_ns, took);
 }
 
+/// Brings the mirror and the descriptors to the program's present state: it is at the fault posted as `posted`, or
+/// a little beyond.
+fn sync_to_fault(posted: u32) {
+    let began = monotonic_ns();
+    let part = speculator();
+    part.activity.store(activity::RUNNING, Ordering::Release);
+    let run = RUN.get();
+    run.fault = post::epoch_of(posted);
+    (run.touches, run.missing, run.ticks) = (0, 0, 0);
+    (run.scan_next, run.scan_pages) = (0, 0);
+    run.programs_own = false;
+    part.touched.store(0, Ordering::Relaxed);
+    run.thread = agent().watch_thread.load(Ordering::Relaxed);
+    run.program_break = agent().program_break.load(Ordering::Relaxed);
+    emulate::reset();
+    MIRROR.get().refresh(crate::mirror::process());
+    descriptors::sync();
+    part.fault_synced.store(run.fault, Ordering::Release);
+    count(&part.counts.syncs, 1);
+    count(&part.counts.sync_ns, monotonic_ns().saturating_sub(began));
+}
+
+/// Pages of a mapped file were touched for the first time; `missing`: they are not in memory, and the disk has been
+/// asked for them. Sleeps if that is as far ahead as one may be.
+pub fn touched(page: usize, pages: usize, missing: bool, device: u64) {
+    let run = RUN.get();
+    let part = speculator();
+    run.ticks = 0;
+    if missing {
+        count(&part.counts.prefetches, 1);
+        count(&part.counts.prefetched_pages, pages as u64);
+        asked(device, pages as u32);
+    }
+    if run.fault == 0 {
+        return;
+    }
+    for number in 0..pages {
+        let place = (page + number * PAGE) as u64;
+        let marks = if missing { mark::PREFETCHED } else { 0 };
+        let touch = Prediction { kind: kind::TOUCH, marks, subject: 0, detail: 0, place };
+        shared::touches().write(run.fault, run.touches, &touch);
+        run.missing = run.missing.wrapping_add(u32::from(missing));
+        let missing_at = MISSING_AT.get();
+        missing_at[run.touches as usize % missing_at.len()] = run.missing;
+        run.touches = run.touches.wrapping_add(1);
+    }
+    part.touched.store(run.touches, Ordering::Release);
+    run.scan_pages = if page == run.scan_next { run.scan_pages + pages as u32 } else { 0 };
+    run.scan_next = page + pages * PAGE;
+    if run.scan_pages >= SCAN_PAGES {
+        part.fault_scan.store(run.fault, Ordering::Release);
+        end(ended::SCAN, 0);
+    }
+    while run.touches_are_far_ahead(shared::faults().passed.load(Ordering::Acquire)) {
+        part.activity.store(activity::AHEAD, Ordering::Release);
+        let passed = shared::faults().passed.load(Ordering::Acquire);
+        check();
+        futex_wait(&shared::faults().passed, passed, Some(TOUCHES_SLEEP_NS));
+    }
+    part.activity.store(activity::RUNNING, Ordering::Release);
+}
+
 /// Ends the present speculation: it waits for the next post. May be called anywhere in the runtime, on
 /// any of its stacks.
 pub fn end(reason: u32, by: u32) -> ! {
@@ -225,9 +347,10 @@ pub fn end(reason: u32, by: u32) -> ! {
     settled();
     let part = speculator();
     let run = RUN.get();
-    let passed = agent().passed.load(Ordering::Acquire);
-    run.settle(passed);
-    run.depth.grow();
+    if run.fault == 0 {
+        run.settle(agent().passed.load(Ordering::Acquire));
+        run.depth.grow();
+    }
     part.wake_at.store(0, Ordering::Relaxed);
     part.ended.store(reason, Ordering::Relaxed);
     if reason == ended::SYSTEM_CALL {
@@ -258,6 +381,12 @@ fn pointless() -> Option<u32> {
     let agent = agent();
     if agent.posted.load(Ordering::Relaxed) != RUN.get().posted {
         return Some(ended::OVERTAKEN);
+    }
+    if shared::faults().posted.load(Ordering::Relaxed) != RUN.get().fault_posted {
+        return Some(ended::OVERTAKEN);
+    }
+    if RUN.get().fault != 0 {
+        return None;
     }
     (agent.cancelled.load(Ordering::Relaxed) == RUN.get().epoch).then_some(ended::CANCELLED)
 }
@@ -298,6 +427,10 @@ pub fn tick() {
 /// Writes an operation to the log, and sleeps if that is as far ahead as one may be. Pages that were asked
 /// for since the operation before belong to this one.
 pub fn log(prediction: &Prediction) {
+    if RUN.get().fault != 0 {
+        // Nobody compares reads with a log that began at a fault.
+        return;
+    }
     let run = RUN.get();
     let part = speculator();
     run.ticks = 0;
@@ -398,6 +531,19 @@ fn sleep_ahead() {
 }
 
 impl Run {
+    /// Whether the touches are as far ahead of the program, which has passed so many, as they may be.
+    fn touches_are_far_ahead(&self, passed: u32) -> bool {
+        let ahead = self.touches.saturating_sub(passed);
+        let allowed = allowed();
+        let most = shared::faults().ahead.load(Ordering::Relaxed).min(allowed.requests).min(allowed.pages);
+        let missing_at = MISSING_AT.get();
+        let before = match passed.checked_sub(1) {
+            Some(last) => missing_at[last as usize % missing_at.len()],
+            None => 0,
+        };
+        ahead >= TOUCHES_MOST || (ahead > 0 && self.missing.wrapping_sub(before) >= most.max(1))
+    }
+
     /// Whether so many operations, or what they have asked for, are all that may be ahead.
     fn is_far_ahead(&self, passed: u32, operations: u32, allowed: Amount) -> bool {
         let ahead = self.written.saturating_sub(passed);

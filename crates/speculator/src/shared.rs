@@ -2,12 +2,13 @@
 //! the log writable.
 
 use crate::layout::SLOT;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use runahead_abi::log::Log;
 use runahead_abi::post;
-use runahead_abi::registers::{Registers, VECTOR_STATE_BYTES};
+use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use runahead_abi::session::{
-    AGENT_BYTES, AgentPart, SLOT_BYTES, SPECULATOR_BYTES, SpeculatorPart, slot_offset,
+    AGENT_BYTES, AgentPart, FaultPart, SLOT_BYTES, SPECULATOR_BYTES, Slot, SpeculatorPart, slot_offset,
 };
 use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
 use runahead_kernel::uapi::general as n;
@@ -49,6 +50,18 @@ pub fn speculator() -> &'static SpeculatorPart {
 pub fn log() -> &'static Log {
     // SAFETY: as above.
     unsafe { &*((SLOT + AGENT_BYTES + SPECULATOR_BYTES) as *const Log) }
+}
+
+/// The log of touches.
+pub fn touches() -> &'static Log {
+    // SAFETY: as above.
+    unsafe { &*((SLOT + offset_of!(Slot, touches)) as *const Log) }
+}
+
+/// The host's part about page faults.
+pub fn faults() -> &'static FaultPart {
+    // SAFETY: as above.
+    unsafe { &*((SLOT + offset_of!(Slot, faults)) as *const FaultPart) }
 }
 
 /// Adds to a count that only this process writes.
@@ -102,4 +115,16 @@ pub fn take_post(posted: u32, vector_state: &mut [u8; VECTOR_STATE_BYTES]) -> Op
         program_break: agent.program_break.load(Ordering::Relaxed),
     };
     post::is_whole(&agent.posted, posted).then_some(copy)
+}
+
+/// The number of the host's latest complete post of a fault.
+pub fn latest_fault() -> Option<u32> {
+    post::latest(&faults().posted)
+}
+
+/// Copies the fault posted as `posted`; None if the host has begun another.
+pub fn take_fault(posted: u32) -> Option<FaultRegisters> {
+    // SAFETY: plain words in shared memory; what is copied is believed only if no other post was begun.
+    let registers = unsafe { faults().registers.0.get().read_volatile() };
+    post::is_whole(&faults().posted, posted).then_some(registers)
 }

@@ -15,6 +15,7 @@ use crate::data;
 mod commands;
 mod controls;
 mod manager;
+mod mapped;
 mod papers;
 mod table;
 mod today;
@@ -23,9 +24,16 @@ use commands::EVERY;
 
 /// Every workload, in the order of reports.
 pub fn every() -> impl Iterator<Item = &'static Workload> {
-    [papers::WORKLOADS, table::WORKLOADS, today::WORKLOADS, manager::WORKLOADS, controls::WORKLOADS]
-        .into_iter()
-        .flatten()
+    [
+        papers::WORKLOADS,
+        table::WORKLOADS,
+        today::WORKLOADS,
+        manager::WORKLOADS,
+        mapped::WORKLOADS,
+        controls::WORKLOADS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Puts a command together: the program and its arguments.
@@ -39,7 +47,7 @@ pub struct Workload {
     pub data: &'static [&'static str],
     /// Commands and the Debian packages that hold them.
     pub needs: &'static [(&'static str, &'static str)],
-    /// What issue 2 asks for: alone over ours, at least.
+    /// What is asked for: alone over ours, at least.
     pub floor: Option<Floor>,
     /// Lists of workloads that this one belongs to.
     pub lists: &'static [&'static str],
@@ -124,12 +132,13 @@ pub struct Place {
 }
 
 /// The names of lists, each with what it is.
-pub const LISTS: [(&str, &str); 8] = [
+pub const LISTS: [(&str, &str); 9] = [
     ("core", "issue 2's table"),
     ("papers", "the papers' programs, the nearest that there is of each"),
     ("today", "more of what people run"),
     ("hints", "programs that can give hints themselves: --configurations alone,runahead,hinted"),
     ("manager", "what has to hold beside others: hints, little memory, two at once, neighbours"),
+    ("mapped", "those that read through mappings, and wait in page faults"),
     ("controls", "those that cannot gain: nothing to wait for, or nothing to foresee"),
     ("smoke", "small ones, to see that everything works"),
     ("all", "every workload"),

@@ -1,9 +1,10 @@
 //! x86-64: start, entering the program's code, coming back from it, signal frames.
 
+use crate::cell::Global;
 use crate::layout::{STACK_BYTES, STACKS};
 use core::arch::{asm, global_asm};
 use core::ffi::c_void;
-use runahead_abi::registers::{Registers, VECTOR_STATE_MASK};
+use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_MASK};
 
 /// One intercepted system call of the program's code, from a stub or a trap.
 #[derive(Clone, Copy, Debug)]
@@ -221,6 +222,78 @@ pub unsafe fn enter_program(registers: &Registers, vector_state: *const u8, retu
             rdi_at = const core::mem::offset_of!(Registers, rdi),
             options(noreturn)
         )
+    }
+}
+
+/// Where [`enter_at_fault`] goes: all registers are the program's by then.
+static FAULTED_AT: Global<u64> = Global::new(0);
+
+/// Becomes the program at an instruction that faulted, which is executed again.
+///
+/// # Safety
+/// As [`enter_program`].
+pub unsafe fn enter_at_fault(faulted: &FaultRegisters, vector_state: *const u8) -> ! {
+    /// The flags that computing sets, and the direction of string instructions; none that trap.
+    const FLAGS: u64 = 0xcd5;
+    set_thread_base(faulted.registers.fs_base);
+    *FAULTED_AT.get() = faulted.registers.rip;
+    // SAFETY: as in `enter_program`; the flags go through the runtime's stack, which is free from here on.
+    unsafe {
+        asm!(
+            "xrstor64 [rcx]",
+            "push r11",
+            "popfq",
+            "mov rbx, [rdi + {rbx}]",
+            "mov rsi, [rdi + {rsi}]",
+            "mov rbp, [rdi + {rbp}]",
+            "mov rsp, [rdi + {rsp}]",
+            "mov r8, [rdi + {r8}]",
+            "mov r9, [rdi + {r9}]",
+            "mov r10, [rdi + {r10}]",
+            "mov r11, [rdi + {r11}]",
+            "mov r12, [rdi + {r12}]",
+            "mov r13, [rdi + {r13}]",
+            "mov r14, [rdi + {r14}]",
+            "mov r15, [rdi + {r15}]",
+            "mov rdx, [rdi + {rdx}]",
+            "mov rax, [rdi + {rax}]",
+            "mov rcx, [rdi + {rcx}]",
+            "mov rdi, [rdi + {rdi_at}]",
+            "jmp qword ptr [rip + {target}]",
+            in("rdi") faulted,
+            in("rcx") vector_state,
+            in("r11") faulted.registers.rflags & FLAGS,
+            in("eax") VECTOR_STATE_MASK as u32,
+            in("edx") 0u32,
+            rax = const core::mem::offset_of!(FaultRegisters, registers.rax),
+            rbx = const core::mem::offset_of!(FaultRegisters, registers.rbx),
+            rsi = const core::mem::offset_of!(FaultRegisters, registers.rsi),
+            rbp = const core::mem::offset_of!(FaultRegisters, registers.rbp),
+            rsp = const core::mem::offset_of!(FaultRegisters, registers.rsp),
+            r8 = const core::mem::offset_of!(FaultRegisters, registers.r8),
+            r9 = const core::mem::offset_of!(FaultRegisters, registers.r9),
+            r10 = const core::mem::offset_of!(FaultRegisters, registers.r10),
+            r11 = const core::mem::offset_of!(FaultRegisters, r11),
+            r12 = const core::mem::offset_of!(FaultRegisters, registers.r12),
+            r13 = const core::mem::offset_of!(FaultRegisters, registers.r13),
+            r14 = const core::mem::offset_of!(FaultRegisters, registers.r14),
+            r15 = const core::mem::offset_of!(FaultRegisters, registers.r15),
+            rdx = const core::mem::offset_of!(FaultRegisters, registers.rdx),
+            rcx = const core::mem::offset_of!(FaultRegisters, rcx),
+            rdi_at = const core::mem::offset_of!(FaultRegisters, registers.rdi),
+            target = sym FAULTED_AT,
+            options(noreturn)
+        )
+    }
+}
+
+/// A vector state as a process starts with: nobody tells what is in these registers at a fault.
+pub fn fresh_vector_state(area: &mut [u8]) {
+    const MXCSR_AT: usize = 24;
+    const MXCSR: u32 = 0x1f80;
+    area.fill(0);
+    if let Some(mxcsr) = area.get_mut(MXCSR_AT..MXCSR_AT + 4) {
+        mxcsr.copy_from_slice(&MXCSR.to_le_bytes());
     }
 }
 

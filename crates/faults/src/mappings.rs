@@ -1,0 +1,292 @@
+//! The files that a program has mapped, and descriptors of our own for them.
+//!
+//! `/proc/PID/map_files` would lead straight to the file, but not without privilege. So the file is looked up by
+//! its path as the program sees it, or among the program's descriptors where it has none any more, and taken
+//! only if it is a regular file with the mapping's inode on the mapping's device.
+
+use runahead_kernel::Errno;
+use runahead_kernel::files::{IoVec, RWF_NOWAIT, preadv2};
+use runahead_kernel::text::{self, MapsLine};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, major, minor, openat};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read};
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// File systems without a disk below them: nothing to wait for.
+const IN_MEMORY: [u64; 3] = [
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0x9584_58f6, // hugetlbfs
+];
+
+/// File systems whose files report another device than their mappings do.
+const OTHER_DEVICE: [u64; 2] = [
+    0x9123_683e, // btrfs
+    0x794c_7630, // overlay
+];
+
+const PAGE: u64 = 4096;
+
+/// One mapping of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    /// Where in the file it starts, bytes.
+    pub offset: u64,
+    /// Number of the file in [`Mappings`].
+    file: usize,
+}
+
+struct File {
+    device: (u32, u32),
+    inode: u64,
+    path: Vec<u8>,
+    state: State,
+}
+
+enum State {
+    /// Nobody has asked for a page of it yet.
+    NotYet,
+    Open(OwnedFd),
+    /// Not to be had, or not worth it.
+    Refused,
+}
+
+/// What a process has mapped, as it was when it was looked at.
+pub struct Mappings {
+    process: u32,
+    mappings: Vec<Mapping>,
+    files: Vec<File>,
+}
+
+impl Mappings {
+    pub fn new(process: u32) -> Mappings {
+        Mappings { process, mappings: Vec::new(), files: Vec::new() }
+    }
+
+    /// Looks again. Files that are no longer mapped are closed.
+    pub fn refresh(&mut self) -> io::Result<()> {
+        let mut lines = Vec::new();
+        fs::File::open(format!("/proc/{}/maps", self.process))?.read_to_end(&mut lines)?;
+        let mut known = std::mem::take(&mut self.files);
+        self.mappings.clear();
+        for line in lines.split(|&byte| byte == b'\n') {
+            if let Some(map) = text::maps_line(line)
+                && map.inode != 0
+                && map.name.starts_with(b"/")
+            {
+                let file = self.file_of(&map, device_of(line), &mut known);
+                let (start, end) = (map.start as u64, map.end as u64);
+                self.mappings.push(Mapping { start, end, offset: map.offset, file });
+            }
+        }
+        Ok(())
+    }
+
+    fn file_of(&mut self, map: &MapsLine, device: (u32, u32), known: &mut Vec<File>) -> usize {
+        let same = |file: &File| file.inode == map.inode && file.device == device && file.path == map.name;
+        if let Some(at) = self.files.iter().position(same) {
+            return at;
+        }
+        self.files.push(match known.iter().position(same) {
+            Some(at) => known.swap_remove(at),
+            None => File { device, inode: map.inode, path: map.name.to_vec(), state: State::NotYet },
+        });
+        self.files.len() - 1
+    }
+
+    /// Closes all files and forgets what was there.
+    pub fn clear(&mut self) {
+        self.mappings.clear();
+        self.files.clear();
+    }
+
+    /// The mapping at an address.
+    pub fn at(&self, address: u64) -> Option<Mapping> {
+        let after = self.mappings.partition_point(|mapping| mapping.start <= address);
+        let mapping = *self.mappings.get(after.checked_sub(1)?)?;
+        (address < mapping.end).then_some(mapping)
+    }
+
+    /// Asks for the pages from `first` to below `end` (addresses in the mapping). True if one of them was not
+    /// cached, and has been asked for.
+    pub fn ask(&mut self, mapping: Mapping, first: u64, end: u64) -> bool {
+        let (offset, length) = place(mapping, first, end);
+        let Some(file) = self.descriptor(mapping.file) else { return false };
+        // Asking for what is there costs twice what looking does. Where nobody can tell, it is asked for.
+        if cached(file, offset, length) == Some(length.div_ceil(PAGE)) {
+            return false;
+        }
+        let length = NonZeroU64::new(length);
+        length.is_some() && fadvise(file, offset, length, rustix::fs::Advice::WillNeed).is_ok()
+    }
+
+    /// How many of the pages from `first` to below `end` are cached, and of how many; None where that cannot be
+    /// told.
+    pub fn cached(&mut self, mapping: Mapping, first: u64, end: u64) -> Option<(u64, u64)> {
+        let (offset, length) = place(mapping, first, end);
+        let file = self.descriptor(mapping.file)?;
+        Some((cached(file, offset, length)?, length.div_ceil(PAGE)))
+    }
+
+    /// Whether the page at an address is on its way from the disk, or not even that; None where that cannot be told.
+    /// (`cachestat` counts what is on its way.)
+    pub fn is_missing(&mut self, mapping: Mapping, address: u64) -> Option<bool> {
+        let (offset, _) = place(mapping, address, address);
+        let file = self.descriptor(mapping.file)?;
+        let mut byte = 0u8;
+        let piece = [IoVec { base: &raw mut byte as usize, length: 1 }];
+        // SAFETY: one byte of ours may be overwritten.
+        match unsafe { preadv2(file.as_raw_fd(), &piece, offset as i64, RWF_NOWAIT) } {
+            Ok(_) => Some(false),
+            Err(Errno::EAGAIN) => Some(true),
+            Err(_) => None,
+        }
+    }
+
+    fn descriptor(&mut self, file: usize) -> Option<&OwnedFd> {
+        let file = self.files.get_mut(file)?;
+        if matches!(file.state, State::NotYet) {
+            file.state = open(self.process, file).map_or(State::Refused, State::Open);
+        }
+        match &file.state {
+            State::Open(descriptor) => Some(descriptor),
+            _ => None,
+        }
+    }
+}
+
+/// Where in the file the pages from `first` to below `end` are: offset and length, inside the mapping.
+fn place(mapping: Mapping, first: u64, end: u64) -> (u64, u64) {
+    let first = (first / PAGE * PAGE).clamp(mapping.start, mapping.end);
+    let end = end.clamp(first, mapping.end);
+    (mapping.offset.saturating_add(first - mapping.start), end - first)
+}
+
+fn cached(file: &OwnedFd, offset: u64, length: u64) -> Option<u64> {
+    runahead_kernel::files::cached_pages(file.as_raw_fd(), offset, length).ok()
+}
+
+/// The device in a line of `/proc/PID/maps`: two hexadecimal numbers behind the third blank.
+fn device_of(line: &[u8]) -> (u32, u32) {
+    let field = line.split(|&byte| byte == b' ').nth(3).unwrap_or_default();
+    let (major, rest) = text::hex(field);
+    let minor = rest.strip_prefix(b":").map_or(0, |rest| text::hex(rest).0);
+    (major as u32, minor as u32)
+}
+
+/// Opens a mapped file for reading, by its path or by a descriptor of the program's.
+fn open(process: u32, file: &File) -> Option<OwnedFd> {
+    let mut path = PathBuf::from(format!("/proc/{process}/root")).into_os_string();
+    path.push(OsStr::from_bytes(&file.path));
+    if let Some(found) = open_if(Path::new(&path), file) {
+        return Some(found);
+    }
+    if !file.path.ends_with(b" (deleted)") {
+        return None;
+    }
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
+    descriptors.flatten().find_map(|entry| open_if(&entry.path(), file))
+}
+
+/// Opens the file at `path` if it is the one. It is looked at before it is opened: opening a device or a FIFO
+/// does something.
+fn open_if(path: &Path, file: &File) -> Option<OwnedFd> {
+    let seen = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let kind = fstatfs(&seen).ok()?.f_type as u64;
+    if IN_MEMORY.contains(&kind) || !is_it(&fstat(&seen).ok()?, file, OTHER_DEVICE.contains(&kind)) {
+        return None;
+    }
+    let same = format!("/proc/self/fd/{}", seen.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    // Only the owner may ask for no access times.
+    match openat(CWD, &same, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(rustix::io::Errno::PERM) => openat(CWD, &same, flags, Mode::empty()).ok(),
+        other => other.ok(),
+    }
+}
+
+fn is_it(stat: &Stat, file: &File, any_device: bool) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_ino == file.inode
+        && (any_device || (major(stat.st_dev), minor(stat.st_dev)) == file.device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    const PAGES: u64 = 64;
+
+    fn mapped(path: &Path) -> (fs::File, memmap2::Mmap) {
+        let mut file = fs::File::create_new(path).unwrap();
+        file.write_all(&vec![7; (PAGES * PAGE) as usize]).unwrap();
+        let file = fs::File::open(path).unwrap();
+        // SAFETY: nobody changes the file.
+        let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+        (file, map)
+    }
+
+    fn descriptors_of(path: &Path) -> usize {
+        let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        links.filter(|link| fs::read_link(link.path()).is_ok_and(|at| at.starts_with(path))).count()
+    }
+
+    #[test]
+    fn a_mapping_is_found_and_closed_again() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = folder.path().join("file");
+        let (file, map) = mapped(&path);
+        drop(file);
+        let mut mappings = Mappings::new(std::process::id());
+        mappings.refresh().unwrap();
+        let address = map.as_ptr() as u64;
+        let mapping = mappings.at(address + 5 * PAGE).unwrap();
+        assert_eq!((mapping.start, mapping.end), (address, address + PAGES * PAGE));
+        assert_eq!(mappings.cached(mapping, address, address + 8 * PAGE), Some((8, 8)));
+        assert!(!mappings.ask(mapping, address, address + PAGE), "it is cached");
+        assert_eq!(descriptors_of(folder.path()), 1);
+        drop(map);
+        mappings.refresh().unwrap();
+        assert_eq!(descriptors_of(folder.path()), 0);
+    }
+
+    #[test]
+    fn a_deleted_file_is_found_by_its_descriptor_and_another_in_its_place_is_not() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = folder.path().join("file");
+        let (file, map) = mapped(&path);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "another").unwrap();
+        let mut mappings = Mappings::new(std::process::id());
+        let address = map.as_ptr() as u64;
+        mappings.refresh().unwrap();
+        let mapping = mappings.at(address).unwrap();
+        assert_eq!(mappings.cached(mapping, address, address + PAGE), Some((1, 1)));
+        drop(file);
+        mappings.clear();
+        mappings.refresh().unwrap();
+        let mapping = mappings.at(address).unwrap();
+        assert_eq!(mappings.cached(mapping, address, address + PAGE), None);
+    }
+
+    #[test]
+    fn places_stay_inside_the_mapping() {
+        let mapping = Mapping { start: 16 * PAGE, end: 32 * PAGE, offset: 4 * PAGE, file: 0 };
+        assert_eq!(place(mapping, 17 * PAGE + 5, 18 * PAGE), (5 * PAGE, PAGE));
+        assert_eq!(place(mapping, 0, u64::MAX), (4 * PAGE, 16 * PAGE));
+        assert_eq!(place(mapping, 40 * PAGE, 41 * PAGE), (20 * PAGE, 0));
+    }
+
+    #[test]
+    fn devices_are_read() {
+        assert_eq!(device_of(b"7f12-7f34 r-xp 00001000 fe:01 1234   /usr/lib/a b.so"), (0xfe, 1));
+        assert_eq!(device_of(b"garbage"), (0, 0));
+    }
+}

@@ -1,0 +1,209 @@
+//! Speculation from a fault: when it is restarted, and how far the program has followed it.
+
+use crate::mappings::Mappings;
+use crate::record::Fault;
+use runahead_policy::touches::{Seen, Then, Touches};
+use std::collections::{HashMap, HashSet};
+
+/// Entries of the log that are remembered; what is farther back is found in memory.
+const REMEMBERED: usize = 1 << 16;
+
+const PAGE: u64 = 4096;
+
+/// A page that speculation has touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Touch {
+    pub address: u64,
+    /// It was not in memory, and has been asked for.
+    pub fetched: bool,
+}
+
+/// What the watcher is connected to: counts, and the speculator. Called from the watching thread.
+pub trait Link: Send {
+    /// Watching is about to begin. False if the process is not any more what it was.
+    fn arms(&self) -> bool;
+    /// Faults looked at, pages asked for, and such pages reached by the program.
+    fn looked(&self, faults: u64, asked: u64, useful: u64);
+    /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
+    fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool;
+    /// Whether speculation runs from the latest post.
+    fn has_begun(&self) -> bool;
+    /// Sees to it that the latest post is not overlooked.
+    fn nudge(&self);
+    /// What speculation touched at a position of its log.
+    fn touch(&self, position: u32) -> Option<Touch>;
+    /// The program has passed so many positions; the latest of them one that had been asked for, or not. So many
+    /// missing pages may be asked for ahead of it.
+    fn passed(&self, positions: u32, fetched: bool, ahead: u32);
+    /// Whether speculation has run into a scan since the latest post.
+    fn met_scan(&self) -> bool;
+}
+
+/// What a fault was: the thread waits in it for a page that was not foretold; the page had been foretold (the program
+/// follows speculation), and asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    pub waits: bool,
+    pub follows: bool,
+    pub useful: bool,
+}
+
+#[derive(Default)]
+pub struct Pursuit {
+    touches: Touches,
+    /// Pages of the log, each with its position.
+    log: HashMap<u64, (u32, bool)>,
+    written: u32,
+    scan_seen: bool,
+    /// Pages that the program has faulted on since the latest restart and that were not in the log then.
+    ahead_of_log: HashSet<u64>,
+}
+
+impl Pursuit {
+    /// Takes in what speculation has written since the last time.
+    pub fn read_log(&mut self, link: &dyn Link) {
+        let before = self.touches.passed();
+        while let Some(touch) = link.touch(self.written) {
+            if self.log.len() >= REMEMBERED {
+                self.log.clear();
+            }
+            let (page, position) = (touch.address / PAGE, self.written);
+            self.log.insert(page, (position, touch.fetched));
+            self.written += 1;
+            // The program was there first: speculation follows it and is not off track. (Taken for that, each
+            // restart of a late speculation made it later still.)
+            if self.ahead_of_log.remove(&page) {
+                self.touches.fault(Seen::Foretold { position, fetched: false }, Some(self.written));
+            }
+        }
+        if self.touches.passed() > before {
+            link.passed(self.touches.passed(), false, self.touches.ahead());
+        }
+        if !self.scan_seen && link.met_scan() {
+            self.scan_seen = true;
+            self.touches.met_scan();
+        }
+    }
+
+    /// A fault of the thread; `latest`: it is the last one, in which the thread may be waiting.
+    pub fn fault(
+        &mut self,
+        link: &mut dyn Link,
+        mappings: &mut Mappings,
+        thread: i32,
+        fault: &Fault,
+        latest: bool,
+    ) -> Found {
+        let page = fault.address / PAGE;
+        let found = self.log.get(&page);
+        if found.is_none() && self.ahead_of_log.len() < REMEMBERED {
+            self.ahead_of_log.insert(page);
+        }
+        let seen = match found {
+            Some(&(position, fetched)) => Seen::Foretold { position, fetched },
+            None if !latest => Seen::Cached,
+            None => match mappings.at(fault.address).map(|map| mappings.is_missing(map, fault.address)) {
+                Some(Some(true)) => Seen::Missing,
+                _ => Seen::Cached,
+            },
+        };
+        let mut found = Found { waits: seen == Seen::Missing, follows: false, useful: false };
+        match self.touches.fault(seen, link.has_begun().then_some(self.written)) {
+            Then::Nothing => {}
+            Then::Passed => {
+                let fetched = matches!(seen, Seen::Foretold { fetched: true, .. });
+                link.passed(self.touches.passed(), fetched, self.touches.ahead());
+                (found.follows, found.useful) = (true, fetched);
+            }
+            Then::Post => {
+                if link.post(thread, fault, self.touches.ahead()) {
+                    self.touches.posted();
+                    self.written = 0;
+                    self.ahead_of_log.clear();
+                    // The page at which speculation begins is the first that it touches.
+                    self.ahead_of_log.insert(page);
+                    self.scan_seen = false;
+                }
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A speculator that writes what it is told to.
+    #[derive(Default)]
+    struct Made {
+        log: Vec<Touch>,
+        posts: u32,
+        passed: std::cell::Cell<u32>,
+    }
+
+    impl Link for Made {
+        fn arms(&self) -> bool {
+            true
+        }
+        fn looked(&self, _: u64, _: u64, _: u64) {}
+        fn post(&mut self, _: i32, _: &Fault, _: u32) -> bool {
+            self.posts += 1;
+            self.log.clear();
+            true
+        }
+        fn has_begun(&self) -> bool {
+            true
+        }
+        fn nudge(&self) {}
+        fn touch(&self, position: u32) -> Option<Touch> {
+            self.log.get(position as usize).copied()
+        }
+        fn passed(&self, positions: u32, _: bool, _: u32) {
+            self.passed.set(positions);
+        }
+        fn met_scan(&self) -> bool {
+            false
+        }
+    }
+
+    /// The program faults on page `at`. There is no mapping, so a page that is not in the log counts as one in memory.
+    fn fault(pursuit: &mut Pursuit, made: &mut Made, at: u64) -> bool {
+        let fault = Fault { instruction: 1, address: at * PAGE, registers: None };
+        pursuit.read_log(made);
+        pursuit.fault(made, &mut Mappings::new(0), 1, &fault, true).useful
+    }
+
+    fn touch(at: u64) -> Touch {
+        Touch { address: at * PAGE, fetched: true }
+    }
+
+    fn on_track() -> Pursuit {
+        let mut pursuit = Pursuit::default();
+        pursuit.touches.posted();
+        pursuit
+    }
+
+    #[test]
+    fn pages_of_the_log_are_found_wherever_they_stand() {
+        let (mut pursuit, mut made) = (on_track(), Made::default());
+        made.log = (0..100).map(touch).collect();
+        assert!(fault(&mut pursuit, &mut made, 0));
+        assert!(fault(&mut pursuit, &mut made, 50));
+        assert_eq!(made.passed.get(), 51);
+        assert!(!fault(&mut pursuit, &mut made, 20), "passed already");
+        assert!(!fault(&mut pursuit, &mut made, 500), "not foretold");
+    }
+
+    #[test]
+    fn a_log_that_comes_late_counts_as_passed() {
+        let (mut pursuit, mut made) = (on_track(), Made::default());
+        (0..5).for_each(|at| assert!(!fault(&mut pursuit, &mut made, at)));
+        made.log = (0..3).map(touch).collect();
+        pursuit.read_log(&made);
+        assert_eq!(made.passed.get(), 3);
+        // What it has touched, the program had passed: it is late, and not off track.
+        assert_eq!(pursuit.touches.fault(Seen::Missing, Some(3)), Then::Nothing);
+        assert_eq!(made.posts, 0);
+    }
+}

@@ -1,0 +1,299 @@
+//! The thread that watches one process.
+//!
+//! It begins armed: the program has just mapped a large file. Disarmed it sleeps in `poll` until a fault has waited
+//! for the disk (or to see whether there are new threads). Armed it looks at every fault that was recorded, lets each thread's strides be followed, and asks
+//! for what comes next.
+
+use crate::event::{Event, Kind};
+use crate::mappings::Mappings;
+use crate::pursuit::{Link, Pursuit};
+use crate::record::Fault;
+use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
+use runahead_policy::strides::Strides;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Threads of a program that are watched; the 8 rings of these are what an unprivileged user may lock besides
+/// his own 8 MB at most (`perf_event_mlock_kb`).
+const THREADS_MOST: usize = 8;
+
+/// How often new threads and mappings are looked for.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
+
+/// Of the pages between two that were asked for, these many of four make it a scan.
+const SCAN_QUARTERS: u64 = 3;
+
+const STACK: usize = 128 * 1024;
+const PAGE: u64 = 4096;
+
+/// A process under watch, until this is dropped.
+pub struct Watch {
+    thread: Option<JoinHandle<()>>,
+    stop: Arc<Stop>,
+}
+
+struct Stop {
+    asked: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl Watch {
+    /// Begins. Fails where the kernel does not let us see the process's faults.
+    pub fn start(process: u32, link: impl Link + 'static) -> io::Result<Watch> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let stop = Arc::new(Stop { asked: AtomicBool::new(false), bell });
+        let mut watcher = Watcher::new(process, stop.clone(), Box::new(link));
+        watcher.look_for_threads()?;
+        let thread = thread::Builder::new()
+            .name("runahead-faults".into())
+            .stack_size(STACK)
+            .spawn(move || watcher.run())?;
+        Ok(Watch { thread: Some(thread), stop })
+    }
+
+    /// Ends it, and waits until all is closed.
+    pub fn stop(&mut self) {
+        self.stop.asked.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.stop.bell, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// One thread of the program.
+struct Observed {
+    waited: Event,
+    /// While armed.
+    every: Option<Event>,
+    strides: Strides,
+    pursuit: Pursuit,
+    faults: Vec<Fault>,
+}
+
+impl Observed {
+    fn new(waited: Event) -> Observed {
+        let (strides, pursuit) = (Strides::default(), Pursuit::default());
+        Observed { waited, every: None, strides, pursuit, faults: Vec::new() }
+    }
+}
+
+struct Watcher {
+    process: u32,
+    stop: Arc<Stop>,
+    link: Box<dyn Link>,
+    threads: HashMap<i32, Observed>,
+    mappings: Mappings,
+    arming: Arming,
+    looked_around: Instant,
+}
+
+impl Watcher {
+    fn new(process: u32, stop: Arc<Stop>, link: Box<dyn Link>) -> Watcher {
+        Watcher {
+            process,
+            stop,
+            link,
+            threads: HashMap::new(),
+            mappings: Mappings::new(process),
+            arming: Arming::default(),
+            looked_around: Instant::now(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.asked.load(Ordering::Acquire) || self.threads.is_empty()
+    }
+
+    fn run(mut self) {
+        // The default slack of 50 us is longer than the shortest sleep.
+        // SAFETY: affects this thread only.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let mut woken = true;
+        while !self.is_over() {
+            if !woken {
+                woken = self.rest();
+                continue;
+            }
+            woken = false;
+            let then = self.armed();
+            self.disarm();
+            if let Then::Pause(ns) = then {
+                self.pause(Duration::from_nanos(ns));
+            }
+        }
+    }
+
+    /// Threads that have come and gone. Fails if none can be watched.
+    fn look_for_threads(&mut self) -> io::Result<()> {
+        self.looked_around = Instant::now();
+        let mut found = Vec::new();
+        for entry in fs::read_dir(format!("/proc/{}/task", self.process))?.flatten() {
+            found.extend(entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
+        }
+        self.threads.retain(|thread, _| found.contains(thread));
+        let mut refused = None;
+        for thread in found {
+            if self.threads.len() >= THREADS_MOST || self.threads.contains_key(&thread) {
+                continue;
+            }
+            match Event::open(thread, Kind::Waited) {
+                Ok(waited) => {
+                    waited.enable(true);
+                    self.threads.insert(thread, Observed::new(waited));
+                }
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) if self.threads.is_empty() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sleeps until faults have waited for the disk. False if it was something else that ended the sleep.
+    fn rest(&mut self) -> bool {
+        let mut set: Vec<PollFd> = vec![PollFd::new(&self.stop.bell, PollFlags::IN)];
+        set.extend(
+            self.threads
+                .values()
+                .map(|observed| PollFd::from_borrowed_fd(observed.waited.descriptor(), PollFlags::IN)),
+        );
+        let longest = rustix::event::Timespec { tv_sec: 0, tv_nsec: LOOK_AROUND.as_nanos() as i64 };
+        let _ = poll(&mut set, Some(&longest));
+        let woken = set.iter().skip(1).any(|thread| thread.revents().contains(PollFlags::IN));
+        let ended = set.iter().skip(1).any(|thread| thread.revents().contains(PollFlags::HUP));
+        if ended || self.looked_around.elapsed() >= LOOK_AROUND {
+            // A process that is gone has no threads: it is over.
+            if self.look_for_threads().is_err() {
+                self.threads.clear();
+            }
+        }
+        for observed in self.threads.values_mut() {
+            observed.waited.take(|_| ());
+        }
+        woken
+    }
+
+    /// Watches every fault for as long as that pays.
+    fn armed(&mut self) -> Then {
+        if !self.link.arms() || self.mappings.refresh().is_err() {
+            self.threads.clear();
+            return Then::Rest;
+        }
+        for (thread, observed) in &mut self.threads {
+            observed.waited.enable(false);
+            observed.every = Event::open(*thread, Kind::Every).ok();
+            observed.every.iter().for_each(|event| event.enable(true));
+        }
+        let mut sleep = LOOK_LEAST;
+        let mut before = Instant::now();
+        while !self.is_over() {
+            thread::sleep(Duration::from_nanos(sleep));
+            let elapsed = before.elapsed().as_nanos() as u64;
+            before = Instant::now();
+            let looked = self.look();
+            let then = self.arming.looked(elapsed, looked);
+            sleep = self.arming.next_look(sleep, looked.faults);
+            if then != Then::Watch {
+                return then;
+            }
+            if self.looked_around.elapsed() >= LOOK_AROUND {
+                self.looked_around = Instant::now();
+                if self.mappings.refresh().is_err() {
+                    return Then::Rest;
+                }
+            }
+        }
+        Then::Rest
+    }
+
+    fn disarm(&mut self) {
+        for observed in self.threads.values_mut() {
+            observed.every = None;
+            observed.strides = Strides::default();
+            observed.waited.enable(true);
+        }
+        self.mappings.clear();
+    }
+
+    fn pause(&mut self, longest: Duration) {
+        self.threads.values().for_each(|observed| observed.waited.enable(false));
+        let longest =
+            rustix::event::Timespec { tv_sec: 0, tv_nsec: (longest.as_nanos() as i64).min(999_999_999) };
+        let _ = poll(&mut [PollFd::new(&self.stop.bell, PollFlags::IN)], Some(&longest));
+        self.threads.values().for_each(|observed| observed.waited.enable(true));
+    }
+
+    /// Looks at the faults since the last look.
+    fn look(&mut self) -> Looked {
+        let (mut faults, mut asked, mut useful, mut follows, mut waits) = (0, 0, 0, 0, false);
+        let mappings = &mut self.mappings;
+        let link = &mut *self.link;
+        for (&thread, observed) in &mut self.threads {
+            let Observed { every: Some(every), strides, pursuit, faults: seen, .. } = observed else {
+                continue;
+            };
+            seen.clear();
+            every.take(|fault| seen.push(fault));
+            pursuit.read_log(link);
+            for (at, fault) in seen.iter().enumerate() {
+                let (new, used) = follow(mappings, strides, *fault);
+                asked += new;
+                useful += used;
+                // What a stride serves is not to be run ahead for.
+                if used == 0 {
+                    let latest = at + 1 == seen.len();
+                    let found = pursuit.fault(link, mappings, thread, fault, latest);
+                    useful += u32::from(found.useful);
+                    follows += u32::from(found.follows);
+                    waits |= found.waits;
+                }
+            }
+            faults += seen.len() as u64;
+        }
+        link.nudge();
+        if faults > 0 {
+            self.link.looked(faults, u64::from(asked), u64::from(useful));
+        }
+        Looked { faults: faults as u32, useful, follows, waits }
+    }
+}
+
+/// Takes one fault in: how many pages were asked for, and how many turned out useful.
+fn follow(mappings: &mut Mappings, strides: &mut Strides, fault: Fault) -> (u32, u32) {
+    let Some(mapping) = mappings.at(fault.address) else { return (0, 0) };
+    let outcome = strides.fault(fault.instruction, fault.address);
+    if let Some((first, end)) = outcome.look
+        && let Some((cached, pages)) = mappings.cached(mapping, first, end)
+    {
+        let scan = cached * 4 >= pages * SCAN_QUARTERS;
+        strides.judged(outcome.stream, scan);
+        if scan {
+            return (0, outcome.useful);
+        }
+    }
+    let Some(ask) = outcome.ask else { return (0, outcome.useful) };
+    let mut new = 0;
+    for address in ask.addresses() {
+        if !(mapping.start..mapping.end).contains(&address) {
+            break;
+        }
+        new += u32::from(mappings.ask(mapping, address, address + PAGE));
+    }
+    strides.asked(outcome.stream, new);
+    (new, outcome.useful)
+}

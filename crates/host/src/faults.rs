@@ -1,0 +1,170 @@
+//! Which processes' page faults are watched, and what is counted about them.
+
+use crate::session::{Session, Shared, SharedSlot};
+use crate::supervise::{Standing, standing, wake};
+use runahead_abi::log::mark;
+use runahead_abi::post;
+use runahead_abi::registers::{FaultRegisters, Registers};
+use runahead_abi::session::{Slot, activity, watching};
+use runahead_faults::{Fault, Link, REGISTERS_COUNT, Touch, Watch};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The watch over one process, from its first large mapping on.
+#[derive(Default)]
+pub struct Faults {
+    watch: Option<Watch>,
+    begun: bool,
+}
+
+impl Faults {
+    /// Begins, or ends for good, as the program in the slot wants it.
+    pub fn attend(&mut self, process: u32, session: &Session, index: usize) {
+        let slot = session.slot(index);
+        if slot.agent.watch_wanted.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        if slot.agent.retire.load(Ordering::Acquire) != 0 {
+            self.begun = true;
+            self.stop();
+            say(slot, watching::GONE);
+        } else if !self.begun {
+            self.begun = true;
+            match Watch::start(
+                process,
+                InSlot { process, slot: session.share_slot(index), session: session.share(), epoch: 0 },
+            ) {
+                Ok(watch) => {
+                    self.watch = Some(watch);
+                    say(slot, watching::ON);
+                }
+                Err(error) => {
+                    let number = error.raw_os_error().unwrap_or(libc::EIO);
+                    slot.faults.refused.store(number as u32, Ordering::Relaxed);
+                    say(slot, watching::GONE);
+                }
+            }
+        }
+    }
+
+    /// Ends it: from now on nothing is held open, and nothing written into the slot.
+    pub fn stop(&mut self) {
+        self.watch = None;
+    }
+}
+
+fn say(slot: &Slot, state: u32) {
+    if slot.faults.watching.swap(state, Ordering::Release) != state {
+        wake(&slot.faults.watching);
+    }
+}
+
+/// A process's slot, and the present fault epoch. The watch ends before the slot is freed.
+struct InSlot {
+    process: u32,
+    slot: SharedSlot,
+    session: Shared,
+    epoch: u32,
+}
+
+fn add(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+impl Link for InSlot {
+    fn arms(&self) -> bool {
+        let slot = self.slot.get();
+        // A process that has executed another program since is none of ours until it attaches again.
+        let main = self.session.header().main_process.load(Ordering::Relaxed);
+        let same = standing(self.process, slot, main) == Standing::Program;
+        add(&slot.faults.armed, u64::from(same));
+        same
+    }
+
+    fn looked(&self, faults: u64, asked: u64, useful: u64) {
+        let part = &self.slot.get().faults;
+        add(&part.faults, faults);
+        add(&part.asked, asked);
+        add(&part.useful, useful);
+    }
+
+    fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool {
+        let slot = self.slot.get();
+        let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
+        let (Some(words), false) = (fault.registers, gone) else { return false };
+        if slot.agent.watch_thread.load(Ordering::Relaxed) != thread as u32 {
+            return false;
+        }
+        let base = slot.agent.watch_thread_base.load(Ordering::Relaxed);
+        let part = &slot.faults;
+        self.epoch = self.epoch.wrapping_add(1) & (u32::MAX >> 1);
+        post::begin(&part.posted, self.epoch);
+        part.passed.store(0, Ordering::Relaxed);
+        part.ahead.store(ahead, Ordering::Relaxed);
+        // SAFETY: the host's own part of the slot; the odd number above tells readers to stay away.
+        unsafe { part.registers.0.get().write_volatile(registers(&words, base)) };
+        post::publish(&part.posted, self.epoch);
+        add(&part.posts, 1);
+        wake(&slot.agent.posted);
+        wake(&part.passed);
+        if part.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
+            // Speculators are the host's main thread's to start: they die with whoever did.
+            let doorbell = &self.session.header().doorbell;
+            doorbell.fetch_add(1, Ordering::Release);
+            wake(doorbell);
+        }
+        true
+    }
+
+    fn has_begun(&self) -> bool {
+        self.slot.get().speculator.fault_synced.load(Ordering::Acquire) == self.epoch
+    }
+
+    fn nudge(&self) {
+        // It may have looked for posts just before this one and gone to sleep after the wake-up.
+        if self.epoch != 0 && !self.has_begun() {
+            wake(&self.slot.get().agent.posted);
+        }
+    }
+
+    fn touch(&self, position: u32) -> Option<Touch> {
+        let entry = self.slot.get().touches.read(self.epoch, position)?;
+        Some(Touch { address: entry.place, fetched: entry.marks & mark::PREFETCHED != 0 })
+    }
+
+    fn passed(&self, positions: u32, fetched: bool, ahead: u32) {
+        let part = &self.slot.get().faults;
+        part.ahead.store(ahead, Ordering::Relaxed);
+        part.passed.store(positions, Ordering::Release);
+        wake(&part.passed);
+        add(&part.foretold, u64::from(fetched));
+    }
+
+    fn met_scan(&self) -> bool {
+        self.epoch != 0 && self.slot.get().speculator.fault_scan.load(Ordering::Acquire) == self.epoch
+    }
+}
+
+/// The registers from the kernel's record, whose order is that of `runahead_faults`.
+fn registers(words: &[u64; REGISTERS_COUNT], fs_base: u64) -> FaultRegisters {
+    let &[rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, rip, rflags, r8, r9, r10, r11, r12, r13, r14, r15] = words;
+    let registers = Registers {
+        rax,
+        rbx,
+        rdx,
+        rsi,
+        rdi,
+        rbp,
+        rsp,
+        r8,
+        r9,
+        r10,
+        r12,
+        r13,
+        r14,
+        r15,
+        rflags,
+        rip,
+        fs_base,
+    };
+    FaultRegisters { registers, rcx, r11 }
+}

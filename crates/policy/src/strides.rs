@@ -1,0 +1,322 @@
+//! Constant strides among page faults: columns of a matrix, fields of records in a mapped file.
+//!
+//! Where the addresses at which a program faults are evenly spaced, the next ones can be asked for without
+//! running anything. Each instruction has a stream of its own, so that loops over several arrays do not mix.
+//! Distances are in bytes, as rows need not be whole pages.
+//!
+//! A program that scans a mapped file from end to end looks the same: the kernel maps the 16 cached pages
+//! around a fault with it, so its faults are 64 KB apart. There the kernel's own read-ahead is better, and
+//! single pages in its way do harm. What tells the two apart is what lies *between* the pages asked for when
+//! the program gets there: cached in a scan, not cached in a walk of which each step was served by us. (Before
+//! anything is asked for it is cached in both, as the kernel reads around each miss.) So a stream is on trial
+//! first; one that turns out to be a scan is left alone for a while.
+
+/// Steps of equal length after which a stream is believed.
+const BELIEVED: u32 = 3;
+
+/// Steps that may be missing between two faults: the kernel maps 16 pages at a time, and one fault's page may
+/// be in memory for any other reason.
+const SKIPS_MOST: i64 = 64;
+
+/// Shorter steps, in bytes, are scans: read-ahead's business.
+const STRIDE_LEAST: u64 = 2 * PAGE;
+const PAGE: u64 = 4096;
+
+/// Steps ahead: at first, and while what was asked for is used. 256 pages are under way on a cloud disk, whose
+/// 64 requests at a time want twice that to stay busy between two looks; more was not faster.
+const DEPTH_FIRST: u32 = 32;
+pub const DEPTH_MOST: u32 = 256;
+
+/// Steps of the walk through pages asked for after which the trial is decided, and decided again.
+const TRIAL: u32 = 4;
+const TRIAL_AGAIN: u32 = 512;
+
+/// Steps for which a scan is left alone: 64 MB of it at first. Doubles each time.
+const SCAN_FIRST: u32 = 1024;
+const SCAN_MOST: u32 = 1 << 16;
+
+/// Streams of one thread: a loop over a few arrays, unrolled four times.
+const STREAMS: usize = 16;
+
+/// Addresses to be asked for: `from + stride * k` for `count` values of k from `first` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ask {
+    pub from: u64,
+    pub stride: i64,
+    pub first: u32,
+    pub count: u32,
+}
+
+impl Ask {
+    /// The addresses; ends where there are none any more.
+    pub fn addresses(&self) -> impl Iterator<Item = u64> + use<> {
+        let Ask { from, stride, first, count } = *self;
+        (first..first.saturating_add(count))
+            .map_while(move |step| from.checked_add_signed(stride.checked_mul(i64::from(step))?))
+    }
+}
+
+/// What follows from a fault.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The stream, for [`Strides::asked`] and [`Strides::judged`].
+    pub stream: usize,
+    pub ask: Option<Ask>,
+    /// Addresses from the first to below the second: are the pages there cached? ([`Strides::judged`])
+    pub look: Option<(u64, u64)>,
+    /// Pages asked for earlier that the program has now reached.
+    pub useful: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// So many steps through pages asked for are left until it is looked at.
+    Trial(u32),
+    Trusted(u32),
+    /// A scan; so many steps are left until it is tried again.
+    Scan(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    instruction: u64,
+    last: u64,
+    stride: i64,
+    /// The latest step, if it was not the stride.
+    candidate: i64,
+    /// Steps in a row.
+    run: u32,
+    /// Steps ahead that were asked for.
+    ahead: u32,
+    /// Of these, how many pages were new.
+    fresh: u32,
+    depth: u32,
+    standing: Standing,
+    scan_next: u32,
+    used: u64,
+}
+
+const NEW: Stream = Stream {
+    instruction: 0,
+    last: 0,
+    stride: 0,
+    candidate: 0,
+    run: 0,
+    ahead: 0,
+    fresh: 0,
+    depth: DEPTH_FIRST,
+    standing: Standing::Trial(TRIAL),
+    scan_next: SCAN_FIRST,
+    used: 0,
+};
+
+/// The streams of one thread.
+#[derive(Clone, Debug)]
+pub struct Strides {
+    streams: [Stream; STREAMS],
+    clock: u64,
+}
+
+impl Default for Strides {
+    fn default() -> Strides {
+        Strides { streams: [NEW; STREAMS], clock: 0 }
+    }
+}
+
+impl Strides {
+    /// The instruction faulted at the address.
+    pub fn fault(&mut self, instruction: u64, address: u64) -> Outcome {
+        self.clock += 1;
+        let (at, known) = self.place_of(instruction);
+        let Some(stream) = self.streams.get_mut(at) else { return Outcome::default() };
+        if !known {
+            *stream = Stream { instruction, last: address, used: self.clock, ..NEW };
+            return Outcome::default();
+        }
+        stream.used = self.clock;
+        Outcome { stream: at, ..stream.step(address) }
+    }
+
+    /// What was asked for last: that many of the pages were not cached, and have been asked for.
+    pub fn asked(&mut self, stream: usize, new: u32) {
+        if let Some(stream) = self.streams.get_mut(stream) {
+            stream.fresh = stream.fresh.saturating_add(new);
+        }
+    }
+
+    /// Whether the pages that were to be looked at are cached, most of them.
+    pub fn judged(&mut self, stream: usize, cached: bool) {
+        if let Some(stream) = self.streams.get_mut(stream) {
+            if cached {
+                stream.standing = Standing::Scan(stream.scan_next);
+                stream.scan_next = (stream.scan_next * 2).min(SCAN_MOST);
+                (stream.ahead, stream.fresh, stream.depth) = (0, 0, DEPTH_FIRST);
+            } else {
+                stream.standing = Standing::Trusted(TRIAL_AGAIN);
+            }
+        }
+    }
+
+    /// The instruction's stream, or the one that was not used for longest.
+    fn place_of(&self, instruction: u64) -> (usize, bool) {
+        let mut oldest = (0, u64::MAX);
+        for (at, stream) in self.streams.iter().enumerate() {
+            if stream.used != 0 && stream.instruction == instruction {
+                return (at, true);
+            }
+            if stream.used < oldest.1 {
+                oldest = (at, stream.used);
+            }
+        }
+        (oldest.0, false)
+    }
+}
+
+impl Stream {
+    fn step(&mut self, address: u64) -> Outcome {
+        let delta = address.wrapping_sub(self.last) as i64;
+        if delta.unsigned_abs() < PAGE {
+            // The same page again: written to after it was read, or lost since.
+            return Outcome::default();
+        }
+        let before = self.last;
+        self.last = address;
+        let Some(steps) = self.steps(delta) else {
+            self.leave(delta);
+            return Outcome::default();
+        };
+        self.run = self.run.saturating_add(1);
+        self.candidate = 0;
+        self.ahead = self.ahead.saturating_sub(steps);
+        let useful = steps.min(self.fresh);
+        self.fresh -= useful;
+        let mut outcome = Outcome { useful, ..Outcome::default() };
+        match &mut self.standing {
+            Standing::Scan(left) => {
+                *left = left.saturating_sub(steps);
+                if *left == 0 {
+                    self.standing = Standing::Trial(TRIAL);
+                }
+                return outcome;
+            }
+            Standing::Trial(left) | Standing::Trusted(left) => {
+                *left = left.saturating_sub(useful);
+                if *left == 0 && useful > 0 {
+                    *left = TRIAL;
+                    outcome.look = between(before, address);
+                }
+            }
+        }
+        if matches!(self.standing, Standing::Trusted(_)) && useful > 0 && self.ahead < self.depth / 2 {
+            // The program came close before the next look: further ahead.
+            self.depth = (self.depth * 2).min(DEPTH_MOST);
+        }
+        if self.run >= BELIEVED && self.ahead < self.depth && self.stride.unsigned_abs() >= STRIDE_LEAST {
+            let (first, count) = (self.ahead + 1, self.depth - self.ahead);
+            outcome.ask = Some(Ask { from: address, stride: self.stride, first, count });
+            self.ahead = self.depth;
+        }
+        outcome
+    }
+
+    /// How many strides the distance is.
+    fn steps(&self, delta: i64) -> Option<u32> {
+        let whole = delta.checked_rem(self.stride)? == 0;
+        let steps = delta.checked_div(self.stride)?;
+        (whole && (1..=SKIPS_MOST).contains(&steps)).then_some(steps as u32)
+    }
+
+    /// A step of another length: the end of a column, or another stride altogether if it comes twice.
+    fn leave(&mut self, delta: i64) {
+        (self.ahead, self.fresh) = (0, 0);
+        if delta == self.candidate {
+            let (instruction, last, used) = (self.instruction, self.last, self.used);
+            *self = Stream { instruction, last, used, stride: delta, run: BELIEVED - 1, ..NEW };
+        } else {
+            self.candidate = delta;
+            // One more step of the old length is enough to go on with it.
+            self.run = self.run.min(BELIEVED - 1);
+        }
+    }
+}
+
+/// The whole pages strictly between two addresses' pages.
+fn between(one: u64, other: u64) -> Option<(u64, u64)> {
+    let low = (one.min(other) / PAGE + 1) * PAGE;
+    let high = one.max(other) / PAGE * PAGE;
+    (low < high).then_some((low, high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: u64 = 65536;
+
+    /// Walks so many steps; returns the addresses asked for. `cached`: what the pages between are.
+    fn walk(strides: &mut Strides, start: u64, stride: i64, steps: u64, cached: bool) -> Vec<u64> {
+        let mut asked = Vec::new();
+        for step in 0..steps {
+            let outcome = strides.fault(7, start.wrapping_add_signed(stride * step as i64));
+            if outcome.look.is_some() {
+                strides.judged(outcome.stream, cached);
+            }
+            if let Some(ask) = outcome.ask {
+                asked.extend(ask.addresses());
+                strides.asked(outcome.stream, ask.count);
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn a_walk_is_asked_for_once_each_and_in_order() {
+        let asked = walk(&mut Strides::default(), 1 << 30, ROW as i64, 1000, false);
+        let first = (asked[0] - (1 << 30)) / ROW;
+        assert!(first <= 5, "{first}");
+        assert!(asked.windows(2).all(|pair| pair[1] == pair[0] + ROW));
+        assert!(asked.len() > 1000 && asked.len() < 1000 + DEPTH_MOST as usize + 2, "{}", asked.len());
+    }
+
+    #[test]
+    fn a_scan_is_found_out_and_left_alone() {
+        let asked = walk(&mut Strides::default(), 1 << 30, 65536, 1000, true);
+        assert!(asked.len() <= 2 * DEPTH_FIRST as usize, "{}", asked.len());
+    }
+
+    #[test]
+    fn small_steps_are_left_alone() {
+        assert!(walk(&mut Strides::default(), 1 << 30, 4096, 1000, false).is_empty());
+    }
+
+    #[test]
+    fn the_next_column_goes_on_at_once() {
+        let mut strides = Strides::default();
+        walk(&mut strides, 1 << 30, ROW as i64, 200, false);
+        let asked = walk(&mut strides, (1 << 30) + 4, ROW as i64, 3, false);
+        assert!(!asked.is_empty());
+    }
+
+    #[test]
+    fn random_places_ask_for_nothing() {
+        let mut strides = Strides::default();
+        let mut state = 1u64;
+        for _ in 0..10_000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            assert_eq!(strides.fault(7, state >> 20).ask, None);
+        }
+    }
+
+    #[test]
+    fn interleaved_instructions_do_not_disturb_each_other() {
+        let mut strides = Strides::default();
+        let mut asks = 0;
+        for step in 0..100u64 {
+            for instruction in 0..4u64 {
+                let address = (instruction << 32) + step * (3 + instruction) * 4096;
+                asks += u32::from(strides.fault(instruction, address).ask.is_some());
+            }
+        }
+        assert!(asks >= 4, "{asks}");
+    }
+}

@@ -1,0 +1,267 @@
+//! Is speculation on track, judged by page faults alone.
+//!
+//! Speculation from a page fault leaves a log of the pages it touched first, in order. The program faults on some
+//! of them: the kernel maps several at a time, others are mapped already. So a fault is looked for in the whole
+//! log, not compared with the next entry:
+//!
+//! - at or beyond the position reached so far: the program has come so far;
+//! - an earlier one, or a page that is in memory: says nothing;
+//! - a page that is neither in the log nor in memory: off track, and speculation is restarted from this very
+//!   fault. (Taking pages in memory for mismatches made storms of restarts.)
+//!
+//! Unless speculation is merely late: it has written nothing beyond the program's position. And restarts that
+//! lead nowhere get rarer; the ones that serve one page each are kept, as with reads. How far ahead it may be
+//! follows from what it was good for since the last restart: a chain of pages, each found through the one before, is
+//! run ahead on nothing but wrong pages.
+
+/// What a fault's page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// In the log, at this position; it had to be asked for.
+    Foretold { position: u32, fetched: bool },
+    /// In memory, and not in the log.
+    Cached,
+    /// The program waits for it.
+    Missing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    Nothing,
+    /// The program has reached a new position ([`Touches::passed`]).
+    Passed,
+    /// Restart speculation from this fault.
+    Post,
+}
+
+/// Faults that wait before the first restart: time for a constant stride to show.
+const FIRST: u32 = 8;
+
+/// Faults that wait while speculation is late; and while it has not touched anything yet: the first time that takes
+/// 20 ms, and a later post would only make it begin again. (Reads allow 6. On a machine with six runnable processes
+/// for two processors 6 made a restart of every second fault.)
+const LATE: u32 = 16;
+const NOT_BEGUN: u32 = 64;
+
+/// Restarts over which their use is judged: each must have led to one useful page on the average.
+const JUDGED: u32 = 16;
+/// Restarts over which it is tried again once they were found to lead nowhere.
+const JUDGED_AGAIN: u32 = 2;
+
+/// Missing pages of which speculation may be ahead. A cloud disk answers 64 at a time, and 256 keep it busy between
+/// two looks. Doubles with each so many useful ones, halves with a restart after none.
+const AHEAD_FIRST: u32 = 64;
+const AHEAD_LEAST: u32 = 4;
+pub const AHEAD_MOST: u32 = 256;
+const AHEAD_DOUBLES: u32 = 16;
+
+/// Faults that wait and are let be after restarts that led nowhere, or after speculation ran into a scan.
+const PAUSE_FIRST: u32 = 64;
+const PAUSE_MOST: u32 = 8192;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Touches {
+    on: bool,
+    passed: u32,
+    late: u32,
+    /// Faults to be let be.
+    skip: u32,
+    pause: u32,
+    /// Restarts until they are judged, those since the last judgement, and useful pages since then.
+    judged_after: u32,
+    restarts: u32,
+    useful: u32,
+    /// Useful pages since the latest restart.
+    since_restart: u32,
+    ahead: u32,
+    /// Useful pages since it last changed, over restarts: two levels of indices have a dozen from one to the next.
+    credit: u32,
+}
+
+impl Default for Touches {
+    fn default() -> Touches {
+        Touches {
+            on: false,
+            passed: 0,
+            late: 0,
+            skip: FIRST,
+            pause: PAUSE_FIRST,
+            judged_after: JUDGED,
+            restarts: 0,
+            useful: 0,
+            since_restart: 0,
+            ahead: AHEAD_FIRST,
+            credit: 0,
+        }
+    }
+}
+
+impl Touches {
+    /// Positions of the log that the program has passed.
+    pub fn passed(&self) -> u32 {
+        self.passed
+    }
+
+    /// Missing pages of which speculation may be ahead.
+    pub fn ahead(&self) -> u32 {
+        self.ahead
+    }
+
+    /// The program has faulted; the log holds so many entries, or speculation has not begun yet.
+    pub fn fault(&mut self, seen: Seen, written: Option<u32>) -> Then {
+        match seen {
+            Seen::Foretold { position, fetched } if self.on && position >= self.passed => {
+                self.passed = position.saturating_add(1);
+                self.late = 0;
+                if fetched {
+                    self.useful = self.useful.saturating_add(1);
+                    self.since_restart = self.since_restart.saturating_add(1);
+                    self.credit += 1;
+                    if self.credit >= AHEAD_DOUBLES {
+                        self.credit = 0;
+                        self.ahead = (self.ahead * 2).min(AHEAD_MOST);
+                    }
+                }
+                Then::Passed
+            }
+            Seen::Foretold { .. } | Seen::Cached => Then::Nothing,
+            Seen::Missing if self.skip > 0 => {
+                self.skip -= 1;
+                Then::Nothing
+            }
+            Seen::Missing => {
+                let patience = match written {
+                    None | Some(0) => NOT_BEGUN,
+                    Some(written) if written <= self.passed => LATE,
+                    Some(_) => 0,
+                };
+                if self.on && self.late < patience {
+                    self.late += 1;
+                    return Then::Nothing;
+                }
+                Then::Post
+            }
+        }
+    }
+
+    /// Speculation was restarted.
+    pub fn posted(&mut self) {
+        self.restarts += 1;
+        if self.on && self.since_restart == 0 {
+            self.ahead = (self.ahead / 2).max(AHEAD_LEAST);
+            self.credit = 0;
+        }
+        self.since_restart = 0;
+        if self.restarts >= self.judged_after {
+            if self.useful < self.restarts {
+                self.be_quiet();
+                self.judged_after = JUDGED_AGAIN;
+            } else {
+                self.pause = PAUSE_FIRST;
+                self.judged_after = JUDGED;
+            }
+            (self.restarts, self.useful) = (0, 0);
+        }
+        (self.on, self.passed, self.late) = (true, 0, 0);
+    }
+
+    /// Speculation met a scan, which read-ahead serves.
+    pub fn met_scan(&mut self) {
+        self.on = false;
+        self.be_quiet();
+    }
+
+    fn be_quiet(&mut self) {
+        self.skip = self.pause;
+        self.pause = (self.pause * 2).min(PAUSE_MOST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on() -> Touches {
+        let mut touches = Touches { skip: 0, ..Touches::default() };
+        touches.posted();
+        touches
+    }
+
+    fn foretold(position: u32) -> Seen {
+        Seen::Foretold { position, fetched: true }
+    }
+
+    #[test]
+    fn the_first_faults_are_left_to_strides() {
+        let mut touches = Touches::default();
+        for _ in 0..FIRST {
+            assert_eq!(touches.fault(Seen::Missing, Some(0)), Then::Nothing);
+        }
+        assert_eq!(touches.fault(Seen::Missing, Some(0)), Then::Post);
+    }
+
+    #[test]
+    fn positions_advance_over_gaps_and_never_back() {
+        let mut touches = on();
+        assert_eq!(touches.fault(foretold(0), Some(50)), Then::Passed);
+        assert_eq!(touches.fault(foretold(7), Some(50)), Then::Passed);
+        assert_eq!(touches.fault(foretold(3), Some(50)), Then::Nothing);
+        assert_eq!(touches.fault(Seen::Cached, Some(50)), Then::Nothing);
+        assert_eq!(touches.passed(), 8);
+    }
+
+    #[test]
+    fn a_page_that_was_not_foretold_restarts_at_once() {
+        let mut touches = on();
+        touches.fault(foretold(0), Some(50));
+        assert_eq!(touches.fault(Seen::Missing, Some(50)), Then::Post);
+    }
+
+    #[test]
+    fn lateness_is_tolerated_for_some_faults() {
+        let mut touches = on();
+        touches.fault(foretold(4), Some(5));
+        for _ in 0..LATE {
+            assert_eq!(touches.fault(Seen::Missing, Some(5)), Then::Nothing);
+        }
+        assert_eq!(touches.fault(Seen::Missing, Some(5)), Then::Post);
+    }
+
+    #[test]
+    fn a_beginning_is_waited_for() {
+        let mut touches = on();
+        for _ in 0..NOT_BEGUN {
+            assert_eq!(touches.fault(Seen::Missing, None), Then::Nothing);
+        }
+        assert_eq!(touches.fault(Seen::Missing, None), Then::Post);
+    }
+
+    #[test]
+    fn it_runs_as_far_ahead_as_it_is_of_use() {
+        let mut touches = on();
+        (0..100).for_each(|position| assert_eq!(touches.fault(foretold(position), Some(500)), Then::Passed));
+        assert_eq!(touches.ahead(), AHEAD_MOST);
+        (0..20).for_each(|_| touches.posted());
+        assert_eq!(touches.ahead(), AHEAD_LEAST);
+    }
+
+    #[test]
+    fn restarts_that_lead_nowhere_get_rare_and_useful_ones_stay() {
+        let restarts = |useful: u32| {
+            let mut touches = on();
+            let mut restarts = 0;
+            for _ in 0..20_000 {
+                for position in 0..useful {
+                    touches.fault(foretold(position), Some(50));
+                }
+                if touches.fault(Seen::Missing, Some(50)) == Then::Post {
+                    restarts += 1;
+                    touches.posted();
+                }
+            }
+            restarts
+        };
+        assert!(restarts(0) < 50, "{}", restarts(0));
+        assert!(restarts(1) > 19_000, "{}", restarts(1));
+    }
+}

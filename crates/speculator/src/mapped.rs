@@ -1,0 +1,146 @@
+//! The program's mapped files in the mirror.
+//!
+//! Copying such a page from the program would make the kernel read it, and the speculator wait. So it comes from
+//! the file, by one read that returns what is cached and otherwise starts just that read (`RWF_NOWAIT`): then the
+//! page is blank, zeros, and execution goes on. What follows from zeros is wrong, as a rule; the program's fault
+//! tells, and speculation is restarted with the page there by then (FACTS: waiting for the data was four times
+//! slower on two levels of indices).
+//!
+//! Private mappings that the program may write to are not taken from the file: its own pages may differ. Those of
+//! executables and libraries are the mirror's stable pages.
+
+use crate::cell::Global;
+use crate::descriptors::open_quietly;
+use runahead_kernel::PAGE;
+use runahead_kernel::files;
+use runahead_kernel::memory::PROT_WRITE;
+use runahead_kernel::text::{MapsLine, Text};
+
+/// Files that are taken so, at most.
+const FILES: usize = 64;
+
+/// Bytes of a mapping from which on it is: a descriptor costs some us.
+const LEAST: usize = 1 << 20;
+
+/// Pages filled together where they are touched one after the other, as in an index that is read through.
+const TOGETHER_MOST: usize = 16;
+
+/// Blank pages that are dropped one by one at the next sync (1.4 us each); where there are more, all pages of files
+/// are (0.4 ms for 1 GB).
+const BLANKS: usize = 256;
+
+/// Pages of files kept in the mirror (64 MB); at a sync with more, all are dropped.
+const KEPT_MOST: usize = 16384;
+
+/// A region's number for "not from a file"; the first file has the next. (Zero, as large statics are to be.)
+pub const NONE: u16 = 0;
+
+#[derive(Clone, Copy)]
+struct File {
+    real: i32,
+    /// `st_dev`.
+    device: u64,
+    /// The mapping's first address, and its place in the file.
+    start: usize,
+    offset: u64,
+    /// The program may write to it: what is cached changes.
+    changing: bool,
+}
+
+pub struct Mapped {
+    files: [File; FILES],
+    count: usize,
+    /// Pages to be forgotten at the next sync.
+    blanks: [usize; BLANKS],
+    blank_count: usize,
+    filled: usize,
+    /// The page behind the latest that was filled, and how many are filled together there.
+    next: usize,
+    together: usize,
+}
+
+pub static MAPPED: Global<Mapped> = Global::new(Mapped {
+    files: [File { real: 0, device: 0, start: 0, offset: 0, changing: false }; FILES],
+    count: 0,
+    blanks: [0; BLANKS],
+    blank_count: 0,
+    filled: 0,
+    next: 0,
+    together: 0,
+});
+
+impl Mapped {
+    /// The number of a mapping's file, if its pages are to be taken from there.
+    pub fn adopt(&mut self, process_directory: i32, map: &MapsLine) -> u16 {
+        let private_and_written = !map.shared && map.protection & PROT_WRITE != 0;
+        let long = map.end - map.start >= LEAST;
+        if map.inode == 0 || map.name.first() != Some(&b'/') || private_and_written || !long {
+            return NONE;
+        }
+        let known = self.files.get(..self.count).unwrap_or(&[]);
+        if let Some(at) = known.iter().position(|f| f.start == map.start && f.offset == map.offset) {
+            return at as u16 + 1;
+        }
+        if self.count >= FILES {
+            return NONE;
+        }
+        // As the program sees it, and only if it is the file that is mapped.
+        let path = Text::<1024>::new().push(b"root").push(map.name);
+        let Ok(real) = open_quietly(process_directory, path.as_c_str().as_ptr() as usize, 0) else {
+            return NONE;
+        };
+        const REGULAR: u32 = 0o100000;
+        const KIND: u32 = 0o170000;
+        let stat = files::fstat(real).ok();
+        let Some(stat) = stat.filter(|s| s.st_ino == map.inode && s.st_mode & KIND == REGULAR) else {
+            let _ = files::close(real);
+            return NONE;
+        };
+        let changing = map.protection & PROT_WRITE != 0;
+        let Some(place) = self.files.get_mut(self.count) else {
+            return NONE;
+        };
+        *place = File { real, device: stat.st_dev, start: map.start, offset: map.offset, changing };
+        self.count += 1;
+        self.count as u16
+    }
+
+    /// Where a page comes from: descriptor, offset, and how many pages may be filled with it.
+    pub fn source(&mut self, file: u16, page: usize) -> Option<(i32, u64, usize)> {
+        let found = *self.files.get(..self.count)?.get(usize::from(file).checked_sub(1)?)?;
+        self.together = if page == self.next { (self.together * 2).min(TOGETHER_MOST) } else { 1 };
+        let offset = found.offset + page.checked_sub(found.start)? as u64;
+        Some((found.real, offset, self.together))
+    }
+
+    /// The device of a region's file.
+    pub fn device(&self, file: u16) -> u64 {
+        self.files.get(usize::from(file.saturating_sub(1))).map_or(0, |file| file.device)
+    }
+
+    /// So many pages at `page` are in the mirror now.
+    pub fn filled(&mut self, file: u16, page: usize, pages: usize, blank: bool) {
+        self.next = page + pages * PAGE;
+        self.filled += pages;
+        let changing = self.files.get(usize::from(file.saturating_sub(1))).is_some_and(|file| file.changing);
+        if blank || changing {
+            for number in 0..pages {
+                if let Some(place) = self.blanks.get_mut(self.blank_count) {
+                    *place = page + number * PAGE;
+                }
+                // Counted even where there is no room.
+                self.blank_count += 1;
+            }
+        }
+    }
+
+    /// The pages to be forgotten at a sync; None: all pages of files. Begins anew.
+    pub fn stale(&mut self) -> Option<&[usize]> {
+        let count = core::mem::take(&mut self.blank_count);
+        if count > BLANKS || self.filled > KEPT_MOST {
+            self.filled = 0;
+            return None;
+        }
+        self.blanks.get(..count)
+    }
+}
