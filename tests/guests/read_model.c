@@ -187,13 +187,17 @@ static long read_somehow(struct open_one *one, char *described, size_t room) {
 // Changes a file, or a descriptor.
 static long change_something(struct open_one *one, char *described, size_t room) {
     long place = below(30 * PAGE), length = below(3 * PAGE);
+    // A direct write that does not fit the device's blocks fails with some of it written, or nothing: it depends on
+    // where in memory its pages happen to lie.
+    bool direct = strstr(one->name, "direct") != NULL;
+    if (direct) place -= place % PAGE, length -= length % PAGE;
     switch (below(9)) {
     case 0:
         snprintf(described, room, "write %ld", length);
         return one->writable ? write(one->descriptor, arena, (size_t)length) : -2;
     case 1:
         snprintf(described, room, "pwrite %ld at %ld", length, place);
-        return one->writable ? pwrite(one->descriptor, arena + 512, (size_t)length, place) : -2;
+        return one->writable ? pwrite(one->descriptor, arena + (direct ? PAGE : 512), (size_t)length, place) : -2;
     case 2:
         snprintf(described, room, "truncate to %ld", place);
         return one->writable ? ftruncate(one->descriptor, place) : -2;
@@ -239,6 +243,9 @@ static long change_something(struct open_one *one, char *described, size_t room)
         int whence = (int)below(6);
         snprintf(described, room, "seek %ld from %d", offset, whence);
         if (strncmp(one->name, "/proc", 5) == 0 || strcmp(one->name, "limits") == 0) return -2;
+        // Where blocks are allocated and not written, data is what happens to be cached, and a hole what is not.
+        bool changes = strncmp(one->name, "changing", 8) == 0 || strncmp(one->name, "far", 3) == 0;
+        if (whence >= SEEK_DATA && changes) return -2;
         return lseek(one->descriptor, offset, whence);
     }
     }
@@ -247,10 +254,20 @@ static long change_something(struct open_one *one, char *described, size_t room)
 // Signals come all the time.
 static bool ticking;
 
+// Preparing a descriptor (a terminal's contents, a socket's) must not be interrupted half-way.
+static void open_undisturbed(struct open_one *one) {
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    CHECK(sigprocmask(SIG_BLOCK, &alarm, NULL) == 0);
+    open_something(one);
+    CHECK(sigprocmask(SIG_UNBLOCK, &alarm, NULL) == 0);
+}
+
 static void step(int number) {
     struct open_one *one = &open_ones[below(OPEN_MOST)];
     if (one->name == NULL || one_in(25)) {
-        open_something(one);
+        open_undisturbed(one);
         printf("%d open %s: %d\n", number, one->name ? one->name : "nothing", one->descriptor >= 0);
         return;
     }
