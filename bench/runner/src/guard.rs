@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result};
+use slowdisk::read_ahead::Ledger;
 
 use crate::{group, memory};
 
@@ -90,6 +91,9 @@ pub fn clean_up() -> Vec<String> {
             Ok(undone) => left.extend(undone.left),
             Err(error) => left.push(format!("the disk '{name}': {error:#}")),
         }
+    }
+    if slowdisk::system::is_root() {
+        left.extend(Ledger::of_machine().restore_abandoned());
     }
     empty(&scratch());
     let _ = fs::remove_dir(scratch());

@@ -15,8 +15,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use slowdisk::control::{self, Ask};
 use slowdisk::profile::{Kind, Profile};
+use slowdisk::read_ahead::Ledger;
 use slowdisk::setup;
 use slowdisk::state::State;
+use slowdisk::system::Process;
 
 use crate::cold::{self, Sample};
 use crate::configuration::{self, Configuration, Subject};
@@ -182,6 +184,7 @@ impl<'a> Session<'a> {
             source: None,
             // Our own program is a disk's daemon too (see main).
             program: std::env::current_exe()?,
+            owner: Process::find(std::process::id() as i32),
         })?;
         let mut session = Session {
             options,
@@ -214,18 +217,18 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Copies the data sets to the disk, at full speed.
+    /// Copies the data sets to the disk.
     fn fill(&self, data: &Path) -> Result<()> {
-        control::ask(&self.disk.socket(), Ask::Paced(false))?;
-        for set in data_sets(self.options) {
-            eprintln!("bench: putting '{set}' on the disk '{}'", self.options.profile.name);
-            let from = data.join(set);
-            slowdisk::system::run("cp", &[Path::new("-a"), &from, self.disk.fill_directory()])?;
-        }
-        // SAFETY: sync has no preconditions and cannot fail.
-        unsafe { libc::sync() };
-        control::ask(&self.disk.socket(), Ask::Paced(true))?;
-        Ok(())
+        self.at_full_speed(|| {
+            for set in data_sets(self.options) {
+                eprintln!("bench: putting '{set}' on the disk '{}'", self.options.profile.name);
+                let from = data.join(set);
+                slowdisk::system::run("cp", &[Path::new("-a"), &from, self.disk.fill_directory()])?;
+            }
+            // SAFETY: sync has no preconditions and cannot fail.
+            unsafe { libc::sync() };
+            Ok(())
+        })
     }
 
     /// The verdict; the best of three, as a neighbour's load may disturb one.
@@ -277,7 +280,7 @@ impl<'a> Session<'a> {
         let summary = Summary::of(&runs, &replays, |name| {
             configuration::by_name(name).map_or_else(|_| name.to_string(), |found| found.base.to_string())
         });
-        Ok(Record {
+        let record = Record {
             format: FORMAT,
             time: machine::now(),
             commit: self.commit.clone(),
@@ -298,7 +301,27 @@ impl<'a> Session<'a> {
             runs,
             replays,
             summary,
-        })
+        };
+        results::for_the_record(record, &self.places())
+    }
+
+    /// Where things lie on this machine.
+    fn places(&self) -> Vec<PathBuf> {
+        let (place, options) = (&self.place, self.options);
+        let mut places = vec![
+            place.disk.clone(),
+            place.data.clone(),
+            place.scratch.clone(),
+            place.programs.clone(),
+            options.checkout.clone(),
+            guard::scratch(),
+            self.home(),
+        ];
+        // Under another name where there are links on the way.
+        let real = places.iter().filter_map(|place| place.canonicalize().ok()).collect::<Vec<_>>();
+        places.extend(real);
+        places.extend(options.subject.parent().map(Path::to_path_buf));
+        places
     }
 
     fn prepare(&self, workload: &Workload) -> Result<Prepared> {
@@ -315,9 +338,10 @@ impl<'a> Session<'a> {
         programs.extend(workload.helpers.iter().flat_map(|helper| closure(helper.as_ref())));
         programs.extend(closure(self.options.subject.as_os_str()));
         cold::make_cold(&self.place.disk, &files)?;
-        // The first fills the reference; the second brings back what was paged out meanwhile.
+        // The first fills the reference; the second brings back what was paged out meanwhile. Neither is
+        // measured, and on the papers' disks either would take minutes.
         for _ in 0..2 {
-            let measured = self.start(&alone, &ALONE_UNLIMITED)?;
+            let measured = self.at_full_speed(|| self.start(&alone, &ALONE_UNLIMITED))?;
             ensure!(
                 measured.exit == workload.exit && measured.same,
                 "the command alone ended with status {} ({}): {}",
@@ -361,8 +385,8 @@ impl<'a> Session<'a> {
         let command = by_hand.or(hinted).unwrap_or(&prepared.command);
         let wrapped =
             configuration.wrap(&workload.prefix(&self.home()), &self.options.subject, &report, command);
-        let read_ahead =
-            configuration.read_ahead_kb.map(|kilobytes| self.read_ahead(kilobytes)).transpose()?;
+        let _read_ahead =
+            configuration.read_ahead_kb.map(|kilobytes| ReadAhead::of(&self.disk, kilobytes)).transpose()?;
         let prefetch =
             configuration.prefetch.then(|| limit::replay(disk, files, &prepared.requests)).transpose()?;
         let conditions = Conditions { one_core: configuration.one_core, memory_mb: workload.memory_mb };
@@ -371,11 +395,8 @@ impl<'a> Session<'a> {
         let reading = beside.as_deref().map(Neighbour::start).transpose()?;
         let measured = self.start(&wrapped, &conditions);
         let neighbour = waits.zip(reading).map(|(alone, reading)| Beside { alone, beside: reading.end() });
-        if let Some(before) = read_ahead {
-            self.read_ahead(before)?;
-        }
         let report = fs::read(&report).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let report = report.map(|report| results::for_the_record(report, &[&self.place.disk, &self.home()]));
+        let report = report.map(results::shortened);
         Ok(Run {
             configuration: configuration.name.to_string(),
             round,
@@ -433,26 +454,20 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Sets the disk's read-ahead, returns what it was.
-    fn read_ahead(&self, kilobytes: u64) -> Result<u64> {
-        let Some((file, _)) = &self.disk.read_ahead_before else {
-            bail!("the read-ahead of this disk cannot be set");
-        };
-        let before = slowdisk::system::read_number(file)?;
-        fs::write(file, kilobytes.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
-        Ok(before)
-    }
-
     /// Swap on the disk, made at full speed.
     fn swap(&self, megabytes: u64) -> Result<Swap> {
-        let paced = |on: bool| match self.options.profile.kind {
-            Kind::Native => Ok(()),
-            _ => control::ask(&self.disk.socket(), Ask::Paced(on)).map(|_| ()),
-        };
-        paced(false)?;
-        let swap = Swap::on(&self.place.disk, &guard::instance(), megabytes);
-        paced(true)?;
-        swap
+        self.at_full_speed(|| Swap::on(&self.place.disk, &guard::instance(), megabytes))
+    }
+
+    /// Does something with an emulated disk that does not make anybody wait.
+    fn at_full_speed<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.options.profile.kind == Kind::Native {
+            return act();
+        }
+        control::ask(&self.disk.socket(), Ask::Paced(false))?;
+        let done = act();
+        control::ask(&self.disk.socket(), Ask::Paced(true))?;
+        done
     }
 
     /// What the set is, as it lies there.
@@ -471,6 +486,28 @@ impl<'a> Session<'a> {
         let left = slowdisk::teardown::down(&self.disk.name)?.left;
         let _ = fs::remove_dir_all(guard::scratch());
         Ok(left)
+    }
+}
+
+/// Another read-ahead of the disk for the time of a run.
+struct ReadAhead<'a>(&'a State, &'a Path, u64);
+
+impl<'a> ReadAhead<'a> {
+    fn of(disk: &'a State, kilobytes: u64) -> Result<ReadAhead<'a>> {
+        let Some(((file, _), usual)) = disk.read_ahead_before.as_ref().zip(disk.read_ahead_kb) else {
+            bail!("the read-ahead of this disk cannot be set");
+        };
+        Ledger::of_machine().set(file, &disk.directory(), disk.owner, kilobytes)?;
+        Ok(ReadAhead(disk, file, usual))
+    }
+}
+
+impl Drop for ReadAhead<'_> {
+    fn drop(&mut self) {
+        let ReadAhead(disk, file, usual) = self;
+        if let Err(error) = Ledger::of_machine().set(file, &disk.directory(), disk.owner, *usual) {
+            eprintln!("bench: the read-ahead is not {usual} KB again: {error:#}");
+        }
     }
 }
 
