@@ -28,6 +28,7 @@ use crate::machine::{self, Machine};
 use crate::memory::{self, Swap};
 use crate::neighbour::{self, Beside, Neighbour};
 use crate::packages::{self, find_program};
+use crate::plan::Job;
 use crate::results::{self, FORMAT, Record, Run, Summary};
 use crate::run::{self, Measured, Start};
 use crate::workload::{Place, Workload};
@@ -41,8 +42,7 @@ pub struct Options {
     pub profile: Profile,
     pub filesystem: String,
     pub read_ahead_kb: u64,
-    pub workloads: Vec<&'static Workload>,
-    pub configurations: Vec<Configuration>,
+    pub jobs: Vec<Job>,
     /// Of each configuration, for each workload.
     pub runs: usize,
     /// Replays for the limit; 0: none, and no captured requests either.
@@ -53,8 +53,25 @@ pub struct Options {
     pub patience: Duration,
 }
 
+impl Options {
+    fn workloads(&self) -> impl Iterator<Item = &'static Workload> {
+        self.jobs.iter().map(|job| job.workload)
+    }
+
+    fn configurations(&self) -> impl Iterator<Item = &Configuration> {
+        self.jobs.iter().flat_map(|job| &job.configurations)
+    }
+}
+
+/// What came of it.
+pub struct Outcome {
+    pub records: Vec<Record>,
+    /// What could not be measured, and why.
+    pub failed: Vec<String>,
+}
+
 /// Runs it all. Each workload's record is appended to the results as soon as it is complete.
-pub fn run(options: &Options) -> Result<Vec<Record>> {
+pub fn run(options: &Options) -> Result<Outcome> {
     missing_commands(options)?;
     let data = data::root(&options.checkout);
     for set in data_sets(options) {
@@ -74,38 +91,34 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
     let session = Session::begin(options, &data)?;
     let mut records = Vec::new();
     let mut failed = Vec::new();
-    for workload in &options.workloads {
-        match session.measure(workload) {
+    for job in &options.jobs {
+        let (workload, disk) = (job.workload, &options.profile.name);
+        match session.measure(job) {
             Ok(record) => {
                 results::append(&options.results, &record)?;
                 records.push(record);
             }
             // The others are still worth measuring; the session fails at its end.
             Err(error) => {
-                eprintln!("bench: the workload '{}' failed: {error:#}", workload.name);
-                failed.push(format!("the workload '{}' failed: {error:#}", workload.name));
+                let failure =
+                    format!("the workload '{}' failed on the disk '{disk}': {error:#}", workload.name);
+                eprintln!("bench: {failure}");
+                failed.push(failure);
             }
         }
     }
-    let left = session.end()?;
-    ensure!(left.is_empty(), "left behind: {}", left.join(", "));
-    ensure!(
-        failed.is_empty(),
-        "{}; what was measured is in {}",
-        failed.join("; "),
-        options.results.display()
-    );
-    Ok(records)
+    failed.extend(session.end()?.into_iter().map(|left| format!("left behind: {left}")));
+    Ok(Outcome { records, failed })
 }
 
 fn missing_commands(options: &Options) -> Result<()> {
-    let missing = packages::missing(options.workloads.iter().flat_map(|workload| workload.needs));
+    let missing = packages::missing(options.workloads().flat_map(|workload| workload.needs));
     ensure!(
         missing.is_empty(),
         "these Debian packages are missing: {}; install them, or name other workloads",
         missing.join(" ")
     );
-    if options.configurations.iter().any(|configuration| configuration.subject != Subject::None) {
+    if options.configurations().any(|configuration| configuration.subject != Subject::None) {
         ensure!(
             options.subject.is_file(),
             "there is no {}; build it with ./x build, or name another with --subject",
@@ -117,12 +130,12 @@ fn missing_commands(options: &Options) -> Result<()> {
 
 /// Megabytes of swap that the disk must have room for.
 fn most_swap(options: &Options) -> u64 {
-    options.workloads.iter().filter_map(|workload| workload.swap_mb).max().unwrap_or(0)
+    options.workloads().filter_map(|workload| workload.swap_mb).max().unwrap_or(0)
 }
 
 fn data_sets(options: &Options) -> Vec<&'static str> {
     let mut sets: Vec<&str> = Vec::new();
-    for set in options.workloads.iter().flat_map(|workload| workload.data) {
+    for set in options.workloads().flat_map(|workload| workload.data) {
         if !sets.contains(set) {
             sets.push(set);
         }
@@ -202,7 +215,7 @@ impl<'a> Session<'a> {
             subject: describe(&options.subject),
         };
         fs::create_dir_all(&session.place.scratch)?;
-        if options.workloads.iter().any(|workload| workload.never_root) {
+        if options.workloads().any(|workload| workload.never_root) {
             // Reports are written there by whoever runs.
             fs::set_permissions(guard::scratch(), fs::Permissions::from_mode(0o1777))?;
             fs::create_dir_all(session.home())?;
@@ -250,16 +263,11 @@ impl<'a> Session<'a> {
         Ok(serde_json::to_value(verdict)?)
     }
 
-    fn measure(&self, workload: &Workload) -> Result<Record> {
+    fn measure(&self, job: &Job) -> Result<Record> {
+        let workload = job.workload;
         let _swap = workload.swap_mb.map(|megabytes| self.swap(megabytes)).transpose()?;
         let prepared = self.prepare(workload)?;
-        let configurations = self
-            .options
-            .configurations
-            .iter()
-            .copied()
-            .filter(|configuration| workload.possible(configuration));
-        let (warm, cold): (Vec<_>, Vec<_>) = configurations.partition(|one| one.warm);
+        let (warm, cold): (Vec<Configuration>, Vec<_>) = job.configurations.iter().partition(|one| one.warm);
         let mut runs = Vec::new();
         for group in [warm, cold] {
             for round in 0..self.options.runs {
@@ -350,12 +358,11 @@ impl<'a> Session<'a> {
                 self.said()
             );
         }
-        let requests =
-            if self.options.replays > 0 || self.options.configurations.iter().any(|one| one.prefetch) {
-                limit::capture(&self.place.disk, &files, workload.reads_contents())?
-            } else {
-                Requests::default()
-            };
+        let requests = if self.options.replays > 0 || self.options.configurations().any(|one| one.prefetch) {
+            limit::capture(&self.place.disk, &files, workload.reads_contents())?
+        } else {
+            Requests::default()
+        };
         let warm = cold::sample(&self.place.disk, &files)?;
         Ok(Prepared { command, alone, manual, hinted, files, programs, requests, warm })
     }
