@@ -13,6 +13,7 @@ use anyhow::{Result, bail};
 
 use crate::control::{self, Ask};
 use crate::profile::Kind;
+use crate::read_ahead::Ledger;
 use crate::state::{self, Lock, State};
 use crate::system::{self, Process};
 
@@ -81,12 +82,11 @@ fn undo_what_shows(state: &State, undone: &mut Undone) {
     if let Some(source) = state.source.as_deref().filter(|_| state.own_source) {
         unmount(source, undone);
     }
-    if let Some((file, before)) = &state.read_ahead_before
-        && file.exists()
-    {
-        match fs::write(file, before.to_string()) {
-            Ok(()) => undone.did.push(format!("read-ahead is {before} KB again ({})", file.display())),
-            Err(error) => undone.left.push(format!("read-ahead in {}: {error}", file.display())),
+    if let Some((file, _)) = &state.read_ahead_before {
+        match Ledger::of_machine().release(file, &directory) {
+            Ok(Some(now)) => undone.did.push(format!("read-ahead is {now} KB again ({})", file.display())),
+            Ok(None) => {}
+            Err(error) => undone.left.push(format!("read-ahead in {}: {error:#}", file.display())),
         }
     }
     for made in state.made_directories.iter().rev() {
