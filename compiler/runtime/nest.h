@@ -51,6 +51,7 @@ struct nest {
   bool run_on, indirect;
   bool ours;           /* nothing is left to the kernel's read-ahead */
   bool following;      /* some indirect reference is not quiet */
+  uint64_t room;       /* bytes of memory beside the tables that look-ups lead to */
   double unit_bytes;   /* of all references, indirect ones by their share of a page each */
   uint64_t sequential_bytes; /* a unit's, of sequential references */
   int64_t present;     /* unit */
