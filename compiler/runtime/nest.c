@@ -315,6 +315,7 @@ static void prepare(struct nest *nest) {
   nest->present = 0;
   nest->released = 0;
   nest->since = nest->looked = limits_now();
+  nest->waits = adapt_waits();
 }
 
 /* Finds the regions; an indirect reference lives if its index can be read. */
@@ -389,6 +390,16 @@ static struct runahead_nest *idle_stream(struct nest *nest) {
   return &nest->front;
 }
 
+/* The program has gone through so many units since the last time. */
+static void passed(struct nest *nest, int64_t units, uint64_t now) {
+  uint64_t waits = adapt_waits();
+  if (units > 0 && nest->sequential_bytes)
+    adapt_measured(nest->site, nest->sequential_bytes * (uint64_t)units, now - nest->since,
+                   waits - nest->waits);
+  nest->since = now;
+  nest->waits = waits;
+}
+
 /* The program may start again at an earlier place (the next product with the same matrix);
  * what was prefetched from there on is long gone. */
 static void go_back(struct nest *nest, int64_t unit) {
@@ -421,10 +432,7 @@ static struct runahead_nest *go_on(struct nest *nest, struct runahead_site *site
     go_back(nest, unit);
     check_sample(nest, unit);
     uint64_t now = limits_now();
-    if (unit > nest->present && nest->sequential_bytes)
-      adapt_measured(site, nest->sequential_bytes * (uint64_t)(unit - nest->present),
-                     now - nest->since);
-    nest->since = now;
+    passed(nest, unit > nest->present ? unit - nest->present : 0, now);
     nest->present = unit;
     adapt_shut_off(now);
     filter_age_by_reads();
@@ -441,12 +449,22 @@ static void unpack(const struct runahead_site *site, const int64_t *given, int64
     value[i] = site->given[i / 64] >> (i % 64) & 1 ? *given++ : site->known[i];
 }
 
+/* Of all levels together, as far as they are known; they come first of a site's values. */
+static uint64_t iterations_of(const struct runahead_site *site, const int64_t *given) {
+  uint64_t all = 1;
+  for (unsigned i = 0; i < site->levels; i++) {
+    int64_t trip = site->given[0] >> i & 1 ? *given++ : site->known[i];
+    if (trip > 1 && all < (uint64_t)FAR) all *= trip < FAR ? (uint64_t)trip : (uint64_t)FAR;
+  }
+  return all;
+}
+
 EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, const int64_t *given,
                                                   struct runahead_nest *previous) {
   if (site->abi != RUNAHEAD_ABI) return (struct runahead_nest *)&idle;
   bool stream = site->flags & RUNAHEAD_STREAM;
   int64_t value[RUNAHEAD_MAX_VALUES];
-  if (!stream && adapt_skip(site)) {
+  if (!stream && adapt_skip(site, iterations_of(site, given))) {
     leave_to_kernel();
     count(COUNT_DECLINED, 1);
     return (struct runahead_nest *)&idle;
@@ -540,11 +558,9 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
   if (unit != nest->present) {
     uint64_t now = limits_now();
     bool forward = unit == nest->present + 1;
-    if (forward && nest->sequential_bytes)
-      adapt_measured(nest->site, nest->sequential_bytes, now - nest->since);
+    passed(nest, forward ? 1 : 0, now);
     go_back(nest, unit);
     check_sample(nest, unit);
-    nest->since = now;
     if (forward) give_up_behind(nest, unit, now);
     nest->present = unit;
     adapt_shut_off(now);
