@@ -61,12 +61,13 @@ void adapt_late(struct runahead_site *site, bool indirect, bool late) {
 /* --- entries that are not worth it --------------------------------------- */
 
 /* The entries of a multigrid's loops are tiny and in memory but for one, which is not: an
- * entry is passed over only while it is no larger than those that were judged. (MG: the
- * finest grid was left to the kernel since the coarse ones had needed nothing, and half of
- * its waits were that.) */
+ * entry is passed over only while it is not much larger than those that were judged. (MG: the
+ * finest grid, eight times the next, was left to the kernel since the coarse ones had needed
+ * nothing, and half of its waits were that.) */
+#define MUCH_LARGER 4
 bool adapt_skip(struct runahead_site *site, uint64_t iterations) {
   uint64_t skip = site_get(site, SITE_SKIP);
-  if (skip && iterations <= site_get(site, SITE_SKIP_SIZE)) {
+  if (skip && iterations / MUCH_LARGER < site_get(site, SITE_SKIP_SIZE)) {
     site_set(site, SITE_SKIP, skip - 1);
     return true;
   }

@@ -7,7 +7,7 @@
  *
  * Rules:
  *  - The program's memory is never dereferenced: index values are read with
- *    process_vm_readv, which fails where a load would fault.
+ *    process_vm_writev, which fails where a load would fault.
  *  - Region records are never freed or reused, so a reader that holds one while
  *    another thread unregisters it sees stale facts, not freed memory.
  *  - Shared words are relaxed atomics: they are statistics and hints, and no
@@ -152,7 +152,7 @@ enum site_word {
   SITE_KERNEL_PACE, /* nanoseconds a megabyte when it was measured */
   SITE_WANTED, SITE_SENT, /* pages since the last judgement, */
   SITE_SIZE,              /*   and the most iterations of an entry */
-  SITE_SKIP_SIZE,         /* larger entries than this are not passed over */
+  SITE_SKIP_SIZE,         /* entries much larger than this are not passed over */
   SITE_WORDS
 };
 
