@@ -83,6 +83,18 @@ const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("flags", "registers::flags", "flags", &[]),
     ("sse-register", "registers_sse", "xmm11 changed", &[]),
     ("avx-register", "registers_avx", "ymm3 changed", &["flag avx"]),
+    ("blank-pages", "faults_gather", "gather", &[]),
+    ("fault-handler", "faults_gather", "errno 11", &[]),
+    ("stray-write", "faults_gather", "memory", &[]),
+    ("mapping-descriptor", "faults_gather", "5 descriptors", &[]),
+    ("thread", "faults_gather", "2 threads", &[]),
+    ("mapping-descriptor", "faults_mapped", "descriptors", &[]),
+    ("thread", "faults_mapped", "2 threads", &[]),
+    ("blank-pages", "faults_mapped", "shared", &[]),
+    ("unshared-mapping", "faults_mapped", "private", &[]),
+    ("not-inherited", "faults_mapped", "child b", &[]),
+    ("stale-mapping", "faults_mapped", "replaced", &[]),
+    ("zeros-behind-the-end", "faults_mapped", "bus at", &[]),
     ("vector-control", "registers_mask_x87", "mxcsr changed", &["flag avx512bw"]),
 ];
 
