@@ -1,5 +1,7 @@
 // trap: speculation from page faults runs the program's code on blank pages, deep stacks, odd memory and other threads
 // build: -pthread
+// run:
+// run: private
 // data: cold.bin 24M
 // data: index.bin 16M
 #include "guest.h"
@@ -45,11 +47,19 @@ static void *thread(void *argument) {
     return (void *)gather((uint64_t)(uintptr_t)argument << 32, 400);
 }
 
-static void *map(const char *path, size_t length, int flags) {
+// Every so manieth page of a private mapping is the program's own.
+enum { OWN_EVERY = 7 };
+
+static void *map(const char *path, size_t length, int protection, int flags) {
     int file = open(path, O_RDONLY);
     CHECK(file >= 0);
-    void *got = mmap(NULL, length, PROT_READ, flags, file, 0);
+    uint64_t *got = mmap(NULL, length, protection, flags, file, 0);
     CHECK(got != MAP_FAILED && close(file) == 0);
+    CHECK(madvise(got, length, MADV_RANDOM) == 0);
+    // Overwritten whole, so that what the file has there would lead somewhere else.
+    for (size_t page = 0; protection & PROT_WRITE && page < length / 4096; page += OWN_EVERY)
+        for (size_t word = 0; word < 512; word++) got[page * 512 + word] = mix(page * 512 + word + 1);
+    if (protection & PROT_WRITE) make_cold(path);
     return got;
 }
 
@@ -62,10 +72,11 @@ static void describe(void) {
     printf("%d descriptors, %d threads\n", count, (int)status.st_nlink - 2);
 }
 
-int main(void) {
-    data = map("cold.bin", LENGTH, MAP_SHARED);
-    places = map("index.bin", 16 << 20, MAP_PRIVATE);
-    CHECK(madvise((void *)data, LENGTH, MADV_RANDOM) == 0 && madvise((void *)places, 16 << 20, MADV_RANDOM) == 0);
+int main(int count, char **arguments) {
+    bool private = count > 1 && strcmp(arguments[1], "private") == 0;
+    int protection = private ? PROT_READ | PROT_WRITE : PROT_READ;
+    data = map("cold.bin", LENGTH, protection, private ? MAP_PRIVATE : MAP_SHARED);
+    places = map("index.bin", 16 << 20, protection, MAP_PRIVATE);
     describe();
     // Through memory: the compiler sees no call between the two.
     volatile int *number = &errno;

@@ -18,16 +18,22 @@ const GATHER: &[&str] = &["/faults/seen", "/faults/posts", "/faults/foretold_pag
 const MAPPED: &[&str] = &["/faults/seen"];
 
 pub fn add(suite: &mut Suite) {
-    for (guest, counts) in [("faults_gather", GATHER), ("faults_mapped", MAPPED)] {
-        let name = format!("faults::{guest} is run ahead of");
-        suite.add_plain(name, move || is_run_ahead_of(guest, counts));
+    let guests: [(&str, &[&str], _); 3] = [
+        ("faults_gather", &[], GATHER),
+        ("faults_gather", &["private"], GATHER),
+        ("faults_mapped", &[], MAPPED),
+    ];
+    for (guest, arguments, counts) in guests {
+        let words = [&[guest], arguments].concat().join("::");
+        let name = format!("faults::{words} is run ahead of");
+        suite.add_plain(name, move || is_run_ahead_of(guest, arguments, counts));
     }
 }
 
-fn is_run_ahead_of(name: &str, counts: &[&str]) -> Verdict {
+fn is_run_ahead_of(name: &str, arguments: &[&str], counts: &[&str]) -> Verdict {
     let runahead = Runahead::built()?;
     let mode = Mode { name: "under, reported", options: Some(&["--report", "report.json"]), cold: true };
-    let scenario = scenario(name)?;
+    let scenario = scenario(name, arguments)?;
     let began = Instant::now();
     let mut missing = counts.to_vec();
     while began.elapsed() < LONGEST {
@@ -55,10 +61,10 @@ fn is_run_ahead_of(name: &str, counts: &[&str]) -> Verdict {
     Err(format!("{name}: always 0: {missing:?}"))
 }
 
-fn scenario(name: &str) -> Result<Scenario, String> {
+fn scenario(name: &str, arguments: &[&str]) -> Result<Scenario, String> {
     let guest = Guest::all()?.into_iter().find(|guest| guest.name() == name);
     let guest = guest.ok_or_else(|| format!("there is no guest '{name}'"))?;
-    let mut scenario = guest.scenario(&guest.run_with(&[]))?;
-    scenario.name = format!("run ahead {name}");
+    let mut scenario = guest.scenario(&guest.run_with(arguments))?;
+    scenario.name = format!("run ahead {name} {}", arguments.concat());
     Ok(scenario)
 }
