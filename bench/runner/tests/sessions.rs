@@ -107,7 +107,7 @@ impl Sandbox {
     }
 
     fn wait_until_nothing_is_left(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while !self.leftovers().is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
         }

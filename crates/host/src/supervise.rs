@@ -5,6 +5,7 @@ use crate::faults::Faults;
 use crate::installation::Installation;
 use crate::limits::{self, Limits, Running};
 use crate::names::Names;
+use crate::own_files;
 use crate::report::{Report, VERSION};
 use crate::session::Session;
 use runahead_abi::owner;
@@ -130,6 +131,8 @@ impl Host {
 
     /// Serves until the command and everybody who attached have ended.
     pub fn serve(mut self) -> ! {
+        let Installation { agent, speculator } = &self.installation;
+        own_files::ask_for([agent, &self.site_path, speculator].map(PathBuf::as_path));
         self.leave_the_terminal();
         self.sites = SiteFile::open_or_create(&self.site_path).ok();
         loop {

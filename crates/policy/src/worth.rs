@@ -39,6 +39,8 @@ const CLEAR: u64 = 150;
 const HARDLY_ANY: u32 = SIXTEENTHS;
 const PROOF: u64 = 90;
 const PAIRS_WITHOUT_PROMISE: u32 = 4;
+/// Where a verdict against posting is only looked at again, so many are enough.
+const PAIRS_TO_CONFIRM: u32 = 2;
 
 /// Reads for which a verdict stands at first; doubles each time that it is confirmed. At most 2048, since
 /// programs change: 2 s on a cloud disk; an experiment's 16 reads with posts are less than 1% of them.
@@ -147,7 +149,8 @@ impl Worth {
         let clear = pairs >= PAIRS_LEAST && more >= less.saturating_mul(CLEAR) / 100;
         let proof = if self.foretold < HARDLY_ANY { PROOF } else { 100 };
         let pays = self.with < self.without.saturating_mul(proof) / 100;
-        let futile = proof < 100 && pairs >= PAIRS_WITHOUT_PROMISE && !pays;
+        let enough = if self.latest == Some(false) { PAIRS_TO_CONFIRM } else { PAIRS_WITHOUT_PROMISE };
+        let futile = proof < 100 && pairs >= enough && !pays;
         if clear || futile || pairs >= PAIRS_MOST {
             self.decide(pays);
         } else {
@@ -197,6 +200,16 @@ mod tests {
         let (posts, took) = run(&mut Worth::default(), 20_000, 78_000, 34_000, false);
         assert!(posts < 250, "{posts}");
         assert!(took < 20_000 * 34_000 / 100 * 102, "{took}");
+    }
+
+    /// A post that costs a quarter of a read is not clearly dear, and yet no reason to look at it for long.
+    #[test]
+    fn a_verdict_against_posting_is_confirmed_cheaply() {
+        let mut worth = Worth::default();
+        let (first, _) = run(&mut worth, 600, 43_000, 34_000, false);
+        let (posts, _) = run(&mut worth, 20_000, 43_000, 34_000, false);
+        assert!(first <= 16 + 5 * 8, "{first}");
+        assert!(posts <= 12 * 16, "{posts}");
     }
 
     #[test]

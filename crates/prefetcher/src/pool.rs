@@ -132,6 +132,12 @@ pub struct State {
 }
 
 impl State {
+    /// Something waits, runs, or is done and not yet collected. (A job may be done before the manager that gave it
+    /// gets to looking: on a busy machine it is, and a manager that sleeps then never learns of it.)
+    pub fn is_working(&self) -> bool {
+        !self.done.is_empty() || self.lines.iter().any(|line| !line.is_idle())
+    }
+
     /// The line of a device.
     pub fn line(&mut self, id: u64) -> &mut Line {
         let at = match self.lines.iter().position(|line| line.id == id) {
