@@ -49,7 +49,7 @@ int main(void) {
     unsigned char *shared = map("cold.bin", length, PROT_READ | PROT_WRITE, MAP_SHARED);
     printf("shared %016" PRIx64 "\n", columns(shared, length, 3));
     describe();
-    for (size_t at = 0; at < length; at += ROW) shared[at + 7]++;
+    for (size_t at = 0; at < length; at += ROW) shared[at]++;
     make_cold("cold.bin");
     unsigned char *private = map("cold.bin", length, PROT_READ | PROT_WRITE, MAP_PRIVATE);
     for (size_t at = 0; at < length; at += 3 * ROW) private[at] = 9;

@@ -96,6 +96,66 @@ ssize_t pread(int descriptor, void *buffer, size_t length, off_t place) {
     return got;
 }
 
+// ---- Mapped files ----------------------------------------------------------------------------
+
+enum { LARGE = 8 << 20 };
+
+static void *plain_mmap(void *at, size_t length, int protection, int flags, int file, off_t place) {
+    return (void *)syscall(SYS_mmap, at, length, protection, flags, file, place);
+}
+
+// The mapping whose faults the program takes through a handler of ours.
+static char *trapped;
+
+// What watches page faults from inside has to take them as signals, and errno with them.
+static void on_touch(int number, siginfo_t *info, void *context) {
+    (void)number, (void)context;
+    char *page = (char *)((uintptr_t)info->si_addr & ~(uintptr_t)4095);
+    if (page < trapped || page >= trapped + LARGE) signal(SIGSEGV, SIG_DFL);
+    mprotect(page, 4096, PROT_READ);
+    errno = EAGAIN;
+}
+
+void *mmap(void *at, size_t length, int protection, int flags, int file, off_t place) {
+    bool large = file >= 0 && length >= LARGE;
+    // Pages of before, in a mirror that did not notice.
+    if (large && broken("stale-mapping") && (flags & MAP_FIXED)) return at;
+    if (large && broken("unshared-mapping") && (flags & MAP_SHARED)) flags = (flags & ~MAP_SHARED) | MAP_PRIVATE;
+    char *got = plain_mmap(at, length, protection, flags, file, place);
+    if (!large || got == MAP_FAILED) return got;
+    if (broken("blank-pages")) plain_mmap(got, 1 << 20, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (broken("mapping-descriptor")) fcntl(file, F_DUPFD, 100);
+    if (broken("not-inherited")) madvise(got, length, MADV_DONTFORK);
+    if (broken("fault-handler") && !trapped) {
+        struct sigaction action = {.sa_sigaction = on_touch, .sa_flags = SA_SIGINFO | SA_NODEFER};
+        sigaction(SIGSEGV, &action, NULL);
+        trapped = got;
+        mprotect(got, LARGE, PROT_NONE);
+    }
+    return got;
+}
+
+// A speculation whose stores reach the program.
+int madvise(void *at, size_t length, int advice) {
+    if (broken("stray-write") && advice == MADV_DONTFORK) ((volatile char *)at)[length - 1] ^= 1;
+    return (int)syscall(SYS_madvise, at, length, advice);
+}
+
+// Whatever lies behind the end of a file: a page of zeros, and on.
+static void on_bus(int number, siginfo_t *info, void *context) {
+    (void)number, (void)context;
+    void *page = (void *)((uintptr_t)info->si_addr & ~(uintptr_t)4095);
+    plain_mmap(page, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+int sigaction(int number, const struct sigaction *wanted, struct sigaction *before) {
+    struct sigaction pager = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO};
+    if (broken("zeros-behind-the-end") && number == SIGBUS && wanted) wanted = &pager;
+    static int (*next)(int, const struct sigaction *, struct sigaction *);
+    if (!next) next = (int (*)(int, const struct sigaction *, struct sigaction *))(uintptr_t)dlsym(RTLD_NEXT, "sigaction");
+    return next(number, wanted, before);
+}
+
 static void *idle(void *argument) {
     for (;;) pause();
     return argument;

@@ -24,6 +24,7 @@
 mod arch;
 mod attach;
 mod calls;
+mod mappings;
 mod names;
 mod patch;
 mod reads;

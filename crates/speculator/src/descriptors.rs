@@ -94,6 +94,7 @@ pub fn sync() {
 pub fn close_all() {
     TABLE.get().close_all();
     crate::emulate::memory::close_files();
+    crate::mapped::MAPPED.get().close_all();
 }
 
 impl Table {

@@ -6,8 +6,11 @@
 //! tells, and speculation is restarted with the page there by then (FACTS: waiting for the data was four times
 //! slower on two levels of indices).
 //!
-//! Private mappings that the program may write to are not taken from the file: its own pages may differ. Those of
-//! executables and libraries are the mirror's stable pages.
+//! Of a private mapping that the program may write to, the pages that it has written to are its own and are copied
+//! from it; `/proc/PID/pagemap` tells which (0.5 us a page; a page that is not the program's own comes from the file).
+//! What was its own is refreshed at each sync, what was the file's is dropped there: it may be its own by now.
+//!
+//! Mappings of executables and libraries are the mirror's stable pages.
 
 use crate::cell::Global;
 use crate::descriptors::open_quietly;
@@ -15,9 +18,10 @@ use runahead_kernel::PAGE;
 use runahead_kernel::files;
 use runahead_kernel::memory::PROT_WRITE;
 use runahead_kernel::text::{MapsLine, Text};
+use runahead_kernel::uapi::general as n;
 
 /// Files that are taken so, at most.
-const FILES: usize = 64;
+const FILES_MOST: usize = 64;
 
 /// Bytes of a mapping from which on it is: a descriptor costs some us.
 const LEAST: usize = 1 << 20;
@@ -45,10 +49,25 @@ struct File {
     offset: u64,
     /// The program may write to it: what is cached changes.
     changing: bool,
+    /// The program's writes stay its own.
+    private: bool,
+}
+
+/// A page's word in `/proc/PID/pagemap` (the kernel's Documentation/admin-guide/mm/pagemap.rst): it is in memory; on
+/// swap; the file's, or shared.
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+const FILES: u64 = 1 << 61;
+
+/// Whether a page of a private mapping of a file is the program's own, and not the file's.
+fn is_own(word: u64) -> bool {
+    word & SWAPPED != 0 || word & (PRESENT | FILES) == PRESENT
 }
 
 pub struct Mapped {
-    files: [File; FILES],
+    /// The program's `pagemap`: a descriptor, -1 where it is not to be had, 0 before it was wanted.
+    pagemap: i32,
+    files: [File; FILES_MOST],
     count: usize,
     /// Pages to be forgotten at the next sync.
     blanks: [usize; BLANKS],
@@ -60,7 +79,8 @@ pub struct Mapped {
 }
 
 pub static MAPPED: Global<Mapped> = Global::new(Mapped {
-    files: [File { real: 0, device: 0, start: 0, offset: 0, changing: false }; FILES],
+    pagemap: 0,
+    files: [File { real: 0, device: 0, start: 0, offset: 0, changing: false, private: false }; FILES_MOST],
     count: 0,
     blanks: [0; BLANKS],
     blank_count: 0,
@@ -72,16 +92,19 @@ pub static MAPPED: Global<Mapped> = Global::new(Mapped {
 impl Mapped {
     /// The number of a mapping's file, if its pages are to be taken from there.
     pub fn adopt(&mut self, process_directory: i32, map: &MapsLine) -> u16 {
-        let private_and_written = !map.shared && map.protection & PROT_WRITE != 0;
+        let private = !map.shared && map.protection & PROT_WRITE != 0;
         let long = map.end - map.start >= LEAST;
-        if map.inode == 0 || map.name.first() != Some(&b'/') || private_and_written || !long {
+        if map.inode == 0 || map.name.first() != Some(&b'/') || !long {
+            return NONE;
+        }
+        if private && !self.open_pagemap(process_directory) {
             return NONE;
         }
         let known = self.files.get(..self.count).unwrap_or(&[]);
         if let Some(at) = known.iter().position(|f| f.start == map.start && f.offset == map.offset) {
             return at as u16 + 1;
         }
-        if self.count >= FILES {
+        if self.count >= FILES_MOST {
             return NONE;
         }
         // As the program sees it, and only if it is the file that is mapped.
@@ -100,17 +123,49 @@ impl Mapped {
         let Some(place) = self.files.get_mut(self.count) else {
             return NONE;
         };
-        *place = File { real, device: stat.st_dev, start: map.start, offset: map.offset, changing };
+        *place = File { real, device: stat.st_dev, start: map.start, offset: map.offset, changing, private };
         self.count += 1;
         self.count as u16
     }
 
-    /// Where a page comes from: descriptor, offset, and how many pages may be filled with it.
+    fn open_pagemap(&mut self, process_directory: i32) -> bool {
+        if self.pagemap == 0 {
+            let flags = n::O_RDONLY | n::O_CLOEXEC;
+            self.pagemap = files::open_at(process_directory, c"pagemap", flags, 0).unwrap_or(-1);
+        }
+        self.pagemap > 0
+    }
+
+    /// Whether a page of a private mapping is the program's own. What cannot be told is taken for that: copying it
+    /// may wait for the disk, but is never wrong.
+    fn is_own(&self, page: usize) -> bool {
+        let mut word = [0; size_of::<u64>()];
+        let offset = page / PAGE * size_of::<u64>();
+        match files::pread(self.pagemap, &mut word, offset as i64) {
+            Ok(length) if length == word.len() => is_own(u64::from_le_bytes(word)),
+            _ => true,
+        }
+    }
+
+    /// Where a page comes from: descriptor, offset, and how many pages may be filled with it. None: from the program's
+    /// memory.
     pub fn source(&mut self, file: u16, page: usize) -> Option<(i32, u64, usize)> {
         let found = *self.files.get(..self.count)?.get(usize::from(file).checked_sub(1)?)?;
-        self.together = if page == self.next { (self.together * 2).min(TOGETHER_MOST) } else { 1 };
+        // The page behind it may be of the other kind.
+        let alone = found.private || page != self.next;
+        self.together = if alone { 1 } else { (self.together * 2).min(TOGETHER_MOST) };
+        if found.private && self.is_own(page) {
+            return None;
+        }
         let offset = found.offset + page.checked_sub(found.start)? as u64;
         Some((found.real, offset, self.together))
+    }
+
+    /// Closes every file. For the end: no speculation may follow.
+    pub fn close_all(&mut self) {
+        for file in self.files.iter().take(core::mem::take(&mut self.count)) {
+            let _ = files::close(file.real);
+        }
     }
 
     /// The device of a region's file.

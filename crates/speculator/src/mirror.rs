@@ -297,11 +297,11 @@ impl Mirror {
                 None => {}
             }
             let limit = region.end.min(end);
+            // The neighbours of a page of the program's own may be a file's: copied from the program they would be
+            // waited for.
+            let together = if region.file == mapped::NONE { FILL_TOGETHER } else { 1 };
             let mut pages = 1;
-            while pages < FILL_TOGETHER
-                && page + pages * PAGE < limit
-                && !self.is_present(page + pages * PAGE)
-            {
+            while pages < together && page + pages * PAGE < limit && !self.is_present(page + pages * PAGE) {
                 pages += 1;
             }
             if self.fill_run(process, region, page, pages).is_err() {

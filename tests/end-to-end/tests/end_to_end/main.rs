@@ -2,6 +2,7 @@
 
 mod canaries;
 mod contract;
+mod faults;
 mod guests;
 mod hostile;
 mod model;
@@ -22,6 +23,7 @@ fn main() {
     contract::add(&mut suite);
     starts::add(&mut suite);
     torture::add(&mut suite);
+    faults::add(&mut suite);
     hostile::add(&mut suite);
     model::add(&mut suite);
     canaries::add(&mut suite);

@@ -1,0 +1,71 @@
+//! Are page faults run ahead from at all? The guests `faults_*` compare a program under Runahead with the same one
+//! alone, and would pass if nobody looked at its faults.
+
+use crate::suite::Suite;
+use runahead_end_to_end::Verdict;
+use runahead_end_to_end::guest::Guest;
+use runahead_end_to_end::locate::Runahead;
+use runahead_end_to_end::scenario::{Mode, Scenario};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a loaded machine may keep us from any of it.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Counts of the report that must not be zero, each in some run.
+const GATHER: &[&str] = &["/faults/seen", "/faults/posts", "/faults/foretold_pages"];
+/// Where there are so few faults that a watcher on a busy machine comes too late to do anything about them.
+const SEEN: &[&str] = &["/faults/seen"];
+
+pub fn add(suite: &mut Suite) {
+    let guests: [(&str, &[&str], _); 4] = [
+        ("faults_gather", &[], GATHER),
+        ("faults_gather", &["private"], GATHER),
+        ("faults_gather", &["small"], SEEN),
+        ("faults_mapped", &[], SEEN),
+    ];
+    for (guest, arguments, counts) in guests {
+        let words = [&[guest], arguments].concat().join("::");
+        let name = format!("faults::{words} is run ahead of");
+        suite.add_plain(name, move || is_run_ahead_of(guest, arguments, counts));
+    }
+}
+
+fn is_run_ahead_of(name: &str, arguments: &[&str], counts: &[&str]) -> Verdict {
+    let runahead = Runahead::built()?;
+    let mode = Mode { name: "under, reported", options: Some(&["--report", "report.json"]), cold: true };
+    let scenario = scenario(name, arguments)?;
+    let began = Instant::now();
+    let mut missing = counts.to_vec();
+    while began.elapsed() < LONGEST {
+        let outcome = scenario.run(&mode, &runahead).map_err(|error| error.to_string())?;
+        let entry = outcome.tree.get(Path::new("report.json")).ok_or("no report was written")?;
+        let report: serde_json::Value =
+            serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))?;
+        let said = &report["counts"];
+        if !said["faults"].is_object() && runahead.environment.is_empty() {
+            return Err(format!("the report says nothing of faults: {report}"));
+        }
+        if !said["faults"].is_object() {
+            eprintln!("SKIPPED faults of {name}: a stand-in has nothing to say of them");
+            return Ok(());
+        }
+        if let Some(reason) = said["faults"]["unseen_because"].as_str() {
+            eprintln!("SKIPPED faults of {name}: {reason}");
+            return Ok(());
+        }
+        missing.retain(|count| said.pointer(count).and_then(serde_json::Value::as_u64) == Some(0));
+        if missing.is_empty() {
+            return Ok(());
+        }
+    }
+    Err(format!("{name}: always 0: {missing:?}"))
+}
+
+fn scenario(name: &str, arguments: &[&str]) -> Result<Scenario, String> {
+    let guest = Guest::all()?.into_iter().find(|guest| guest.name() == name);
+    let guest = guest.ok_or_else(|| format!("there is no guest '{name}'"))?;
+    let mut scenario = guest.scenario(&guest.run_with(arguments))?;
+    scenario.name = format!("run ahead {name} {}", arguments.concat());
+    Ok(scenario)
+}
