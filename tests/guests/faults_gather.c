@@ -63,21 +63,12 @@ static void *map(const char *path, size_t length, int protection, int flags) {
     return got;
 }
 
-// What a program can see of an onlooker.
-static void describe(void) {
-    int count = 0;
-    for (int fd = 0; fd < 256; fd++) count += fcntl(fd, F_GETFD) >= 0;
-    struct stat status;
-    CHECK(stat("/proc/self/task", &status) == 0);
-    printf("%d descriptors, %d threads\n", count, (int)status.st_nlink - 2);
-}
-
 int main(int count, char **arguments) {
     bool private = count > 1 && strcmp(arguments[1], "private") == 0;
     int protection = private ? PROT_READ | PROT_WRITE : PROT_READ;
     data = map("cold.bin", LENGTH, protection, private ? MAP_PRIVATE : MAP_SHARED);
     places = map("index.bin", 16 << 20, protection, MAP_PRIVATE);
-    describe();
+    describe_onlookers();
     // Through memory: the compiler sees no call between the two.
     volatile int *number = &errno;
     *number = 77;
@@ -114,6 +105,6 @@ int main(int count, char **arguments) {
         printf(" %016" PRIx64, (uint64_t)(uintptr_t)result);
     }
     printf("\n");
-    describe();
+    describe_onlookers();
     return 0;
 }

@@ -253,7 +253,7 @@ fn each_text(value: &mut serde_json::Value, change: &impl Fn(&mut String)) {
 }
 
 /// `text` with paths in `place` relative to it, and the place itself a dot. A longer name that begins alike is
-/// another place: /work/main is not in /work/main2.
+/// another place: /a/tree2 is not in /a/tree.
 fn without(text: &str, place: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;

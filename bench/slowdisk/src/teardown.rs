@@ -34,7 +34,7 @@ pub fn down(name: &str) -> Result<Undone> {
 }
 
 /// How long a daemon may take from its start to its first trace in the run directory. A set-up that is killed in
-/// between leaves one that nobody knows of yet; on a loaded machine it came 60 ms later.
+/// between leaves one that nobody knows of yet.
 const BIRTH: Duration = Duration::from_secs(5);
 
 /// The caller holds the [`Lock`].

@@ -332,3 +332,21 @@ impl Pool {
         asked_at
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_and_not_collected_is_work() {
+        let pool = Pool::new(1);
+        let work = Work::Release { path: c"/not/there".into(), offset: 0, length: 0 };
+        pool.put(1, std::iter::once(Job { entry: 0, pages: 0, work }));
+        while pool.lock().lines.iter().any(|line| !line.is_idle()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(pool.lock().is_working());
+        assert_eq!(pool.collect().len(), 1);
+        assert!(!pool.lock().is_working());
+    }
+}
