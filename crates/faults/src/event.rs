@@ -123,7 +123,7 @@ impl Event {
     pub fn enable(&self, on: bool) {
         let request = if on { IOC_ENABLE } else { IOC_DISABLE };
         // SAFETY: takes no address. A thread that has ended has nothing to count.
-        unsafe { libc::ioctl(self.fd.as_raw_fd(), request, 0) };
+        unsafe { libc::ioctl(self.fd.as_raw_fd(), request as libc::Ioctl, 0) };
     }
 
     pub fn descriptor(&self) -> BorrowedFd<'_> {

@@ -19,9 +19,9 @@ static CLOSED: AtomicUsize = AtomicUsize::new(0);
 /// The arguments of this process, as the kernel gave them. Written once, before `main`.
 static ARGUMENTS: AtomicPtr<*const libc::c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// Runs before the standard library; glibc gives it what it gives `main`.
-extern "C" fn note_inheritance(_: libc::c_int, arguments: *mut *const libc::c_char) {
-    ARGUMENTS.store(arguments, Ordering::Relaxed);
+/// Runs before the standard library, when the C library has noted the environment and nothing else.
+extern "C" fn note_inheritance() {
+    ARGUMENTS.store(kernel_arguments(), Ordering::Relaxed);
     for descriptor in 0..3 {
         // SAFETY: asking changes nothing.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
@@ -37,9 +37,29 @@ extern "C" fn note_inheritance(_: libc::c_int, arguments: *mut *const libc::c_ch
     }
 }
 
+/// The arguments where the kernel has put them: below the environment, after their number. (glibc hands them to
+/// whoever runs before `main`, musl does not.)
+fn kernel_arguments() -> *mut *const libc::c_char {
+    // SAFETY: one thread, and the environment is still the kernel's: a word that is the number of arguments, so many
+    // pointers, a null pointer, the environment. No pointer is as small as a number of arguments.
+    unsafe {
+        let mut word = environ.cast_mut().sub(1);
+        let mut count = 0;
+        while *word.sub(1) as usize != count {
+            word = word.sub(1);
+            count += 1;
+        }
+        word
+    }
+}
+
 #[used]
 #[unsafe(link_section = ".init_array")]
-static NOTE_INHERITANCE: extern "C" fn(libc::c_int, *mut *const libc::c_char) = note_inheritance;
+static NOTE_INHERITANCE: extern "C" fn() = note_inheritance;
+
+unsafe extern "C" {
+    static environ: *const *const libc::c_char;
+}
 
 /// The command: the end of our own command line, which is handed on as it is (a command may well have ten
 /// thousand arguments), and the variables that are added to the environment.
@@ -73,9 +93,8 @@ impl Program {
             for descriptor in (0..3).filter(|d| CLOSED.load(Ordering::Relaxed) >> d & 1 != 0) {
                 libc::close(descriptor);
             }
-            libc::execvpe(*arguments, arguments, pointers(&environment).as_ptr());
+            execute(CStr::from_ptr(*arguments), arguments, &pointers(&environment))
         }
-        io::Error::last_os_error()
     }
 }
 
@@ -99,10 +118,75 @@ impl Program {
     }
 }
 
-fn inherited_environment() -> Vec<CString> {
-    unsafe extern "C" {
-        static environ: *const *const libc::c_char;
+/// Where commands are looked for without `PATH`, as in glibc.
+const USUAL_PATH: &str = "/bin:/usr/bin";
+
+/// Replaces this process by the command `name`, found as execvp(3) of glibc finds it, whichever C library we are
+/// built with: `env` and `nice` do so. Returns only if that fails.
+///
+/// # Safety
+/// One thread; `arguments` and `environment` are null-terminated arrays of C strings, of at least one argument.
+unsafe fn execute(
+    name: &CStr,
+    arguments: *const *const libc::c_char,
+    environment: &[*const libc::c_char],
+) -> io::Error {
+    if name.to_bytes().is_empty() {
+        return io::Error::from_raw_os_error(libc::ENOENT);
     }
+    if name.to_bytes().contains(&b'/') {
+        // SAFETY: the caller's.
+        return unsafe { execute_file(name, arguments, environment) };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
+    let mut refused = None;
+    for directory in path.as_bytes().split(|&byte| byte == b':') {
+        let mut file = directory.to_vec();
+        if !file.is_empty() {
+            file.push(b'/');
+        }
+        file.extend(name.to_bytes());
+        let Ok(file) = CString::new(file) else { continue };
+        // SAFETY: the caller's.
+        let error = unsafe { execute_file(&file, arguments, environment) };
+        match error.raw_os_error() {
+            Some(libc::EACCES) => refused = Some(error),
+            Some(libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ENODEV | libc::ETIMEDOUT) => {}
+            _ => return error,
+        }
+    }
+    refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
+}
+
+/// Replaces this process by `file`; what the kernel cannot run is a script for the shell.
+///
+/// # Safety
+/// As [`execute`].
+unsafe fn execute_file(
+    file: &CStr,
+    arguments: *const *const libc::c_char,
+    environment: &[*const libc::c_char],
+) -> io::Error {
+    // SAFETY: the caller's arrays, and one of ours, all alive and null-terminated.
+    unsafe {
+        libc::execve(file.as_ptr(), arguments, environment.as_ptr());
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ENOEXEC) {
+            return error;
+        }
+        let mut script = vec![c"/bin/sh".as_ptr(), file.as_ptr()];
+        let mut next = arguments.add(1);
+        while !(*next).is_null() {
+            script.push(*next);
+            next = next.add(1);
+        }
+        script.push(ptr::null());
+        libc::execve(c"/bin/sh".as_ptr(), script.as_ptr(), environment.as_ptr());
+    }
+    io::Error::last_os_error()
+}
+
+fn inherited_environment() -> Vec<CString> {
     let mut entries = Vec::new();
     // SAFETY: one thread, which does not change the environment: a null-terminated array of C strings.
     unsafe {
