@@ -391,8 +391,14 @@ impl Visit<'_> {
                     count(&slot.agent.counts.lags, 1);
                 }
             }
-            AtStall::Post if self.inner.worth.posting() => self.post(frame, sse, slot, fd, place),
-            AtStall::Post => {}
+            AtStall::Post => {
+                self.inner.hold.posts();
+                let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
+                // What is invested in a hold was saved up for that.
+                if self.inner.worth.posting() || matches!(wait, Wait::Invest(_)) {
+                    self.post(frame, sse, slot, fd, place, wait);
+                }
+            }
         }
     }
 
@@ -405,22 +411,31 @@ impl Visit<'_> {
     }
 
     /// Hands the present registers to the speculator, and waits for it where that pays.
-    fn post(&mut self, frame: &Frame, sse: &SseRegisters, slot: &'static Slot, fd: i32, place: i64) {
+    fn post(
+        &mut self,
+        frame: &Frame,
+        sse: &SseRegisters,
+        slot: &'static Slot,
+        fd: i32,
+        place: i64,
+        wait: Wait,
+    ) {
         let agent = &slot.agent;
         let began = self.inner.stall_began;
         let epoch = self.inner.epoch.wrapping_add(1) & (u32::MAX >> 1);
         self.inner.epoch = epoch;
         self.inner.passed = 0;
         self.inner.track.posted();
-        self.inner.hold.posts();
-        self.inner.worth.posted();
+        // A post before the first sync says nothing: the speculator is being born.
+        if slot.speculator.synced.load(Ordering::Relaxed) != 0 {
+            self.inner.worth.posted();
+        }
         // SAFETY: the agent runs in threads that a C library set up.
         self.process.thread.store(unsafe { thread_word() }, Ordering::Relaxed);
 
         if agent.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
             attach::ring_host(self.process);
         }
-        let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
         post::begin(&agent.posted, epoch);
         agent.passed_before.store(agent.passed.load(Ordering::Relaxed), Ordering::Relaxed);
         agent.passed.store(0, Ordering::Relaxed);

@@ -114,6 +114,11 @@ impl Worth {
             self.phase = Phase::Unasked;
             return;
         }
+        // Whatever was found out before: this speculation is being followed.
+        if self.since_post == CLEARLY && self.phase != Phase::Unasked {
+            self.foretold = self.foretold.max(2 * CLEARLY * SIXTEENTHS);
+            self.phase = Phase::Unasked;
+        }
         match &mut self.phase {
             Phase::Unasked => {
                 if self.foretold < CLEARLY * SIXTEENTHS {
@@ -235,6 +240,26 @@ mod tests {
                 worth.read(true, 34_000, || panic!("no experiment"));
             }
             assert!(worth.posting());
+        }
+    }
+
+    /// A post that was paid for otherwise (an investment) may find a future that the experiment has given up.
+    #[test]
+    fn what_is_followed_ends_a_verdict() {
+        let mut worth = Worth::default();
+        run(&mut worth, 2_000, 78_000, 34_000, false);
+        assert!(!worth.posting());
+        worth.posted();
+        for _ in 0..CLEARLY {
+            worth.read(true, 34_000, || 1);
+        }
+        assert!(worth.posting());
+        // And stays so while it is followed.
+        for _ in 0..3 {
+            worth.posted();
+            for _ in 0..20 {
+                worth.read(true, 34_000, || panic!("no experiment"));
+            }
         }
     }
 

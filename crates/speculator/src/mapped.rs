@@ -7,18 +7,18 @@
 //! slower on two levels of indices).
 //!
 //! Of a private mapping that the program may write to, the pages that it has written to are its own and are copied
-//! from it; `/proc/PID/pagemap` tells which (0.5 us a page; a page that is not the program's own comes from the file).
+//! from it; [`crate::pagemap`] tells which (a page that is not the program's own comes from the file).
 //! What was its own is refreshed at each sync, what was the file's is dropped there: it may be its own by now.
 //!
 //! Mappings of executables and libraries are the mirror's stable pages.
 
 use crate::cell::Global;
 use crate::descriptors::open_quietly;
+use crate::pagemap::PAGEMAP;
 use runahead_kernel::PAGE;
 use runahead_kernel::files;
 use runahead_kernel::memory::PROT_WRITE;
 use runahead_kernel::text::{MapsLine, Text};
-use runahead_kernel::uapi::general as n;
 
 /// Files that are taken so, at most.
 const FILES_MOST: usize = 64;
@@ -57,20 +57,7 @@ struct File {
     private: bool,
 }
 
-/// A page's word in `/proc/PID/pagemap` (the kernel's Documentation/admin-guide/mm/pagemap.rst): it is in memory; on
-/// swap; the file's, or shared.
-const PRESENT: u64 = 1 << 63;
-const SWAPPED: u64 = 1 << 62;
-const FILES: u64 = 1 << 61;
-
-/// Whether a page of a private mapping of a file is the program's own, and not the file's.
-fn is_own(word: u64) -> bool {
-    word & SWAPPED != 0 || word & (PRESENT | FILES) == PRESENT
-}
-
 pub struct Mapped {
-    /// The program's `pagemap`: a descriptor, -1 where it is not to be had, 0 before it was wanted.
-    pagemap: i32,
     files: [File; FILES_MOST],
     count: usize,
     /// Pages to be forgotten at the next sync.
@@ -83,7 +70,6 @@ pub struct Mapped {
 }
 
 pub static MAPPED: Global<Mapped> = Global::new(Mapped {
-    pagemap: 0,
     files: [File { real: 0, device: 0, start: 0, offset: 0, changing: false, private: false }; FILES_MOST],
     count: 0,
     blanks: [0; BLANKS],
@@ -101,7 +87,7 @@ impl Mapped {
         if map.inode == 0 || map.name.first() != Some(&b'/') || !long {
             return NONE;
         }
-        if private && !self.open_pagemap(process_directory) {
+        if private && !PAGEMAP.get().open(process_directory) {
             return NONE;
         }
         let known = self.files.get(..self.count).unwrap_or(&[]);
@@ -132,25 +118,6 @@ impl Mapped {
         self.count as u16
     }
 
-    fn open_pagemap(&mut self, process_directory: i32) -> bool {
-        if self.pagemap == 0 {
-            let flags = n::O_RDONLY | n::O_CLOEXEC;
-            self.pagemap = files::open_at(process_directory, c"pagemap", flags, 0).unwrap_or(-1);
-        }
-        self.pagemap > 0
-    }
-
-    /// Whether a page of a private mapping is the program's own. What cannot be told is taken for that: copying it
-    /// may wait for the disk, but is never wrong.
-    fn is_own(&self, page: usize) -> bool {
-        let mut word = [0; size_of::<u64>()];
-        let offset = page / PAGE * size_of::<u64>();
-        match files::pread(self.pagemap, &mut word, offset as i64) {
-            Ok(length) if length == word.len() => is_own(u64::from_le_bytes(word)),
-            _ => true,
-        }
-    }
-
     /// Where a page comes from: descriptor, offset, and how many pages may be filled with it. None: from the program's
     /// memory.
     pub fn source(&mut self, file: u16, page: usize) -> Option<(i32, u64, usize)> {
@@ -158,7 +125,7 @@ impl Mapped {
         // The page behind it may be of the other kind.
         let alone = found.private || page != self.next;
         self.together = if alone { 1 } else { (self.together * 2).min(TOGETHER_MOST) };
-        if found.private && self.is_own(page) {
+        if found.private && PAGEMAP.get().is_own(page) {
             return None;
         }
         let offset = found.offset + page.checked_sub(found.start)? as u64;

@@ -19,6 +19,7 @@
 use crate::cell::Global;
 use crate::layout::{self, BOUNCE, BOUNCE_BYTES};
 use crate::mapped::{self, MAPPED};
+use crate::pagemap::{self, PAGEMAP};
 use crate::{run, shared};
 use core::sync::atomic::Ordering;
 use runahead_kernel::files::{self, IoVec};
@@ -42,9 +43,6 @@ pub const PAGES_MOST: usize = 65536;
 
 /// Missing neighbours that are filled together when a range is about to be used.
 const FILL_TOGETHER: usize = BOUNCE_BYTES / PAGE;
-
-/// Pages of text filled at a time: code is touched in runs, and is never refreshed.
-const TEXT_TOGETHER: usize = 4;
 
 /// A mapping of the program, as it was when it was read.
 #[derive(Clone, Copy)]
@@ -111,6 +109,7 @@ impl Mirror {
             Ok(fd) => self.userfault = fd,
             Err(_) => return false,
         }
+        PAGEMAP.get().open(process_directory);
         self.adopt_mappings(process_directory)
     }
 
@@ -264,13 +263,33 @@ impl Mirror {
         if let Some(filled) = self.fill_from_file(region, page) {
             return filled;
         }
-        let together = if region.protection & PROT_EXEC != 0 && region.stable { TEXT_TOGETHER } else { 1 };
-        let end = page.saturating_add(together * PAGE).min(region.end);
-        let mut pages = 1;
-        while page + pages * PAGE < end && !self.is_present(page + pages * PAGE) {
-            pages += 1;
+        let (first, pages) = self.around(region, page);
+        self.fill_run(process, region, first, pages)
+    }
+
+    /// The run of pages around `page` that are copied with it. Of what is stable: those that the program has in memory,
+    /// too, and the mirror not yet. (What the program itself has not touched might have to come from the disk.) What
+    /// changes is copied page by page: each of them is copied again at each sync, and python's, filled in runs, were so
+    /// many that fewer of its starts were consistent (36 runs each, 259 ms in the median, 221 without).
+    fn around(&self, region: Region, page: usize) -> (usize, usize) {
+        if !region.stable {
+            return (page, 1);
         }
-        self.fill_run(process, region, page, pages)
+        const BLOCK: usize = pagemap::MOST * PAGE;
+        let start = (page & !(BLOCK - 1)).max(region.start);
+        let end = ((page & !(BLOCK - 1)) + BLOCK).min(region.end);
+        let present = PAGEMAP.get().present(start, (end - start) / PAGE);
+        let wanted =
+            |at: usize| present.get((at - start) / PAGE).is_some_and(|&there| there) && !self.is_present(at);
+        let mut first = page;
+        while first > start && wanted(first - PAGE) {
+            first -= PAGE;
+        }
+        let mut after = page + PAGE;
+        while after < end && wanted(after) {
+            after += PAGE;
+        }
+        (first, (after - first) / PAGE)
     }
 
     /// Makes sure that all pages of a range are there, so that the kernel can write into it. True if

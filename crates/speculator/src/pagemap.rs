@@ -1,0 +1,64 @@
+//! What the program's page tables hold: `/proc/PID/pagemap` (the kernel's Documentation/admin-guide/mm/pagemap.rst).
+//!
+//! Asking tells without touching: a copy of a page that is not there would have the kernel bring it in, perhaps
+//! from the disk. One question costs 0.5 us, for one page or for sixteen.
+
+use crate::cell::Global;
+use runahead_kernel::PAGE;
+use runahead_kernel::files;
+use runahead_kernel::uapi::general as n;
+
+/// It is in memory; on swap; the file's, or shared.
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+const FILES: u64 = 1 << 61;
+
+/// Most pages that are asked about at once.
+pub const MOST: usize = 16;
+
+pub struct Pagemap {
+    /// -1 where it is not to be had, 0 before it was wanted.
+    descriptor: i32,
+}
+
+pub static PAGEMAP: Global<Pagemap> = Global::new(Pagemap { descriptor: 0 });
+
+impl Pagemap {
+    /// Opens it, before the sandbox closes; false where that is not allowed.
+    pub fn open(&mut self, process_directory: i32) -> bool {
+        if self.descriptor == 0 {
+            let flags = n::O_RDONLY | n::O_CLOEXEC;
+            self.descriptor = files::open_at(process_directory, c"pagemap", flags, 0).unwrap_or(-1);
+        }
+        self.descriptor > 0
+    }
+
+    fn words(&self, page: usize, pages: usize) -> Option<[u64; MOST]> {
+        let mut bytes = [0; MOST * size_of::<u64>()];
+        let wanted = bytes.get_mut(..pages * size_of::<u64>())?;
+        let offset = page / PAGE * size_of::<u64>();
+        if self.descriptor <= 0 || files::pread(self.descriptor, wanted, offset as i64) != Ok(wanted.len()) {
+            return None;
+        }
+        let mut words = [0; MOST];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Some(words)
+    }
+
+    /// Whether a page of a private mapping of a file is the program's own, and not the file's. What cannot be told is
+    /// taken for that: copying it may wait for the disk, but is never wrong.
+    pub fn is_own(&self, page: usize) -> bool {
+        self.words(page, 1).is_none_or(|words| is_own(words[0]))
+    }
+
+    /// Which of up to [`MOST`] pages the program has in memory; none where it cannot be told.
+    pub fn present(&self, page: usize, pages: usize) -> [bool; MOST] {
+        self.words(page, pages).map_or([false; MOST], |words| words.map(|word| word & PRESENT != 0))
+    }
+}
+
+fn is_own(word: u64) -> bool {
+    word & SWAPPED != 0 || word & (PRESENT | FILES) == PRESENT
+}
