@@ -10,6 +10,7 @@ use crate::limits::Limits;
 use crate::program::Program;
 use crate::report::{Report, VERSION};
 use crate::session::Session;
+use crate::start_files::Cold;
 use crate::supervise::{Host, Wishes};
 use runahead_abi::environment::{SESSION, SWITCH, flags};
 use runahead_abi::session::SESSION_BYTES;
@@ -87,9 +88,13 @@ pub fn run(options: Options, first: usize) -> Failure {
         report_plainly(report_file, first, format!("{SWITCH}=off in the environment"));
         return became(&name, &program.become_it());
     }
+    // As early as can be: the disk is at work while the rest is made ready.
+    let cold = (!options.no_speculate && options.limits == crate::Limits::default())
+        .then(|| Cold::find(&name))
+        .flatten();
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
     let wishes = Wishes { stats: options.stats, report: report_file };
-    match prepare(&options, wishes, first) {
+    match prepare(&options, wishes, cold, first) {
         Ok(variables) => {
             program.set_variables(variables);
         }
@@ -128,7 +133,12 @@ fn became(name: &OsStr, error: &io::Error) -> Failure {
 }
 
 /// Makes the session and starts the host; returns the variables that put the agent into the command.
-fn prepare(options: &Options, wishes: Wishes, first: usize) -> Result<Vec<(OsString, OsString)>, String> {
+fn prepare(
+    options: &Options,
+    wishes: Wishes,
+    cold: Option<Cold>,
+    first: usize,
+) -> Result<Vec<(OsString, OsString)>, String> {
     let installation = Installation::find().map_err(|e| e.to_string())?;
     // Where the user has no cache directory of his own: one for this run, which the host removes.
     let fallback = std::env::temp_dir().join(format!("runahead-{}", std::process::id()));
@@ -152,7 +162,7 @@ fn prepare(options: &Options, wishes: Wishes, first: usize) -> Result<Vec<(OsStr
     let site_file = sites.path().to_owned();
     let limits = Limits::new(options.limits);
     let host = Host::new(session, site_file, passing.clone(), installation.clone(), wishes, limits, first);
-    let host_process = start_host(host).map_err(|e| {
+    let host_process = start_host(host.asking_for(cold)).map_err(|e| {
         if let Some(directory) = &passing {
             let _ = std::fs::remove_dir_all(directory);
         }

@@ -20,6 +20,7 @@ mod own_files;
 mod program;
 pub mod report;
 mod session;
+mod start_files;
 mod supervise;
 
 pub use launch::{Failure, Options, run};

@@ -1,8 +1,8 @@
 //! Our own files at a cold start.
 //!
 //! Who needs Runahead most starts it when little is cached, and then it waits for the disk like everybody else: its
-//! code came in by page faults, 128 KB each, one after the other; 2.3 of the launcher's 3 MB, and all of the agent and
-//! the site file. So the first thing that a launcher does which was not cached is to ask for the rest
+//! code came in by page faults, 128 KB each, one after the other; 2.3 of the 3 MB that the launcher was then, and all of the
+//! agent and the site file. So the first thing that a launcher does which was not cached is to ask for the rest
 //! of itself, and the first thing that its host does is to ask for the other files, all at once. (On a
 //! local disk, a cold `perl -e 1`, medians of 14 in alternation, twice: alone 1.8 and 2.2 ms, with Runahead 5.9 and 6.9
 //! without this, 5.4 and 5.8 with it. What it saves is waits, so a slower disk should show more; not measured.)

@@ -4,9 +4,10 @@
 //! resets the signal mask; the command must find exactly what we were started with. So both are noted
 //! before the standard library starts, put back at the end, and the rest is left alone.
 
-use std::ffi::{CStr, CString, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -121,6 +122,16 @@ impl Program {
 /// Where commands are looked for without `PATH`, as in glibc.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
+/// The files that a command of this name may be, in order.
+pub fn candidates(name: &OsStr) -> Vec<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return vec![name.into()];
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
+    let directories = path.as_bytes().split(|&byte| byte == b':');
+    directories.map(|directory| Path::new(OsStr::from_bytes(directory)).join(name)).collect()
+}
+
 /// Replaces this process by the command `name`, found as execvp(3) of glibc finds it, whichever C library we are
 /// built with: `env` and `nice` do so. Returns only if that fails.
 ///
@@ -138,15 +149,9 @@ unsafe fn execute(
         // SAFETY: the caller's.
         return unsafe { execute_file(name, arguments, environment) };
     }
-    let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
     let mut refused = None;
-    for directory in path.as_bytes().split(|&byte| byte == b':') {
-        let mut file = directory.to_vec();
-        if !file.is_empty() {
-            file.push(b'/');
-        }
-        file.extend(name.to_bytes());
-        let Ok(file) = CString::new(file) else { continue };
+    for file in candidates(OsStr::from_bytes(name.to_bytes())) {
+        let Ok(file) = CString::new(file.into_os_string().into_vec()) else { continue };
         // SAFETY: the caller's.
         let error = unsafe { execute_file(&file, arguments, environment) };
         match error.raw_os_error() {

@@ -8,6 +8,7 @@ use crate::names::Names;
 use crate::own_files;
 use crate::report::{Report, VERSION};
 use crate::session::Session;
+use crate::start_files::Cold;
 use runahead_abi::owner;
 use runahead_abi::session::{SLOTS, Slot, activity};
 use runahead_sites::SiteFile;
@@ -94,6 +95,8 @@ pub struct Host {
     counts: Counts,
     names: Names,
     limits: Limits,
+    /// The command, if it is not in the cache.
+    cold: Option<Cold>,
     reported: bool,
 }
 
@@ -125,8 +128,14 @@ impl Host {
             counts: Counts::default(),
             names,
             limits,
+            cold: None,
             reported: false,
         }
+    }
+
+    /// Lets it ask for what a cold command's start will read.
+    pub fn asking_for(self, cold: Option<Cold>) -> Host {
+        Host { cold, ..self }
     }
 
     /// Serves until the command and everybody who attached have ended.
@@ -134,6 +143,9 @@ impl Host {
         let Installation { agent, speculator } = &self.installation;
         own_files::ask_for([agent, &self.site_path, speculator].map(PathBuf::as_path));
         self.leave_the_terminal();
+        if let Some(cold) = self.cold.take() {
+            std::thread::spawn(|| cold.ask_for_libraries());
+        }
         self.sites = SiteFile::open_or_create(&self.site_path).ok();
         loop {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
