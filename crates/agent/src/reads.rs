@@ -308,7 +308,8 @@ impl Visit<'_> {
             count(&counts.read_bytes_hinted, bytes);
         }
         let stall = self.inner.hold.expected_stall();
-        self.inner.worth.read(foretold.is_some(), stall, monotonic_ns);
+        let sync = slot.speculator.sync_cost_ns.load(Ordering::Relaxed);
+        self.inner.worth.read(foretold.is_some(), stall, sync, monotonic_ns);
     }
 
     /// Whether a read of `length` bytes at `place` would wait; starts it if so, the way that the read

@@ -61,6 +61,8 @@ pub struct Process {
     pub refused: AtomicU32,
     /// [`thread_word`] of the thread whose reads are compared with the log.
     pub thread: AtomicUsize,
+    /// Threads that look a name up at present.
+    pub looking_up: AtomicU32,
     inner: UnsafeCell<Inner>,
 }
 

@@ -4,6 +4,10 @@
 //! must not), the others walk. One lock around the walk, held for microseconds. A thread takes a job, does it
 //! without the lock, and brings the result. A thread that finds nothing that it may do sleeps; while the walk
 //! waits for the program to follow, one of them (the *pacer*) looks at the program's count from time to time.
+//!
+//! Threads are called one by one: whoever takes a job and leaves another calls the next, who sleeps or is made then.
+//! (Woken all together for each listing, 64 threads took more of two processors than the program: git status
+//! over 9000 files on a fast disk 99 ms where it took 61 alone, python importing numpy and pandas 0.62 s for 0.51; so 93 and 0.54.)
 
 use crate::look::{self, Identity};
 use crate::neighbours::{Neighbours, Verdict};
@@ -60,13 +64,18 @@ struct State {
     /// Jobs under way.
     busy: usize,
     threads: usize,
+    /// Threads that could be called, or have been and are not awake yet.
+    sleeping: usize,
     pacing: bool,
     ending: bool,
 }
 
 struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
+    /// There may be a job for one more.
+    called: Condvar,
+    /// No job is under way.
+    idle: Condvar,
     looked_up: AtomicU64,
     done: Box<dyn Fn() -> Done + Send + Sync>,
 }
@@ -91,12 +100,14 @@ impl Lookahead {
             stops: 0,
             busy: 0,
             threads: 0,
+            sleeping: 0,
             pacing: false,
             ending: false,
         };
         let shared = Shared {
             state: Mutex::new(state),
-            changed: Condvar::new(),
+            called: Condvar::new(),
+            idle: Condvar::new(),
             looked_up: AtomicU64::new(0),
             done: Box::new(done),
         };
@@ -125,7 +136,7 @@ impl Lookahead {
         let mut state = self.shared.lock();
         state.stops += 1;
         state.known.clear();
-        let stopped = self.shared.changed.wait_timeout_while(state, longest, |state| {
+        let stopped = self.shared.idle.wait_timeout_while(state, longest, |state| {
             // A listing that came in meanwhile.
             state.walk.clear();
             state.busy > 0
@@ -153,7 +164,7 @@ impl Lookahead {
 impl Drop for Lookahead {
     fn drop(&mut self) {
         self.shared.lock().ending = true;
-        self.shared.changed.notify_all();
+        self.shared.called.notify_all();
     }
 }
 
@@ -205,7 +216,7 @@ impl Shared {
             if let Some(key) = state.known.get(&identity).cloned() {
                 if state.walk.hurry(&key) {
                     state.pace.restart((self.done)().looked_up);
-                    self.changed.notify_all();
+                    self.call_one(&mut state);
                 }
                 return Ok(());
             }
@@ -216,23 +227,22 @@ impl Shared {
         let key = state.walk.root(Arc::new(Directory { fd, device: identity.device }), names);
         state.remember(identity, key);
         state.pace.restart((self.done)().looked_up);
-        self.spawn_missing(&mut state);
-        self.changed.notify_all();
+        self.call_one(&mut state);
         Ok(())
     }
 
-    fn spawn_missing(self: &Arc<Self>, state: &mut State) {
-        while state.threads < state.pace.threads() {
+    /// Calls one more thread, if there are to be more.
+    fn call_one(self: &Arc<Self>, state: &mut State) {
+        if state.sleeping > 0 {
+            self.called.notify_one();
+        } else if state.threads < state.pace.threads() {
             let shared = self.clone();
             let spawned = thread::Builder::new()
                 .name("runahead-names".into())
                 .stack_size(STACK)
                 .spawn(move || shared.work());
             // No more threads to be had: those that there are do it.
-            if spawned.is_err() {
-                return;
-            }
-            state.threads += 1;
+            state.threads += usize::from(spawned.is_ok());
         }
     }
 
@@ -253,24 +263,25 @@ impl Shared {
                 && let Some(job) = state.next_job(done)
             {
                 pause = LOOK;
+                if !state.walk.is_empty() && state.busy + 1 < state.pace.threads() {
+                    self.call_one(&mut state);
+                }
                 state = self.act(state, job);
                 continue;
             }
             let pace = wide && !state.pacing && !state.walk.is_empty();
+            state.sleeping += 1;
             if !pace {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.sleeping -= 1;
                 continue;
             }
             state.pacing = true;
-            let waited = self.changed.wait_timeout(state, pause);
+            let waited = self.called.wait_timeout(state, pause);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.pacing = false;
-            if (self.done)() == done {
-                pause = (pause * 2).min(LOOK_LONGEST);
-            } else {
-                pause = LOOK;
-                self.changed.notify_all();
-            }
+            state.sleeping -= 1;
+            pause = if (self.done)() == done { (pause * 2).min(LOOK_LONGEST) } else { LOOK };
         }
     }
 
@@ -300,7 +311,6 @@ impl Shared {
             }
             Job::List { key, directory, name } => self.list(key, &directory, &name),
         };
-        self.spawn_missing(&mut state);
         self.done_with_one(&mut state);
         state
     }
@@ -319,7 +329,6 @@ impl Shared {
             let directory = Arc::new(Directory { fd, device: identity.device });
             state.walk.listed(key.clone(), directory, names);
             state.remember(identity, key);
-            self.changed.notify_all();
         }
         state
     }
@@ -328,7 +337,7 @@ impl Shared {
     fn done_with_one(&self, state: &mut State) {
         state.busy -= 1;
         if state.busy == 0 {
-            self.changed.notify_all();
+            self.idle.notify_all();
         }
     }
 }

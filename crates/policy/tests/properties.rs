@@ -236,7 +236,7 @@ proptest! {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let took = if posts { with } else { without };
             now += took - took / 5 + took * 2 / 5 * (noise >> 54) / 1024;
-            worth.read(false, 50_000, || now);
+            worth.read(false, 50_000, 10_000, || now);
         }
         let wrong = if pays { READS - posting } else { posting };
         prop_assert!(wrong < READS / 25, "{wrong} of {READS} the wrong way");
