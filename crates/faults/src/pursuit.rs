@@ -22,6 +22,8 @@ pub struct Touch {
 pub trait Link: Send {
     /// Watching is about to begin. False if the process is not any more what it was.
     fn arms(&self) -> bool;
+    /// Whether nothing may be asked for at present, as memory is short.
+    fn is_paused(&self) -> bool;
     /// Faults looked at, pages asked for, and such pages reached by the program.
     fn looked(&self, faults: u64, asked: u64, useful: u64);
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
@@ -145,6 +147,9 @@ mod tests {
     impl Link for Made {
         fn arms(&self) -> bool {
             true
+        }
+        fn is_paused(&self) -> bool {
+            false
         }
         fn looked(&self, _: u64, _: u64, _: u64) {}
         fn post(&mut self, _: i32, _: &Fault, _: u32) -> bool {

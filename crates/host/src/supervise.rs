@@ -4,11 +4,13 @@ use crate::counts::Counts;
 use crate::faults::Faults;
 use crate::installation::Installation;
 use crate::limits::{self, Limits, Running};
+use crate::memory::Costs;
 use crate::names::Names;
 use crate::report::{Report, VERSION};
 use crate::session::Session;
 use runahead_abi::owner;
 use runahead_abi::session::{SLOTS, Slot, activity};
+use runahead_policy::memory::Then;
 use runahead_sites::SiteFile;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -70,6 +72,8 @@ struct Attached {
     /// From the first stalled read on.
     speculator: Option<Child>,
     speculator_started: bool,
+    /// It was not worth its memory lately, and is gone for some time.
+    paused: bool,
     /// Notes about names taken so far.
     notes: u32,
     faults: Faults,
@@ -93,6 +97,8 @@ pub struct Host {
     counts: Counts,
     names: Names,
     limits: Limits,
+    /// From the first speculator on.
+    costs: Option<Costs>,
     reported: bool,
 }
 
@@ -124,6 +130,7 @@ impl Host {
             counts: Counts::default(),
             names,
             limits,
+            costs: None,
             reported: false,
         }
     }
@@ -238,8 +245,15 @@ impl Host {
             }
             self.watch(&handle);
             let faults = Faults::default();
-            let attached =
-                Attached { process, handle, speculator: None, speculator_started: false, notes: 0, faults };
+            let attached = Attached {
+                process,
+                handle,
+                speculator: None,
+                speculator_started: false,
+                paused: false,
+                notes: 0,
+                faults,
+            };
             self.attached[index] = Some(attached);
         }
     }
@@ -285,20 +299,84 @@ impl Host {
 
     /// Tells the speculators what they may ask for; returns whether there are any.
     fn limit(&mut self) -> bool {
-        let running: Vec<Running> = self
-            .attached
+        let running = self.running(|attached| attached.speculator.is_some());
+        self.limits.look(&running);
+        let any = !running.is_empty();
+        for (index, then) in self.weigh() {
+            match then {
+                Then::Stop => self.pause(index),
+                Then::Resume => self.resume(index),
+                Then::AsBefore => {}
+            }
+        }
+        any
+    }
+
+    fn running(&self, which: impl Fn(&Attached) -> bool) -> Vec<Running<'_>> {
+        self.attached
             .iter()
             .enumerate()
-            .filter_map(|(index, attached)| Some((index, attached.as_ref()?)))
-            .filter(|(_, attached)| attached.speculator.is_some())
+            .filter_map(|(index, attached)| {
+                Some((index, attached.as_ref().filter(|attached| which(attached))?))
+            })
             .map(|(index, attached)| Running {
                 index,
                 process: attached.process,
                 slot: self.session.slot(index),
             })
-            .collect();
-        self.limits.look(&running);
-        !running.is_empty()
+            .collect()
+    }
+
+    /// Which speculators are not worth their memory any more, or may try again.
+    fn weigh(&mut self) -> Vec<(usize, Then)> {
+        let mut costs = self.costs.take();
+        let all = self.running(|attached| attached.speculator.is_some() || attached.paused);
+        let decided = match &mut costs {
+            Some(costs) => costs.look(&all, |device| self.limits.unloaded(device)),
+            None => {
+                costs = (!all.is_empty()).then(Costs::new);
+                Vec::new()
+            }
+        };
+        self.costs = costs;
+        decided
+    }
+
+    /// Ends a speculator for some time: its memory goes with it.
+    fn pause(&mut self, index: usize) {
+        let slot = self.session.slot(index);
+        let Some(attached) = &mut self.attached[index] else { return };
+        let Some(mut child) = attached.speculator.take() else { return };
+        let _ = child.kill();
+        let _ = child.wait();
+        attached.paused = true;
+        let allowance = &slot.speculator.allowance;
+        allowance.off.store(1, Ordering::Relaxed);
+        allowance.pauses.fetch_add(1, Ordering::Relaxed);
+        let processor = slot.speculator.counts.processor_ns.swap(0, Ordering::Relaxed);
+        allowance.processor_before_ns.fetch_add(processor, Ordering::Relaxed);
+        // The next one counts from zero; what is not counted there would be taken for others' reading.
+        slot.speculator.delivered.store(0, Ordering::Relaxed);
+        say_gone(slot);
+    }
+
+    fn resume(&mut self, index: usize) {
+        let slot = self.session.slot(index);
+        let Some(attached) = &mut self.attached[index] else { return };
+        attached.paused = false;
+        slot.speculator.allowance.off.store(0, Ordering::Relaxed);
+        if slot.agent.retire.load(Ordering::Acquire) != 0 {
+            return;
+        }
+        let process = attached.process;
+        slot.speculator.activity.store(activity::STARTING, Ordering::Release);
+        let speculator = self.start_speculator(process, index);
+        if speculator.is_none() {
+            say_gone(slot);
+        }
+        if let Some(attached) = &mut self.attached[index] {
+            attached.speculator = speculator;
+        }
     }
 
     fn start_speculator(&self, process: u32, slot: usize) -> Option<Child> {

@@ -135,6 +135,30 @@ impl Group {
     }
 }
 
+impl Group {
+    /// Pages of this process's group that were read or swapped in again soon after they had been evicted, ever; of the
+    /// machine where there is no group. 0 where the kernel does not say (before Linux 5.9).
+    pub fn refaults(&self) -> u64 {
+        let own = self.unified.first().or(self.version1.as_ref()).map(|path| text(path, "memory.stat"));
+        match own.as_deref().and_then(refaults) {
+            Some(count) => count,
+            None => refaults(&fs::read_to_string("/proc/vmstat").unwrap_or_default()).unwrap_or(0),
+        }
+    }
+}
+
+/// What is said of files and of anonymous memory, of all groups below this one too (version 1 says that apart).
+fn refaults(text: &str) -> Option<u64> {
+    let whole = text.contains("\ntotal_workingset_refault_file ");
+    let names = if whole {
+        ["total_workingset_refault_file", "total_workingset_refault_anon"]
+    } else {
+        ["workingset_refault_file", "workingset_refault_anon"]
+    };
+    let said = text.contains(names[0]);
+    said.then(|| names.iter().fold(0, |sum, name| field(text, name).wrapping_add(sum)))
+}
+
 fn tighten(tightest: &mut Memory, limit: u64, used: u64, reclaimable: impl Fn() -> u64) {
     if limit < tightest.limit {
         *tightest = Memory { limit, used, reclaimable: reclaimable(), ..*tightest };
@@ -222,6 +246,32 @@ mod tests {
             assert!(pressure >= 700, "{mounted}: {pressure}");
             assert!(Group::from_lines("0::/\n", root.path()).pressure.is_none());
         }
+    }
+
+    #[test]
+    fn refaults_of_both_versions_of_groups_and_of_the_machine() {
+        let both = "anon 1\nworkingset_refault_anon 3\nworkingset_refault_file 40\n";
+        assert_eq!(refaults(both), Some(43));
+        assert_eq!(
+            refaults(&format!(
+                "{both}total_cache 1\ntotal_workingset_refault_anon 5\ntotal_workingset_refault_file 60\n"
+            )),
+            Some(65)
+        );
+        assert_eq!(refaults("anon 1\n"), None);
+
+        let root = tempfile::tempdir().unwrap();
+        for (path, name, value) in [
+            ("a", "memory.max", "max"),
+            ("a", "memory.stat", both),
+            ("memory/x", "memory.limit_in_bytes", "5"),
+            ("memory/x", "memory.stat", "\nworkingset_refault_file 1\ntotal_workingset_refault_file 7\n"),
+        ] {
+            fs::create_dir_all(root.path().join(path)).unwrap();
+            fs::write(root.path().join(path).join(name), value).unwrap();
+        }
+        assert_eq!(Group::from_lines("0::/a\n", root.path()).refaults(), 43);
+        assert_eq!(Group::from_lines("4:memory:/x\n", root.path()).refaults(), 7);
     }
 
     #[test]
