@@ -60,24 +60,33 @@ void adapt_late(struct runahead_site *site, bool indirect, bool late) {
 
 /* --- entries that are not worth it --------------------------------------- */
 
-bool adapt_skip(struct runahead_site *site) {
+/* The entries of a multigrid's loops are tiny and in memory but for one, which is not: an
+ * entry is passed over only while it is not much larger than those that were judged. (MG: the
+ * finest grid, eight times the next, was left to the kernel since the coarse ones had needed
+ * nothing, and half of its waits were that.) */
+#define MUCH_LARGER 4
+bool adapt_skip(struct runahead_site *site, uint64_t iterations) {
   uint64_t skip = site_get(site, SITE_SKIP);
-  if (skip) {
+  if (skip && iterations / MUCH_LARGER < site_get(site, SITE_SKIP_SIZE)) {
     site_set(site, SITE_SKIP, skip - 1);
     return true;
   }
   uint64_t wanted = site_get(site, SITE_WANTED), sent = site_get(site, SITE_SENT);
-  if (wanted < 256) return false; /* too little seen to judge */
-  /* Less than one page in 256 had to be fetched since the last look. */
-  if (sent * 256 < wanted) {
-    uint64_t quiet = site_get(site, SITE_QUIET);
-    if (quiet < 6) site_set(site, SITE_QUIET, quiet + 1);
-    site_set(site, SITE_SKIP, (uint64_t)1 << quiet);
-  } else {
-    site_set(site, SITE_QUIET, 0);
+  if (wanted >= 256) { /* else too little seen to judge */
+    /* Less than one page in 256 had to be fetched since the last look. */
+    if (sent * 256 < wanted) {
+      uint64_t quiet = site_get(site, SITE_QUIET);
+      if (quiet < 6) site_set(site, SITE_QUIET, quiet + 1);
+      site_set(site, SITE_SKIP, (uint64_t)1 << quiet);
+      site_set(site, SITE_SKIP_SIZE, site_get(site, SITE_SIZE));
+    } else {
+      site_set(site, SITE_QUIET, 0);
+    }
+    site_set(site, SITE_WANTED, 0);
+    site_set(site, SITE_SENT, 0);
+    site_set(site, SITE_SIZE, 0);
   }
-  site_set(site, SITE_WANTED, 0);
-  site_set(site, SITE_SENT, 0);
+  if (iterations > site_get(site, SITE_SIZE)) site_set(site, SITE_SIZE, iterations);
   return false;
 }
 
@@ -143,7 +152,7 @@ static uint64_t pace(uint64_t nanoseconds, uint64_t bytes) {
 /* One measurement may be chance: a program that writes waits for its writing at one time and
  * not at another (the stencil chose either way). So our way has to show that it is the faster
  * one as long as it lasts. */
-static uint64_t next_phase(struct runahead_site *site, uint64_t phase, uint64_t took) {
+static uint64_t next_phase(struct runahead_site *site, uint64_t phase, uint64_t took, bool waited) {
   uint64_t kernel = site_get(site, SITE_KERNEL_PACE);
   /* Where the kernel's windows are narrow we start, and it has to be the faster one. */
   uint64_t good = site_get(site, SITE_NARROW) ? kernel / 10 * 11 : kernel / 10 * 9;
@@ -154,6 +163,7 @@ static uint64_t next_phase(struct runahead_site *site, uint64_t phase, uint64_t 
   case OURS_MEASURED:
     return took < good - kernel / 10 ? CHOSE_OURS : CHOSE_KERNEL;
   case CHOSE_OURS:
+    if (site_get(site, SITE_NARROW) && !waited) return CHOSE_OURS;
     if (!kernel) return KERNEL_WARM;
     return took < good ? CHOSE_OURS : CHOSE_KERNEL;
   case CHOSE_KERNEL:
@@ -163,16 +173,28 @@ static uint64_t next_phase(struct runahead_site *site, uint64_t phase, uint64_t 
   }
 }
 
-void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanoseconds) {
+uint64_t adapt_waits(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_THREAD, &usage);
+  return (uint64_t)usage.ru_nvcsw;
+}
+
+/* Narrow windows make a program wait more often than once a megabyte (of 128 KB: eight times).
+ * Where it waits less there is nothing to gain, and a trial of 36 MB is dear: four nests' trials
+ * were 1.5 s of MG's 4. */
+void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanoseconds, uint64_t waits) {
   uint64_t phase = present_phase(site);
+  waits += site_get(site, SITE_PHASE_WAITS);
   bytes += site_get(site, SITE_PHASE_BYTES);
   nanoseconds += site_get(site, SITE_PHASE_TIME);
   if (phase_over(site, phase, bytes, nanoseconds)) {
-    site_set(site, SITE_PHASE, next_phase(site, phase, pace(nanoseconds, bytes)));
-    bytes = nanoseconds = 0;
+    bool waited = waits > bytes / MEGABYTE;
+    site_set(site, SITE_PHASE, next_phase(site, phase, pace(nanoseconds, bytes), waited));
+    bytes = nanoseconds = waits = 0;
   }
   site_set(site, SITE_PHASE_BYTES, bytes);
   site_set(site, SITE_PHASE_TIME, nanoseconds);
+  site_set(site, SITE_PHASE_WAITS, waits);
 }
 
 /* --- shut-off ------------------------------------------------------------ */

@@ -7,7 +7,7 @@
  *
  * Rules:
  *  - The program's memory is never dereferenced: index values are read with
- *    process_vm_readv, which fails where a load would fault.
+ *    process_vm_writev, which fails where a load would fault.
  *  - Region records are never freed or reused, so a reader that holds one while
  *    another thread unregisters it sees stale facts, not freed memory.
  *  - Shared words are relaxed atomics: they are statistics and hints, and no
@@ -147,10 +147,12 @@ enum site_word {
   SITE_DISTANCE,    /* bytes ahead; 0: not yet chosen */
   SITE_RUN_ON,      /* biased score: streams that went on as foretold */
   SITE_PHASE,       /* of the comparison with the kernel's own read-ahead */
-  SITE_PHASE_BYTES, SITE_PHASE_TIME,
+  SITE_PHASE_BYTES, SITE_PHASE_TIME, SITE_PHASE_WAITS,
   SITE_NARROW,      /* the kernel reads ahead by no more than NARROW_WINDOW */
   SITE_KERNEL_PACE, /* nanoseconds a megabyte when it was measured */
-  SITE_WANTED, SITE_SENT,
+  SITE_WANTED, SITE_SENT, /* pages since the last judgement, */
+  SITE_SIZE,              /*   and the most iterations of an entry */
+  SITE_SKIP_SIZE,         /* entries much larger than this are not passed over */
   SITE_WORDS
 };
 
@@ -161,14 +163,16 @@ static inline void site_set(struct runahead_site *site, enum site_word word, uin
   __atomic_store_n(&site->memory[word], value, __ATOMIC_RELAXED);
 }
 
-bool adapt_skip(struct runahead_site *site);
+bool adapt_skip(struct runahead_site *site, uint64_t iterations);
 uint64_t adapt_distance(struct runahead_site *site, bool indirect);
 /* The same for runs of pages beside references that are found through indices. */
 uint64_t adapt_run_distance(struct runahead_site *site);
 void adapt_late(struct runahead_site *site, bool indirect, bool late);
 /* Sequential references: prefetch them ourselves, or leave them to the kernel? */
 bool adapt_prefetch_sequential(struct runahead_site *site);
-void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanoseconds);
+/* What a stretch of sequential data took, and how often the thread stood still for it. */
+void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanoseconds, uint64_t waits);
+uint64_t adapt_waits(void); /* of this thread so far */
 /* Looks now and then whether all regions are in memory, and disarms if so. */
 void adapt_shut_off(uint64_t now);
 void adapt_rearm(void);

@@ -51,10 +51,12 @@ struct nest {
   bool run_on, indirect;
   bool ours;           /* nothing is left to the kernel's read-ahead */
   bool following;      /* some indirect reference is not quiet */
+  uint64_t room;       /* bytes of memory beside the tables that look-ups lead to */
   double unit_bytes;   /* of all references, indirect ones by their share of a page each */
   uint64_t sequential_bytes; /* a unit's, of sequential references */
   int64_t present;     /* unit */
-  uint64_t since;      /* when it began */
+  uint64_t since;      /* when it began, */
+  uint64_t waits;      /*   and how often the thread had waited by then */
   int64_t released;    /* units before this one have been given up, or were not to be */
   uint64_t looked;     /* when, whether memory is full */
   struct sample sample[SAMPLES];

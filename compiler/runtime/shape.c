@@ -118,7 +118,8 @@ bool shape_choose_level(struct nest *nest) {
 /* The unit at the level that was chosen. */
 void shape_set_unit(struct nest *nest) {
   double bytes = bytes_at(nest, nest->level);
-  double fit = BLOCK_BYTES / (bytes > 1 ? bytes : 1);
+  double block = BLOCK_BYTES < nest->room / 16 ? BLOCK_BYTES : (double)nest->room / 16;
+  double fit = block / (bytes > 1 ? bytes : 1);
   int64_t unit = fit < 1 ? 1 : fit > (double)FAR ? FAR : (int64_t)fit;
   bool stream = nest->site->flags & RUNAHEAD_STREAM;
   int64_t trip = nest->trip[nest->level];

@@ -18,7 +18,7 @@ import runahead  # noqa: E402
 
 
 def until(condition) -> bool:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         if condition():
             return True

@@ -2,7 +2,6 @@
 // build: -pthread
 // run:
 // run: private
-// run: small
 // data: cold.bin 24M
 // data: index.bin 16M
 #include "guest.h"
@@ -10,7 +9,7 @@
 
 static const unsigned char *data;
 static const uint64_t *places;
-static size_t length = 24 << 20, index_length = 16 << 20;
+enum { LENGTH = 24 << 20, PLACES = (16 << 20) / 8 };
 
 static uint64_t mix(uint64_t value) {
     value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -21,14 +20,14 @@ static uint64_t mix(uint64_t value) {
 static uint64_t gather(uint64_t from, int count) {
     uint64_t sum = 0;
     for (int step = 0; step < count; step++)
-        sum = sum * 31 + data[mix(places[mix(from + (uint64_t)step) % (index_length / 8)]) % length];
+        sum = sum * 31 + data[mix(places[mix(from + (uint64_t)step) % PLACES]) % LENGTH];
     return sum;
 }
 
 // The same, with a frame of 8 KB for each: the stack grows while faults are run ahead from.
 static uint64_t deep(uint64_t from, int depth) {
     volatile unsigned char frame[8192];
-    frame[0] = data[mix(from) % length];
+    frame[0] = data[mix(from) % LENGTH];
     uint64_t below = depth > 0 ? deep(from + 1, depth - 1) : 0;
     return below * 31 + frame[0];
 }
@@ -38,7 +37,7 @@ static uint64_t chain(int count) {
     static uint64_t seen[512];
     uint64_t at = 1;
     for (int step = 0; step < count; step++) {
-        at = mix(at + data[at % length] + 1);
+        at = mix(at + data[at % LENGTH] + 1);
         seen[at % 512] += at;
     }
     return hash_bytes(seen, sizeof seen);
@@ -51,36 +50,25 @@ static void *thread(void *argument) {
 // Every so manieth page of a private mapping is the program's own.
 enum { OWN_EVERY = 7 };
 
-static void *map(const char *path, size_t size, int protection, int flags) {
+static void *map(const char *path, size_t length, int protection, int flags) {
     int file = open(path, O_RDONLY);
     CHECK(file >= 0);
-    uint64_t *got = mmap(NULL, size, protection, flags, file, 0);
+    uint64_t *got = mmap(NULL, length, protection, flags, file, 0);
     CHECK(got != MAP_FAILED && close(file) == 0);
-    CHECK(madvise(got, size, MADV_RANDOM) == 0);
+    CHECK(madvise(got, length, MADV_RANDOM) == 0);
     // Overwritten whole, so that what the file has there would lead somewhere else.
-    for (size_t page = 0; protection & PROT_WRITE && page < size / 4096; page += OWN_EVERY)
+    for (size_t page = 0; protection & PROT_WRITE && page < length / 4096; page += OWN_EVERY)
         for (size_t word = 0; word < 512; word++) got[page * 512 + word] = mix(page * 512 + word + 1);
     if (protection & PROT_WRITE) make_cold(path);
     return got;
 }
 
-// What a program can see of an onlooker.
-static void describe(void) {
-    int count = 0;
-    for (int fd = 0; fd < 256; fd++) count += fcntl(fd, F_GETFD) >= 0;
-    struct stat status;
-    CHECK(stat("/proc/self/task", &status) == 0);
-    printf("%d descriptors, %d threads\n", count, (int)status.st_nlink - 2);
-}
-
 int main(int count, char **arguments) {
     bool private = count > 1 && strcmp(arguments[1], "private") == 0;
-    // Files that are watched only because they are cold.
-    if (count > 1 && strcmp(arguments[1], "small") == 0) length = 7 << 20, index_length = 4 << 20;
     int protection = private ? PROT_READ | PROT_WRITE : PROT_READ;
-    data = map("cold.bin", length, protection, private ? MAP_PRIVATE : MAP_SHARED);
-    places = map("index.bin", index_length, protection, MAP_PRIVATE);
-    describe();
+    data = map("cold.bin", LENGTH, protection, private ? MAP_PRIVATE : MAP_SHARED);
+    places = map("index.bin", 16 << 20, protection, MAP_PRIVATE);
+    describe_onlookers();
     // Through memory: the compiler sees no call between the two.
     volatile int *number = &errno;
     *number = 77;
@@ -117,6 +105,6 @@ int main(int count, char **arguments) {
         printf(" %016" PRIx64, (uint64_t)(uintptr_t)result);
     }
     printf("\n");
-    describe();
+    describe_onlookers();
     return 0;
 }

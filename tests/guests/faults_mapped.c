@@ -32,23 +32,14 @@ static unsigned char *map(const char *path, size_t length, int protection, int f
     return got;
 }
 
-// What a program can see of an onlooker's: descriptors and threads of its own.
-static void describe(void) {
-    int count = 0;
-    for (int fd = 0; fd < 256; fd++) count += fcntl(fd, F_GETFD) >= 0;
-    struct stat status;
-    CHECK(stat("/proc/self/task", &status) == 0);
-    printf("%d descriptors, %d threads\n", count, (int)status.st_nlink - 2);
-}
-
 int main(void) {
     size_t length = 24 << 20;
-    describe();
+    describe_onlookers();
 
     // Plain, shared and private, read and written.
     unsigned char *shared = map("cold.bin", length, PROT_READ | PROT_WRITE, MAP_SHARED);
     printf("shared %016" PRIx64 "\n", columns(shared, length, 3));
-    describe();
+    describe_onlookers();
     for (size_t at = 0; at < length; at += ROW) shared[at]++;
     make_cold("cold.bin");
     unsigned char *private = map("cold.bin", length, PROT_READ | PROT_WRITE, MAP_PRIVATE);
@@ -97,6 +88,6 @@ int main(void) {
         }
     }
     printf("cut %016" PRIx64 ", bus at %zu, after %zu\n", sum, (size_t)((unsigned char *)where - shared), (size_t)at);
-    describe();
+    describe_onlookers();
     return 0;
 }

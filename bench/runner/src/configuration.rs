@@ -113,7 +113,7 @@ pub const CONFIGURATIONS: [Configuration; 12] = [
 
 /// Ways that are wanted and that nothing can run yet, each with what it waits for.
 pub const OPEN: [(&str, &str); 1] =
-    [("forked", "speculation by a fork at each sync (the 2003 base design): the engine has no such build")];
+    [("forked", "speculation by a fork at each sync (the 2003 base design): ARCHITECTURE.md says why not")];
 
 /// The configuration of that name; an unknown name fails with the list.
 pub fn by_name(name: &str) -> Result<Configuration> {

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use slowdisk::profile::Profile;
 
+use crate::data;
+use crate::plan::{self, Asked};
 use crate::results::Record;
 use crate::session::{self, Options};
-use crate::{configuration, data, workload};
 
 /// Of each, in turn: enough for a median, and the whole demonstration stays under five minutes.
 const RUNS: usize = 3;
@@ -21,22 +21,25 @@ pub fn demo(checkout: &Path, subject: &Path) -> Result<String> {
     if let Some(reason) = &missing {
         eprintln!("demo: on this machine's own disk, since a slower one cannot be emulated: {reason}");
     }
-    let profile = Profile::by_name(if missing.is_none() { "cloud" } else { "native" })?;
-    let records = session::run(&Options {
+    let profiles = [if missing.is_none() { "cloud" } else { "native" }.to_string()];
+    let configurations = ["alone", "runahead"].map(String::from);
+    let asked = Asked { profiles: &profiles, configurations: &configurations, pattern: None };
+    let parts = plan::plan(&["agrep".to_string()], &asked)?;
+    let part = parts.first().context("nothing to measure")?;
+    let outcome = session::run(&Options {
         checkout: checkout.to_path_buf(),
         subject: subject.to_path_buf(),
-        profile,
+        profile: part.profile.clone(),
         filesystem: "ext4".into(),
         read_ahead_kb: 128,
-        workloads: workload::by_name("agrep")?,
-        configurations: vec![configuration::by_name("alone")?, configuration::by_name("runahead")?],
+        jobs: part.jobs.clone(),
         runs: RUNS,
         replays: 0,
         // A show is no result: it stays beside the data.
         results: data::root(checkout).join("demo.jsonl"),
         patience: Duration::from_secs(300),
     })?;
-    Ok(show(records.first().context("nothing was measured")?))
+    Ok(show(outcome.records.first().with_context(|| outcome.failed.join("; "))?))
 }
 
 fn show(record: &Record) -> String {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result};
+use slowdisk::read_ahead::Ledger;
 
 use crate::{group, memory};
 
@@ -88,8 +89,13 @@ pub fn clean_up() -> Vec<String> {
     for name in slowdisk::state::names().into_iter().filter(|name| name.starts_with(DISK_PREFIX)) {
         match slowdisk::teardown::down(&name) {
             Ok(undone) => left.extend(undone.left),
+            // A killed session's guard may be at it as well, and be done before us.
+            Err(_) if !slowdisk::state::names().contains(&name) => {}
             Err(error) => left.push(format!("the disk '{name}': {error:#}")),
         }
+    }
+    if slowdisk::system::is_root() {
+        left.extend(Ledger::of_machine().restore_abandoned());
     }
     empty(&scratch());
     let _ = fs::remove_dir(scratch());

@@ -3,7 +3,8 @@
 //! A session ([`session`]) takes a disk ([`slowdisk`]), puts the data sets on it ([`data`]), and runs each
 //! workload ([`workload`]) in rounds: every configuration once a round ([`configuration`]), the order
 //! turning, each run cold ([`cold`]), measured ([`run`]) and its output compared with the first run's.
-//! The papers' experiments ([`experiment`]) are such sessions with the papers' figures beside ours.
+//! The papers' experiments ([`experiment`]) are such sessions with the papers' figures beside ours; what is
+//! measured where follows from what was named ([`plan`]).
 //! Beside the runs stands what could be reached at best ([`limit`]). Results ([`results`]) are JSON lines.
 //!
 //! Rules that hold here:
@@ -29,6 +30,7 @@ pub mod memory;
 pub mod neighbour;
 pub mod outputs;
 pub mod packages;
+pub mod plan;
 pub mod report;
 pub mod results;
 pub mod run;

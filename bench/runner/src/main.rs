@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use runahead_bench::configuration::{self, Configuration};
-use runahead_bench::experiment::{self, Experiment};
 use runahead_bench::results::Record;
 use runahead_bench::session::{self, Options};
-use runahead_bench::workload::{self, Workload};
-use runahead_bench::{compare, data, demo, guard, machine, neighbour, packages, report, results, table};
-use slowdisk::profile::Profile;
+use runahead_bench::{
+    compare, configuration, data, demo, experiment, guard, machine, neighbour, packages, plan, report,
+    results, table, workload,
+};
 
 /// Measure programs alone and under Runahead
 #[derive(Parser)]
@@ -132,7 +131,7 @@ fn run(arguments: Arguments) -> Result<()> {
 
 fn list() -> String {
     format!(
-        "workloads and lists of them:\n{}\nexperiments of the papers [their disks]:\n{}\ndisks:\n{}\n\
+        "workloads and lists of them:\n{}\nexperiments of the papers [their disks]; 'experiments' are all of them:\n{}\ndisks:\n{}\n\
          configurations:\n{}\ndata sets:\n{}",
         workload::known(),
         experiment::known(),
@@ -140,32 +139,6 @@ fn list() -> String {
         configuration::known(),
         data::SETS.iter().map(|set| format!("  {:<12} {}\n", set.name, set.about)).collect::<String>()
     )
-}
-
-fn workloads(names: &[String], pattern: Option<&str>) -> Result<Vec<&'static Workload>> {
-    let mut chosen: Vec<&'static Workload> = Vec::new();
-    for name in names {
-        for workload in workload::by_name(name)? {
-            let wanted = pattern
-                .is_none_or(|pattern| workload.name.contains(pattern) || workload.about.contains(pattern));
-            if wanted && !chosen.iter().any(|other| other.name == workload.name) {
-                chosen.push(workload);
-            }
-        }
-    }
-    if chosen.is_empty() {
-        bail!("no workload is left; these exist:\n{}", workload::known());
-    }
-    Ok(chosen)
-}
-
-/// An experiment's name becomes its workloads'.
-fn expand(names: &[String]) -> Vec<String> {
-    let of = |name: &String| match experiment::by_name(name) {
-        Some(experiment) => experiment.workloads.iter().map(|name| name.to_string()).collect(),
-        None => vec![name.clone()],
-    };
-    names.iter().flat_map(of).collect()
 }
 
 /// What workloads, lists, experiments and data sets of these names need, the workloads' data included.
@@ -177,9 +150,11 @@ fn needs(names: &[String]) -> Result<Vec<(&'static str, &'static str)>> {
     let mut sets: Vec<&str> = sets.iter().map(String::as_str).collect();
     let mut needs = Vec::new();
     if !others.is_empty() {
-        for workload in workloads(&expand(&others), None)? {
-            needs.extend(workload.needs);
-            sets.extend(workload.data);
+        for name in plan::workload_names(&others) {
+            for workload in workload::by_name(&name)? {
+                needs.extend(workload.needs);
+                sets.extend(workload.data);
+            }
         }
     }
     for set in sets {
@@ -210,31 +185,6 @@ fn make_data(checkout: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The workloads that the file holds no complete record of, for this commit and disk.
-fn missing(
-    checkout: &Path,
-    workloads: &[&'static Workload],
-    profile: &str,
-    configurations: &[Configuration],
-    results: &Path,
-) -> Result<Vec<&'static Workload>> {
-    if !results.exists() {
-        return Ok(workloads.to_vec());
-    }
-    let (done, commit) = (results::read(results)?, machine::commit(checkout));
-    let is_done = |workload: &&&Workload| {
-        done.iter().any(|record| {
-            let known = &record.summary.configurations;
-            let mut wanted = configurations.iter().filter(|one| workload.possible(one));
-            record.workload == workload.name
-                && record.disk.profile == profile
-                && record.commit == commit
-                && wanted.all(|one| known.contains_key(one.name))
-        })
-    };
-    Ok(workloads.iter().filter(|workload| !is_done(workload)).copied().collect())
-}
-
 fn report(checkout: &Path, names: &[String]) -> Result<()> {
     let out = checkout.join("bench/report");
     let records = stored(checkout, names)?;
@@ -247,25 +197,6 @@ fn report(checkout: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What was asked for, or the experiments' own.
-fn or_own(
-    asked: &[String],
-    experiments: &[&'static Experiment],
-    own: fn(&Experiment) -> &'static [&'static str],
-    default: &[&'static str],
-) -> Vec<String> {
-    if !asked.is_empty() {
-        return asked.to_vec();
-    }
-    let mut names: Vec<String> = Vec::new();
-    for name in experiments.iter().flat_map(|experiment| own(experiment)) {
-        if !names.iter().any(|known| known == name) {
-            names.push(name.to_string());
-        }
-    }
-    if names.is_empty() { default.iter().map(|name| name.to_string()).collect() } else { names }
-}
-
 fn subject(checkout: &Path, arguments: &Arguments) -> Result<PathBuf> {
     Ok(match &arguments.subject {
         Some(subject) => std::path::absolute(subject)?,
@@ -274,54 +205,73 @@ fn subject(checkout: &Path, arguments: &Arguments) -> Result<PathBuf> {
 }
 
 fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
-    let experiments: Vec<_> = arguments.names.iter().filter_map(|name| experiment::by_name(name)).collect();
-    let workloads = workloads(&expand(&arguments.names), arguments.command.as_deref())?;
-    let profiles = or_own(&arguments.profile, &experiments, |one| one.profiles, &["native"])
-        .iter()
-        .map(|name| Profile::by_name(name))
-        .collect::<Result<Vec<_>>>()?;
-    let usual = ["alone", "runahead", "alone-warm", "runahead-warm"];
-    let configurations = or_own(&arguments.configurations, &experiments, |one| one.configurations, &usual)
-        .iter()
-        .map(|name| configuration::by_name(name))
-        .collect::<Result<Vec<Configuration>>>()?;
-    ensure!(arguments.runs > 0, "--runs must be at least 1");
-    let name = format!(
-        "{}-{}.jsonl",
-        machine::date(machine::now()),
-        machine::commit(checkout).replace('+', "-changed")
-    );
-    let results = arguments.results.clone().unwrap_or_else(|| checkout.join("bench/results").join(name));
+    let runs = if arguments.smoke { arguments.runs.min(2) } else { arguments.runs };
+    ensure!(runs > 0, "--runs must be at least 1");
+    let asked = plan::Asked {
+        profiles: &arguments.profile,
+        configurations: &arguments.configurations,
+        pattern: arguments.command.as_deref(),
+    };
+    let parts = plan::plan(&arguments.names, &asked)?;
+    let commit = machine::commit(checkout);
+    let results = results_file(checkout, arguments, &commit);
     let mut records = Vec::new();
-    for profile in profiles {
-        let workloads = match arguments.resume {
-            true => missing(checkout, &workloads, &profile.name, &configurations, &results)?,
-            false => workloads.clone(),
+    let mut failed = Vec::new();
+    for part in parts {
+        let part = match arguments.resume && results.exists() {
+            true => part.without(&results::read(&results)?, &commit, runs),
+            false => part,
         };
-        if workloads.is_empty() {
+        if part.jobs.is_empty() {
             continue;
         }
-        records.extend(session::run(&Options {
+        let options = Options {
             checkout: checkout.to_path_buf(),
             subject: subject(checkout, arguments)?,
-            profile,
+            profile: part.profile,
             filesystem: arguments.fs.clone(),
             read_ahead_kb: arguments.read_ahead_kb,
-            workloads,
-            configurations: configurations.clone(),
-            runs: if arguments.smoke { arguments.runs.min(2) } else { arguments.runs },
+            jobs: part.jobs,
+            runs,
             replays: if arguments.smoke { arguments.replays.min(1) } else { arguments.replays },
             results: results.clone(),
             patience: Duration::from_secs(arguments.patience),
-        })?);
+        };
+        // Other disks are still worth measuring on; the command fails at its end.
+        match session::run(&options) {
+            Ok(outcome) => {
+                records.extend(outcome.records);
+                failed.extend(outcome.failed);
+            }
+            Err(error) => {
+                eprintln!("bench: on the disk '{}': {error:#}", options.profile.name);
+                failed.push(format!("on the disk '{}': {error:#}", options.profile.name));
+            }
+        }
     }
-    if arguments.resume {
+    if arguments.resume && results.exists() {
         records = results::read(&results)?;
     }
     print!("{}{}", table::show(&records), neighbour::show(&records));
-    for experiment in experiments {
+    for experiment in plan::experiments(&arguments.names) {
         print!("{}", experiment.table(&records, &arguments.profile).show());
     }
-    eprintln!("bench: results are in {}", results.display());
+    if !records.is_empty() {
+        eprintln!("bench: results are in {}", results.display());
+    }
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
     Ok(())
+}
+
+/// Where results go: as told; when resuming, to the commit's latest file, be it of another day; else to
+/// today's.
+fn results_file(checkout: &Path, arguments: &Arguments, commit: &str) -> PathBuf {
+    let directory = checkout.join("bench/results");
+    let end = format!("-{}.jsonl", commit.replace('+', "-changed"));
+    let earlier = || -> Option<PathBuf> {
+        let files = std::fs::read_dir(&directory).ok()?.flatten().map(|entry| entry.path());
+        files.filter(|file| file.to_string_lossy().ends_with(&end)).max()
+    };
+    let told = arguments.results.clone().or_else(|| earlier().filter(|_| arguments.resume));
+    told.unwrap_or_else(|| directory.join(machine::date(machine::now()) + &end))
 }

@@ -214,17 +214,11 @@ pub fn append(path: &Path, record: &Record) -> Result<()> {
 /// Arguments of a command that are kept: nine thousand file names in each run made a result of 20 MB.
 const ARGUMENTS_KEPT: usize = 12;
 
-/// A report of Runahead's as it is stored: of a long command the beginning, and paths without the `places`
-/// of this machine in which data lies.
-pub fn for_the_record(mut report: serde_json::Value, places: &[&Path]) -> serde_json::Value {
+/// A report of Runahead's as it is stored: of a long command the beginning.
+pub fn shortened(mut report: serde_json::Value) -> serde_json::Value {
     if let Some(command) = report.get_mut("command").and_then(|command| command.as_array_mut()) {
         let left_out = command.len().saturating_sub(ARGUMENTS_KEPT);
         command.truncate(ARGUMENTS_KEPT);
-        for argument in command.iter_mut() {
-            if let Some(text) = argument.as_str() {
-                *argument = without(text, places).into();
-            }
-        }
         if left_out > 0 {
             command.push(format!("… {left_out} more").into());
         }
@@ -232,8 +226,53 @@ pub fn for_the_record(mut report: serde_json::Value, places: &[&Path]) -> serde_
     report
 }
 
-fn without(text: &str, places: &[&Path]) -> String {
-    places.iter().fold(text.to_string(), |text, place| text.replace(&format!("{}/", place.display()), ""))
+/// A record as it is stored, shown and reported: without the `places` of this machine, in whatever text of it
+/// they stand (a command, a reservation, what the subject calls itself). They are nobody's business, and
+/// make two results differ that are alike.
+pub fn for_the_record(record: Record, places: &[PathBuf]) -> Result<Record> {
+    let mut places: Vec<String> = places.iter().map(|place| place.to_string_lossy().into_owned()).collect();
+    // What lies inside another goes first: of /a and /a/b, the second's files are not called b/c. A place that
+    // is the root would make every path a relative one.
+    places.retain(|place| place.len() > 1);
+    places.sort_by_key(|place| std::cmp::Reverse(place.len()));
+    let mut value = serde_json::to_value(record)?;
+    each_text(&mut value, &|text| {
+        *text = places.iter().fold(std::mem::take(text), |text, place| without(&text, place))
+    });
+    Ok(serde_json::from_value(value)?)
+}
+
+fn each_text(value: &mut serde_json::Value, change: &impl Fn(&mut String)) {
+    use serde_json::Value;
+    match value {
+        Value::String(text) => change(text),
+        Value::Array(values) => values.iter_mut().for_each(|value| each_text(value, change)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| each_text(value, change)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// `text` with paths in `place` relative to it, and the place itself a dot. A longer name that begins alike is
+/// another place: /a/tree2 is not in /a/tree.
+fn without(text: &str, place: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(place) {
+        let (before, after) = (&rest[..at], &rest[at + place.len()..]);
+        result += before;
+        match after.chars().next() {
+            Some('/') => rest = &after[1..],
+            Some(letter) if letter.is_alphanumeric() || "-_.+~".contains(letter) => {
+                result += place;
+                rest = after;
+            }
+            _ => {
+                result.push('.');
+                rest = after;
+            }
+        }
+    }
+    result + rest
 }
 
 /// The records of one file.
@@ -365,17 +404,34 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_short_and_names_no_place() {
-        let command: Vec<String> = (0..100).map(|number| format!("--x=/there/data/{number}")).collect();
-        let report = serde_json::json!({ "command": command, "counts": { "reads": 3 } });
-        let stored = for_the_record(report, &[Path::new("/there"), Path::new("/elsewhere")]);
+    fn of_a_long_command_the_beginning_is_stored() {
+        let command: Vec<String> = (0..100).map(|number| format!("file-{number}")).collect();
+        let stored = shortened(serde_json::json!({ "command": command, "counts": { "reads": 3 } }));
         let command = stored["command"].as_array().unwrap();
         assert_eq!(command.len(), ARGUMENTS_KEPT + 1);
-        assert_eq!(command[0], "--x=data/0");
-        assert_eq!(command[ARGUMENTS_KEPT], "… 88 more");
+        assert_eq!((&command[0], &command[ARGUMENTS_KEPT]), (&"file-0".into(), &"… 88 more".into()));
         assert_eq!(stored["counts"]["reads"], 3);
         let short = serde_json::json!({ "command": ["cat", "x"] });
-        assert_eq!(for_the_record(short.clone(), &[]), short);
+        assert_eq!(shortened(short.clone()), short);
+    }
+
+    #[test]
+    fn a_record_names_no_place_of_this_machine() {
+        let mut record = record("grep", 1, 0.125, 0.25);
+        record.subject = "/home/me/checkout/target/release/runahead".into();
+        record.marks = vec!["ended with '/home/me/checkout', /mnt/disk2/b and /mnt/disk/a".into()];
+        record.runs[0].measured.difference = Some("/mnt/disk/a differs".into());
+        record.runs[1].report =
+            Some(serde_json::json!({ "command": ["/home/me/checkout/target/x", "--list=/mnt/disk/a"] }));
+        let places = ["/home/me/checkout", "/home/me/checkout/target", "/mnt/disk", "/"].map(PathBuf::from);
+        let stored = for_the_record(record, &places).unwrap();
+        assert_eq!(stored.subject, "release/runahead");
+        assert_eq!(stored.marks, ["ended with '.', /mnt/disk2/b and a"]);
+        assert_eq!(stored.runs[0].measured.difference, Some("a differs".into()));
+        let command = &stored.runs[1].report.as_ref().unwrap()["command"];
+        assert_eq!(*command, serde_json::json!(["x", "--list=a"]));
+        let text = serde_json::to_string(&stored).unwrap();
+        assert!(!text.contains("/home/me") && !text.contains("/mnt/disk/"), "{text}");
     }
 
     #[test]

@@ -15,8 +15,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use slowdisk::control::{self, Ask};
 use slowdisk::profile::{Kind, Profile};
+use slowdisk::read_ahead::Ledger;
 use slowdisk::setup;
 use slowdisk::state::State;
+use slowdisk::system::Process;
 
 use crate::cold::{self, Sample};
 use crate::configuration::{self, Configuration, Subject};
@@ -26,6 +28,7 @@ use crate::machine::{self, Machine};
 use crate::memory::{self, Swap};
 use crate::neighbour::{self, Beside, Neighbour};
 use crate::packages::{self, find_program};
+use crate::plan::Job;
 use crate::results::{self, FORMAT, Record, Run, Summary};
 use crate::run::{self, Measured, Start};
 use crate::workload::{Place, Workload};
@@ -39,8 +42,7 @@ pub struct Options {
     pub profile: Profile,
     pub filesystem: String,
     pub read_ahead_kb: u64,
-    pub workloads: Vec<&'static Workload>,
-    pub configurations: Vec<Configuration>,
+    pub jobs: Vec<Job>,
     /// Of each configuration, for each workload.
     pub runs: usize,
     /// Replays for the limit; 0: none, and no captured requests either.
@@ -51,8 +53,25 @@ pub struct Options {
     pub patience: Duration,
 }
 
+impl Options {
+    fn workloads(&self) -> impl Iterator<Item = &'static Workload> {
+        self.jobs.iter().map(|job| job.workload)
+    }
+
+    fn configurations(&self) -> impl Iterator<Item = &Configuration> {
+        self.jobs.iter().flat_map(|job| &job.configurations)
+    }
+}
+
+/// What came of it.
+pub struct Outcome {
+    pub records: Vec<Record>,
+    /// What could not be measured, and why.
+    pub failed: Vec<String>,
+}
+
 /// Runs it all. Each workload's record is appended to the results as soon as it is complete.
-pub fn run(options: &Options) -> Result<Vec<Record>> {
+pub fn run(options: &Options) -> Result<Outcome> {
     missing_commands(options)?;
     let data = data::root(&options.checkout);
     for set in data_sets(options) {
@@ -72,38 +91,34 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
     let session = Session::begin(options, &data)?;
     let mut records = Vec::new();
     let mut failed = Vec::new();
-    for workload in &options.workloads {
-        match session.measure(workload) {
+    for job in &options.jobs {
+        let (workload, disk) = (job.workload, &options.profile.name);
+        match session.measure(job) {
             Ok(record) => {
                 results::append(&options.results, &record)?;
                 records.push(record);
             }
             // The others are still worth measuring; the session fails at its end.
             Err(error) => {
-                eprintln!("bench: the workload '{}' failed: {error:#}", workload.name);
-                failed.push(format!("the workload '{}' failed: {error:#}", workload.name));
+                let failure =
+                    format!("the workload '{}' failed on the disk '{disk}': {error:#}", workload.name);
+                eprintln!("bench: {failure}");
+                failed.push(failure);
             }
         }
     }
-    let left = session.end()?;
-    ensure!(left.is_empty(), "left behind: {}", left.join(", "));
-    ensure!(
-        failed.is_empty(),
-        "{}; what was measured is in {}",
-        failed.join("; "),
-        options.results.display()
-    );
-    Ok(records)
+    failed.extend(session.end()?.into_iter().map(|left| format!("left behind: {left}")));
+    Ok(Outcome { records, failed })
 }
 
 fn missing_commands(options: &Options) -> Result<()> {
-    let missing = packages::missing(options.workloads.iter().flat_map(|workload| workload.needs));
+    let missing = packages::missing(options.workloads().flat_map(|workload| workload.needs));
     ensure!(
         missing.is_empty(),
         "these Debian packages are missing: {}; install them, or name other workloads",
         missing.join(" ")
     );
-    if options.configurations.iter().any(|configuration| configuration.subject != Subject::None) {
+    if options.configurations().any(|configuration| configuration.subject != Subject::None) {
         ensure!(
             options.subject.is_file(),
             "there is no {}; build it with ./x build, or name another with --subject",
@@ -115,12 +130,12 @@ fn missing_commands(options: &Options) -> Result<()> {
 
 /// Megabytes of swap that the disk must have room for.
 fn most_swap(options: &Options) -> u64 {
-    options.workloads.iter().filter_map(|workload| workload.swap_mb).max().unwrap_or(0)
+    options.workloads().filter_map(|workload| workload.swap_mb).max().unwrap_or(0)
 }
 
 fn data_sets(options: &Options) -> Vec<&'static str> {
     let mut sets: Vec<&str> = Vec::new();
-    for set in options.workloads.iter().flat_map(|workload| workload.data) {
+    for set in options.workloads().flat_map(|workload| workload.data) {
         if !sets.contains(set) {
             sets.push(set);
         }
@@ -182,6 +197,7 @@ impl<'a> Session<'a> {
             source: None,
             // Our own program is a disk's daemon too (see main).
             program: std::env::current_exe()?,
+            owner: Process::find(std::process::id() as i32),
         })?;
         let mut session = Session {
             options,
@@ -199,7 +215,7 @@ impl<'a> Session<'a> {
             subject: describe(&options.subject),
         };
         fs::create_dir_all(&session.place.scratch)?;
-        if options.workloads.iter().any(|workload| workload.never_root) {
+        if options.workloads().any(|workload| workload.never_root) {
             // Reports are written there by whoever runs.
             fs::set_permissions(guard::scratch(), fs::Permissions::from_mode(0o1777))?;
             fs::create_dir_all(session.home())?;
@@ -214,18 +230,18 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Copies the data sets to the disk, at full speed.
+    /// Copies the data sets to the disk.
     fn fill(&self, data: &Path) -> Result<()> {
-        control::ask(&self.disk.socket(), Ask::Paced(false))?;
-        for set in data_sets(self.options) {
-            eprintln!("bench: putting '{set}' on the disk '{}'", self.options.profile.name);
-            let from = data.join(set);
-            slowdisk::system::run("cp", &[Path::new("-a"), &from, self.disk.fill_directory()])?;
-        }
-        // SAFETY: sync has no preconditions and cannot fail.
-        unsafe { libc::sync() };
-        control::ask(&self.disk.socket(), Ask::Paced(true))?;
-        Ok(())
+        self.at_full_speed(|| {
+            for set in data_sets(self.options) {
+                eprintln!("bench: putting '{set}' on the disk '{}'", self.options.profile.name);
+                let from = data.join(set);
+                slowdisk::system::run("cp", &[Path::new("-a"), &from, self.disk.fill_directory()])?;
+            }
+            // SAFETY: sync has no preconditions and cannot fail.
+            unsafe { libc::sync() };
+            Ok(())
+        })
     }
 
     /// The verdict; the best of three, as a neighbour's load may disturb one.
@@ -247,16 +263,11 @@ impl<'a> Session<'a> {
         Ok(serde_json::to_value(verdict)?)
     }
 
-    fn measure(&self, workload: &Workload) -> Result<Record> {
+    fn measure(&self, job: &Job) -> Result<Record> {
+        let workload = job.workload;
         let _swap = workload.swap_mb.map(|megabytes| self.swap(megabytes)).transpose()?;
         let prepared = self.prepare(workload)?;
-        let configurations = self
-            .options
-            .configurations
-            .iter()
-            .copied()
-            .filter(|configuration| workload.possible(configuration));
-        let (warm, cold): (Vec<_>, Vec<_>) = configurations.partition(|one| one.warm);
+        let (warm, cold): (Vec<Configuration>, Vec<_>) = job.configurations.iter().partition(|one| one.warm);
         let mut runs = Vec::new();
         for group in [warm, cold] {
             for round in 0..self.options.runs {
@@ -277,7 +288,7 @@ impl<'a> Session<'a> {
         let summary = Summary::of(&runs, &replays, |name| {
             configuration::by_name(name).map_or_else(|_| name.to_string(), |found| found.base.to_string())
         });
-        Ok(Record {
+        let record = Record {
             format: FORMAT,
             time: machine::now(),
             commit: self.commit.clone(),
@@ -298,7 +309,27 @@ impl<'a> Session<'a> {
             runs,
             replays,
             summary,
-        })
+        };
+        results::for_the_record(record, &self.places())
+    }
+
+    /// Where things lie on this machine.
+    fn places(&self) -> Vec<PathBuf> {
+        let (place, options) = (&self.place, self.options);
+        let mut places = vec![
+            place.disk.clone(),
+            place.data.clone(),
+            place.scratch.clone(),
+            place.programs.clone(),
+            options.checkout.clone(),
+            guard::scratch(),
+            self.home(),
+        ];
+        // Under another name where there are links on the way.
+        let real = places.iter().filter_map(|place| place.canonicalize().ok()).collect::<Vec<_>>();
+        places.extend(real);
+        places.extend(options.subject.parent().map(Path::to_path_buf));
+        places
     }
 
     fn prepare(&self, workload: &Workload) -> Result<Prepared> {
@@ -315,9 +346,10 @@ impl<'a> Session<'a> {
         programs.extend(workload.helpers.iter().flat_map(|helper| closure(helper.as_ref())));
         programs.extend(closure(self.options.subject.as_os_str()));
         cold::make_cold(&self.place.disk, &files)?;
-        // The first fills the reference; the second brings back what was paged out meanwhile.
+        // The first fills the reference; the second brings back what was paged out meanwhile. Neither is
+        // measured, and on the papers' disks either would take minutes.
         for _ in 0..2 {
-            let measured = self.start(&alone, &ALONE_UNLIMITED)?;
+            let measured = self.at_full_speed(|| self.start(&alone, &ALONE_UNLIMITED))?;
             ensure!(
                 measured.exit == workload.exit && measured.same,
                 "the command alone ended with status {} ({}): {}",
@@ -326,12 +358,11 @@ impl<'a> Session<'a> {
                 self.said()
             );
         }
-        let requests =
-            if self.options.replays > 0 || self.options.configurations.iter().any(|one| one.prefetch) {
-                limit::capture(&self.place.disk, &files, workload.reads_contents())?
-            } else {
-                Requests::default()
-            };
+        let requests = if self.options.replays > 0 || self.options.configurations().any(|one| one.prefetch) {
+            limit::capture(&self.place.disk, &files, workload.reads_contents())?
+        } else {
+            Requests::default()
+        };
         let warm = cold::sample(&self.place.disk, &files)?;
         Ok(Prepared { command, alone, manual, hinted, files, programs, requests, warm })
     }
@@ -361,8 +392,8 @@ impl<'a> Session<'a> {
         let command = by_hand.or(hinted).unwrap_or(&prepared.command);
         let wrapped =
             configuration.wrap(&workload.prefix(&self.home()), &self.options.subject, &report, command);
-        let read_ahead =
-            configuration.read_ahead_kb.map(|kilobytes| self.read_ahead(kilobytes)).transpose()?;
+        let _read_ahead =
+            configuration.read_ahead_kb.map(|kilobytes| ReadAhead::of(&self.disk, kilobytes)).transpose()?;
         let prefetch =
             configuration.prefetch.then(|| limit::replay(disk, files, &prepared.requests)).transpose()?;
         let conditions = Conditions { one_core: configuration.one_core, memory_mb: workload.memory_mb };
@@ -371,11 +402,8 @@ impl<'a> Session<'a> {
         let reading = beside.as_deref().map(Neighbour::start).transpose()?;
         let measured = self.start(&wrapped, &conditions);
         let neighbour = waits.zip(reading).map(|(alone, reading)| Beside { alone, beside: reading.end() });
-        if let Some(before) = read_ahead {
-            self.read_ahead(before)?;
-        }
         let report = fs::read(&report).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let report = report.map(|report| results::for_the_record(report, &[&self.place.disk, &self.home()]));
+        let report = report.map(results::shortened);
         Ok(Run {
             configuration: configuration.name.to_string(),
             round,
@@ -433,26 +461,20 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Sets the disk's read-ahead, returns what it was.
-    fn read_ahead(&self, kilobytes: u64) -> Result<u64> {
-        let Some((file, _)) = &self.disk.read_ahead_before else {
-            bail!("the read-ahead of this disk cannot be set");
-        };
-        let before = slowdisk::system::read_number(file)?;
-        fs::write(file, kilobytes.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
-        Ok(before)
-    }
-
     /// Swap on the disk, made at full speed.
     fn swap(&self, megabytes: u64) -> Result<Swap> {
-        let paced = |on: bool| match self.options.profile.kind {
-            Kind::Native => Ok(()),
-            _ => control::ask(&self.disk.socket(), Ask::Paced(on)).map(|_| ()),
-        };
-        paced(false)?;
-        let swap = Swap::on(&self.place.disk, &guard::instance(), megabytes);
-        paced(true)?;
-        swap
+        self.at_full_speed(|| Swap::on(&self.place.disk, &guard::instance(), megabytes))
+    }
+
+    /// Does something with an emulated disk that does not make anybody wait.
+    fn at_full_speed<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.options.profile.kind == Kind::Native {
+            return act();
+        }
+        control::ask(&self.disk.socket(), Ask::Paced(false))?;
+        let done = act();
+        control::ask(&self.disk.socket(), Ask::Paced(true))?;
+        done
     }
 
     /// What the set is, as it lies there.
@@ -471,6 +493,28 @@ impl<'a> Session<'a> {
         let left = slowdisk::teardown::down(&self.disk.name)?.left;
         let _ = fs::remove_dir_all(guard::scratch());
         Ok(left)
+    }
+}
+
+/// Another read-ahead of the disk for the time of a run.
+struct ReadAhead<'a>(&'a State, &'a Path, u64);
+
+impl<'a> ReadAhead<'a> {
+    fn of(disk: &'a State, kilobytes: u64) -> Result<ReadAhead<'a>> {
+        let Some(((file, _), usual)) = disk.read_ahead_before.as_ref().zip(disk.read_ahead_kb) else {
+            bail!("the read-ahead of this disk cannot be set");
+        };
+        Ledger::of_machine().set(file, &disk.directory(), disk.owner, kilobytes)?;
+        Ok(ReadAhead(disk, file, usual))
+    }
+}
+
+impl Drop for ReadAhead<'_> {
+    fn drop(&mut self) {
+        let ReadAhead(disk, file, usual) = self;
+        if let Err(error) = Ledger::of_machine().set(file, &disk.directory(), disk.owner, *usual) {
+            eprintln!("bench: the read-ahead is not {usual} KB again: {error:#}");
+        }
     }
 }
 

@@ -193,6 +193,7 @@ mod tests {
             loop_device: None,
             read_ahead_kb: None,
             read_ahead_before: None,
+            owner: None,
             overhead_ns: 0,
             ready: true,
         }

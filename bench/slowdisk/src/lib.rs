@@ -17,6 +17,7 @@
 //! Rules that hold here:
 //! - Whatever is set up is first written down ([`state`]), so that [`teardown`] can undo it after any
 //!   process was killed at any moment.
+//! - A device's read-ahead is put back by the last who had it changed, or by whoever comes next ([`read_ahead`]).
 //! - Nothing is mounted over a directory that holds something or is a mount point already.
 //! - A disk says by itself whether it can be trusted ([`check`]): a result on a disk whose check fails
 //!   has to be marked.
@@ -30,6 +31,7 @@ pub mod model;
 pub mod names;
 pub mod pacer;
 pub mod profile;
+pub mod read_ahead;
 pub mod serve;
 pub mod setup;
 pub mod state;

@@ -150,6 +150,7 @@ fn set_up(up: Up) -> Result<()> {
         read_ahead_kb: up.read_ahead_kb,
         source: up.source,
         program: std::env::current_exe().context("cannot find our own program")?,
+        owner: None,
     };
     print_json(&setup::up(&options)?)
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::control::{self, Ask};
 use crate::profile::{Kind, Profile};
+use crate::read_ahead::Ledger;
 use crate::state::{self, Lock, State};
 use crate::teardown::undo;
 use crate::{check, system};
@@ -31,6 +32,8 @@ pub struct Options {
     pub source: Option<PathBuf>,
     /// The program to run as daemon, with `serve NAME`: this one.
     pub program: PathBuf,
+    /// The process without which the disk is of no use; None: it stays until it is taken down.
+    pub owner: Option<system::Process>,
 }
 
 /// The file systems that the image may hold, and how each is made without a long preparation.
@@ -116,6 +119,7 @@ fn write_down(options: &Options) -> Result<State> {
         loop_device: None,
         read_ahead_kb: None,
         read_ahead_before: None,
+        owner: options.owner,
         overhead_ns: 0,
         ready: false,
     };
@@ -233,7 +237,8 @@ fn set_read_ahead(state: &mut State, path: &Path, kilobytes: u64) -> Result<()> 
     let file = system::read_ahead_file(path)?;
     state.read_ahead_before = Some((file.clone(), system::read_number(&file)?));
     state.save()?;
-    fs::write(&file, kilobytes.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+    let before = Ledger::of_machine().set(&file, &state.directory(), state.owner, kilobytes)?;
+    state.read_ahead_before = Some((file.clone(), before));
     state.read_ahead_kb = Some(system::read_number(&file)?);
     state.save()
 }

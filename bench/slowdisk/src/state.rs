@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::Profile;
-use crate::system;
+use crate::system::{self, Process};
 
 /// One disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,6 +37,8 @@ pub struct State {
     /// Read-ahead in force, and what was there before at which file of sysfs.
     pub read_ahead_kb: Option<u64>,
     pub read_ahead_before: Option<(PathBuf, u64)>,
+    /// Whose death ends the disk, if anybody's.
+    pub owner: Option<Process>,
     /// The way between daemon and program, taken off each deadline.
     pub overhead_ns: u64,
     /// Set-up went through to its end.

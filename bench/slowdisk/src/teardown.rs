@@ -5,6 +5,7 @@
 //! (which ends every request in flight with an error), loop devices are found by their backing file.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use anyhow::{Result, bail};
 
 use crate::control::{self, Ask};
 use crate::profile::Kind;
+use crate::read_ahead::Ledger;
 use crate::state::{self, Lock, State};
 use crate::system::{self, Process};
 
@@ -31,9 +33,34 @@ pub fn down(name: &str) -> Result<Undone> {
     Ok(undo(&state))
 }
 
+/// How long a daemon may take from its start to its first trace in the run directory. A set-up that is killed in
+/// between leaves one that nobody knows of yet.
+const BIRTH: Duration = Duration::from_secs(5);
+
 /// The caller holds the [`Lock`].
 pub(crate) fn undo(state: &State) -> Undone {
     let mut undone = Undone::default();
+    let deadline = Instant::now() + BIRTH;
+    loop {
+        undo_what_shows(state, &mut undone);
+        if !undone.left.is_empty() {
+            return undone;
+        }
+        match forget(&state.directory()) {
+            // Somebody has just put something there: a daemon that is being born. Its pid is there next time.
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => {
+                undone.left.push(format!("{}: {error}", state.directory().display()));
+                return undone;
+            }
+            Ok(()) => return undone,
+        }
+    }
+}
+
+fn undo_what_shows(state: &State, undone: &mut Undone) {
     let directory = state.directory();
     let daemon =
         fs::read(directory.join("pid")).ok().and_then(|text| serde_json::from_slice::<Process>(&text).ok());
@@ -45,46 +72,39 @@ pub(crate) fn undo(state: &State) -> Undone {
         }
     }
     if state.profile.kind != Kind::Native {
-        unmount(&state.mount, &mut undone);
+        unmount(&state.mount, undone);
     }
-    detach_loops(&state.image_file(), &mut undone);
-    unmount(&state.image_mount(), &mut undone);
+    detach_loops(&state.image_file(), undone);
+    unmount(&state.image_mount(), undone);
     if let Some(daemon) = daemon {
-        end(daemon, &mut undone);
+        end(daemon, undone);
     }
     if let Some(source) = state.source.as_deref().filter(|_| state.own_source) {
-        unmount(source, &mut undone);
+        unmount(source, undone);
     }
-    if let Some((file, before)) = &state.read_ahead_before
-        && file.exists()
-    {
-        match fs::write(file, before.to_string()) {
-            Ok(()) => undone.did.push(format!("read-ahead is {before} KB again ({})", file.display())),
-            Err(error) => undone.left.push(format!("read-ahead in {}: {error}", file.display())),
+    if let Some((file, _)) = &state.read_ahead_before {
+        match Ledger::of_machine().release(file, &directory) {
+            Ok(Some(now)) => undone.did.push(format!("read-ahead is {now} KB again ({})", file.display())),
+            Ok(None) => {}
+            Err(error) => undone.left.push(format!("read-ahead in {}: {error:#}", file.display())),
         }
     }
     for made in state.made_directories.iter().rev() {
         // Only empty directories go: what somebody put there stays.
         let _ = fs::remove_dir(made);
     }
-    if undone.left.is_empty() {
-        forget(&directory, &mut undone);
-    }
-    undone
 }
 
 /// Removes the run directory, file by file: were something still mounted below it, a recursive removal
 /// would go into it.
-fn forget(directory: &Path, undone: &mut Undone) {
+fn forget(directory: &Path) -> std::io::Result<()> {
     for directory_of_ours in ["image", "source", "mnt"] {
         let _ = fs::remove_dir(directory.join(directory_of_ours));
     }
     for file in ["pid", "socket", "log", "state.new", "state.json"] {
         let _ = fs::remove_file(directory.join(file));
     }
-    if let Err(error) = fs::remove_dir(directory) {
-        undone.left.push(format!("{}: {error}", directory.display()));
-    }
+    fs::remove_dir(directory)
 }
 
 /// Unmounts everything at `point`, lazily if it is busy.

@@ -15,6 +15,7 @@
 //!
 //! Nothing in it is ever trusted: whoever reads a number uses it so that any value does no harm.
 
+use crate::durations::Durations;
 use crate::log::Log;
 use crate::names::Ring;
 use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
@@ -174,6 +175,7 @@ pub struct AgentCounts {
     pub listings: AtomicU64,
     pub posts: AtomicU64,
     pub post_ns: AtomicU64,
+    pub post_lengths: Durations,
     pub holds: AtomicU64,
     pub hold_ns: AtomicU64,
     /// Times that the log was found wrong.

@@ -1,14 +1,18 @@
 //! What the agent does with the calls that reach it.
 
 use crate::arch::{Answer, Frame, SseRegisters};
-use crate::{attach, mappings, names, patch, reads};
+use crate::{attach, names, patch, reads};
 use core::sync::atomic::Ordering;
 use runahead_abi::sites::ANY_NUMBER;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::memory::PROT_EXEC;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::PR_SET_SECCOMP;
-use runahead_policy::arming;
+
+/// Bytes of a file's mapping from which on it is worth watching the page faults. A smaller one is in memory after
+/// some misses of the kernel's own read-ahead; and many a program that reads nothing maps its locale, 3 to 6 MB,
+/// and should not pay 50 us for it.
+const WATCHED_LEAST: usize = 8 << 20;
 
 /// The calls whose sites are rewritten.
 pub fn wanted(number: u16) -> bool {
@@ -58,8 +62,8 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
         n::__NR_mmap if a[2] as u32 & PROT_EXEC != 0 && a[3] as u32 & n::MAP_ANONYMOUS == 0 => {
             map_executable(frame, a)
         }
-        n::__NR_mmap if a[1] >= arming::SMALL && a[3] as u32 & n::MAP_ANONYMOUS == 0 => {
-            reads::with_process(frame, |visit| mappings::mapped(visit, a));
+        n::__NR_mmap if a[1] >= WATCHED_LEAST && a[3] as u32 & n::MAP_ANONYMOUS == 0 => {
+            reads::with_process(frame, |visit| attach::want_watch(visit.state));
             Answer::plain(frame)
         }
         n::__NR_prctl if a[0] as u32 != PR_SET_SECCOMP => Answer::plain(frame),

@@ -24,7 +24,6 @@
 mod arch;
 mod attach;
 mod calls;
-mod mappings;
 mod names;
 mod patch;
 mod reads;

@@ -447,6 +447,7 @@ impl Visit<'_> {
         count(&agent.counts.posts, 1);
         let posted = monotonic_ns();
         count(&agent.counts.post_ns, posted.saturating_sub(began));
+        agent.counts.post_lengths.count(posted.saturating_sub(began));
         if until != holding::NOTHING {
             let invests = until == holding::SETTLED;
             let word = if invests { &slot.speculator.settled } else { &slot.speculator.synced };

@@ -59,8 +59,6 @@ pub struct Process {
     pub claimed_by: AtomicU32,
     /// Attaching failed: do not try again.
     pub refused: AtomicU32,
-    /// Mappings below [`runahead_policy::arming::LARGE`] that were looked at.
-    pub mappings_looked_at: AtomicU32,
     /// [`thread_word`] of the thread whose reads are compared with the log.
     pub thread: AtomicUsize,
     inner: UnsafeCell<Inner>,

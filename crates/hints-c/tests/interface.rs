@@ -96,7 +96,7 @@ fn the_c_example_runs_without_the_library() {
 fn until(what: &str, condition: impl Fn() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(20), "never happened: {what}");
+        assert!(began.elapsed() < Duration::from_secs(120), "never happened: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -152,7 +152,7 @@ fn in_this_process() {
         unsafe { runahead_hint(path.as_ptr(), 0, 0) };
         let began = Instant::now();
         let mut done = false;
-        while !done && began.elapsed() < Duration::from_secs(10) {
+        while !done && began.elapsed() < Duration::from_secs(120) {
             let counts = runahead_prefetcher::global().counts();
             done = counts.hints == 1 && counts.asked_pages + counts.cached_pages == 5;
             std::thread::sleep(Duration::from_millis(2));

@@ -1,7 +1,8 @@
 //! The counts of a run: sums over all processes that attached.
 
+use runahead_abi::durations::Lengths;
 use runahead_abi::session::{Slot, ended};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What is counted, in the order of the report. Times in ns, sizes in bytes or 4 KiB pages.
@@ -26,6 +27,8 @@ pub struct Counts {
     pub names_looked_ahead: u64,
     pub posts: u64,
     pub post_ns: u64,
+    #[serde(rename = "post_ns_median", serialize_with = "median")]
+    pub post_lengths: Lengths,
     pub holds: u64,
     pub hold_ns: u64,
     pub mismatches: u64,
@@ -103,6 +106,10 @@ pub struct Endings {
     pub last_fault: Option<String>,
 }
 
+fn median<S: Serializer>(lengths: &Lengths, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(lengths.median())
+}
+
 fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
@@ -127,6 +134,7 @@ impl Counts {
         add(&mut self.name_stall_ns, &agent.name_stall_ns);
         add(&mut self.posts, &agent.posts);
         add(&mut self.post_ns, &agent.post_ns);
+        self.post_lengths.add(&agent.post_lengths);
         add(&mut self.holds, &agent.holds);
         add(&mut self.hold_ns, &agent.hold_ns);
         add(&mut self.mismatches, &agent.mismatches);

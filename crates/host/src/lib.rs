@@ -17,12 +17,14 @@ pub mod launch;
 mod limits;
 mod memory;
 mod names;
+mod own_files;
 mod program;
 pub mod report;
 mod session;
 mod supervise;
 
 pub use launch::{Failure, Options, run};
+pub use own_files::ask_for_ourselves;
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
 

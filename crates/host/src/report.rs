@@ -108,9 +108,10 @@ impl Report {
         line(
             "posts",
             format!(
-                "{}, {:.1} us each; held {} times, {:.1} us each; {} mismatches, {} lags",
+                "{}, {:.1} us each ({:.1} in the median); held {} times, {:.1} us each; {} mismatches, {} lags",
                 c.posts,
                 mean(c.post_ns, c.posts),
+                c.post_lengths.median() as f64 / 1e3,
                 c.holds,
                 mean(c.hold_ns, c.holds),
                 c.mismatches,

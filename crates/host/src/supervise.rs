@@ -6,6 +6,7 @@ use crate::installation::Installation;
 use crate::limits::{self, Limits, Running};
 use crate::memory::Costs;
 use crate::names::Names;
+use crate::own_files;
 use crate::report::{Report, VERSION};
 use crate::session::Session;
 use runahead_abi::owner;
@@ -137,6 +138,8 @@ impl Host {
 
     /// Serves until the command and everybody who attached have ended.
     pub fn serve(mut self) -> ! {
+        let Installation { agent, speculator } = &self.installation;
+        own_files::ask_for([agent, &self.site_path, speculator].map(PathBuf::as_path));
         self.leave_the_terminal();
         self.sites = SiteFile::open_or_create(&self.site_path).ok();
         loop {

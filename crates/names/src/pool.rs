@@ -353,7 +353,7 @@ mod tests {
     }
 
     fn until(condition: impl Fn() -> bool) -> bool {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(120);
         while Instant::now() < end {
             if condition() {
                 return true;
@@ -377,7 +377,7 @@ mod tests {
         // A listing for each directory; of 400 names those that share no block of inodes with another.
         assert!(until(|| ahead.looked_up() > DIRECTORIES && !ahead.is_busy()), "{}", ahead.looked_up());
         assert!(ahead.looked_up() <= DIRECTORIES * (FILES + 2), "{}", ahead.looked_up());
-        assert!(ahead.stop(Duration::from_secs(20)));
+        assert!(ahead.stop(Duration::from_secs(120)));
         assert_eq!(open_inside(folder.path()), 0);
     }
 
@@ -388,7 +388,7 @@ mod tests {
             let mut ahead = Lookahead::new(Done::default);
             ahead.note(folder.path().to_owned());
             until(|| ahead.looked_up() > 0);
-            assert!(ahead.stop(Duration::from_secs(20)));
+            assert!(ahead.stop(Duration::from_secs(120)));
             assert!(!ahead.is_busy());
             assert_eq!(open_inside(folder.path()), 0);
             // A note from before the stop has no effect after it.

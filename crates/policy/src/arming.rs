@@ -27,23 +27,6 @@ const WORTH_ONE_IN: u32 = 16;
 /// Faults in which the program merely follows speculation count as one for so many.
 const FOLLOWED_FOR_ONE: u32 = 4;
 
-/// Bytes of a file's mapping from which on it is watched from the start. A smaller one is in memory after some misses
-/// of the kernel's own read-ahead, if it is not there already; and many a program that reads nothing maps its locale,
-/// 3 to 6 MB, and should not pay 50 us for it.
-pub const LARGE: usize = 8 << 20;
-
-/// Bytes from which on a mapping is watched if its file is cold ([`is_cold`]).
-pub const SMALL: usize = 1 << 20;
-
-/// Smaller mappings of one process that are looked at: 3 to 20 us each, and some programs map and unmap one file for
-/// ever.
-pub const SMALL_LOOKED_AT: u32 = 32;
-
-/// Whether a mapped file of which so many pages are cached is one that the program will wait for.
-pub fn is_cold(pages: u64, cached: u64) -> bool {
-    cached < pages / 2
-}
-
 /// What was seen since the look before.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Looked {

@@ -157,7 +157,7 @@ impl Manager<'_> {
 
     fn sleep(&mut self, now: u64, held_back: bool) {
         let state = self.pool.lock();
-        let working = state.lines.iter().any(|line| !line.is_idle());
+        let working = state.is_working();
         let latency = state.lines.iter().map(|line| line.device.response()).max().unwrap_or(0);
         let most = u64::from(state.most_running);
         drop(state);

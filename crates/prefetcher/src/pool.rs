@@ -132,6 +132,12 @@ pub struct State {
 }
 
 impl State {
+    /// Something waits, runs, or is done and not yet collected. (A job may be done before the manager that gave it
+    /// gets to looking: on a busy machine it is, and a manager that sleeps then never learns of it.)
+    pub fn is_working(&self) -> bool {
+        !self.done.is_empty() || self.lines.iter().any(|line| !line.is_idle())
+    }
+
     /// The line of a device.
     pub fn line(&mut self, id: u64) -> &mut Line {
         let at = match self.lines.iter().position(|line| line.id == id) {
@@ -324,5 +330,23 @@ impl Pool {
             },
         }
         asked_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_and_not_collected_is_work() {
+        let pool = Pool::new(1);
+        let work = Work::Release { path: c"/not/there".into(), offset: 0, length: 0 };
+        pool.put(1, std::iter::once(Job { entry: 0, pages: 0, work }));
+        while pool.lock().lines.iter().any(|line| !line.is_idle()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(pool.lock().is_working());
+        assert_eq!(pool.collect().len(), 1);
+        assert!(!pool.lock().is_working());
     }
 }

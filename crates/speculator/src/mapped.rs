@@ -26,6 +26,10 @@ const FILES_MOST: usize = 64;
 /// Bytes of a mapping from which on it is: a descriptor costs some us.
 const LEAST: usize = 1 << 20;
 
+/// Of a private mapping that may be written to, in which each page is asked about and filled by itself: as long as
+/// those whose page faults are watched. (The data of python's executable are 1.2 MB.)
+const LEAST_PRIVATE: usize = 8 << 20;
+
 /// Pages filled together where they are touched one after the other, as in an index that is read through.
 const TOGETHER_MOST: usize = 16;
 
@@ -93,7 +97,7 @@ impl Mapped {
     /// The number of a mapping's file, if its pages are to be taken from there.
     pub fn adopt(&mut self, process_directory: i32, map: &MapsLine) -> u16 {
         let private = !map.shared && map.protection & PROT_WRITE != 0;
-        let long = map.end - map.start >= LEAST;
+        let long = map.end - map.start >= if private { LEAST_PRIVATE } else { LEAST };
         if map.inode == 0 || map.name.first() != Some(&b'/') || !long {
             return NONE;
         }

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The search path of every run: a fixed one, so that a developer's wrappers play no part.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -49,6 +49,13 @@ pub struct Scenario {
     shell: bool,
 }
 
+/// How long a run may take, unless a scenario says otherwise.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// How many times as long as alone a run may take at any rate: a stand-in that hangs on purpose is given up after
+/// some seconds, on a quiet machine.
+const SLOWER: u32 = 5;
+
 impl Scenario {
     pub fn new<Word: Into<String>>(
         name: impl Into<String>,
@@ -63,7 +70,7 @@ impl Scenario {
             normalize: Box::new(|_| ()),
             stdin: Stdin::Null,
             terminal: false,
-            timeout: Duration::from_secs(60),
+            timeout: LONGEST,
             modes: vec![COLD, WARM],
             torture: None,
             expect: Some(compare::Expectation::Exit(0)),
@@ -132,15 +139,20 @@ impl Scenario {
         self
     }
 
-    /// Runs alone, then in every mode, and compares each with the run alone.
+    /// Runs alone, then in every mode, and compares each with the run alone. The run alone may take its time, on a
+    /// machine that is busy; the others may take some times as long.
     pub fn check(&self, runahead: &Runahead) -> Verdict {
-        let alone = self.run(&ALONE, runahead).map_err(|error| self.broken(&error))?;
+        let began = Instant::now();
+        let alone = self
+            .run_within(&ALONE, runahead, LONGEST.max(self.timeout))
+            .map_err(|error| self.broken(&error))?;
+        let timeout = self.timeout.max(SLOWER * began.elapsed());
         if let Some(complaint) = self.expect.as_ref().and_then(|expect| expect.complaint(&alone)) {
             return Err(format!("the run alone, our model, is wrong: {complaint}"));
         }
         let mut complaints = Vec::new();
         for mode in &self.modes {
-            let under = self.run(mode, runahead).map_err(|error| self.broken(&error))?;
+            let under = self.run_within(mode, runahead, timeout).map_err(|error| self.broken(&error))?;
             for difference in compare::differences(&alone, &under) {
                 complaints.push(format!("[{}] {difference}", mode.name));
             }
@@ -165,6 +177,10 @@ impl Scenario {
 
     /// One run, in a directory made anew. Its path is the same for every mode.
     pub fn run(&self, mode: &Mode, runahead: &Runahead) -> io::Result<Outcome> {
+        self.run_within(mode, runahead, self.timeout)
+    }
+
+    fn run_within(&self, mode: &Mode, runahead: &Runahead, timeout: Duration) -> io::Result<Outcome> {
         let scratch = self.scratch();
         let directory = scratch.join("work");
         remove(&scratch)?;
@@ -176,7 +192,7 @@ impl Scenario {
         if mode.cold {
             cold::evict(&directory)?;
         }
-        let spec = self.specification(mode, runahead, &scratch);
+        let spec = self.specification(mode, runahead, &scratch, timeout);
         let path = scratch.join("specification.json");
         fs::write(&path, serde_json::to_string(&spec)?)?;
         let started = SystemTime::now();
@@ -201,7 +217,7 @@ impl Scenario {
         Ok(outcome)
     }
 
-    fn specification(&self, mode: &Mode, runahead: &Runahead, scratch: &Path) -> RunSpec {
+    fn specification(&self, mode: &Mode, runahead: &Runahead, scratch: &Path, timeout: Duration) -> RunSpec {
         let mut under: Vec<String> = Vec::new();
         if let Some(options) = mode.options {
             under.extend([runahead.command.clone(), "run".to_owned()]);
@@ -237,7 +253,7 @@ impl Scenario {
             directory: scratch.join("work"),
             stdin: self.stdin.clone(),
             terminal: self.terminal,
-            timeout_ms: self.timeout.as_millis() as u64,
+            timeout_ms: timeout.as_millis() as u64,
             temporary: scratch.join("temporary"),
             runtime: scratch.join("runtime"),
             torture: self.torture.clone().filter(|_| mode.options.is_some()),

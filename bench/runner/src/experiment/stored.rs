@@ -105,5 +105,5 @@ pub fn figure(found: Option<&Found>, value: impl Fn(&Found) -> Option<f64>) -> F
 
 /// Whether Runahead speculates from page faults: its report counts them then.
 pub fn speculates_on_faults(found: &Found) -> bool {
-    found.reported("/counts/faults").is_some()
+    found.reported("/counts/faults/seen").is_some()
 }

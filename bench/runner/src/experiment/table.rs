@@ -4,12 +4,15 @@
 //! differ by more than a tenth somewhere, why they do; and why figures of ours are missing. A difference
 //! without a known reason says so.
 
+use std::cmp::Ordering;
 use std::fmt::Write;
 
 /// What stands in a place.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Figure {
     Number(f64),
+    /// The paper gives the least and the most.
+    Range(f64, f64),
     /// What the paper says where it gives no number.
     Words(&'static str),
     /// The reason.
@@ -85,6 +88,9 @@ impl Table {
                     let figure = if pick == 0 { &cell.0 } else { &cell.1 };
                     let shown = match figure {
                         Figure::Number(value) => format!("{value:.*}", column.places),
+                        Figure::Range(least, most) => {
+                            format!("{least} to {most}")
+                        }
                         Figure::Words(words) => (*words).to_string(),
                         Figure::Missing(reason) => {
                             let number = reasons.iter().position(|known| known == reason);
@@ -127,16 +133,15 @@ impl Table {
         let mut found = Vec::new();
         for (index, column) in self.columns.iter().enumerate() {
             for more in [true, false] {
-                let both =
-                    |row: &Row| Some((row.cells.get(index)?.0.number()?, row.cells[index].1.number()?));
-                let differs = |row: &&Row| {
-                    both(row).is_some_and(|(paper, ours)| {
-                        !alike(paper, ours, column.places) && (ours > paper) == more
-                    })
+                let order = |row: &Row| {
+                    let (paper, ours) = row.cells.get(index)?;
+                    compare(ours, paper, column.places)
                 };
+                let wanted = if more { Ordering::Greater } else { Ordering::Less };
+                let differs = |row: &&Row| order(row) == Some(wanted);
                 let rows: Vec<&str> =
                     self.rows.iter().filter(differs).map(|row| row.label.as_str()).collect();
-                let compared = self.rows.iter().filter(|row| both(row).is_some()).count();
+                let compared = self.rows.iter().filter(|row| order(row).is_some()).count();
                 let rows = match rows.len() {
                     0 => continue,
                     all if all == compared && all > 1 => "everywhere".to_string(),
@@ -155,9 +160,20 @@ struct Difference<'a> {
     rows: String,
 }
 
-/// Within a tenth, or within a unit of the last place that is shown.
-fn alike(paper: f64, ours: f64, places: usize) -> bool {
-    (paper - ours).abs() <= (ALIKE * paper.abs()).max(10f64.powi(-(places as i32)))
+/// Ours against the paper's: equal within a tenth, or within a unit of the last place that is shown.
+fn compare(ours: &Figure, paper: &Figure, places: usize) -> Option<Ordering> {
+    let (least, most) = match paper {
+        Figure::Number(value) => (*value, *value),
+        Figure::Range(least, most) => (*least, *most),
+        _ => return None,
+    };
+    let ours = ours.number()?;
+    let slack = |value: f64| (ALIKE * value.abs()).max(10f64.powi(-(places as i32)));
+    Some(match () {
+        () if ours > most + slack(most) => Ordering::Greater,
+        () if ours < least - slack(least) => Ordering::Less,
+        () => Ordering::Equal,
+    })
 }
 
 #[cfg(test)]
@@ -185,6 +201,16 @@ mod tests {
         let elsewhere = table(Figure::Number(2.0), true);
         assert!(elsewhere.contains("no difference means anything"), "{elsewhere}");
         assert!(!elsewhere.contains("ours less"), "{elsewhere}");
+    }
+
+    #[test]
+    fn a_range_is_kept_to_or_left() {
+        let order = |ours: f64| compare(&ours.into(), &Figure::Range(1.0, 4.0), 1);
+        let found = [0.8, 0.95, 2.0, 4.3, 4.5].map(|ours| order(ours).unwrap());
+        use Ordering::{Equal, Greater, Less};
+        assert_eq!(found, [Less, Equal, Equal, Equal, Greater]);
+        assert_eq!(compare(&1.0.into(), &Figure::Words("?"), 1), None);
+        assert_eq!(compare(&Figure::Empty, &1.0.into(), 1), None);
     }
 
     #[test]

@@ -39,20 +39,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
     Workload {
         name: "search",
         about: "our own agrep-like reader over the 1349 files: the one that can be hinted by hand",
-        data: &["source-1999"],
-        needs: CC,
-        lists: PAPERS,
-        touches: Touches::Contents("source-1999", EVERY),
-        command: |place| {
-            let program = compiled(place, "search")?;
-            with_files(place, &[&program, ABSENT], "source-1999", EVERY)
-        },
-        manual: Some(|place| {
-            let program = compiled(place, "search")?;
-            with_files(place, &[&program, "-a", HINTS, ABSENT], "source-1999", EVERY)
-        }),
-        exit: 1,
-        ..PLAIN
+        ..SEARCH
     },
     Workload { name: "gnuld", about: "GNU ld, 562 objects", ..GNULD },
     Workload {
@@ -114,6 +101,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
         memory_mb: Some(6),
         ..AGREP_1999
     },
+    Workload { name: "search-6mb", about: "search with 6 MB of memory", memory_mb: Some(6), ..SEARCH },
     Workload { name: "xds-few-12mb", about: "xds-few with 12 MB of memory", memory_mb: Some(12), ..XDS_FEW },
     Workload {
         name: "matvec-file",
@@ -165,6 +153,23 @@ const AGREP_1999: Workload = Workload {
     lists: PAPERS,
     touches: Touches::Contents("source-1999", EVERY),
     command: |place| with_files(place, &["agrep", ABSENT], "source-1999", EVERY),
+    exit: 1,
+    ..PLAIN
+};
+
+const SEARCH: Workload = Workload {
+    data: &["source-1999"],
+    needs: CC,
+    lists: PAPERS,
+    touches: Touches::Contents("source-1999", EVERY),
+    command: |place| {
+        let program = compiled(place, "search")?;
+        with_files(place, &[&program, ABSENT], "source-1999", EVERY)
+    },
+    manual: Some(|place| {
+        let program = compiled(place, "search")?;
+        with_files(place, &[&program, "-a", HINTS, ABSENT], "source-1999", EVERY)
+    }),
     exit: 1,
     ..PLAIN
 };

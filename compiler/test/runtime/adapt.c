@@ -1,0 +1,40 @@
+// Which entries of a nest are passed over, and when the kernel's reading is tried out.
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -o %t
+// RUN: %t
+#include "../../runtime/internal.h"
+#include <stdio.h>
+
+static int wrong;
+#define IS(what)                                 \
+  do {                                           \
+    if (!(what)) printf("not so: %s\n", #what), wrong = 1; \
+  } while (0)
+
+/* As an entry does that asked for so many pages and found all of them in memory. */
+static void quiet_entry(struct runahead_site *site, uint64_t iterations) {
+  if (!adapt_skip(site, iterations)) site_set(site, SITE_WANTED, site_get(site, SITE_WANTED) + 300);
+}
+
+static void small_entries_say_nothing_of_large_ones(void) {
+  static struct runahead_site site;
+  for (int i = 0; i < 200; i++) quiet_entry(&site, 1000);
+  for (int i = 0; i < 70 && !adapt_skip(&site, 1000); i++) quiet_entry(&site, 1000);
+  IS(site_get(&site, SITE_SKIP) > 0);
+  IS(!adapt_skip(&site, 100000));
+}
+
+/* Ours from the start where windows are narrow; a trial only after waits. */
+static bool ours_after(uint64_t waits_a_megabyte) {
+  struct runahead_site site = {0};
+  site_set(&site, SITE_NARROW, 1);
+  IS(adapt_prefetch_sequential(&site));
+  for (int i = 0; i < 600; i++) adapt_measured(&site, 1 << 20, 1000000, waits_a_megabyte);
+  return adapt_prefetch_sequential(&site);
+}
+
+int main(void) {
+  small_entries_say_nothing_of_large_ones();
+  IS(ours_after(0));
+  IS(!ours_after(4));
+  return wrong;
+}

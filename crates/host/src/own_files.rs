@@ -1,0 +1,84 @@
+//! Our own files at a cold start.
+//!
+//! Who needs Runahead most starts it when little is cached, and then it waits for the disk like everybody else: its
+//! code came in by page faults, 128 KB each, one after the other; 2.3 of the launcher's 3 MB, and all of the agent and
+//! the site file. So the first thing that a launcher does which was not cached is to ask for the rest
+//! of itself, and the first thing that its host does is to ask for the other files, all at once. (On a
+//! local disk, a cold `perl -e 1`, medians of 14 in alternation, twice: alone 1.8 and 2.2 ms, with Runahead 5.9 and 6.9
+//! without this, 5.4 and 5.8 with it. What it saves is waits, so a slower disk should show more; not measured.)
+//!
+//! Whether the start was cold the kernel tells for one system call: a process that is running already has had a major
+//! fault for its own code, or it has not.
+
+use rustix::fs::{Advice, Mode, OFlags, fadvise};
+use rustix::mm::Advice as MemoryAdvice;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Longer requests are cut off silently by some kernels (`force_page_cache_readahead`).
+const CHUNK: usize = 128 << 10;
+
+/// Longest of our files, with room to grow: nobody's disk is kept busy for a mistake.
+const LONGEST: usize = 16 << 20;
+
+static COLD: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" {
+    // The linker's: where the executable begins in memory, and where its code ends.
+    static __executable_start: u8;
+    static etext: u8;
+}
+
+/// If this process had to wait for its own code, asks for the rest of it. To be called first in `main`. Costs a system
+/// call where everything is cached.
+pub fn ask_for_ourselves() {
+    if major_faults() == 0 {
+        return;
+    }
+    COLD.store(true, Ordering::Relaxed);
+    let begin = (&raw const __executable_start) as usize;
+    let length = ((&raw const etext) as usize).saturating_sub(begin).min(LONGEST);
+    for offset in (0..length).step_by(CHUNK) {
+        let chunk = CHUNK.min(length - offset);
+        // SAFETY: the range is our own code, and the advice changes nothing but the page cache.
+        let _ = unsafe { rustix::mm::madvise((begin + offset) as *mut _, chunk, MemoryAdvice::WillNeed) };
+    }
+}
+
+/// Asks for all of these files, if our own code had to be waited for.
+pub(crate) fn ask_for<'a>(files: impl IntoIterator<Item = &'a Path>) {
+    if !COLD.load(Ordering::Relaxed) {
+        return;
+    }
+    for file in files {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let Ok(file) = rustix::fs::open(file, flags, Mode::empty()) else { continue };
+        let length = rustix::fs::fstat(&file).map_or(0, |status| status.st_size as usize).min(LONGEST);
+        for offset in (0..length).step_by(CHUNK) {
+            let chunk = std::num::NonZeroU64::new(CHUNK as u64);
+            let _ = fadvise(&file, offset as u64, chunk, Advice::WillNeed);
+        }
+    }
+}
+
+fn major_faults() -> i64 {
+    // SAFETY: the structure is ours, and all-zero is a value of it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage.ru_majflt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_code_lies_between_the_linkers_marks() {
+        let here = our_own_code_lies_between_the_linkers_marks as *const () as usize;
+        let (begin, end) = ((&raw const __executable_start) as usize, (&raw const etext) as usize);
+        assert!(begin < here && here < end, "{begin:#x} {here:#x} {end:#x}");
+        assert!(end - begin < LONGEST);
+    }
+}
