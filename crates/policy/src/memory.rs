@@ -67,6 +67,20 @@ impl Memory {
         if self.off { self.wait(seen) } else { self.weigh(seen) }
     }
 
+    /// An interval in which memory was abundant, and would have been with what a pause has given back: nothing that was
+    /// evicted then is our fault, and nothing has to be paid off any more.
+    pub fn abundant(&mut self, elapsed: u64) -> Then {
+        let paused = self.paused.saturating_add(elapsed);
+        if self.off && paused < PAUSE_LEAST {
+            self.paused = paused;
+            return Then::AsBefore;
+        }
+        match core::mem::take(self).off {
+            true => Then::Resume,
+            false => Then::AsBefore,
+        }
+    }
+
     fn weigh(&mut self, seen: Interval) -> Then {
         let usual = part(self.usual, seen.elapsed, self.usual_in);
         let added = signed(seen.added.saturating_sub(usual));
@@ -148,6 +162,16 @@ mod tests {
         }
         let stop = (0..20).position(|_| memory.interval(interval(0, LOOK / 10)) == Then::Stop);
         assert!(stop.is_some_and(|after| after <= 5), "{stop:?}");
+    }
+
+    #[test]
+    fn memory_that_is_abundant_again_ends_a_pause_after_a_second() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.abundant(LOOK), Then::AsBefore);
+        assert_eq!(memory.interval(interval(0, LOOK)), Then::Stop);
+        let pauses = (0..20).position(|_| memory.abundant(LOOK) == Then::Resume);
+        assert_eq!(pauses, Some((PAUSE_LEAST / LOOK) as usize - 1));
+        assert!(!memory.is_off());
     }
 
     #[test]
