@@ -242,6 +242,10 @@ pub struct Allowance {
     pub stalls_added: AtomicU64,
     /// Processor time of speculators before the present one, ns.
     pub processor_before_ns: AtomicU64,
+    /// Numbers of the latest posts, of reads and of faults, that were made before the present speculator: the program
+    /// has gone on long since.
+    pub stale_post: AtomicU32,
+    pub stale_fault: AtomicU32,
 }
 
 /// What the host does about the names that a process looks up.

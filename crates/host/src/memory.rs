@@ -1,19 +1,19 @@
 //! Whether each speculator is worth the memory that it takes: what is measured for [`runahead_policy::memory`].
 //!
-//! Four times a second, while there are speculators:
+//! Four times a second, while there are speculators and memory is short:
 //!
 //! - *removed*: reads and faults of the program that found what had been asked for ahead;
-//! - *added*: pages that came back soon after they had been evicted (`workingset_refault` of the control group, which
-//!   is the kernel's own list of evicted pages; of the machine where there is none), as far as programs waited for
-//!   pages at all, shared out by the memory that the speculators use. No speculator has added more than it has
-//!   brought in lately.
+//! - *added*: pages that came back after they had been evicted (the kernel's own list of evicted pages, by its counts for
+//!   the control group, or the machine where there is none), as far as programs waited for pages at all, shared out by
+//!   the memory that the speculators use. No speculator has added more than it holds and has brought in lately.
 //!
-//! Both in stalls, each as long as one is on the device in question. Where nothing is evicted, nothing is added, and
-//! nothing is ever stopped.
+//! Both in stalls, each as long as one is on the device in question. Where there is room nothing is looked at but that
+//! there is, nothing is counted, and nothing is ever stopped; what had been stopped begins again, if there is room for
+//! what it gave back as well.
 
 use crate::limits::Running;
-use runahead_abi::session::Slot;
 use runahead_policy::memory::{Interval, Memory, Then, share};
+use runahead_prefetch::PAGE;
 use runahead_prefetcher::limits::Group;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,8 @@ const LATELY: u64 = 8;
 pub struct Costs {
     group: Group,
     looked: Instant,
-    refaults: u64,
+    /// Pages that had come back by the latest look; None: there was room.
+    came_back: Option<u64>,
     known: HashMap<usize, Known>,
 }
 
@@ -38,7 +39,8 @@ pub struct Costs {
 struct Known {
     process: u32,
     memory: Memory,
-    counts: Counts,
+    /// None: there was room.
+    counts: Option<Counts>,
     /// Pages brought in lately.
     brought: u64,
 }
@@ -77,9 +79,7 @@ impl Counts {
 
 impl Costs {
     pub fn new() -> Costs {
-        let group = Group::find();
-        let refaults = group.refaults();
-        Costs { group, looked: Instant::now(), refaults, known: HashMap::new() }
+        Costs { group: Group::find(), looked: Instant::now(), came_back: None, known: HashMap::new() }
     }
 
     /// Looks, if it is time: which slots' speculators are to stop or to begin again. `stall`: how long one takes on a
@@ -90,57 +90,102 @@ impl Costs {
             return Vec::new();
         }
         self.looked = Instant::now();
-        let refaults = self.group.refaults();
-        let evicted = refaults.saturating_sub(std::mem::replace(&mut self.refaults, refaults));
+        let elapsed = elapsed.as_nanos() as u64;
         self.known
             .retain(|index, known| all.iter().any(|one| (one.index, one.process) == (*index, known.process)));
+        let off = |one: &&Running| self.known.get(&one.index).is_some_and(|known| known.memory.is_off());
+        let paused: Vec<&Running> = all.iter().filter(off).collect();
+        for one in &paused {
+            one.slot.speculator.allowance.paused_ns.fetch_add(elapsed, Ordering::Relaxed);
+        }
+        let held = sum(paused.into_iter().map(used)).saturating_mul(PAGE);
+        let mut decided = match self.group.evicts(held) {
+            true => self.weigh(all, elapsed, stall),
+            false => self.leave_alone(elapsed),
+        };
+        decided.retain(|(_, then)| *then != Then::AsBefore);
+        decided
+    }
+
+    fn leave_alone(&mut self, elapsed: u64) -> Vec<(usize, Then)> {
+        self.came_back = None;
+        self.known.retain(|_, known| known.memory.is_off());
+        let again = |(index, known): (&usize, &mut Known)| {
+            known.counts = None;
+            (*index, known.memory.abundant(elapsed))
+        };
+        self.known.iter_mut().map(again).collect()
+    }
+
+    fn weigh(
+        &mut self,
+        all: &[Running],
+        elapsed: u64,
+        stall: impl Fn(u64) -> Option<u64>,
+    ) -> Vec<(usize, Then)> {
+        let came_back = self.group.came_back();
+        let before = self.came_back.replace(came_back).unwrap_or(came_back);
+        let evicted = came_back.saturating_sub(before);
         let seen: Vec<Counts> = all.iter().map(|one| self.since_the_latest_look(one)).collect();
-        let waited = seen.iter().fold(0u64, |sum, counts| sum.saturating_add(counts.stalls));
-        let used = |one: &Running| one.slot.speculator.counts.pages_most.load(Ordering::Relaxed).max(1);
-        let memory = all.iter().fold(0u64, |sum, one| sum.saturating_add(used(one)));
+        let waited = sum(seen.iter().map(|counts| counts.stalls));
+        let memory = sum(all.iter().map(used));
         let mut decided = Vec::new();
         for (one, counts) in all.iter().zip(seen) {
             let Some(known) = self.known.get_mut(&one.index) else { continue };
             let added = share(evicted.min(waited), used(one), memory);
             // While it is off this shows what goes on without it.
-            let added = if known.memory.is_off() { added } else { added.min(known.brought) };
+            let off = known.memory.is_off();
+            let added = if off { added } else { added.min(known.brought.saturating_add(used(one))) };
             let one_stall = stall(one.slot.speculator.device.load(Ordering::Relaxed)).unwrap_or(STALL);
-            let elapsed = elapsed.as_nanos() as u64;
             // Nobody has waited for longer than the interval was.
             let time = |stalls: u64| stalls.saturating_mul(one_stall).min(elapsed);
             let interval = Interval { elapsed, removed: time(counts.removed), added: time(added) };
-            tell(one.slot, known.memory.is_off(), elapsed, counts.removed, added);
+            if !off {
+                let part = &one.slot.speculator.allowance;
+                part.stalls_removed.fetch_add(counts.removed, Ordering::Relaxed);
+                part.stalls_added.fetch_add(added, Ordering::Relaxed);
+            }
             decided.push((one.index, known.memory.interval(interval)));
         }
-        decided.retain(|(_, then)| *then != Then::AsBefore);
         decided
     }
 
     fn since_the_latest_look(&mut self, one: &Running) -> Counts {
         let now = Counts::of(one);
-        let new = || Known { process: one.process, memory: Memory::default(), counts: now, brought: 0 };
+        let new = || Known { process: one.process, memory: Memory::default(), counts: None, brought: 0 };
         let known = self.known.entry(one.index).or_insert_with(new);
-        let since = now.since(&known.counts);
-        known.counts = now;
+        let since = now.since(&known.counts.replace(now).unwrap_or(now));
         known.brought = (known.brought - known.brought / LATELY).saturating_add(since.brought);
         since
     }
 }
 
-/// Leaves in the slot what the report says.
-fn tell(slot: &Slot, off: bool, elapsed: u64, removed: u64, added: u64) {
-    let part = &slot.speculator.allowance;
-    if off {
-        part.paused_ns.fetch_add(elapsed, Ordering::Relaxed);
-    } else {
-        part.stalls_removed.fetch_add(removed, Ordering::Relaxed);
-        part.stalls_added.fetch_add(added, Ordering::Relaxed);
-    }
+/// Pages of a speculator's mirror.
+fn used(one: &Running) -> u64 {
+    one.slot.speculator.counts.pages_most.load(Ordering::Relaxed).max(1)
+}
+
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
 }
 
 /// Faults of a process for which a disk was asked (proc(5), field 12 of `stat`).
 fn major_faults(process: u32) -> u64 {
-    let line = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    major_faults_of(&std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default())
+}
+
+fn major_faults_of(line: &str) -> u64 {
     let fields = line.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().nth(12 - 3).and_then(|field| field.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_of_a_process_whose_name_looks_like_the_next_fields() {
+        assert_eq!(major_faults_of("7 (a) S 1) R 1 7 7 0 -1 4194304 12345 0 99 0 5 6"), 99);
+        assert_eq!(major_faults_of(""), 0);
+    }
 }

@@ -302,7 +302,7 @@ impl Host {
 
     /// Tells the speculators what they may ask for; returns whether there are any.
     fn limit(&mut self) -> bool {
-        let running = self.running(|attached| attached.speculator.is_some());
+        let running = running(&self.attached, &self.session, |attached| attached.speculator.is_some());
         self.limits.look(&running);
         let any = !running.is_empty();
         for (index, then) in self.weigh() {
@@ -315,34 +315,15 @@ impl Host {
         any
     }
 
-    fn running(&self, which: impl Fn(&Attached) -> bool) -> Vec<Running<'_>> {
-        self.attached
-            .iter()
-            .enumerate()
-            .filter_map(|(index, attached)| {
-                Some((index, attached.as_ref().filter(|attached| which(attached))?))
-            })
-            .map(|(index, attached)| Running {
-                index,
-                process: attached.process,
-                slot: self.session.slot(index),
-            })
-            .collect()
-    }
-
     /// Which speculators are not worth their memory any more, or may try again.
     fn weigh(&mut self) -> Vec<(usize, Then)> {
-        let mut costs = self.costs.take();
-        let all = self.running(|attached| attached.speculator.is_some() || attached.paused);
-        let decided = match &mut costs {
-            Some(costs) => costs.look(&all, |device| self.limits.unloaded(device)),
-            None => {
-                costs = (!all.is_empty()).then(Costs::new);
-                Vec::new()
-            }
-        };
-        self.costs = costs;
-        decided
+        let which = |attached: &Attached| attached.speculator.is_some() || attached.paused;
+        let all = running(&self.attached, &self.session, which);
+        if all.is_empty() {
+            return Vec::new();
+        }
+        let costs = self.costs.get_or_insert_with(Costs::new);
+        costs.look(&all, |device| self.limits.unloaded(device))
     }
 
     /// Ends a speculator for some time: its memory goes with it.
@@ -350,14 +331,16 @@ impl Host {
         let slot = self.session.slot(index);
         let Some(attached) = &mut self.attached[index] else { return };
         let Some(mut child) = attached.speculator.take() else { return };
+        let processor = processor_time(child.id());
         let _ = child.kill();
         let _ = child.wait();
         attached.paused = true;
         let allowance = &slot.speculator.allowance;
         allowance.off.store(1, Ordering::Relaxed);
         allowance.pauses.fetch_add(1, Ordering::Relaxed);
-        let processor = slot.speculator.counts.processor_ns.swap(0, Ordering::Relaxed);
-        allowance.processor_before_ns.fetch_add(processor, Ordering::Relaxed);
+        // It has not said it itself since its latest sleep.
+        let said = slot.speculator.counts.processor_ns.swap(0, Ordering::Relaxed);
+        allowance.processor_before_ns.fetch_add(processor.unwrap_or(said), Ordering::Relaxed);
         // The next one counts from zero; what is not counted there would be taken for others' reading.
         slot.speculator.delivered.store(0, Ordering::Relaxed);
         say_gone(slot);
@@ -372,6 +355,10 @@ impl Host {
             return;
         }
         let process = attached.process;
+        // Nobody posts to a speculator that is gone, so these are old.
+        let allowance = &slot.speculator.allowance;
+        allowance.stale_post.store(slot.agent.posted.load(Ordering::Acquire), Ordering::Relaxed);
+        allowance.stale_fault.store(slot.faults.posted.load(Ordering::Acquire), Ordering::Relaxed);
         slot.speculator.activity.store(activity::STARTING, Ordering::Release);
         let speculator = self.start_speculator(process, index);
         if speculator.is_none() {
@@ -518,6 +505,19 @@ impl Host {
     }
 }
 
+/// Processes with their slots.
+fn running<'a>(
+    attached: &[Option<Attached>],
+    session: &'a Session,
+    which: impl Fn(&Attached) -> bool,
+) -> Vec<Running<'a>> {
+    let which = |(index, attached): (usize, &Option<Attached>)| {
+        let process = attached.as_ref().filter(|attached| which(attached))?.process;
+        Some(Running { index, process, slot: session.slot(index) })
+    };
+    attached.iter().enumerate().filter_map(which).collect()
+}
+
 /// Leaves word for the agent of a speculator that is no more: nothing will come, and nobody is to be
 /// waited for (a hold lasts up to the expected stall, at each post).
 fn say_gone(slot: &Slot) {
@@ -573,6 +573,12 @@ fn may_be_the_programs(process: u32, main: u32) -> bool {
     let found = std::fs::metadata(format!("/proc/{process}"));
     found.is_ok_and(|entry| entry.uid() == rustix::process::geteuid().as_raw())
         && start_of(process).is_some_and(|start| start_of(main).is_some_and(|began| start >= began))
+}
+
+/// What a process has computed, ns (the kernel's Documentation/scheduler/sched-stats.rst).
+fn processor_time(process: u32) -> Option<u64> {
+    let line = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// When a process was started, in clock ticks since the machine's start (proc(5), field 22 of `stat`).
