@@ -1,5 +1,6 @@
 // trap: the program fits into its memory control group, and not together with a copy of what it uses
-// run: 60 0
+// run: chain 60 0
+// run: gather 300 0
 // data: hot.bin 28M
 // data: cold.bin 64M
 // modes: cold
@@ -35,6 +36,13 @@ static uint64_t walk(const uint64_t *own, const unsigned char *hot, const unsign
     return at;
 }
 
+// Places that anybody can compute, all over the file.
+static uint64_t gather(const unsigned char *cold, uint64_t number) {
+    uint64_t sum = 0;
+    for (uint64_t step = 0; step < STEPS; step++) sum = sum * 31 + cold[mix(number * STEPS + step + 1) % COLD];
+    return sum;
+}
+
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -43,15 +51,16 @@ static double now(void) {
 
 // Walks so often at least, of which it shows the first, and until so many seconds are over or somebody says "enough".
 int main(int count, char **arguments) {
-    CHECK(count == 3);
-    uint64_t walks = strtoull(arguments[1], NULL, 10);
-    double end = now() + strtod(arguments[2], NULL);
+    CHECK(count == 4);
+    bool gathers = strcmp(arguments[1], "gather") == 0;
+    uint64_t walks = strtoull(arguments[2], NULL, 10);
+    double end = now() + strtod(arguments[3], NULL);
     uint64_t *own = mmap(NULL, OWN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(own != MAP_FAILED);
-    for (uint64_t word = 0; word < OWN / 8; word++) own[word] = mix(word + 1);
+    for (uint64_t word = 0; word < OWN / 8 && !gathers; word++) own[word] = mix(word + 1);
     const unsigned char *hot = map("hot.bin", HOT), *cold = map("cold.bin", COLD);
     for (uint64_t number = 0; number < walks || (now() < end && access("enough", F_OK) != 0); number++) {
-        uint64_t met = walk(own, hot, cold, number);
+        uint64_t met = gathers ? gather(cold, number) : walk(own, hot, cold, number);
         if (number < SHOWN) printf("walk %016" PRIx64 "\n", met);
     }
     return 0;

@@ -1,5 +1,5 @@
 //! Speculation that costs more memory than it is worth: it is ended, what it held is given back, and later it is tried
-//! again. Where there is room, nobody is in its way.
+//! again. Where there is room, nobody is in its way. And what is worth it keeps within the group.
 
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
@@ -22,10 +22,16 @@ const REPORTED: Mode =
 const TIGHT: &str = "72M";
 const AMPLE: &str = "1G";
 
-/// Walks that the program makes at least, and seconds for which it goes on. A pause lasts 14 s at most.
-const WALKS: &str = "3";
-const SECONDS: &str = "45";
-const SECONDS_AMPLE: &str = "4";
+/// The program's walk, how often it walks at least, and seconds for which it goes on. A pause lasts 14 s at most.
+const CHAIN: [&str; 3] = ["chain", "3", "45"];
+const CHAIN_SHORT: [&str; 3] = ["chain", "3", "0"];
+const CHAIN_AMPLE: [&str; 3] = ["chain", "3", "4"];
+
+/// Places all over a file of 64 MB: copies of all that they touch would be more than the group may hold.
+const GATHER: [&str; 3] = ["gather", "800", "0"];
+const GATHER_LIMIT: &str = "36M";
+/// Pages that the speculator may hold at a time: half of the group.
+const GATHER_HELD: u64 = 18 << 8;
 
 pub fn add(suite: &mut Suite) {
     let wants = ["root", "memory-cgroup"];
@@ -35,12 +41,13 @@ pub fn add(suite: &mut Suite) {
         ends_and_is_tried_again,
     );
     suite.add("memory::speculation is left alone where there is room", wants, is_left_alone);
+    suite.add("memory::speculation that stays on track keeps within the group", wants, keeps_within);
 }
 
 fn ends_and_is_tried_again() -> Verdict {
     let group = Group::make("tight", TIGHT)?;
-    let alone = run(&scenario("tight alone", "0", &group)?, &ALONE)?;
-    let scenario = scenario("tight", SECONDS, &group)?;
+    let alone = run(&scenario("tight alone", CHAIN_SHORT, &group)?, &ALONE)?;
+    let scenario = scenario("tight", CHAIN, &group)?;
     let over = AtomicBool::new(false);
     let (outcome, seen) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| group.watch(&scenario.directory().join("enough"), &over));
@@ -66,7 +73,7 @@ fn ends_and_is_tried_again() -> Verdict {
 
 fn is_left_alone() -> Verdict {
     let group = Group::make("ample", AMPLE)?;
-    let outcome = run(&scenario("ample", SECONDS_AMPLE, &group)?, &REPORTED)?;
+    let outcome = run(&scenario("ample", CHAIN_AMPLE, &group)?, &REPORTED)?;
     let Some(counts) = counts(&outcome)? else { return Ok(()) };
     match counts["memory"].as_object() {
         Some(memory) if memory.values().all(|count| count.as_u64() == Some(0)) => Ok(()),
@@ -74,10 +81,25 @@ fn is_left_alone() -> Verdict {
     }
 }
 
-fn scenario(name: &str, seconds: &str, group: &Group) -> Result<Scenario, String> {
+fn keeps_within() -> Verdict {
+    let group = Group::make("within", GATHER_LIMIT)?;
+    let alone = run(&scenario("within alone", GATHER, &group)?, &ALONE)?;
+    let outcome = run(&scenario("within", GATHER, &group)?, &REPORTED)?;
+    if alone.stdout != outcome.stdout || alone.stdout.is_empty() {
+        return Err("it printed something else than alone".to_owned());
+    }
+    let Some(counts) = counts(&outcome)? else { return Ok(()) };
+    let (killed, held) = (group.killed()?, counts["speculator"]["pages_most"].as_u64());
+    if killed > 0 || held.is_none_or(|held| held > GATHER_HELD) {
+        return Err(format!("{killed} processes were killed for want of memory; {}", counts["speculator"]));
+    }
+    Ok(())
+}
+
+fn scenario(name: &str, walk: [&str; 3], group: &Group) -> Result<Scenario, String> {
     let guest = Guest::all()?.into_iter().find(|guest| guest.name() == "memory_pressed");
     let guest = guest.ok_or("there is no guest 'memory_pressed'")?;
-    let mut scenario = guest.scenario(&guest.run_with(&[WALKS, seconds]))?;
+    let mut scenario = guest.scenario(&guest.run_with(&walk))?;
     scenario.name = format!("memory {name}");
     let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.folder.display());
     Ok(scenario.around(["bash", "-c", &join, "bash"]).timeout(Duration::from_secs(180)))
@@ -148,6 +170,15 @@ impl Group {
             std::thread::sleep(Duration::from_millis(20));
         }
         seen
+    }
+
+    /// Processes that the kernel killed as the group was full.
+    fn killed(&self) -> Result<u64, String> {
+        let files = ["memory.events", "memory.oom_control"].map(|name| self.folder.join(name));
+        let text = files.iter().find_map(|path| fs::read_to_string(path).ok());
+        let text = text.ok_or("the group does not say whom the kernel killed")?;
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok());
+        count.ok_or_else(|| format!("no count of the killed: {text}"))
     }
 
     /// KB that a speculator in the group holds.
