@@ -140,7 +140,7 @@ struct Seen {
 }
 
 /// KB that a speculator must hold before its end gives anything back.
-const HELD: u64 = 8192;
+const HELD: u64 = 1024;
 
 impl Group {
     fn make(name: &str, limit: &str) -> Result<Group, String> {
