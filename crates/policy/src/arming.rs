@@ -43,7 +43,7 @@ pub struct Looked {
 pub struct Arming {
     useless: u32,
     quiet: u64,
-    /// How long it has been watched since it last paid altogether.
+    /// How long it has been watched.
     watched: u64,
     pause: u64,
 }
@@ -71,9 +71,6 @@ impl Arming {
         if useful > 0 {
             self.useless = self.useless.saturating_sub(useful.saturating_mul(WORTH_ONE_IN));
             self.pause = PAUSE_FIRST;
-            if self.useless == 0 {
-                self.watched = 0;
-            }
         }
         self.watched = self.watched.saturating_add(elapsed);
         let weight = if waits || useful > 0 { 1 } else { NONE_WAITS };
@@ -135,18 +132,6 @@ mod tests {
         }
         assert!(pauses.windows(2).all(|pair| pair[1] == (pair[0] * 2).min(PAUSE_MOST)));
         assert_eq!(pauses.last(), Some(&PAUSE_MOST));
-    }
-
-    #[test]
-    fn what_has_paid_for_long_is_not_given_up_for_long() {
-        let mut arming = Arming::default();
-        (0..100_000).for_each(|_| assert_eq!(arming.looked(20_000, seen(1, 1, true)), Then::Watch));
-        let given_up = (0..1000).find_map(|_| match arming.looked(20_000, seen(20, 0, true)) {
-            Then::Pause(ns) => Some(ns),
-            _ => None,
-        });
-        let last = u64::from(PATIENCE / 20) + 1;
-        assert_eq!(given_up, Some(last * 20_000 * PAUSE_TIMES));
     }
 
     #[test]
