@@ -4,6 +4,8 @@
 //! mapping, and print a checksum of all that they read, so that a wrong byte shows in the comparison of
 //! outputs. Those that take `--hints` are then what a programmer makes of them by hand.
 
+pub mod btree;
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 

@@ -232,6 +232,20 @@ pub struct Allowance {
     pub requests: AtomicU32,
     pub pages: AtomicU32,
     pub bytes_a_second: AtomicU64,
+    /// Not 0: nothing at all, as speculation has cost more memory than it was worth. The speculator is gone then.
+    pub off: AtomicU32,
+    /// Times that it was so, and for how long, ns.
+    pub pauses: AtomicU64,
+    pub paused_ns: AtomicU64,
+    /// Stalls that prefetching is taken to have removed and added.
+    pub stalls_removed: AtomicU64,
+    pub stalls_added: AtomicU64,
+    /// Processor time of speculators before the present one, ns.
+    pub processor_before_ns: AtomicU64,
+    /// Numbers of the latest posts, of reads and of faults, that were made before the present speculator: the program
+    /// has gone on long since.
+    pub stale_post: AtomicU32,
+    pub stale_fault: AtomicU32,
 }
 
 /// What the host does about the names that a process looks up.

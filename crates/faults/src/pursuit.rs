@@ -22,6 +22,8 @@ pub struct Touch {
 pub trait Link: Send {
     /// Watching is about to begin. False if the process is not any more what it was.
     fn arms(&self) -> bool;
+    /// Whether nothing may be asked for at present, as memory is short.
+    fn is_paused(&self) -> bool;
     /// Faults looked at, pages asked for, and such pages reached by the program.
     fn looked(&self, faults: u64, asked: u64, useful: u64);
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
@@ -48,12 +50,21 @@ pub struct Found {
     pub useful: bool,
 }
 
+/// A page's place in the log, in the log since which restart, and whether it was asked for.
+#[derive(Clone, Copy)]
+struct Entry {
+    position: u32,
+    restart: u32,
+    fetched: bool,
+}
+
 #[derive(Default)]
 pub struct Pursuit {
     touches: Touches,
-    /// Pages of the log, each with its position.
-    log: HashMap<u64, (u32, bool)>,
+    /// Pages of the log.
+    log: HashMap<u64, Entry>,
     written: u32,
+    restarts: u32,
     scan_seen: bool,
     /// Pages that the program has faulted on since the latest restart and that were not in the log then.
     ahead_of_log: HashSet<u64>,
@@ -68,7 +79,12 @@ impl Pursuit {
                 self.log.clear();
             }
             let (page, position) = (touch.address / PAGE, self.written);
-            self.log.insert(page, (position, touch.fetched));
+            // A page that speculation has dropped meanwhile comes twice; the program reaches the first place first.
+            let restart = self.restarts;
+            let ahead = |entry: &Entry| entry.restart == restart && entry.position >= before;
+            if !self.log.get(&page).is_some_and(ahead) {
+                self.log.insert(page, Entry { position, restart, fetched: touch.fetched });
+            }
             self.written += 1;
             // The program was there first: speculation follows it and is not off track. (Taken for that, each
             // restart of a late speculation made it later still.)
@@ -95,12 +111,15 @@ impl Pursuit {
         latest: bool,
     ) -> Found {
         let page = fault.address / PAGE;
-        let found = self.log.get(&page);
-        if found.is_none() && self.ahead_of_log.len() < REMEMBERED {
+        let entry = self.log.get(&page).copied();
+        // Positions before the latest restart say nothing of how far the program is now. (Taken for that they let
+        // speculation, which is behind after a restart, run on unread, and watching it end.)
+        let current = entry.filter(|entry| entry.restart == self.restarts);
+        if current.is_none() && self.ahead_of_log.len() < REMEMBERED {
             self.ahead_of_log.insert(page);
         }
-        let seen = match found {
-            Some(&(position, fetched)) => Seen::Foretold { position, fetched },
+        let seen = match current {
+            Some(Entry { position, fetched, .. }) => Seen::Foretold { position, fetched },
             None if !latest => Seen::Cached,
             None => match mappings.at(fault.address).map(|map| mappings.is_missing(map, fault.address)) {
                 Some(Some(true)) => Seen::Missing,
@@ -108,6 +127,10 @@ impl Pursuit {
             },
         };
         let mut found = Found { waits: seen == Seen::Missing, follows: false, useful: false };
+        if let (Seen::Cached, Some(earlier)) = (seen, entry) {
+            (found.follows, found.useful) = (true, earlier.fetched);
+            self.log.remove(&page);
+        }
         match self.touches.fault(seen, link.has_begun().then_some(self.written)) {
             Then::Nothing => {}
             Then::Passed => {
@@ -119,6 +142,7 @@ impl Pursuit {
                 if link.post(thread, fault, self.touches.ahead()) {
                     self.touches.posted();
                     self.written = 0;
+                    self.restarts = self.restarts.wrapping_add(1);
                     self.ahead_of_log.clear();
                     // The page at which speculation begins is the first that it touches.
                     self.ahead_of_log.insert(page);
@@ -145,6 +169,9 @@ mod tests {
     impl Link for Made {
         fn arms(&self) -> bool {
             true
+        }
+        fn is_paused(&self) -> bool {
+            false
         }
         fn looked(&self, _: u64, _: u64, _: u64) {}
         fn post(&mut self, _: i32, _: &Fault, _: u32) -> bool {
@@ -193,6 +220,32 @@ mod tests {
         assert_eq!(made.passed.get(), 51);
         assert!(!fault(&mut pursuit, &mut made, 20), "passed already");
         assert!(!fault(&mut pursuit, &mut made, 500), "not foretold");
+    }
+
+    #[test]
+    fn a_page_that_comes_twice_is_reached_at_its_first_place() {
+        let (mut pursuit, mut made) = (on_track(), Made::default());
+        made.log = (0..100).chain(10..20).map(touch).collect();
+        assert!(fault(&mut pursuit, &mut made, 10));
+        assert_eq!(made.passed.get(), 11);
+        made.log.extend((0..5).map(touch));
+        assert!(fault(&mut pursuit, &mut made, 3), "a second time, after the first was passed");
+        assert_eq!(made.passed.get(), 114);
+    }
+
+    #[test]
+    fn what_was_foretold_before_a_restart_is_useful_and_says_nothing_of_the_position() {
+        let (mut pursuit, mut made) = (on_track(), Made::default());
+        made.log = (0..100).map(touch).collect();
+        pursuit.read_log(&made);
+        (pursuit.written, pursuit.restarts) = (0, 1);
+        made.log.clear();
+        assert!(fault(&mut pursuit, &mut made, 50));
+        assert!(!fault(&mut pursuit, &mut made, 50), "a second time");
+        assert_eq!((pursuit.touches.passed(), made.passed.get()), (0, 0));
+        made.log = (40..60).map(touch).collect();
+        pursuit.read_log(&made);
+        assert_eq!(made.passed.get(), 11, "the program was there first");
     }
 
     #[test]

@@ -30,6 +30,9 @@ const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// Of the pages between two that were asked for, these many of four make it a scan.
 const SCAN_QUARTERS: u64 = 3;
 
+/// How long nobody watches, ns, where nothing may be asked for.
+const PAUSED: u64 = 250_000_000;
+
 const STACK: usize = 128 * 1024;
 const PAGE: u64 = 4096;
 
@@ -194,6 +197,9 @@ impl Watcher {
             self.threads.clear();
             return Then::Rest;
         }
+        if self.link.is_paused() {
+            return Then::Pause(PAUSED);
+        }
         for (thread, observed) in &mut self.threads {
             observed.waited.enable(false);
             observed.every = Event::open(*thread, Kind::Every).ok();
@@ -210,6 +216,9 @@ impl Watcher {
             sleep = self.arming.next_look(sleep, looked.faults);
             if then != Then::Watch {
                 return then;
+            }
+            if self.link.is_paused() {
+                return Then::Pause(PAUSED);
             }
             if self.looked_around.elapsed() >= LOOK_AROUND {
                 self.looked_around = Instant::now();

@@ -36,7 +36,19 @@ pub struct Counts {
     /// The latest mismatch of the last process that had one: what the program did, what was foretold.
     pub last_mismatch: Option<String>,
     pub faults: FaultCounts,
+    pub memory: MemoryCounts,
     pub speculator: SpeculatorCounts,
+}
+
+/// Whether speculators were worth their memory.
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct MemoryCounts {
+    /// Stalls that prefetching is taken to have removed, and to have added by what it pushed out of memory.
+    pub stalls_removed: u64,
+    pub stalls_added: u64,
+    /// Times that a speculator was stopped for that, and for how long they were.
+    pub pauses: u64,
+    pub paused_ns: u64,
 }
 
 /// Page faults of processes that map large files.
@@ -147,6 +159,12 @@ impl Counts {
             let error = std::io::Error::from_raw_os_error(refused);
             sum.unseen_because = Some(format!("the kernel does not show them (perf_event_open): {error}"));
         }
+        let allowance = &slot.speculator.allowance;
+        let sum = &mut self.memory;
+        add(&mut sum.stalls_removed, &allowance.stalls_removed);
+        add(&mut sum.stalls_added, &allowance.stalls_added);
+        add(&mut sum.pauses, &allowance.pauses);
+        add(&mut sum.paused_ns, &allowance.paused_ns);
         let counts = &slot.speculator.counts;
         let sum = &mut self.speculator;
         add(&mut sum.syncs, &counts.syncs);
@@ -165,6 +183,7 @@ impl Counts {
         add(&mut sum.trapped_calls, &counts.trapped_calls);
         add(&mut sum.signals, &counts.signals);
         add(&mut sum.processor_ns, &counts.processor_ns);
+        add(&mut sum.processor_ns, &allowance.processor_before_ns);
         let ended_as = |sum: &mut u64, reason: u32| add(sum, &counts.endings[reason as usize]);
         let endings = &mut sum.endings;
         ended_as(&mut endings.overtaken, ended::OVERTAKEN);

@@ -80,6 +80,10 @@ impl Link for InSlot {
         same
     }
 
+    fn is_paused(&self) -> bool {
+        self.slot.get().speculator.allowance.off.load(Ordering::Relaxed) != 0
+    }
+
     fn looked(&self, faults: u64, asked: u64, useful: u64) {
         let part = &self.slot.get().faults;
         add(&part.faults, faults);

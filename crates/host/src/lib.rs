@@ -6,7 +6,7 @@
 //! executable files for agents that meet a new one, lets the page faults of those be watched that map large files
 //! ([`faults`]), and gathers the counts of processes that end
 //! ([`counts`]), which become the [`report`]. While there are speculators it tells them what they may ask
-//! for (`limits`).
+//! for (`limits`), and ends those for a while that are not worth their memory (`memory`).
 //!
 //! The host is the speculators' parent: they die with it, and nobody else waits for them.
 
@@ -15,6 +15,7 @@ mod faults;
 mod installation;
 pub mod launch;
 mod limits;
+mod memory;
 mod names;
 mod own_files;
 mod program;

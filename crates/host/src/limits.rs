@@ -85,6 +85,12 @@ impl Limits {
         put(&slot.speculator.allowance, &options, None, machine.budget);
     }
 
+    /// How long a device takes to answer while nobody else asks it, as far as that was seen, ns.
+    pub fn unloaded(&self, device: u64) -> Option<u64> {
+        let seen = self.machine.as_ref()?.devices.get(&device)?.courtesy.unloaded();
+        (seen > 0).then_some(seen)
+    }
+
     /// The run is over.
     pub fn end(&mut self) {
         self.machine = None;

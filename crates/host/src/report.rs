@@ -141,6 +141,19 @@ impl Report {
                 milliseconds(s.processor_ns)
             ),
         );
+        let m = &c.memory;
+        if m.stalls_added > 0 || m.pauses > 0 {
+            line(
+                "  worth its memory",
+                format!(
+                    "{} stalls removed, {} added; off {} times, {:.1} s",
+                    m.stalls_removed,
+                    m.stalls_added,
+                    m.pauses,
+                    m.paused_ns as f64 / 1e9
+                ),
+            );
+        }
         let e = &s.endings;
         line(
             "  ended by",

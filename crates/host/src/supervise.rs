@@ -4,6 +4,7 @@ use crate::counts::Counts;
 use crate::faults::Faults;
 use crate::installation::Installation;
 use crate::limits::{self, Limits, Running};
+use crate::memory::Costs;
 use crate::names::Names;
 use crate::own_files;
 use crate::report::{Report, VERSION};
@@ -11,6 +12,7 @@ use crate::session::Session;
 use crate::start_files::Cold;
 use runahead_abi::owner;
 use runahead_abi::session::{SLOTS, Slot, activity};
+use runahead_policy::memory::Then;
 use runahead_sites::SiteFile;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -72,6 +74,8 @@ struct Attached {
     /// From the first stalled read on.
     speculator: Option<Child>,
     speculator_started: bool,
+    /// It was not worth its memory lately, and is gone for some time.
+    paused: bool,
     /// Notes about names taken so far.
     notes: u32,
     faults: Faults,
@@ -97,6 +101,8 @@ pub struct Host {
     limits: Limits,
     /// The command, if it is not in the cache.
     cold: Option<Cold>,
+    /// From the first speculator on.
+    costs: Option<Costs>,
     reported: bool,
 }
 
@@ -129,6 +135,7 @@ impl Host {
             names,
             limits,
             cold: None,
+            costs: None,
             reported: false,
         }
     }
@@ -253,8 +260,15 @@ impl Host {
             }
             self.watch(&handle);
             let faults = Faults::default();
-            let attached =
-                Attached { process, handle, speculator: None, speculator_started: false, notes: 0, faults };
+            let attached = Attached {
+                process,
+                handle,
+                speculator: None,
+                speculator_started: false,
+                paused: false,
+                notes: 0,
+                faults,
+            };
             self.attached[index] = Some(attached);
         }
     }
@@ -300,20 +314,71 @@ impl Host {
 
     /// Tells the speculators what they may ask for; returns whether there are any.
     fn limit(&mut self) -> bool {
-        let running: Vec<Running> = self
-            .attached
-            .iter()
-            .enumerate()
-            .filter_map(|(index, attached)| Some((index, attached.as_ref()?)))
-            .filter(|(_, attached)| attached.speculator.is_some())
-            .map(|(index, attached)| Running {
-                index,
-                process: attached.process,
-                slot: self.session.slot(index),
-            })
-            .collect();
+        let running = running(&self.attached, &self.session, |attached| attached.speculator.is_some());
         self.limits.look(&running);
-        !running.is_empty()
+        let any = !running.is_empty();
+        for (index, then) in self.weigh() {
+            match then {
+                Then::Stop => self.pause(index),
+                Then::Resume => self.resume(index),
+                Then::AsBefore => {}
+            }
+        }
+        any
+    }
+
+    /// Which speculators are not worth their memory any more, or may try again.
+    fn weigh(&mut self) -> Vec<(usize, Then)> {
+        let which = |attached: &Attached| attached.speculator.is_some() || attached.paused;
+        let all = running(&self.attached, &self.session, which);
+        if all.is_empty() {
+            return Vec::new();
+        }
+        let costs = self.costs.get_or_insert_with(Costs::new);
+        costs.look(&all, |device| self.limits.unloaded(device))
+    }
+
+    /// Ends a speculator for some time: its memory goes with it.
+    fn pause(&mut self, index: usize) {
+        let slot = self.session.slot(index);
+        let Some(attached) = &mut self.attached[index] else { return };
+        let Some(mut child) = attached.speculator.take() else { return };
+        let processor = processor_time(child.id());
+        let _ = child.kill();
+        let _ = child.wait();
+        attached.paused = true;
+        let allowance = &slot.speculator.allowance;
+        allowance.off.store(1, Ordering::Relaxed);
+        allowance.pauses.fetch_add(1, Ordering::Relaxed);
+        // It has not said it itself since its latest sleep.
+        let said = slot.speculator.counts.processor_ns.swap(0, Ordering::Relaxed);
+        allowance.processor_before_ns.fetch_add(processor.unwrap_or(said), Ordering::Relaxed);
+        // The next one counts from zero; what is not counted there would be taken for others' reading.
+        slot.speculator.delivered.store(0, Ordering::Relaxed);
+        say_gone(slot);
+    }
+
+    fn resume(&mut self, index: usize) {
+        let slot = self.session.slot(index);
+        let Some(attached) = &mut self.attached[index] else { return };
+        attached.paused = false;
+        slot.speculator.allowance.off.store(0, Ordering::Relaxed);
+        if slot.agent.retire.load(Ordering::Acquire) != 0 {
+            return;
+        }
+        let process = attached.process;
+        // Nobody posts to a speculator that is gone, so these are old.
+        let allowance = &slot.speculator.allowance;
+        allowance.stale_post.store(slot.agent.posted.load(Ordering::Acquire), Ordering::Relaxed);
+        allowance.stale_fault.store(slot.faults.posted.load(Ordering::Acquire), Ordering::Relaxed);
+        slot.speculator.activity.store(activity::STARTING, Ordering::Release);
+        let speculator = self.start_speculator(process, index);
+        if speculator.is_none() {
+            say_gone(slot);
+        }
+        if let Some(attached) = &mut self.attached[index] {
+            attached.speculator = speculator;
+        }
     }
 
     fn start_speculator(&self, process: u32, slot: usize) -> Option<Child> {
@@ -452,6 +517,19 @@ impl Host {
     }
 }
 
+/// Processes with their slots.
+fn running<'a>(
+    attached: &[Option<Attached>],
+    session: &'a Session,
+    which: impl Fn(&Attached) -> bool,
+) -> Vec<Running<'a>> {
+    let which = |(index, attached): (usize, &Option<Attached>)| {
+        let process = attached.as_ref().filter(|attached| which(attached))?.process;
+        Some(Running { index, process, slot: session.slot(index) })
+    };
+    attached.iter().enumerate().filter_map(which).collect()
+}
+
 /// Leaves word for the agent of a speculator that is no more: nothing will come, and nobody is to be
 /// waited for (a hold lasts up to the expected stall, at each post).
 fn say_gone(slot: &Slot) {
@@ -507,6 +585,12 @@ fn may_be_the_programs(process: u32, main: u32) -> bool {
     let found = std::fs::metadata(format!("/proc/{process}"));
     found.is_ok_and(|entry| entry.uid() == rustix::process::geteuid().as_raw())
         && start_of(process).is_some_and(|start| start_of(main).is_some_and(|began| start >= began))
+}
+
+/// What a process has computed, ns (the kernel's Documentation/scheduler/sched-stats.rst).
+fn processor_time(process: u32) -> Option<u64> {
+    let line = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// When a process was started, in clock ticks since the machine's start (proc(5), field 22 of `stat`).

@@ -6,8 +6,8 @@
 //! waits for the program to follow, one of them (the *pacer*) looks at the program's count from time to time.
 //!
 //! Threads are called one by one: whoever takes a job and leaves another calls the next, who sleeps or is made then.
-//! (Woken all together for each listing, 64 threads took more of two processors than the program: git status
-//! over 9000 files on a fast disk 99 ms where it took 61 alone, python importing numpy and pandas 0.62 s for 0.51; so 93 and 0.54.)
+//! (Woken all together for each listing, 64 threads took the processors from the program: importing numpy and pandas on
+//! a fast disk 0.62 s, so 0.54, alone 0.51; tar of 9000 files 0.25 s, so 0.20.)
 
 use crate::look::{self, Identity};
 use crate::neighbours::{Neighbours, Verdict};

@@ -67,6 +67,12 @@ pub fn is_short(limit: u64, left: u64) -> bool {
     left < limit / 8
 }
 
+/// Whether a limit is reached, or nearly: what is brought in pushes something out. (Of a group that reclaims, less than a
+/// MB is free.)
+pub fn is_full(limit: u64, used: u64) -> bool {
+    limit > 0 && limit.saturating_sub(used) < limit / 16
+}
+
 /// Pressure at which nothing is prefetched any more: 20% of the time somebody waits for memory already.
 const TOO_MUCH: u32 = 2000;
 

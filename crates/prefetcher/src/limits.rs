@@ -59,9 +59,9 @@ pub fn size(text: &str) -> Option<u64> {
 /// The memory above this process.
 #[derive(Debug)]
 pub struct Group {
-    /// From the process's own group upwards; version 2, then version 1's one.
+    /// From the process's own group upwards, of version 2 and of version 1.
     unified: Vec<PathBuf>,
-    version1: Option<PathBuf>,
+    version1: Vec<PathBuf>,
     /// `memory.pressure` of the process's own group (version 2), unless that is the root.
     pressure: Option<PathBuf>,
 }
@@ -76,7 +76,7 @@ impl Group {
     }
 
     fn from_lines(lines: &str, root: &Path) -> Group {
-        let mut group = Group { unified: Vec::new(), version1: None, pressure: None };
+        let mut group = Group { unified: Vec::new(), version1: Vec::new(), pressure: None };
         for line in lines.lines() {
             let mut parts = line.splitn(3, ':').skip(1);
             let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
@@ -93,35 +93,42 @@ impl Group {
                     .map(|root| root.join(path).join("memory.pressure"))
                     .find(|file| !path.is_empty() && file.exists());
             } else if controllers.split(',').any(|name| name == "memory") {
-                let own = root.join("memory").join(path);
+                let mounted = root.join("memory");
+                let own = mounted.join(path);
                 // Inside a container the path is the host's, and our group is mounted as the root.
-                let seen = if own.exists() { own } else { root.join("memory") };
-                group.version1 = Some(seen).filter(|path| path.join("memory.limit_in_bytes").exists());
+                let seen = if own.exists() { own } else { mounted.clone() };
+                group.version1 = seen
+                    .ancestors()
+                    .take_while(|path| path.starts_with(&mounted))
+                    .filter(|path| path.join("memory.limit_in_bytes").exists())
+                    .map(Path::to_path_buf)
+                    .collect();
             }
         }
         group
+    }
+
+    /// Each group with what it may use and uses, and the name of the file pages that it would give up first.
+    fn groups(&self) -> impl Iterator<Item = (&Path, u64, u64, &'static str)> {
+        let unified = self.unified.iter().filter_map(|path| {
+            // Above memory.high the kernel slows the group down, so that is its limit to us.
+            let limit = number(path, "memory.max").unwrap_or(u64::MAX);
+            let limit = limit.min(number(path, "memory.high").unwrap_or(u64::MAX));
+            Some((path.as_path(), limit, number(path, "memory.current")?, "inactive_file"))
+        });
+        let version1 = self.version1.iter().filter_map(|path| {
+            let limit = number(path, "memory.limit_in_bytes")?;
+            Some((path.as_path(), limit, number(path, "memory.usage_in_bytes")?, "total_inactive_file"))
+        });
+        unified.chain(version1)
     }
 
     /// The tightest limit: the group with the least room.
     pub fn memory(&self, most: u64) -> Memory {
         let machine = machine(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
         let mut tightest = machine;
-        for path in &self.unified {
-            let inactive = || field(&text(path, "memory.stat"), "inactive_file");
-            // Above memory.high the kernel slows the group down, so that is its limit to us.
-            let limit = number(path, "memory.max").unwrap_or(u64::MAX);
-            let limit = limit.min(number(path, "memory.high").unwrap_or(u64::MAX));
-            if let Some(used) = number(path, "memory.current") {
-                tighten(&mut tightest, limit, used, inactive);
-            }
-        }
-        if let Some(path) = &self.version1 {
-            let inactive = || field(&text(path, "memory.stat"), "total_inactive_file");
-            if let (Some(limit), Some(used)) =
-                (number(path, "memory.limit_in_bytes"), number(path, "memory.usage_in_bytes"))
-            {
-                tighten(&mut tightest, limit, used, inactive);
-            }
+        for (path, limit, used, inactive) in self.groups() {
+            tighten(&mut tightest, limit, used, || field(&text(path, "memory.stat"), inactive));
         }
         let read = |path: &Path| fs::read_to_string(path).ok().and_then(|text| pressure(&text));
         let short = |memory: &Memory| budget::is_short(memory.limit, memory.free());
@@ -133,6 +140,39 @@ impl Group {
         };
         Memory { pressure: pressure.counts(), most, ..tightest }
     }
+
+    /// Whether pages may have to go for what is brought in: a group of ours is full, or would be with `held` bytes more,
+    /// or the machine is. (What is evicted where there is room, as by kernels that page idle cache out, is nobody's fault.)
+    pub fn evicts(&self, held: u64) -> bool {
+        self.groups().any(|(_, limit, used, _)| budget::is_full(limit, used.saturating_add(held)))
+            || machine_evicts(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), held)
+    }
+
+    /// Pages of this process's group that came back after they had been evicted, ever; of the machine where there is no
+    /// group. Only those that the kernel finds would not have had to go, had there been a little more memory;
+    /// version 1 of groups tells no difference. 0 where the kernel does not say (before Linux 5.9).
+    pub fn came_back(&self) -> u64 {
+        let own = self.unified.first().or(self.version1.first()).map(|path| text(path, "memory.stat"));
+        let machine = || came_back(&fs::read_to_string("/proc/vmstat").unwrap_or_default());
+        own.as_deref().and_then(came_back).or_else(machine).unwrap_or(0)
+    }
+}
+
+/// What `memory.stat` or `/proc/vmstat` says of pages that came back, files' and anonymous ones.
+fn came_back(text: &str) -> Option<u64> {
+    // The second is version 1's, of all groups below too.
+    let names = ["workingset_activate_", "total_workingset_refault_"];
+    let said = |name: &&str| text.lines().any(|line| line.starts_with(name));
+    let name = names.into_iter().find(said)?;
+    Some(["file", "anon"].iter().fold(0, |sum, kind| sum.wrapping_add(field(text, &format!("{name}{kind}")))))
+}
+
+/// A machine fills its memory with files in time. Memory is short when those that nobody uses any more run out as well.
+fn machine_evicts(meminfo: &str, held: u64) -> bool {
+    let of = |name| field(meminfo, name) << 10;
+    let (total, free, idle) = (of("MemTotal"), of("MemFree"), of("Inactive(file)"));
+    let used = total.saturating_sub(free);
+    budget::is_full(total, used.saturating_add(held)) && idle < total / 4
 }
 
 fn tighten(tightest: &mut Memory, limit: u64, used: u64, reclaimable: impl Fn() -> u64) {
@@ -222,6 +262,60 @@ mod tests {
             assert!(pressure >= 700, "{mounted}: {pressure}");
             assert!(Group::from_lines("0::/\n", root.path()).pressure.is_none());
         }
+    }
+
+    #[test]
+    fn pages_that_came_back_in_both_versions_of_groups_and_on_the_machine() {
+        let unified =
+            "anon 1\nworkingset_refault_file 99\nworkingset_activate_anon 3\nworkingset_activate_file 40\n";
+        let version1 = "cache 1\nworkingset_refault_file 1\ntotal_cache 1\ntotal_workingset_refault_anon 5\n\
+                        total_workingset_refault_file 60\n";
+        assert_eq!([unified, version1, "anon 1\n"].map(came_back), [Some(43), Some(65), None]);
+
+        let root = tempfile::tempdir().unwrap();
+        for (path, name, value) in [
+            ("a", "memory.max", "max"),
+            ("a", "memory.stat", unified),
+            ("memory/x", "memory.limit_in_bytes", "5"),
+            ("memory/x", "memory.stat", version1),
+        ] {
+            fs::create_dir_all(root.path().join(path)).unwrap();
+            fs::write(root.path().join(path).join(name), value).unwrap();
+        }
+        assert_eq!(Group::from_lines("0::/a\n", root.path()).came_back(), 43);
+        assert_eq!(Group::from_lines("4:memory:/x\n", root.path()).came_back(), 65);
+    }
+
+    #[test]
+    fn a_full_group_evicts_whichever_of_those_above_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, name: &str, value: u64| {
+            fs::create_dir_all(root.path().join(path)).unwrap();
+            fs::write(root.path().join(path).join(name), value.to_string()).unwrap();
+        };
+        for (path, limit, used) in [("", u64::MAX >> 1, 900), ("x", 1600, 900), ("x/y", 3200, 900)] {
+            put(&format!("memory/{path}"), "memory.limit_in_bytes", limit);
+            put(&format!("memory/{path}"), "memory.usage_in_bytes", used);
+        }
+        let group = Group::from_lines("4:memory:/x/y\n", root.path());
+        let short = machine_evicts(&fs::read_to_string("/proc/meminfo").unwrap(), 0);
+        assert_eq!([0, 500, 700].map(|held| group.evicts(held) || short), [short, short, true]);
+        put("memory/x", "memory.usage_in_bytes", 1550);
+        assert!(group.evicts(0));
+        put("memory/x", "memory.usage_in_bytes", 0);
+        put("memory/x/y", "memory.usage_in_bytes", 3200);
+        assert!(group.evicts(0));
+    }
+
+    #[test]
+    fn a_machine_full_of_files_that_nobody_uses_is_not_short() {
+        let meminfo =
+            |free, idle| format!("MemTotal: 1600 kB\nMemFree: {free} kB\nInactive(file): {idle} kB\n");
+        assert!(machine_evicts(&meminfo(50, 300), 0));
+        assert!(!machine_evicts(&meminfo(50, 500), 0));
+        assert!(!machine_evicts(&meminfo(200, 300), 0));
+        assert!(machine_evicts(&meminfo(200, 300), 150 << 10));
+        assert!(!machine_evicts("", 0));
     }
 
     #[test]

@@ -105,6 +105,7 @@ fn set_up(setup: Setup) -> Result<(), i32> {
     unmap_the_rest();
     descriptors::start(directory);
     make_mirror(directory, &setup.vdso)?;
+    run::begin();
     if traps::install() && sandbox::enter() { Ok(()) } else { Err(EXIT_NO_SANDBOX) }
 }
 

@@ -37,8 +37,10 @@ const TOGETHER_MOST: usize = 16;
 /// are (0.4 ms for 1 GB).
 const BLANKS: usize = 256;
 
-/// Pages of files kept in the mirror (64 MB); at a sync with more, all are dropped.
+/// Pages of files kept in the mirror (64 MB), or as many as may be ahead of the program where that is less, but always
+/// so many: with more, all are dropped. Each is a copy, of memory that the program could have.
 const KEPT_MOST: usize = 16384;
+const KEPT_LEAST: usize = 1024;
 
 /// A region's number for "not from a file"; the first file has the next. (Zero, as large statics are to be.)
 pub const NONE: u16 = 0;
@@ -158,6 +160,16 @@ impl Mapped {
                 self.blank_count += 1;
             }
         }
+    }
+
+    /// Whether there are more pages than are kept in the middle of a speculation; `allowed`: those that may be ahead.
+    /// Then they are to be dropped, and counting begins anew.
+    pub fn is_full(&mut self, allowed: u32) -> bool {
+        let full = self.filled >= KEPT_MOST.min(KEPT_LEAST.max(allowed as usize));
+        if full {
+            self.filled = 0;
+        }
+        full
     }
 
     /// The pages to be forgotten at a sync; None: all pages of files. Begins anew.

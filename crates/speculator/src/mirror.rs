@@ -260,6 +260,10 @@ impl Mirror {
     pub fn fill(&mut self, process: i32, address: usize) -> Result<(), NoPage> {
         let region = self.region_at(address).ok_or(NoPage::Absent)?;
         let page = address & !(PAGE - 1);
+        // A speculation that stays on track has no next sync.
+        if region.file != mapped::NONE && MAPPED.get().is_full(run::allowed().pages) {
+            self.drop_files(|region| region.protection & PROT_WRITE == 0);
+        }
         if let Some(filled) = self.fill_from_file(region, page) {
             return filled;
         }
@@ -493,19 +497,23 @@ impl Mirror {
     /// Drops the pages of files that were blank, or may have changed.
     fn forget_stale(&mut self) {
         match MAPPED.get().stale() {
-            Some([]) => return,
             Some(pages) => {
                 for &page in pages {
                     // SAFETY: mirror memory; comes back from the file if it is touched.
                     let _ = unsafe { memory::advise(page, PAGE, n::MADV_DONTNEED) };
                     self.leave(page);
                 }
-                return;
             }
-            None => {}
+            None => self.drop_files(|_| true),
         }
-        for region in self.regions.iter().take(self.region_count).filter(|r| r.file != mapped::NONE) {
-            // SAFETY: as above.
+    }
+
+    /// Drops all pages of files, of some regions. Speculation has not written to those that the program may only read:
+    /// they can be dropped, and come back, at any time.
+    fn drop_files(&mut self, which: impl Fn(&Region) -> bool) {
+        let regions = self.regions.iter().take(self.region_count);
+        for region in regions.filter(|region| region.file != mapped::NONE && which(region)) {
+            // SAFETY: mirror memory; comes back from the file if it is touched.
             let _ = unsafe { memory::advise(region.start, region.end - region.start, n::MADV_DONTNEED) };
         }
         // Stable pages are still there; a second fill of one finds that out (EEXIST).

@@ -157,6 +157,14 @@ static LOADED: Global<Loaded> = Global::new(Loaded {
     faulted: FaultRegisters { registers: NO_REGISTERS, rcx: 0, r11: 0 },
 });
 
+/// Leaves posts alone that were made to a speculator before this one.
+pub fn begin() {
+    let allowance = &speculator().allowance;
+    let run = RUN.get();
+    run.posted = allowance.stale_post.load(Ordering::Relaxed);
+    run.fault_posted = allowance.stale_fault.load(Ordering::Relaxed);
+}
+
 /// Waits for posts and serves them, for ever. Entered on an empty stack, after the start and after
 /// each speculation.
 pub fn serve() -> ! {

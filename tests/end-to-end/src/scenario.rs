@@ -175,6 +175,11 @@ impl Scenario {
         locate::scratch().join(self.name.chars().map(plain).collect::<String>())
     }
 
+    /// Where the command is run.
+    pub fn directory(&self) -> PathBuf {
+        self.scratch().join("work")
+    }
+
     /// One run, in a directory made anew. Its path is the same for every mode.
     pub fn run(&self, mode: &Mode, runahead: &Runahead) -> io::Result<Outcome> {
         self.run_within(mode, runahead, self.timeout)
@@ -182,7 +187,7 @@ impl Scenario {
 
     fn run_within(&self, mode: &Mode, runahead: &Runahead, timeout: Duration) -> io::Result<Outcome> {
         let scratch = self.scratch();
-        let directory = scratch.join("work");
+        let directory = self.directory();
         remove(&scratch)?;
         for folder in ["work", "temporary", "runtime"] {
             open_to_all(&scratch.join(folder))?;
@@ -250,7 +255,7 @@ impl Scenario {
         RunSpec {
             argv,
             environment,
-            directory: scratch.join("work"),
+            directory: self.directory(),
             stdin: self.stdin.clone(),
             terminal: self.terminal,
             timeout_ms: timeout.as_millis() as u64,

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 
 use anyhow::{Context, Result};
-use bench_programs::{Random, scramble};
+use bench_programs::{Random, btree, scramble};
 
 use super::Maker;
 
@@ -62,6 +62,17 @@ pub fn volume(maker: &Maker) -> Result<()> {
     }
     file.flush()?;
     list(maker, &["volume.raw"])
+}
+
+/// Entries of the B-tree, 400 bytes each.
+pub const ENTRIES: u64 = 1_300_000;
+
+/// A B-tree whose pages lie anywhere.
+pub fn entries(maker: &Maker) -> Result<()> {
+    let mut file = BufWriter::with_capacity(CHUNK, create(maker, "tree.pages")?);
+    btree::write(ENTRIES, |page| file.write_all(page))?;
+    file.flush()?;
+    list(maker, &["tree.pages"])
 }
 
 /// A gigabyte without any order.

@@ -52,10 +52,35 @@ pub(super) fn own(place: &Place, program: &str, arguments: &[&str]) -> Result<Ve
 }
 
 pub(super) fn look_up(place: &Place, queries: &str) -> Result<Vec<OsString>> {
+    look_up_with(place, &[], queries)
+}
+
+/// Look-ups for which sqlite3 maps the whole database.
+pub(super) fn look_up_mapped(place: &Place, queries: &str) -> Result<Vec<OsString>> {
+    look_up_with(place, &["-cmd", "PRAGMA mmap_size = 2000000000"], queries)
+}
+
+fn look_up_with(place: &Place, options: &[&str], queries: &str) -> Result<Vec<OsString>> {
     // The script lies beside the database's original, not on the disk under test.
     let script = place.data.join("database").join(queries);
     let read = format!(".read {}", script.display());
-    words(&["sqlite3", "-init", "/dev/null", "-batch", "-readonly", "database/rows.db", &read])
+    let first = ["sqlite3", "-init", "/dev/null", "-batch", "-readonly"];
+    words(&[&first[..], options, &["database/rows.db", &read]].concat())
+}
+
+/// Python with the modules of the set `python`.
+pub(super) fn numeric_python(arguments: &[&str]) -> Result<Vec<OsString>> {
+    let mut all = words(&["env", "PYTHONPATH=python/modules", "LD_LIBRARY_PATH=python/libraries"])?;
+    all.push(python());
+    all.push("-B".into());
+    all.extend(words(arguments)?);
+    Ok(all)
+}
+
+/// Slices of the volume through NumPy's memmap.
+pub(super) fn memmap(place: &Place, order: &str) -> Result<Vec<OsString>> {
+    let script = place.bench.join("workloads/memmap.py");
+    numeric_python(&[&script.to_string_lossy(), "volume/volume.raw", order])
 }
 
 /// A C program of ours, compiled when its source is newer.

@@ -2,6 +2,7 @@
 
 use super::commands::*;
 use super::{Capability, PLAIN, Touches, Workload};
+use crate::data::generated::ENTRIES;
 
 pub(super) const WORKLOADS: &[Workload] = &[
     Workload {
@@ -50,6 +51,59 @@ pub(super) const WORKLOADS: &[Workload] = &[
         ..MAPPED_PLAIN
     },
     Workload {
+        name: "sqlite-index-mapped",
+        about: "sqlite3, 1500 look-ups by index in 1 GB that it maps (PRAGMA mmap_size)",
+        data: &["database"],
+        needs: SQLITE,
+        floor: floor(1.5, 4.0),
+        touches: Touches::Contents("database", EVERY),
+        command: |place| look_up_mapped(place, "by-key.sql"),
+        ..MAPPED_PLAIN
+    },
+    Workload {
+        name: "sqlite-rowid-mapped",
+        about: "the same by row number",
+        data: &["database"],
+        needs: SQLITE,
+        floor: floor(1.5, 4.0),
+        touches: Touches::Contents("database", EVERY),
+        command: |place| look_up_mapped(place, "by-number.sql"),
+        ..MAPPED_PLAIN
+    },
+    Workload {
+        name: "tree",
+        about: "5000 look-ups in a mapped B-tree of 530 MB, as LMDB's are",
+        data: &["entries"],
+        floor: floor(1.5, 4.0),
+        touches: Touches::Contents("entries", EVERY),
+        command: |place| {
+            own(place, "bench-tree", &["entries/tree.pages", &ENTRIES.to_string(), "5000", "--random"])
+        },
+        ..MAPPED_PLAIN
+    },
+    Workload {
+        name: "memmap-slices",
+        about: "NumPy, 8 slices through a memmap of 512 x 512 x 512 floats",
+        data: &["volume", "python"],
+        needs: PYTHON,
+        floor: floor(1.5, 4.0),
+        touches: Touches::Contents("volume", EVERY),
+        command: |place| memmap(place, "slices"),
+        helpers: &["/usr/bin/python3"],
+        ..MAPPED_PLAIN
+    },
+    Workload {
+        name: "memmap-rows",
+        about: "NumPy, 4000 rows of such a memmap by a list of their numbers",
+        data: &["volume", "python"],
+        needs: PYTHON,
+        floor: floor(1.5, 4.0),
+        touches: Touches::Contents("volume", EVERY),
+        command: |place| memmap(place, "rows"),
+        helpers: &["/usr/bin/python3"],
+        ..MAPPED_PLAIN
+    },
+    Workload {
         name: "chain-mapped",
         about: "4000 words of a mapped file, each at a place that follows from the one before",
         data: &["blocks"],
@@ -68,6 +122,9 @@ pub(super) const WORKLOADS: &[Workload] = &[
         ..MAPPED_PLAIN
     },
 ];
+
+const SQLITE: &[(&str, &str)] = &[("sqlite3", "sqlite3")];
+const PYTHON: &[(&str, &str)] = &[("/usr/bin/python3", "python3")];
 
 const MAPPED: &str = "bench-mapped";
 

@@ -109,10 +109,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
         touches: Touches::Contents("python", EVERY),
         command: |_| {
             let script = "import numpy, pandas; print(numpy.__version__, pandas.DataFrame({'a': [1]}))";
-            let mut all = words(&["env", "PYTHONPATH=python/modules", "LD_LIBRARY_PATH=python/libraries"])?;
-            all.push(python());
-            all.extend(words(&["-B", "-c", script])?);
-            Ok(all)
+            numeric_python(&["-c", script])
         },
         helpers: &["/usr/bin/python3"],
         ..PLAIN

@@ -84,6 +84,8 @@ const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("sse-register", "registers_sse", "xmm11 changed", &[]),
     ("avx-register", "registers_avx", "ymm3 changed", &["flag avx"]),
     ("blank-pages", "faults_gather", "gather", &[]),
+    ("blank-pages", "faults_vectors::read", "sum", &["flag avx2"]),
+    ("blank-pages", "memory_pressed::gather::300::0", "walk", &[]),
     ("fault-handler", "faults_gather", "errno 11", &[]),
     ("stray-write", "faults_gather", "memory", &[]),
     ("mapping-descriptor", "faults_gather", "5 descriptors", &[]),

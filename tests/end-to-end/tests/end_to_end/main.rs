@@ -5,6 +5,7 @@ mod contract;
 mod faults;
 mod guests;
 mod hostile;
+mod memory;
 mod model;
 mod programs;
 mod starts;
@@ -24,6 +25,7 @@ fn main() {
     starts::add(&mut suite);
     torture::add(&mut suite);
     faults::add(&mut suite);
+    memory::add(&mut suite);
     hostile::add(&mut suite);
     model::add(&mut suite);
     canaries::add(&mut suite);

@@ -1,0 +1,191 @@
+//! Whether each speculator is worth the memory that it takes: what is measured for [`runahead_policy::memory`].
+//!
+//! Four times a second, while there are speculators and memory is short:
+//!
+//! - *removed*: reads and faults of the program that found what had been asked for ahead;
+//! - *added*: pages that came back after they had been evicted (the kernel's own list of evicted pages, by its counts for
+//!   the control group, or the machine where there is none), as far as programs waited for pages at all, shared out by
+//!   the memory that the speculators use. No speculator has added more than it holds and has brought in lately.
+//!
+//! Both in stalls, each as long as one is on the device in question. Where there is room nothing is looked at but that
+//! there is, nothing is counted, and nothing is ever stopped; what had been stopped begins again, if there is room for
+//! what it gave back as well.
+
+use crate::limits::Running;
+use runahead_policy::memory::{Interval, Memory, Then, share};
+use runahead_prefetch::PAGE;
+use runahead_prefetcher::limits::Group;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// A stall where nobody has measured one, ns: between a local disk and one in a cloud.
+const STALL: u64 = 200_000;
+
+/// What is brought in is forgotten by an eighth in each interval: a page that it pushed out may be wanted in a while.
+const LATELY: u64 = 8;
+
+pub struct Costs {
+    group: Group,
+    looked: Instant,
+    /// Pages that had come back by the latest look; None: there was room.
+    came_back: Option<u64>,
+    known: HashMap<usize, Known>,
+}
+
+/// A speculator, and its counts at the latest look.
+struct Known {
+    process: u32,
+    memory: Memory,
+    /// None: there was room.
+    counts: Option<Counts>,
+    /// Pages brought in lately.
+    brought: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    /// Stalls of the program, and those removed.
+    stalls: u64,
+    removed: u64,
+    /// Pages brought into memory: prefetched, and copied.
+    brought: u64,
+}
+
+impl Counts {
+    fn of(one: &Running) -> Counts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (agent, faults, ahead) = (&one.slot.agent.counts, &one.slot.faults, &one.slot.speculator.counts);
+        // A process writes these as it likes: they wrap.
+        Counts {
+            stalls: get(&agent.stalls).wrapping_add(major_faults(one.process)),
+            removed: get(&agent.full).wrapping_add(get(&agent.partial)).wrapping_add(get(&faults.useful)),
+            brought: get(&ahead.prefetched_pages)
+                .wrapping_add(get(&ahead.pages_filled))
+                .wrapping_add(get(&faults.asked)),
+        }
+    }
+
+    fn since(&self, before: &Counts) -> Counts {
+        Counts {
+            stalls: self.stalls.saturating_sub(before.stalls),
+            removed: self.removed.saturating_sub(before.removed),
+            brought: self.brought.saturating_sub(before.brought),
+        }
+    }
+}
+
+impl Costs {
+    pub fn new() -> Costs {
+        Costs { group: Group::find(), looked: Instant::now(), came_back: None, known: HashMap::new() }
+    }
+
+    /// Looks, if it is time: which slots' speculators are to stop or to begin again. `stall`: how long one takes on a
+    /// device, ns, where that is known.
+    pub fn look(&mut self, all: &[Running], stall: impl Fn(u64) -> Option<u64>) -> Vec<(usize, Then)> {
+        let elapsed = self.looked.elapsed();
+        if elapsed < INTERVAL {
+            return Vec::new();
+        }
+        self.looked = Instant::now();
+        let elapsed = elapsed.as_nanos() as u64;
+        self.known
+            .retain(|index, known| all.iter().any(|one| (one.index, one.process) == (*index, known.process)));
+        let off = |one: &&Running| self.known.get(&one.index).is_some_and(|known| known.memory.is_off());
+        let paused: Vec<&Running> = all.iter().filter(off).collect();
+        for one in &paused {
+            one.slot.speculator.allowance.paused_ns.fetch_add(elapsed, Ordering::Relaxed);
+        }
+        let held = sum(paused.into_iter().map(used)).saturating_mul(PAGE);
+        let mut decided = match self.group.evicts(held) {
+            true => self.weigh(all, elapsed, stall),
+            false => self.leave_alone(elapsed),
+        };
+        decided.retain(|(_, then)| *then != Then::AsBefore);
+        decided
+    }
+
+    fn leave_alone(&mut self, elapsed: u64) -> Vec<(usize, Then)> {
+        self.came_back = None;
+        self.known.retain(|_, known| known.memory.is_off());
+        let again = |(index, known): (&usize, &mut Known)| {
+            known.counts = None;
+            (*index, known.memory.abundant(elapsed))
+        };
+        self.known.iter_mut().map(again).collect()
+    }
+
+    fn weigh(
+        &mut self,
+        all: &[Running],
+        elapsed: u64,
+        stall: impl Fn(u64) -> Option<u64>,
+    ) -> Vec<(usize, Then)> {
+        let came_back = self.group.came_back();
+        let before = self.came_back.replace(came_back).unwrap_or(came_back);
+        let evicted = came_back.saturating_sub(before);
+        let seen: Vec<Counts> = all.iter().map(|one| self.since_the_latest_look(one)).collect();
+        let waited = sum(seen.iter().map(|counts| counts.stalls));
+        let memory = sum(all.iter().map(used));
+        let mut decided = Vec::new();
+        for (one, counts) in all.iter().zip(seen) {
+            let Some(known) = self.known.get_mut(&one.index) else { continue };
+            let added = share(evicted.min(waited), used(one), memory);
+            // While it is off this shows what goes on without it.
+            let off = known.memory.is_off();
+            let added = if off { added } else { added.min(known.brought.saturating_add(used(one))) };
+            let one_stall = stall(one.slot.speculator.device.load(Ordering::Relaxed)).unwrap_or(STALL);
+            // Nobody has waited for longer than the interval was.
+            let time = |stalls: u64| stalls.saturating_mul(one_stall).min(elapsed);
+            let interval = Interval { elapsed, removed: time(counts.removed), added: time(added) };
+            if !off {
+                let part = &one.slot.speculator.allowance;
+                part.stalls_removed.fetch_add(counts.removed, Ordering::Relaxed);
+                part.stalls_added.fetch_add(added, Ordering::Relaxed);
+            }
+            decided.push((one.index, known.memory.interval(interval)));
+        }
+        decided
+    }
+
+    fn since_the_latest_look(&mut self, one: &Running) -> Counts {
+        let now = Counts::of(one);
+        let new = || Known { process: one.process, memory: Memory::default(), counts: None, brought: 0 };
+        let known = self.known.entry(one.index).or_insert_with(new);
+        let since = now.since(&known.counts.replace(now).unwrap_or(now));
+        known.brought = (known.brought - known.brought / LATELY).saturating_add(since.brought);
+        since
+    }
+}
+
+/// Pages of a speculator's mirror.
+fn used(one: &Running) -> u64 {
+    one.slot.speculator.counts.pages_most.load(Ordering::Relaxed).max(1)
+}
+
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
+/// Faults of a process for which a disk was asked (proc(5), field 12 of `stat`).
+fn major_faults(process: u32) -> u64 {
+    major_faults_of(&std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default())
+}
+
+fn major_faults_of(line: &str) -> u64 {
+    let fields = line.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_whitespace().nth(12 - 3).and_then(|field| field.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_of_a_process_whose_name_looks_like_the_next_fields() {
+        assert_eq!(major_faults_of("7 (a) S 1) R 1 7 7 0 -1 4194304 12345 0 99 0 5 6"), 99);
+        assert_eq!(major_faults_of(""), 0);
+    }
+}

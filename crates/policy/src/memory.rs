@@ -1,0 +1,246 @@
+//! Is speculation worth the memory that it takes?
+//!
+//! What is prefetched, and the speculator itself, push other pages out. Stalls that prefetching has *removed* are set
+//! against those that it has *added*: on pages that the program had in memory not long ago. Fraser and Chang (2003)
+//! weigh both over intervals, forget slowly, stop speculation when it has cost more than it gained, and let it try
+//! again after a pause over which the loss is so spread that it does not matter. So here:
+//!
+//! - while speculation is *on*, what it costs on balance is summed up and forgotten by and by; more than
+//!   [`ALLOWED`] stops it. Gains count, but not without end: a program changes.
+//! - while it is *off*, what it had cost is averaged over the pause, and below a [`PAUSE_TIMES`]th it may begin again.
+//! - a program whose data do not fit loses pages without us, too. How much of that there is shows while speculation is
+//!   off, and is no cost of ours from then on.
+//!
+//! On balance it costs 20 ms, one interval, and 3% of the time at most, by the estimates that it is given
+//! (property-tested). Times are of stalls, in ns.
+
+/// What speculation may cost on balance.
+const ALLOWED: i64 = 20_000_000;
+
+/// Gains that are remembered, to be set against later costs: those of some intervals in which it does well.
+const CREDIT: i64 = 5 * ALLOWED;
+
+/// The balance, good or bad, is forgotten at the rate of itself in so long: 1% of the time in which it costs as much
+/// as it may.
+const FORGOTTEN_IN: u64 = 2_000_000_000;
+
+/// A pause is so many times as long as what it pays for (2% of it), and not shorter than a second: starting
+/// a speculator is not for free.
+const PAUSE_TIMES: u64 = 50;
+const PAUSE_LEAST: u64 = 1_000_000_000;
+
+/// Stalls in an interval.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Interval {
+    pub elapsed: u64,
+    /// What the program would have waited without prefetches.
+    pub removed: u64,
+    /// What it waited for pages that were taken from it.
+    pub added: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    AsBefore,
+    /// Stop, and give the memory back.
+    Stop,
+    Resume,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Memory {
+    off: bool,
+    /// While on: what it costs, less what it gained. While off: what it had cost.
+    balance: i64,
+    paused: u64,
+    /// What is added while it is off, in all pauses together, and how long they were.
+    usual: u64,
+    usual_in: u64,
+}
+
+impl Memory {
+    pub fn is_off(&self) -> bool {
+        self.off
+    }
+
+    pub fn interval(&mut self, seen: Interval) -> Then {
+        if self.off { self.wait(seen) } else { self.weigh(seen) }
+    }
+
+    /// An interval in which memory was abundant, and would have been with what a pause has given back: nothing that was
+    /// evicted then is our fault, and nothing has to be paid off any more.
+    pub fn abundant(&mut self, elapsed: u64) -> Then {
+        let paused = self.paused.saturating_add(elapsed);
+        if self.off && paused < PAUSE_LEAST {
+            self.paused = paused;
+            return Then::AsBefore;
+        }
+        match core::mem::take(self).off {
+            true => Then::Resume,
+            false => Then::AsBefore,
+        }
+    }
+
+    fn weigh(&mut self, seen: Interval) -> Then {
+        let usual = part(self.usual, seen.elapsed, self.usual_in);
+        let added = signed(seen.added.saturating_sub(usual));
+        let forgotten = part(self.balance.unsigned_abs(), seen.elapsed, FORGOTTEN_IN);
+        let forgotten = signed(forgotten).min(self.balance.abs()) * self.balance.signum();
+        let balance = self.balance - forgotten;
+        self.balance = balance.saturating_add(added).saturating_sub(signed(seen.removed)).max(-CREDIT);
+        if self.balance <= ALLOWED {
+            return Then::AsBefore;
+        }
+        (self.off, self.paused) = (true, 0);
+        Then::Stop
+    }
+
+    fn wait(&mut self, seen: Interval) -> Then {
+        self.paused = self.paused.saturating_add(seen.elapsed);
+        self.usual = self.usual.saturating_add(seen.added);
+        self.usual_in = self.usual_in.saturating_add(seen.elapsed);
+        let cost = self.balance.unsigned_abs();
+        if self.paused < cost.saturating_mul(PAUSE_TIMES).max(PAUSE_LEAST) {
+            return Then::AsBefore;
+        }
+        (self.off, self.balance) = (false, 0);
+        Then::Resume
+    }
+}
+
+/// The share of one of several speculators in what they have added together, by the memory that they use.
+pub fn share(added: u64, memory: u64, of: u64) -> u64 {
+    part(added, memory.min(of), of)
+}
+
+/// `whole * numerator / denominator`; 0 of nothing.
+fn part(whole: u64, numerator: u64, denominator: u64) -> u64 {
+    let product = u128::from(whole) * u128::from(numerator);
+    u64::try_from(product.checked_div(u128::from(denominator)).unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LOOK: u64 = 250_000_000;
+
+    fn interval(removed: u64, added: u64) -> Interval {
+        Interval { elapsed: LOOK, removed, added }
+    }
+
+    #[test]
+    fn a_program_that_loses_pages_by_itself_is_not_our_fault() {
+        let mut memory = Memory::default();
+        let mut stops = 0;
+        for _ in 0..4000 {
+            stops += u32::from(memory.interval(interval(0, LOOK / 2)) == Then::Stop);
+        }
+        assert_eq!(stops, 1, "the first time nobody knows");
+        assert!(!memory.is_off());
+    }
+
+    #[test]
+    fn what_pays_by_and_large_goes_on() {
+        let mut memory = Memory::default();
+        for _ in 0..100 {
+            assert_eq!(memory.interval(interval(100_000_000, 0)), Then::AsBefore);
+            assert_eq!(memory.interval(interval(0, 60_000_000)), Then::AsBefore);
+        }
+    }
+
+    #[test]
+    fn gains_of_long_ago_do_not_excuse_it() {
+        let mut memory = Memory::default();
+        for _ in 0..1000 {
+            memory.interval(interval(LOOK, 0));
+        }
+        let stop = (0..20).position(|_| memory.interval(interval(0, LOOK / 10)) == Then::Stop);
+        assert!(stop.is_some_and(|after| after <= 5), "{stop:?}");
+    }
+
+    #[test]
+    fn memory_that_is_abundant_again_ends_a_pause_after_a_second() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.abundant(LOOK), Then::AsBefore);
+        assert_eq!(memory.interval(interval(0, LOOK)), Then::Stop);
+        let pauses = (0..20).position(|_| memory.abundant(LOOK) == Then::Resume);
+        assert_eq!(pauses, Some((PAUSE_LEAST / LOOK) as usize - 1));
+        assert!(!memory.is_off());
+    }
+
+    #[test]
+    fn shares_are_by_memory() {
+        assert_eq!([1, 3, 0].map(|memory| share(100, memory, 4)), [25, 75, 0]);
+        assert_eq!(share(100, 7, 0), 0);
+    }
+
+    prop_compose! {
+        fn intervals()(elapsed in 1_000_000u64..500_000_000, removed: u64, added: u64) -> Interval {
+            Interval { elapsed, removed: removed % elapsed, added: added % elapsed }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever happens: what it costs on balance while it is on is bounded. (Off, nothing is added here, so that
+        /// all counts.)
+        #[test]
+        fn the_loss_is_bounded(seen in prop::collection::vec(intervals(), 0..2000)) {
+            let mut memory = Memory::default();
+            let (mut loss, mut time, mut longest) = (0i64, 0u64, 0u64);
+            for interval in seen {
+                (time, longest) = (time + interval.elapsed, longest.max(interval.elapsed));
+                if memory.is_off() {
+                    memory.interval(Interval { added: 0, ..interval });
+                } else {
+                    loss += interval.added as i64 - interval.removed as i64;
+                    memory.interval(interval);
+                }
+                let most = ALLOWED + longest as i64 + (time / 100 * 3) as i64;
+                prop_assert!(loss <= most, "{loss} of {most}");
+            }
+        }
+
+        #[test]
+        fn what_never_costs_is_never_stopped(seen in prop::collection::vec(intervals(), 0..500)) {
+            let mut memory = Memory::default();
+            for Interval { elapsed, removed, added } in seen {
+                let interval = Interval { elapsed, removed: removed.max(added), added: removed.min(added) };
+                prop_assert_eq!(memory.interval(interval), Then::AsBefore);
+            }
+        }
+
+        /// It begins again, and not before the loss is spread thin.
+        #[test]
+        fn a_pause_ends_in_time(added in ALLOWED as u64 + 1..10_000_000_000, elapsed in 1_000_000u64..500_000_000) {
+            let mut memory = Memory::default();
+            prop_assert_eq!(memory.interval(Interval { elapsed, removed: 0, added }), Then::Stop);
+            let mut paused = 0;
+            loop {
+                paused += elapsed;
+                match memory.interval(Interval { elapsed, ..Interval::default() }) {
+                    Then::AsBefore => prop_assert!(paused < (added * PAUSE_TIMES).max(PAUSE_LEAST)),
+                    then => {
+                        prop_assert_eq!(then, Then::Resume);
+                        prop_assert!(paused >= added * PAUSE_TIMES && paused >= PAUSE_LEAST);
+                        break;
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn shares_never_exceed_the_whole(added: u64, memory in prop::collection::vec(0u64..1 << 40, 1..9)) {
+            let of = memory.iter().sum();
+            let sum: u128 = memory.iter().map(|&one| u128::from(share(added, one, of))).sum();
+            prop_assert!(sum <= u128::from(added));
+        }
+    }
+}

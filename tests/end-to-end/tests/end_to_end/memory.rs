@@ -1,0 +1,205 @@
+//! Speculation that costs more memory than it is worth: it is ended, what it held is given back, and later it is tried
+//! again. Where there is room, nobody is in its way. And what is worth it keeps within the group.
+
+use crate::suite::Suite;
+use runahead_end_to_end::Verdict;
+use runahead_end_to_end::compare::Outcome;
+use runahead_end_to_end::guest::Guest;
+use runahead_end_to_end::locate::Runahead;
+use runahead_end_to_end::needs;
+use runahead_end_to_end::scenario::{ALONE, Mode, Scenario};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const REPORTED: Mode =
+    Mode { name: "under, reported", options: Some(&["--report", "report.json"]), cold: true };
+
+/// The program alone fits, with its own 24 MB and the file of 28 MB that it uses over and over; with copies of both it
+/// would not.
+const TIGHT: &str = "72M";
+const AMPLE: &str = "1G";
+
+/// The program's walk, how often it walks at least, and seconds for which it goes on. A pause lasts 14 s at most.
+const CHAIN: [&str; 3] = ["chain", "3", "45"];
+const CHAIN_SHORT: [&str; 3] = ["chain", "3", "0"];
+const CHAIN_AMPLE: [&str; 3] = ["chain", "3", "4"];
+
+/// Places all over a file of 64 MB: copies of all that they touch would be more than the group may hold.
+const GATHER: [&str; 3] = ["gather", "800", "0"];
+const GATHER_LIMIT: &str = "36M";
+/// Pages that the speculator may hold at a time: half of the group.
+const GATHER_HELD: u64 = 18 << 8;
+
+pub fn add(suite: &mut Suite) {
+    let wants = ["root", "memory-cgroup"];
+    suite.add(
+        "memory::speculation that is not worth it ends, and is tried again",
+        wants,
+        ends_and_is_tried_again,
+    );
+    suite.add("memory::speculation is left alone where there is room", wants, is_left_alone);
+    suite.add("memory::speculation that stays on track keeps within the group", wants, keeps_within);
+}
+
+fn ends_and_is_tried_again() -> Verdict {
+    let group = Group::make("tight", TIGHT)?;
+    let alone = run(&scenario("tight alone", CHAIN_SHORT, &group)?, &ALONE)?;
+    let scenario = scenario("tight", CHAIN, &group)?;
+    let over = AtomicBool::new(false);
+    let (outcome, seen) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| group.watch(&scenario.directory().join("enough"), &over));
+        let outcome = run(&scenario, &REPORTED);
+        over.store(true, Ordering::Release);
+        (outcome, watcher.join())
+    });
+    let (outcome, seen) = (outcome?, seen.map_err(|_| "the watcher panicked")?);
+    if alone.stdout != outcome.stdout || alone.stdout.is_empty() {
+        return Err("it printed something else than alone".to_owned());
+    }
+    let Some(counts) = counts(&outcome)? else { return Ok(()) };
+    let memory = &counts["memory"];
+    if seen != (Seen { held: true, given_back: true, tried_again: true }) {
+        return Err(format!("{seen:?}; the report says {memory}"));
+    }
+    let count = |name: &str| memory[name].as_u64().unwrap_or(0);
+    if count("pauses") == 0 || count("paused_ns") < 500_000_000 || count("stalls_added") == 0 {
+        return Err(format!("the report does not say so: {memory}"));
+    }
+    Ok(())
+}
+
+fn is_left_alone() -> Verdict {
+    let group = Group::make("ample", AMPLE)?;
+    let outcome = run(&scenario("ample", CHAIN_AMPLE, &group)?, &REPORTED)?;
+    let Some(counts) = counts(&outcome)? else { return Ok(()) };
+    match counts["memory"].as_object() {
+        Some(memory) if memory.values().all(|count| count.as_u64() == Some(0)) => Ok(()),
+        other => Err(format!("there was room, but: {other:?}")),
+    }
+}
+
+fn keeps_within() -> Verdict {
+    let group = Group::make("within", GATHER_LIMIT)?;
+    let alone = run(&scenario("within alone", GATHER, &group)?, &ALONE)?;
+    let outcome = run(&scenario("within", GATHER, &group)?, &REPORTED)?;
+    if alone.stdout != outcome.stdout || alone.stdout.is_empty() {
+        return Err("it printed something else than alone".to_owned());
+    }
+    let Some(counts) = counts(&outcome)? else { return Ok(()) };
+    let (killed, held) = (group.killed()?, counts["speculator"]["pages_most"].as_u64());
+    if killed > 0 || held.is_none_or(|held| held > GATHER_HELD) {
+        return Err(format!("{killed} processes were killed for want of memory; {}", counts["speculator"]));
+    }
+    Ok(())
+}
+
+fn scenario(name: &str, walk: [&str; 3], group: &Group) -> Result<Scenario, String> {
+    let guest = Guest::all()?.into_iter().find(|guest| guest.name() == "memory_pressed");
+    let guest = guest.ok_or("there is no guest 'memory_pressed'")?;
+    let mut scenario = guest.scenario(&guest.run_with(&walk))?;
+    scenario.name = format!("memory {name}");
+    let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.folder.display());
+    Ok(scenario.around(["bash", "-c", &join, "bash"]).timeout(Duration::from_secs(180)))
+}
+
+fn run(scenario: &Scenario, mode: &Mode) -> Result<Outcome, String> {
+    scenario.run(mode, &Runahead::built()?).map_err(|error| error.to_string())
+}
+
+/// The report's counts; None where page faults are not to be seen, or a stand-in runs.
+fn counts(outcome: &Outcome) -> Result<Option<Value>, String> {
+    let report = outcome.tree.get(Path::new("report.json")).ok_or("no report was written")?;
+    let report: Value =
+        serde_json::from_slice(&report.contents).map_err(|error| format!("not JSON: {error}"))?;
+    let counts = &report["counts"];
+    let why = match &counts["faults"] {
+        Value::Object(faults) => faults["unseen_because"].as_str(),
+        _ => Some("a stand-in has nothing to say of them"),
+    };
+    if let Some(why) = why {
+        eprintln!("SKIPPED memory: no page faults: {why}");
+        return Ok(None);
+    }
+    Ok(Some(counts.clone()))
+}
+
+/// A memory control group of the test's own.
+struct Group {
+    folder: PathBuf,
+}
+
+/// What was seen of the speculator, in this order: it held memory; it was gone; it was there again.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Seen {
+    held: bool,
+    given_back: bool,
+    tried_again: bool,
+}
+
+/// KB that a speculator must hold before its end gives anything back.
+const HELD: u64 = 1024;
+
+impl Group {
+    fn make(name: &str, limit: &str) -> Result<Group, String> {
+        let (parent, limit_file) = needs::memory_cgroup().ok_or("the memory cgroup has gone")?;
+        let folder = parent.join(format!("runahead-test-{name}-{}", std::process::id()));
+        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let group = Group { folder };
+        fs::write(group.folder.join(limit_file), limit).map_err(|error| format!("{limit_file}: {error}"))?;
+        Ok(group)
+    }
+
+    /// Watches until all has been seen, which it says to the program by a file, or the run is over.
+    fn watch(&self, enough: &Path, over: &AtomicBool) -> Seen {
+        let mut seen = Seen::default();
+        while !over.load(Ordering::Acquire) {
+            match self.speculator() {
+                Some(held) if held >= HELD => seen.held = true,
+                None if seen.held => seen.given_back = true,
+                _ => {}
+            }
+            if seen.given_back && self.speculator().is_some() {
+                seen.tried_again = true;
+                // The run may be over in this moment.
+                let _ = fs::write(enough, "");
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        seen
+    }
+
+    /// Processes that the kernel killed as the group was full.
+    fn killed(&self) -> Result<u64, String> {
+        let files = ["memory.events", "memory.oom_control"].map(|name| self.folder.join(name));
+        let text = files.iter().find_map(|path| fs::read_to_string(path).ok());
+        let text = text.ok_or("the group does not say whom the kernel killed")?;
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok());
+        count.ok_or_else(|| format!("no count of the killed: {text}"))
+    }
+
+    /// KB that a speculator in the group holds.
+    fn speculator(&self) -> Option<u64> {
+        let processes = fs::read_to_string(self.folder.join("cgroup.procs")).ok()?;
+        processes.lines().find_map(|process| {
+            let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+            let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            // The kernel keeps 15 letters of a name.
+            field("Name:").filter(|name| name.starts_with("runahead-specul"))?;
+            field("VmRSS:")?.split(' ').next()?.parse().ok()
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The kernel takes a moment to let go of the last process.
+        let end = Instant::now() + Duration::from_secs(2);
+        while fs::remove_dir(&self.folder).is_err() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
