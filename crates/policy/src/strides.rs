@@ -66,6 +66,8 @@ pub struct Outcome {
     pub look: Option<(u64, u64)>,
     /// Pages asked for earlier that the program has now reached.
     pub useful: u32,
+    /// The fault is a step of a stream that is believed: it needs nobody else's help.
+    pub served: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +192,9 @@ impl Stream {
         self.ahead = self.ahead.saturating_sub(steps);
         let useful = steps.min(self.fresh);
         self.fresh -= useful;
-        let mut outcome = Outcome { useful, ..Outcome::default() };
+        let is_long = self.stride.unsigned_abs() >= STRIDE_LEAST;
+        let served = self.run >= BELIEVED && is_long && !matches!(self.standing, Standing::Scan(_));
+        let mut outcome = Outcome { useful, served, ..Outcome::default() };
         match &mut self.standing {
             Standing::Scan(left) => {
                 *left = left.saturating_sub(steps);
@@ -211,7 +215,7 @@ impl Stream {
             // The program came close before the next look: further ahead.
             self.depth = (self.depth * 2).min(DEPTH_MOST);
         }
-        if self.run >= BELIEVED && self.ahead < self.depth && self.stride.unsigned_abs() >= STRIDE_LEAST {
+        if self.run >= BELIEVED && self.ahead < self.depth && is_long {
             let (first, count) = (self.ahead + 1, self.depth - self.ahead);
             outcome.ask = Some(Ask { from: address, stride: self.stride, first, count });
             self.ahead = self.depth;
@@ -252,6 +256,19 @@ mod tests {
     use super::*;
 
     const ROW: u64 = 65536;
+
+    #[test]
+    fn a_walk_is_served_from_the_step_on_that_it_is_believed_at() {
+        let mut strides = Strides::default();
+        let served: Vec<bool> = (0..6).map(|step| strides.fault(7, ROW * step).served).collect();
+        assert_eq!(served, [false, false, false, true, true, true]);
+        // Another stream, another step, and a scan are not.
+        assert!(!strides.fault(8, ROW * 6).served);
+        assert!(!strides.fault(7, ROW * 7 + 24 * PAGE).served);
+        let mut scan = Strides::default();
+        walk(&mut scan, 0, ROW as i64, 20, true);
+        assert!(!scan.fault(7, ROW * 20).served);
+    }
 
     /// Walks so many steps; returns the addresses asked for. `cached`: what the pages between are.
     fn walk(strides: &mut Strides, start: u64, stride: i64, steps: u64, cached: bool) -> Vec<u64> {
