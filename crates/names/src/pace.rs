@@ -40,15 +40,17 @@ pub struct Pace {
     issued: u64,
     /// What the program had looked up when the window last grew.
     seen: u64,
-    /// Mean time of a cold look-up, ns.
+    /// Mean time of the latest cold look-ups, ns.
     cold: u64,
+    /// All of them so far, ns, and how many.
+    cold_total: u64,
     cold_seen: u32,
     warm: u32,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { window: WINDOW_FIRST, issued: 0, seen: 0, cold: 0, cold_seen: 0, warm: 0 }
+        Self { window: WINDOW_FIRST, issued: 0, seen: 0, cold: 0, cold_total: 0, cold_seen: 0, warm: 0 }
     }
 }
 
@@ -84,6 +86,7 @@ impl Pace {
         } else {
             self.warm = 0;
             self.cold_seen = self.cold_seen.saturating_add(1);
+            self.cold_total = self.cold_total.saturating_add(ns);
             self.cold = if self.cold == 0 { ns } else { self.cold - self.cold / 8 + ns / 8 };
         }
     }
@@ -93,9 +96,10 @@ impl Pace {
         self.warm >= WARM_MOST
     }
 
-    /// The disk is too fast for this to be of use.
+    /// The disk is too fast for this to be of use. Judged by all look-ups: the latest may just have lacked a processor
+    /// for a moment, and this is for good. (By the latest, du on a cloud disk was left alone in two runs of five.)
     pub fn is_pointless(&self) -> bool {
-        self.cold_seen >= ENOUGH_TO_TELL && self.cold < WORTH_NS
+        self.cold_seen >= ENOUGH_TO_TELL && self.cold_total / u64::from(self.cold_seen) < WORTH_NS
     }
 
     /// How many look-ups may be under way.
@@ -113,6 +117,16 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_disk_is_not_given_up_for_a_few_quick_answers() {
+        let mut pace = Pace::default();
+        (0..50).for_each(|_| pace.took(1_000_000));
+        (0..100).for_each(|_| pace.took(30_000));
+        assert!(!pace.is_pointless());
+        (0..1000).for_each(|_| pace.took(30_000));
+        assert!(pace.is_pointless());
+    }
 
     #[test]
     fn no_further_than_the_program_follows() {

@@ -19,11 +19,13 @@ const WEIGHT: u32 = 8;
 /// Where the mean starts: some 16 posts without any foretold read make it low.
 const BENEFIT_OF_THE_DOUBT: u32 = 64 * SIXTEENTHS;
 
-/// Stalls longer than this, ns, are not experimented with if a sync is shorter: a post costs a fraction of one, and
+/// Stalls longer than this, ns, are not experimented with, unless a sync is much longer: a post costs a fraction of one, and
 /// programs whose reads differ from each other made the comparison wrong too often (GNU ld and sqlite on a disk of 1 ms
-/// lost half and two thirds of their gain). Where a sync is longer, most starts are torn and all are dear: python
-/// importing numpy and pandas on that disk, syncs of 2.8 ms, took 1.19 s with 200 posts, 1.09 alone.
+/// lost half and two thirds of their gain). Where a sync takes several times as long, most starts are torn and
+/// all are dear: python importing numpy and pandas on that disk, syncs of 2.8 ms, took 1.19 s with 200 posts, 1.09 alone.
+/// (Once as long is not enough: GNU ld, syncs of 1.3 ms, gained 1.8 times instead of 2.35.)
 const LONG_STALL: u64 = 150_000;
+const LONG_SYNC: u64 = 3;
 
 /// Reads of a stretch. A post's cost is some 40 us on a fast disk: with 8 reads it stands out of the noise
 /// of a single pair.
@@ -111,7 +113,7 @@ impl Worth {
             // What is far above clear says no more.
             self.since_post = (self.since_post + 1).min(1 << 16);
         }
-        if stall > LONG_STALL && sync <= stall {
+        if stall > LONG_STALL && sync <= stall.saturating_mul(LONG_SYNC) {
             self.phase = Phase::Unasked;
             return;
         }
@@ -244,7 +246,7 @@ mod tests {
                 worth.posted();
             }
             now += if posting { 1_200_000 } else { 1_000_000 };
-            worth.read(false, 1_000_000, 3_000_000, || now);
+            worth.read(false, 1_000_000, 3_500_000, || now);
         }
         assert!(posts < 150, "{posts}");
     }
