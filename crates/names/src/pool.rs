@@ -5,7 +5,7 @@
 //! without the lock, and brings the result. A thread that finds nothing that it may do sleeps; while the walk
 //! waits for the program to follow, one of them (the *pacer*) looks at the program's count from time to time.
 //!
-//! Threads are called one by one: whoever takes a job and leaves another calls the next, who sleeps or is made then.
+//! Threads are called when there is a job for them: whoever takes one and leaves others calls two, who sleep or are made then.
 //! (Woken all together for each listing, 64 threads took the processors from the program: importing numpy and pandas on
 //! a fast disk 0.62 s, so 0.54, alone 0.51; tar of 9000 files 0.25 s, so 0.20.)
 
@@ -31,6 +31,10 @@ const LOOK_LONGEST: Duration = Duration::from_millis(50);
 
 /// Bytes of a thread's stack; a listing's buffer is 32 KiB of it.
 const STACK: usize = 128 * 1024;
+
+/// How many whoever takes a job calls: two make a crowd in few steps where the disk is slow (with one, du on a cloud
+/// disk took 0.8 s instead of 0.5).
+const CALLS: usize = 2;
 
 /// Notes that wait to be taken in; more are dropped, as the program is then far away from the oldest.
 const NOTES: usize = 64;
@@ -263,8 +267,10 @@ impl Shared {
                 && let Some(job) = state.next_job(done)
             {
                 pause = LOOK;
-                if !state.walk.is_empty() && state.busy + 1 < state.pace.threads() {
-                    self.call_one(&mut state);
+                for _ in 0..CALLS {
+                    if !state.walk.is_empty() && state.busy + 1 < state.pace.threads() {
+                        self.call_one(&mut state);
+                    }
                 }
                 state = self.act(state, job);
                 continue;
