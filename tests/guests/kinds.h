@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -54,6 +55,15 @@ static int filled_pipe(int flags) {
     return ends[0];
 }
 
+static void wait_for_bytes(int terminal, int bytes) {
+    int there = 0;
+    for (int look = 0; look < 20000 && there < bytes; look++) {
+        CHECK(ioctl(terminal, FIONREAD, &there) == 0);
+        if (there < bytes) usleep(100);
+    }
+    CHECK(there == bytes);
+}
+
 static int terminal_with_a_line(bool raw) {
     int master, slave;
     CHECK(openpty(&master, &slave, NULL, NULL, NULL) == 0);
@@ -65,9 +75,10 @@ static int terminal_with_a_line(bool raw) {
     }
     CHECK(write(master, "a line\nmore\n", 12) == 12);
     descriptors_of_kind[0] = master;
-    // A line travels from one end to the other, and its echo back, in the kernel's own time.
-    struct pollfd both[2] = {{slave, POLLIN, 0}, {master, POLLIN, 0}};
-    CHECK(poll(&both[0], 1, 2000) == 1 && (raw || poll(&both[1], 1, 2000) == 1));
+    // Lines travel from one end to the other, and their echo back (each newline as two characters), in the kernel's own
+    // time, and in pieces.
+    wait_for_bytes(slave, 12);
+    if (!raw) wait_for_bytes(master, 14);
     CHECK(fcntl(slave, F_SETFL, O_NONBLOCK) == 0);
     return slave;
 }
