@@ -22,8 +22,8 @@ use runahead_kernel::uapi::general as n;
 use runahead_policy::coldness::Coldness;
 
 /// Threads in look-ups beside one that waits from which on the program helps itself: it waits in parallel already,
-/// and more threads only take its processors. (git status looks names up in 20 threads: 9000 of them on a disk of 75 us
-/// took 57 ms alone and 89 with the host's look-ups beside.)
+/// and more threads only take its processors. (git status looks names up in 20 threads. Of 9000 names the host looked
+/// 1858 up beside it without this, 612 with; on a disk of 75 us it is slower than alone all the same, 82 to 93 ms for 60.)
 const HELPS_ITSELF: u32 = 3;
 
 /// Waits after such a one for which the program is still thought to.

@@ -61,7 +61,8 @@ pub struct Process {
     pub refused: AtomicU32,
     /// [`thread_word`] of the thread whose reads are compared with the log.
     pub thread: AtomicUsize,
-    /// Threads that look a name up at present.
+    /// Threads that look a name up at present. (A handler that jumps out of one leaves it too high: then less is looked
+    /// up ahead.)
     pub looking_up: AtomicU32,
     inner: UnsafeCell<Inner>,
 }
