@@ -104,8 +104,8 @@ const LOOKED_AT: usize = 64;
 
 fn main() -> ExitCode {
     runahead_host::ask_for_ourselves();
-    let looked_at = std::env::args_os().len().min(LOOKED_AT);
-    let arguments = match Arguments::try_parse_from(std::env::args_os().take(LOOKED_AT)) {
+    let looked_at = runahead_host::arguments().take(LOOKED_AT).count();
+    let arguments = match Arguments::try_parse_from(runahead_host::arguments().take(LOOKED_AT)) {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();

@@ -7,7 +7,7 @@
 use crate::counts::Counts;
 use crate::installation::Installation;
 use crate::limits::Limits;
-use crate::program::Program;
+use crate::program::{self, Program};
 use crate::report::{Report, VERSION};
 use crate::session::Session;
 use crate::start_files::Cold;
@@ -68,7 +68,7 @@ impl Failure {
 /// Becomes the command that begins at our own argument number `first`, with Runahead beside it. Returns only
 /// on failure.
 pub fn run(options: Options, first: usize) -> Failure {
-    let Some(name) = std::env::args_os().nth(first) else {
+    let Some(name) = program::arguments().nth(first) else {
         return Failure::Ours("no command given".into());
     };
     let report_file = match &options.report {
@@ -86,11 +86,11 @@ pub fn run(options: Options, first: usize) -> Failure {
     let mut program = Program::new(first);
     if std::env::var_os(SWITCH).as_deref() == Some(OsStr::new("off")) {
         report_plainly(report_file, first, format!("{SWITCH}=off in the environment"));
-        return became(&name, &program.become_it());
+        return became(name, &program.become_it());
     }
     // As early as can be: the disk is at work while the rest is made ready.
     let cold = (!options.no_speculate && options.limits == crate::Limits::default())
-        .then(|| Cold::find(&name))
+        .then(|| Cold::find(name))
         .flatten();
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
     let wishes = Wishes { stats: options.stats, report: report_file };
@@ -105,7 +105,7 @@ pub fn run(options: Options, first: usize) -> Failure {
             report_plainly(spare, first, reason);
         }
     }
-    became(&name, &program.become_it())
+    became(name, &program.become_it())
 }
 
 /// Writes the report of a command that runs without us, which nobody will be there to write later.
@@ -115,7 +115,7 @@ fn report_plainly(file: Option<File>, first: usize, reason: String) {
     };
     let report = Report {
         version: VERSION,
-        command: std::env::args_os().skip(first).map(|part| part.to_string_lossy().into_owned()).collect(),
+        command: program::arguments().skip(first).map(OsStr::to_string_lossy).collect(),
         elapsed_ns: 0,
         plainly_because: Some(reason),
         counts: Counts::default(),

@@ -19,6 +19,7 @@ mod memory;
 mod names;
 mod own_files;
 mod program;
+mod reading;
 pub mod report;
 mod session;
 mod start_files;
@@ -26,6 +27,7 @@ mod supervise;
 
 pub use launch::{Failure, Options, run};
 pub use own_files::ask_for_ourselves;
+pub use program::arguments;
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
 

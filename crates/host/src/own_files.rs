@@ -10,16 +10,13 @@
 //! Whether the start was cold the kernel tells for one system call: a process that is running already has had a major
 //! fault for its own code, or it has not.
 
-use rustix::fs::{Advice, Mode, OFlags, fadvise};
+use crate::reading::{self, CHUNK};
 use rustix::mm::Advice as MemoryAdvice;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Longer requests are cut off silently by some kernels (`force_page_cache_readahead`).
-const CHUNK: usize = 128 << 10;
-
 /// Longest of our files, with room to grow: nobody's disk is kept busy for a mistake.
-const LONGEST: usize = 16 << 20;
+const LONGEST: u64 = 16 << 20;
 
 static COLD: AtomicBool = AtomicBool::new(false);
 
@@ -37,9 +34,9 @@ pub fn ask_for_ourselves() {
     }
     COLD.store(true, Ordering::Relaxed);
     let begin = (&raw const __executable_start) as usize;
-    let length = ((&raw const etext) as usize).saturating_sub(begin).min(LONGEST);
-    for offset in (0..length).step_by(CHUNK) {
-        let chunk = CHUNK.min(length - offset);
+    let length = ((&raw const etext) as usize).saturating_sub(begin).min(LONGEST as usize);
+    for offset in (0..length).step_by(CHUNK as usize) {
+        let chunk = (CHUNK as usize).min(length - offset);
         // SAFETY: the range is our own code, and the advice changes nothing but the page cache.
         let _ = unsafe { rustix::mm::madvise((begin + offset) as *mut _, chunk, MemoryAdvice::WillNeed) };
     }
@@ -51,12 +48,8 @@ pub(crate) fn ask_for<'a>(files: impl IntoIterator<Item = &'a Path>) {
         return;
     }
     for file in files {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let Ok(file) = rustix::fs::open(file, flags, Mode::empty()) else { continue };
-        let length = rustix::fs::fstat(&file).map_or(0, |status| status.st_size as usize).min(LONGEST);
-        for offset in (0..length).step_by(CHUNK) {
-            let chunk = std::num::NonZeroU64::new(CHUNK as u64);
-            let _ = fadvise(&file, offset as u64, chunk, Advice::WillNeed);
+        if let Some(file) = reading::open(file) {
+            reading::ask(&file, LONGEST);
         }
     }
 }

@@ -62,6 +62,22 @@ unsafe extern "C" {
     static environ: *const *const libc::c_char;
 }
 
+/// Our own arguments, where the kernel has put them, from the program's name on. (The standard library copies all of
+/// them at each look, which took 6 ms in all with a command of nine thousand arguments.)
+pub fn arguments() -> impl Iterator<Item = &'static OsStr> {
+    let mut next = ARGUMENTS.load(Ordering::Relaxed).cast_const();
+    std::iter::from_fn(move || {
+        // SAFETY: the kernel's null-terminated array of C strings, which nobody writes to; `next` stays at its end.
+        unsafe {
+            let argument = *next;
+            (!argument.is_null()).then(|| {
+                next = next.add(1);
+                OsStr::from_bytes(CStr::from_ptr(argument).to_bytes())
+            })
+        }
+    })
+}
+
 /// The command: the end of our own command line, which is handed on as it is (a command may well have ten
 /// thousand arguments), and the variables that are added to the environment.
 pub struct Program {
@@ -73,7 +89,7 @@ pub struct Program {
 impl Program {
     /// `first` is less than the number of our arguments.
     pub fn new(first: usize) -> Program {
-        assert!(first < std::env::args_os().len(), "the command is a part of the command line");
+        assert!(arguments().nth(first).is_some(), "the command is a part of the command line");
         Program { first, variables: Vec::new() }
     }
 

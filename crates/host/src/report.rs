@@ -2,17 +2,21 @@
 
 use crate::counts::Counts;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Version of the JSON document's layout: it stays when a field is added.
 pub const VERSION: u32 = 1;
+
+/// So many bytes of the command are printed, unless its name alone is longer.
+const SHOWN_OF_THE_COMMAND: usize = 120;
 
 /// The JSON document; documented in docs/report.md.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Version of this document's layout.
     pub version: u32,
-    pub command: Vec<String>,
+    pub command: Vec<Cow<'static, str>>,
     /// From the start of the command to the report.
     pub elapsed_ns: u64,
     /// Why nothing was speculated, where something prevented it.
@@ -40,6 +44,20 @@ impl Report {
         let _ = writeln!(to, "{json}");
     }
 
+    /// The command, as much of it as two lines hold: it may have ten thousand arguments.
+    fn command_shortened(&self) -> String {
+        let mut text = String::new();
+        for (number, argument) in self.command.iter().enumerate() {
+            if text.len() + argument.len() > SHOWN_OF_THE_COMMAND && number > 0 {
+                let _ = write!(text, " ... and {} more", self.command.len() - number);
+                break;
+            }
+            let space = if number == 0 { "" } else { " " };
+            let _ = write!(text, "{space}{}", printable(argument));
+        }
+        text
+    }
+
     /// The report as text, a screen at most.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
@@ -49,7 +67,7 @@ impl Report {
             // Writing into a String cannot fail.
             let _ = writeln!(text, "runahead: {name:<24} {value}");
         };
-        line("command", printable(&self.command.join(" ")));
+        line("command", self.command_shortened());
         line("elapsed", format!("{:.1} ms", milliseconds(self.elapsed_ns)));
         if let Some(reason) = &self.plainly_because {
             line("ran plainly", reason.clone());

@@ -10,22 +10,18 @@
 //! (`glibc-hwcaps`), and what a program opens later.
 
 use crate::program;
+use crate::reading::{ask, open};
 use object::LittleEndian;
 use object::ReadCache;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
 use object::read::elf::FileHeader as _;
-use rustix::fs::{Advice, FileType, Mode, OFlags, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::IoSliceMut;
-use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// Longer requests are cut off silently by some kernels (`force_page_cache_readahead`).
-const CHUNK: u64 = 128 << 10;
 
 /// Of each file so many bytes at most, from its beginning: of a compiler's 100 MB a start needs few.
 const LONGEST: u64 = 4 << 20;
@@ -52,7 +48,7 @@ impl Cold {
         if !is_cold(&file) {
             return None;
         }
-        ask(&file);
+        ask(&file, LONGEST);
         Some(Cold { executable })
     }
 
@@ -75,7 +71,7 @@ impl Cold {
                     .chain(listed(&list, &name).map(|p| as_path(p).to_owned()))
                     .chain(USUAL.iter().map(|d| Path::new(d).join(as_path(&name))));
                 if let Some(found) = places.into_iter().find_map(|place| Some((open(&place)?, place))) {
-                    ask(&found.0);
+                    ask(&found.0, LONGEST);
                     files.push(found);
                 }
             }
@@ -87,26 +83,11 @@ fn as_path(name: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(name))
 }
 
-/// Opens a regular file without side effects.
-fn open(path: &Path) -> Option<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    let status = rustix::fs::fstat(&file).ok()?;
-    (FileType::from_raw_mode(status.st_mode) == FileType::RegularFile).then(|| File::from(file))
-}
-
 /// Whether a read of the first byte would wait.
 fn is_cold(file: &File) -> bool {
     let mut byte = [0];
     let read = preadv2(file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT);
     read == Err(Errno::AGAIN)
-}
-
-fn ask(file: &File) {
-    let length = file.metadata().map_or(0, |metadata| metadata.len()).min(LONGEST);
-    for offset in (0..length).step_by(CHUNK as usize) {
-        let _ = fadvise(file, offset, NonZeroU64::new(CHUNK), Advice::WillNeed);
-    }
 }
 
 /// What an ELF file says that it needs.

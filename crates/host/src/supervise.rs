@@ -7,6 +7,7 @@ use crate::limits::{self, Limits, Running};
 use crate::memory::Costs;
 use crate::names::Names;
 use crate::own_files;
+use crate::program;
 use crate::report::{Report, VERSION};
 use crate::session::Session;
 use crate::start_files::Cold;
@@ -16,6 +17,7 @@ use runahead_policy::memory::Then;
 use runahead_sites::SiteFile;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -492,10 +494,7 @@ impl Host {
             counts.names_looked_ahead = self.names.looked_up();
             let report = Report {
                 version: VERSION,
-                command: std::env::args_os()
-                    .skip(self.command)
-                    .map(|part| part.to_string_lossy().into_owned())
-                    .collect(),
+                command: program::arguments().skip(self.command).map(OsStr::to_string_lossy).collect(),
                 elapsed_ns: self.began.elapsed().as_nanos() as u64,
                 plainly_because: None,
                 counts,

@@ -276,8 +276,21 @@ fn open_to_all(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o777))
 }
 
-/// Removes a tree, also one whose directories the run has closed to their owner.
+/// Removes a tree, also one whose directories the run has closed to their owner, and into which a host that outlives
+/// its program by some milliseconds still writes (it keeps what it learned of the program's libraries there).
 fn remove(path: &Path) -> io::Result<()> {
+    for _ in 0..100 {
+        match remove_once(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
+    remove_once(path)
+}
+
+fn remove_once(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     match fs::remove_dir_all(path) {
         Ok(()) => Ok(()),

@@ -29,6 +29,11 @@ pub fn add(suite: &mut Suite) {
     suite.add_plain("contract::the command keeps the process", built(same_process));
     suite.add_plain("contract::RUNAHEAD=off runs the command plainly", built(switched_off));
     suite.add_plain("contract::arguments pass through untouched", built(arguments));
+    suite.add_plain(
+        "contract::thousands of arguments are reported whole and shown short",
+        built(many_arguments),
+    );
+    suite.add_plain("contract::a script without an interpreter's line runs", built(script));
     suite.add_plain("contract::verbose says something and changes nothing", built(verbose));
 }
 
@@ -260,6 +265,45 @@ pub fn arguments(runahead: &Runahead) -> Verdict {
     )
     .modes([COLD]);
     scenario.check(runahead)
+}
+
+/// More arguments than the launcher takes apart, non-ASCII and control characters among them.
+pub fn many_arguments(runahead: &Runahead) -> Verdict {
+    let line = "exec $UNDER bash -c 'echo $#' $'\\033[31m' $(seq 5000)";
+    let outcome = run("many arguments", &["--stats", "--report", "many.json"], line, runahead)?;
+    expect_code(&outcome, 0)?;
+    if text(&outcome.stdout) != "5000\n" {
+        return Err(format!("the command was given {} arguments", text(&outcome.stdout)));
+    }
+    let shown = text(&outcome.stderr);
+    let shown = shown.lines().find(|line| line.contains("command")).unwrap_or_default().to_owned();
+    if !shown.ends_with(" more") || shown.len() > 300 || shown.contains('\u{1b}') {
+        return Err(format!("shown as: {shown}"));
+    }
+    let entry = outcome.tree.get(Path::new("many.json")).ok_or("no report was written")?;
+    let report: serde_json::Value =
+        serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))?;
+    match report["command"].as_array() {
+        Some(command) if command.len() == 5004 && command[5003] == "5000" => Ok(()),
+        _ => Err("the report does not hold the whole command".to_owned()),
+    }
+}
+
+/// The kernel refuses such a file, the C library's execvp hands it to the shell.
+pub fn script(runahead: &Runahead) -> Verdict {
+    let script = "set -- \"$@\" last; printf '<%s>' \"$@\"\n";
+    for command in ["./script", "script"] {
+        let scenario = Scenario::shell(
+            "contract script",
+            &format!("PATH=.:$PATH; exec $UNDER {command} 'two words' ''"),
+        )
+        .prepare(move |directory| {
+            fs::write(directory.join("script"), script)?;
+            fs::set_permissions(directory.join("script"), fs::Permissions::from_mode(0o755))
+        });
+        scenario.check(runahead)?;
+    }
+    Ok(())
 }
 
 pub fn verbose(runahead: &Runahead) -> Verdict {
