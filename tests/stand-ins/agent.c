@@ -44,6 +44,10 @@ ssize_t read(int descriptor, void *buffer, size_t length) {
         if (got > 0) lseek(descriptor, place + got, SEEK_SET);
         return got;
     }
+    // Guesses that somebody can see.
+    static bool opened;
+    if (broken("opened-beside") && !opened) close(open("modules/79.module", O_RDONLY)), opened = true;
+    if (broken("read-beside")) open("modules/pipe.module", O_RDONLY | O_NONBLOCK);
     if (broken("restarted")) {
         ssize_t got;
         do

@@ -5,6 +5,7 @@
 //! memory that somebody else writes (a discriminant from there is a number until it is checked).
 #![cfg_attr(not(any(test, loom)), no_std)]
 
+pub mod begun;
 pub mod durations;
 pub mod environment;
 pub mod log;

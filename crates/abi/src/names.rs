@@ -5,6 +5,9 @@
 //! says what its names are. So where look-ups turn out to be slow the agent leaves a note of the directory,
 //! and the host looks the names in it up, many at a time.
 //!
+//! Files are noted here too where the program waits for the first bytes of one: the host may ask for those beside it
+//! (`runahead-companions`).
+//!
 //! A ring that only the agent writes: entries, then their number. A reader that is too slow loses notes, and
 //! finds that out by [`Ring::read`].
 
@@ -30,6 +33,8 @@ pub mod kind {
     pub const LISTED: u32 = 1;
     /// The program has looked up a name in a directory: a path from a descriptor or AT_FDCWD.
     pub const LOOKED_UP: u32 = 2;
+    /// The program waits for the first bytes of the file behind a descriptor, which nobody foretold.
+    pub const READ: u32 = 3;
 }
 
 /// One note, in memory that the program can write: nothing of it is trusted.

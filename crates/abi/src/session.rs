@@ -15,6 +15,7 @@
 //!
 //! Nothing in it is ever trusted: whoever reads a number uses it so that any value does no harm.
 
+use crate::begun;
 use crate::durations::Durations;
 use crate::log::Log;
 use crate::names::Ring;
@@ -128,8 +129,10 @@ pub struct AgentPart {
     // ---- counts, only ever growing
     pub counts: AgentCounts,
     pub vector_state: VectorState,
-    // ---- directories whose names are cold
+    // ---- directories whose names are cold, and files that the program waits for
     pub names: Ring,
+    // ---- files that the program begins to read, while the host wants to know (`SpeculatorPart::companions`)
+    pub begun: begun::Ring,
 }
 
 /// The registers in shared memory. Plain words behind an `UnsafeCell`: written by the agent between
@@ -210,6 +213,8 @@ pub struct SpeculatorPart {
     pub counts: SpeculatorCounts,
     /// Written by the host: one of [`names_ahead`]. A futex for a program that has asked it to end that.
     pub names_ahead: AtomicU32,
+    /// Written by the host: one of [`companions`].
+    pub companions: AtomicU32,
     /// Latest fault post (its epoch) whose sync is complete.
     pub fault_synced: AtomicU32,
     /// The fault epoch, if any, whose speculation ran into a scan.
@@ -256,6 +261,16 @@ pub mod names_ahead {
     pub const BUSY: u32 = 1;
     /// It has stopped for good, on request or since it does not pay, and holds no directory open.
     pub const GONE: u32 = 2;
+}
+
+/// What the host wants to know of the files that a process begins to read.
+pub mod companions {
+    /// Those that it waits for.
+    pub const WAITS: u32 = 0;
+    /// All of them: it has asked for some on a guess.
+    pub const ALL: u32 = 1;
+    /// None: it has stopped for good.
+    pub const NONE: u32 = 2;
 }
 
 /// What a program waits for at a post.

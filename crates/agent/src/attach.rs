@@ -6,7 +6,7 @@ use runahead_abi::environment::flags;
 use runahead_abi::owner;
 use runahead_abi::session::{
     AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity,
-    names_ahead, slot_offset, watching,
+    companions, names_ahead, slot_offset, watching,
 };
 use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{close, open_at, read_link};
@@ -187,6 +187,7 @@ fn dismiss(slot: &Slot, header: &Header, longest: u64) {
     }
     if names {
         wait_for(&speculator.names_ahead, names_ahead::GONE, end);
+        wait_for(&speculator.companions, companions::NONE, end);
     }
 }
 

@@ -14,13 +14,22 @@ use runahead_kernel::uapi::prctl::PR_SET_SECCOMP;
 /// and should not pay 50 us for it.
 const WATCHED_LEAST: usize = 8 << 20;
 
+/// What reading ahead does to files, as inotify(7) tells it. (Most programs watch for changes only.)
+const SEEN_BY_WATCHERS: u32 = n::IN_ACCESS | n::IN_OPEN | n::IN_CLOSE_NOWRITE;
+
 /// The calls whose sites are rewritten.
 pub fn wanted(number: u16) -> bool {
     sampled(number)
         || number == ANY_NUMBER
         || matches!(
             u32::from(number),
-            n::__NR_mmap | n::__NR_prctl | n::__NR_seccomp | n::__NR_exit_group | n::__NR_fcntl
+            n::__NR_mmap
+                | n::__NR_prctl
+                | n::__NR_seccomp
+                | n::__NR_exit_group
+                | n::__NR_fcntl
+                | n::__NR_inotify_add_watch
+                | n::__NR_fanotify_mark
         )
 }
 
@@ -73,6 +82,15 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
             Answer::plain(frame)
         }
         n::__NR_fcntl if a[1] as u32 == n::F_SETLEASE => {
+            attach::retire(state);
+            Answer::plain(frame)
+        }
+        // It would be told of what is opened ahead of it.
+        n::__NR_inotify_add_watch if a[2] as u32 & SEEN_BY_WATCHERS != 0 => {
+            attach::retire(state);
+            Answer::plain(frame)
+        }
+        n::__NR_fanotify_mark => {
             attach::retire(state);
             Answer::plain(frame)
         }

@@ -10,12 +10,13 @@ use crate::arch::{self, Answer, Frame, SseRegisters};
 use crate::attach;
 use crate::state::{Fixed, Inner, Process, count};
 use core::sync::atomic::{AtomicU32, Ordering};
+use runahead_abi::begun;
 use runahead_abi::environment::flags;
 use runahead_abi::log::{Prediction, kind, mark};
-use runahead_abi::session::{Slot, activity, holding, names_ahead, stalled};
-use runahead_abi::{pace, post};
+use runahead_abi::session::{Slot, activity, companions, holding, names_ahead, stalled};
+use runahead_abi::{names, pace, post};
 use runahead_kernel::arch::thread_word;
-use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, position, preadv2};
+use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, fstat, position, preadv2};
 use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, process_id, thread_id};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
@@ -163,7 +164,10 @@ impl Visit<'_> {
         self.counted(operation.detail, foretold);
         match residency {
             Residency::Unknown => {}
-            Residency::Cached => self.hit(foretold),
+            Residency::Cached => {
+                self.begins(fd, place);
+                self.hit(foretold);
+            }
             Residency::Missing => self.stall(frame, sse, foretold, operation.subject, place),
         }
     }
@@ -186,6 +190,7 @@ impl Visit<'_> {
             Ok(bytes) if bytes as u64 == operation.detail => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(operation.detail, foretold);
+                self.begins(operation.subject, place);
                 self.hit(foretold);
                 Some(bytes)
             }
@@ -364,7 +369,11 @@ impl Visit<'_> {
             .process
             .slot()
             .is_some_and(|slot| slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::BUSY);
-        let watch = self.inner.track.is_on() || names || self.state.has(flags::ALWAYS_ACTIVE);
+        let companions = self
+            .process
+            .slot()
+            .is_some_and(|slot| slot.speculator.companions.load(Ordering::Relaxed) == companions::ALL);
+        let watch = self.inner.track.is_on() || names || companions || self.state.has(flags::ALWAYS_ACTIVE);
         let skip = if watch { 0 } else { skip };
         self.state.calm.store(skip as i32, Ordering::Relaxed);
     }
@@ -382,8 +391,13 @@ impl Visit<'_> {
             count(&slot.agent.counts.partial, 1);
         }
         self.inner.stall_began = monotonic_ns();
-        let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
-        if gone || self.state.has(flags::NO_SPECULATION) {
+        if self.state.has(flags::NO_SPECULATION) {
+            return;
+        }
+        if foretold.is_none() && place == 0 {
+            self.waits_for_file(slot, fd);
+        }
+        if slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE {
             return;
         }
         match self.inner.track.stalls(self.gap(slot)) {
@@ -400,6 +414,25 @@ impl Visit<'_> {
                     self.post(frame, sse, slot, fd, place, wait);
                 }
             }
+        }
+    }
+
+    /// The program begins to read a file that is there: says so, if the host wants to know.
+    fn begins(&self, fd: i32, place: i64) {
+        if place == 0
+            && let Some(slot) = self.process.slot()
+            && slot.speculator.companions.load(Ordering::Relaxed) == companions::ALL
+            && let Ok(stat) = fstat(fd)
+        {
+            slot.agent.begun.write(begun::File { device: stat.st_dev, inode: stat.st_ino });
+        }
+    }
+
+    /// The program will wait for the first bytes of a file that was not foretold: the host may know what stands beside it.
+    fn waits_for_file(&self, slot: &Slot, fd: i32) {
+        if slot.speculator.companions.load(Ordering::Relaxed) != companions::NONE {
+            slot.agent.names.write(names::kind::READ, fd, &[]);
+            attach::ring_host(self.process);
         }
     }
 

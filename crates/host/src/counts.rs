@@ -25,6 +25,9 @@ pub struct Counts {
     pub name_stall_ns: u64,
     /// Names and listings looked up ahead of the program.
     pub names_looked_ahead: u64,
+    /// Files asked for since they stand beside one that the program waited for, and those of them that it began to read.
+    pub companions: u64,
+    pub companions_used: u64,
     pub posts: u64,
     pub post_ns: u64,
     #[serde(rename = "post_ns_median", serialize_with = "median")]

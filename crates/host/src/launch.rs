@@ -38,6 +38,14 @@ pub struct Options {
     pub limits: crate::Limits,
 }
 
+impl Options {
+    /// Whether files may be asked for that nobody has foretold. Whoever sets limits wants nothing beside speculation, which
+    /// keeps them.
+    fn may_guess(&self) -> bool {
+        !self.no_speculate && self.limits == crate::Limits::default()
+    }
+}
+
 /// Why the command was not started. The variants are the documented exit statuses.
 #[derive(Debug)]
 pub enum Failure {
@@ -89,9 +97,7 @@ pub fn run(options: Options, first: usize) -> Failure {
         return became(name, &program.become_it());
     }
     // As early as can be: the disk is at work while the rest is made ready.
-    let cold = (!options.no_speculate && options.limits == crate::Limits::default())
-        .then(|| Cold::find(name))
-        .flatten();
+    let cold = options.may_guess().then(|| Cold::find(name)).flatten();
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
     let wishes = Wishes { stats: options.stats, report: report_file };
     match prepare(&options, wishes, cold, first) {
@@ -162,7 +168,8 @@ fn prepare(
     let site_file = sites.path().to_owned();
     let limits = Limits::new(options.limits);
     let host = Host::new(session, site_file, passing.clone(), installation.clone(), wishes, limits, first);
-    let host_process = start_host(host.asking_for(cold)).map_err(|e| {
+    let host = if options.may_guess() { host.guessing(cold) } else { host };
+    let host_process = start_host(host).map_err(|e| {
         if let Some(directory) = &passing {
             let _ = std::fs::remove_dir_all(directory);
         }

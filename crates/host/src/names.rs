@@ -1,12 +1,15 @@
-//! Notes of the agents, taken to the threads that look names up ahead.
+//! Notes of the agents, taken to the threads that look names up ahead, and to those that ask for the companions of files.
 //!
 //! The programs of a run share one pool: what one looks up is what the next will find. A note's path is
 //! resolved as its program would resolve it, through the program's own entries in /proc.
 
 use crate::session::Shared;
 use crate::supervise::wake;
-use runahead_abi::names::{NOTES, Note};
-use runahead_abi::session::{Slot, names_ahead};
+use runahead_abi::begun;
+use runahead_abi::names::{NOTES, Note, kind};
+use runahead_abi::session::{Slot, companions, names_ahead};
+use runahead_companions::Companions;
+use runahead_companions::choice::File;
 use runahead_names::Lookahead;
 use runahead_names::pool::Done;
 use std::ffi::OsStr;
@@ -14,14 +17,28 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long stopping may take: some look-ups of a slow network.
 const STOP_LONGEST: Duration = Duration::from_millis(100);
 
-/// The pool, and what programs that have ended had done.
+/// A program that has waited for no file for so long is not asked any more which ones it begins to read.
+const INTEREST: Duration = Duration::from_millis(250);
+
+/// What was taken of a program's rings so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Taken {
+    notes: u32,
+    begun: u32,
+    /// When it last waited for a file.
+    waited: Option<Instant>,
+}
+
+/// The pools, and what programs that have ended had done.
 pub struct Names {
     lookahead: Lookahead,
+    /// None: nothing is asked for on a guess.
+    companions: Option<Companions>,
     ended: Arc<[AtomicU64; 2]>,
 }
 
@@ -41,44 +58,91 @@ impl Names {
             }
             done
         };
-        Names { lookahead: Lookahead::new(done), ended }
+        Names { lookahead: Lookahead::new(done), companions: None, ended }
     }
 
-    /// Takes the notes that the agent in `slot` has left since `read` of them were read; returns how many
-    /// were left so far.
-    pub fn take(&mut self, process: u32, slot: &Slot, read: u32) -> u32 {
-        let ring = &slot.agent.names;
-        let written = ring.written();
-        // Of more notes than the ring holds only the last are there.
-        let first =
-            if written.wrapping_sub(read) > NOTES as u32 { written.wrapping_sub(NOTES as u32) } else { read };
-        let mut at = first;
-        while at != written {
-            if let Some(note) = ring.read(at) {
-                self.lookahead.note(path(process, &note));
-            }
-            at = at.wrapping_add(1);
-        }
+    /// Files may be asked for that nobody has foretold.
+    pub fn guess(&mut self) {
+        self.companions = Some(Companions::default());
+    }
+
+    /// Takes what the agent in `slot` has left since.
+    pub fn take(&mut self, process: u32, slot: &Slot, taken: &mut Taken) {
+        self.begun(slot, taken);
+        let written = slot.agent.names.written();
+        let news = written != taken.notes;
+        self.notes(process, slot, taken);
         if written != 0 && slot.speculator.names_ahead.load(Ordering::Relaxed) != names_ahead::GONE {
             if self.lookahead.is_pointless() {
-                self.retire(slot);
+                self.stop_names(slot);
             } else {
-                let busy = written != read || self.lookahead.is_busy();
-                let ahead = if busy { names_ahead::BUSY } else { names_ahead::IDLE };
+                let ahead =
+                    if news || self.lookahead.is_busy() { names_ahead::BUSY } else { names_ahead::IDLE };
                 slot.speculator.names_ahead.store(ahead, Ordering::Relaxed);
             }
         }
-        written
+        let interested = taken.waited.is_some_and(|waited| waited.elapsed() < INTEREST);
+        let wanted = match &self.companions {
+            None => companions::NONE,
+            Some(all) if interested && all.is_active() => companions::ALL,
+            Some(_) => companions::WAITS,
+        };
+        let word = &slot.speculator.companions;
+        if word.load(Ordering::Relaxed) != companions::NONE {
+            word.store(wanted, Ordering::Relaxed);
+        }
+    }
+
+    fn notes(&mut self, process: u32, slot: &Slot, taken: &mut Taken) {
+        let ring = &slot.agent.names;
+        let written = ring.written();
+        // Of more notes than the ring holds only the last are there.
+        if written.wrapping_sub(taken.notes) > NOTES as u32 {
+            taken.notes = written.wrapping_sub(NOTES as u32);
+        }
+        while taken.notes != written {
+            match ring.read(taken.notes) {
+                Some(note) if note.kind == kind::READ => {
+                    taken.waited = Some(Instant::now());
+                    if let Some(companions) = &mut self.companions {
+                        companions.waited(process, note.directory);
+                    }
+                }
+                Some(note) => self.lookahead.note(path(process, &note)),
+                None => {}
+            }
+            taken.notes = taken.notes.wrapping_add(1);
+        }
+    }
+
+    fn begun(&self, slot: &Slot, taken: &mut Taken) {
+        let Some(companions) = &self.companions else { return };
+        let (files, read) = slot.agent.begun.since(taken.begun);
+        for begun::File { device, inode } in files {
+            companions.used(File { device, inode });
+        }
+        taken.begun = read;
     }
 
     /// The program in `slot` is about to end, or cannot bear that its directories are open: stops. Programs of
     /// the same run that go on will leave notes again.
     pub fn retire(&self, slot: &Slot) {
-        let ahead = &slot.speculator.names_ahead;
-        if slot.agent.names.written() != 0
-            && ahead.load(Ordering::Relaxed) != names_ahead::GONE
-            && self.lookahead.stop(STOP_LONGEST)
+        if slot.agent.names.written() == 0 {
+            return;
+        }
+        self.stop_names(slot);
+        let word = &slot.speculator.companions;
+        if word.load(Ordering::Relaxed) != companions::NONE
+            && self.companions.as_ref().is_none_or(|companions| companions.stop(STOP_LONGEST))
         {
+            word.store(companions::NONE, Ordering::Release);
+            wake(word);
+        }
+    }
+
+    fn stop_names(&self, slot: &Slot) {
+        let ahead = &slot.speculator.names_ahead;
+        if ahead.load(Ordering::Relaxed) != names_ahead::GONE && self.lookahead.stop(STOP_LONGEST) {
             ahead.store(names_ahead::GONE, Ordering::Release);
             wake(ahead);
         }
@@ -88,6 +152,11 @@ impl Names {
     pub fn part(&self, slot: &Slot) {
         self.ended[0].fetch_add(slot.agent.counts.names.load(Ordering::Relaxed), Ordering::Relaxed);
         self.ended[1].fetch_add(slot.agent.counts.listings.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Files asked for on a guess, and those of them that programs have begun to read.
+    pub fn companions(&self) -> (u64, u64) {
+        self.companions.as_ref().map_or((0, 0), Companions::counts)
     }
 
     /// Names looked up and directories listed ahead so far.

@@ -72,6 +72,6 @@ mod tests {
         let here = our_own_code_lies_between_the_linkers_marks as *const () as usize;
         let (begin, end) = ((&raw const __executable_start) as usize, (&raw const etext) as usize);
         assert!(begin < here && here < end, "{begin:#x} {here:#x} {end:#x}");
-        assert!(end - begin < LONGEST);
+        assert!(((end - begin) as u64) < LONGEST);
     }
 }

@@ -111,6 +111,9 @@ impl Report {
                 c.names_looked_ahead
             ),
         );
+        if c.companions > 0 {
+            line("files beside others", format!("{} asked for, {} used", c.companions, c.companions_used));
+        }
         let f = &c.faults;
         line(
             "page faults",

@@ -5,7 +5,7 @@ use crate::faults::Faults;
 use crate::installation::Installation;
 use crate::limits::{self, Limits, Running};
 use crate::memory::Costs;
-use crate::names::Names;
+use crate::names::{Names, Taken};
 use crate::own_files;
 use crate::program;
 use crate::report::{Report, VERSION};
@@ -78,8 +78,8 @@ struct Attached {
     speculator_started: bool,
     /// It was not worth its memory lately, and is gone for some time.
     paused: bool,
-    /// Notes about names taken so far.
-    notes: u32,
+    /// Of its notes about names and files.
+    taken: Taken,
     faults: Faults,
 }
 
@@ -142,8 +142,10 @@ impl Host {
         }
     }
 
-    /// Lets it ask for what a cold command's start will read.
-    pub fn asking_for(self, cold: Option<Cold>) -> Host {
+    /// Lets it ask for what nobody has foretold: what a cold command's start will read, and files beside those that programs
+    /// wait for.
+    pub fn guessing(mut self, cold: Option<Cold>) -> Host {
+        self.names.guess();
         Host { cold, ..self }
     }
 
@@ -268,7 +270,7 @@ impl Host {
                 speculator: None,
                 speculator_started: false,
                 paused: false,
-                notes: 0,
+                taken: Taken::default(),
                 faults,
             };
             self.attached[index] = Some(attached);
@@ -306,7 +308,7 @@ impl Host {
             }
             attached.faults.attend(attached.process, &self.session, index);
             if !retires {
-                attached.notes = self.names.take(attached.process, slot, attached.notes);
+                self.names.take(attached.process, slot, &mut attached.taken);
             } else {
                 self.names.retire(slot);
             }
@@ -492,6 +494,7 @@ impl Host {
                 }
             }
             counts.names_looked_ahead = self.names.looked_up();
+            (counts.companions, counts.companions_used) = self.names.companions();
             let report = Report {
                 version: VERSION,
                 command: program::arguments().skip(self.command).map(OsStr::to_string_lossy).collect(),

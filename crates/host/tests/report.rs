@@ -28,7 +28,13 @@ fn report(slots: &[Box<Slot>]) -> Report {
         counts.add(slot);
     }
     let command = vec!["grep".to_owned(), "\"\u{fffd}\n\\".to_owned()];
-    Report { version: 1, command, elapsed_ns: u64::MAX, plainly_because: Some("a reason".to_owned()), counts }
+    Report {
+        version: 1,
+        command: command.into_iter().map(Into::into).collect(),
+        elapsed_ns: u64::MAX,
+        plainly_because: Some("a reason".to_owned()),
+        counts,
+    }
 }
 
 /// The names of all fields, with those they lie in: `counts.speculator.syncs`.

@@ -1,5 +1,5 @@
-//! Are page faults run ahead from at all? The guests `faults_*` compare a program under Runahead with the same one
-//! alone, and would pass if nobody looked at its faults.
+//! Are page faults run ahead from at all, and files beside others asked for? The guests `faults_*` and `beside` compare a program under Runahead with the same one
+//! alone, and would pass if nobody did.
 
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
@@ -17,8 +17,11 @@ const GATHER: &[&str] = &["/faults/seen", "/faults/posts", "/faults/foretold_pag
 /// Its walks are so short that a watcher on a busy machine comes too late to ask for anything.
 const MAPPED: &[&str] = &["/faults/seen"];
 
+const BESIDE: &[&str] = &["/companions", "/companions_used"];
+
 pub fn add(suite: &mut Suite) {
-    let guests: [(&str, &[&str], _); 3] = [
+    let guests: [(&str, &[&str], _); 4] = [
+        ("beside", &["plain"], BESIDE),
         ("faults_gather", &[], GATHER),
         ("faults_gather", &["private"], GATHER),
         ("faults_mapped", &[], MAPPED),

@@ -1,0 +1,126 @@
+//! The kernel's side: where a descriptor's file stands, and asking for the files beside it.
+
+use crate::choice::File;
+use runahead_names::look;
+use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags, fadvise, openat, statat};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use std::ffi::{CStr, OsStr};
+use std::io::IoSliceMut;
+use std::num::NonZeroU64;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Longer requests are cut off silently by some kernels (`force_page_cache_readahead`).
+const CHUNK: u64 = 128 << 10;
+
+/// Of each file so many bytes at most: programs that learn from a file what to read next read small ones, and a guess
+/// that is wrong is to cost little. (The largest of the 350 modules that `import numpy, pandas` reads has 0.5 MB, all but
+/// seven of the 58 libraries have less than this.)
+const LONGEST: u64 = 1 << 20;
+
+/// A file that a process has open, and where it stands.
+#[derive(Debug)]
+pub struct Place {
+    pub file: File,
+    /// As it is to be found from here.
+    pub directory: PathBuf,
+    pub name: Vec<u8>,
+}
+
+/// Where the file behind a process's descriptor stands. None: it is no regular file, is gone, or not ours to see.
+pub fn place(process: u32, descriptor: i32) -> Option<Place> {
+    let link = format!("/proc/{process}/fd/{descriptor}");
+    let path = std::fs::read_link(&link).ok()?;
+    let status = rustix::fs::stat(&link).ok()?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || !path.is_absolute() {
+        return None;
+    }
+    let mut directory = PathBuf::from(format!("/proc/{process}/root")).into_os_string();
+    directory.push(path.parent()?);
+    Some(Place {
+        file: File { device: status.st_dev, inode: status.st_ino },
+        directory: directory.into(),
+        name: path.file_name()?.as_bytes().to_vec(),
+    })
+}
+
+/// Whether anybody holds a lease: opening a file breaks those on it.
+pub fn leases() -> bool {
+    std::fs::read(Path::new("/proc/locks"))
+        .map_or(true, |locks| locks.windows(5).any(|word| word == b"LEASE" || word == b"DELEG"))
+}
+
+pub fn open_directory(path: &Path) -> Option<(OwnedFd, look::Identity)> {
+    look::open_root(path).ok()
+}
+
+/// Asks for a file of a directory, if its first page is not in the cache or `anyway`. Returns which it is and whether
+/// that page was missing.
+pub fn ask(directory: BorrowedFd, name: &CStr, anyway: bool) -> Option<(File, bool)> {
+    // Opening what is no regular file may have effects.
+    let status = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT).ok()?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
+    let file = openat(directory, name, flags, Mode::empty()).ok()?;
+    let mut byte = [0];
+    let cold =
+        preadv2(&file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
+    if cold || anyway {
+        for offset in (0..(status.st_size as u64).min(LONGEST)).step_by(CHUNK as usize) {
+            let _ = fadvise(&file, offset, NonZeroU64::new(CHUNK), Advice::WillNeed);
+        }
+    }
+    Some((File { device: status.st_dev, inode: status.st_ino }, cold))
+}
+
+/// Whether a name is a shared library's. Those are mapped: after the first page the program waits for each piece that it
+/// touches, and no kernel reads ahead.
+pub fn is_library(name: &[u8]) -> bool {
+    let name = OsStr::from_bytes(name).to_string_lossy();
+    name.ends_with(".so") || name.contains(".so.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::{AsFd, AsRawFd};
+
+    #[test]
+    fn an_open_file_is_found_where_it_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("module.pyc");
+        std::fs::write(&path, "x").unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let found = place(std::process::id(), file.as_raw_fd()).unwrap();
+        assert_eq!(found.name, b"module.pyc");
+        assert!(open_directory(&found.directory).is_some());
+        let (directory, _) = open_directory(folder.path()).unwrap();
+        assert_eq!(ask(directory.as_fd(), c"module.pyc", false), Some((found.file, false)));
+        assert!(place(std::process::id(), directory.as_raw_fd()).is_none());
+        assert!(place(std::process::id(), 1 << 20).is_none());
+    }
+
+    #[test]
+    fn nothing_but_regular_files_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "x").unwrap();
+        std::os::unix::fs::symlink("file", folder.path().join("link")).unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let (directory, _) = open_directory(folder.path()).unwrap();
+        for name in [c"link", c"pipe", c"absent", c"."] {
+            assert_eq!(ask(directory.as_fd(), name, true), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn libraries() {
+        assert!(
+            [&b"libc.so.6"[..], b"algos.cpython-311-x86_64-linux-gnu.so"].iter().all(|name| is_library(name))
+        );
+        assert!(![&b"also"[..], b"a.sort", b"so"].iter().any(|name| is_library(name)));
+    }
+}

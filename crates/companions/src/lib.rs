@@ -1,0 +1,20 @@
+//! Files that stand beside those that a program waits for.
+//!
+//! A program that loads modules (Python's import, a compiler's headers, a shell's completions) learns from each
+//! file which one it wants next: speculation cannot run ahead of what it has not read. But such files stand
+//! together. Of the 473 files that stand beside those that `import numpy, pandas` opens, with the same ending,
+//! it opens 408. So when a program has waited for the beginning of a file that nobody foretold, and then for
+//! another one beside it, the host asks for those that stand there too, many at a time.
+//!
+//! - [`choice`] is which and how many: pure. No more than a few beyond three times as many as the program has
+//!   used so far, so that a guess that is wrong costs eight small files.
+//! - [`Companions`] is the threads and the kernel.
+//!
+//! Rules of this room: files are opened for reading only, never through a link, no directory but the one in which the
+//! program has just waited, not while anybody holds a lease that opening might break, and nothing stays open; whatever fails is passed over in silence.
+
+pub mod choice;
+mod files;
+mod pool;
+
+pub use pool::Companions;

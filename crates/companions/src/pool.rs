@@ -1,0 +1,198 @@
+//! The threads: one takes in where the program has waited (it opens and lists directories, which may wait for the disk),
+//! the others ask for files. They are made when they are needed, and sleep.
+
+use crate::choice::{Choice, File};
+use crate::files::{self, Place};
+use runahead_names::look;
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Threads that ask. Each waits for a directory entry or an inode at a time.
+const THREADS: usize = 16;
+
+/// Bytes of a thread's stack; a listing's buffer is 32 KiB of it.
+const STACK: usize = 128 * 1024;
+
+/// Waits that have not been taken in; more are dropped, as the program is past the oldest then.
+const WAITS: usize = 64;
+
+struct Job {
+    directory: Arc<OwnedFd>,
+    name: CString,
+}
+
+#[derive(Default)]
+struct State {
+    choice: Choice,
+    jobs: VecDeque<Job>,
+    /// Threads that open or list something now.
+    busy: usize,
+    threads: usize,
+    sleeping: usize,
+    /// How often all was stopped: what was begun before is not to go on.
+    stops: u64,
+    ending: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    called: Condvar,
+    idle: Condvar,
+}
+
+/// Asks for the companions of what programs wait for. Nothing here waits for a disk but the threads.
+#[derive(Default)]
+pub struct Companions {
+    shared: Arc<Shared>,
+    waits: Option<SyncSender<(Place, u64)>>,
+}
+
+impl Companions {
+    /// The process has waited for the first bytes of the file behind its descriptor. To be called while it still waits:
+    /// it may close the file afterwards.
+    pub fn waited(&mut self, process: u32, descriptor: i32) {
+        let Some(place) = files::place(process, descriptor) else { return };
+        self.used(place.file);
+        if self.waits.is_none() {
+            let (sender, receiver) = sync_channel(WAITS);
+            let shared = self.shared.clone();
+            let intake = thread::Builder::new().name("runahead-beside".into()).stack_size(STACK);
+            if intake.spawn(move || shared.take_in(&receiver)).is_ok() {
+                self.waits = Some(sender);
+            }
+        }
+        if let Some(waits) = &self.waits {
+            let stops = self.shared.lock().stops;
+            let _ = waits.try_send((place, stops));
+        }
+    }
+
+    /// A program begins to read a file.
+    pub fn used(&self, file: File) {
+        self.shared.lock().choice.used(file);
+    }
+
+    /// Files asked for so far, and those of them that programs have begun to read.
+    pub fn counts(&self) -> (u64, u64) {
+        self.shared.lock().choice.counts()
+    }
+
+    /// Whether it wants to know of the files that programs begin to read.
+    pub fn is_active(&self) -> bool {
+        self.waits.is_some()
+    }
+
+    /// Forgets what was to be asked for and waits, at most so long, until nothing is held open. True if so.
+    pub fn stop(&self, longest: Duration) -> bool {
+        let mut state = self.shared.lock();
+        state.stops += 1;
+        let stopped = self.shared.idle.wait_timeout_while(state, longest, |state| {
+            state.jobs.clear();
+            state.busy > 0
+        });
+        !stopped.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+impl Drop for Companions {
+    fn drop(&mut self) {
+        self.shared.lock().ending = true;
+        self.shared.called.notify_all();
+    }
+}
+
+impl Shared {
+    /// A panic in another thread leaves counts that are off, no more.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_in(self: Arc<Self>, waits: &Receiver<(Place, u64)>) {
+        while let Ok((place, stops)) = waits.recv() {
+            {
+                let mut state = self.lock();
+                if state.stops != stops {
+                    continue;
+                }
+                state.busy += 1;
+            }
+            self.take(&place, stops);
+            self.done_with_one(&mut self.lock());
+        }
+    }
+
+    fn take(self: &Arc<Self>, place: &Place, stops: u64) {
+        // One may have been taken since the last time.
+        if files::leases() {
+            return;
+        }
+        let Some((directory, identity)) = files::open_directory(&place.directory) else { return };
+        if files::is_library(&place.name)
+            && let Ok(name) = CString::new(place.name.clone())
+        {
+            let _ = files::ask(directory.as_fd(), &name, true);
+        }
+        let list = self.lock().choice.waited(identity, &place.name);
+        if list {
+            let names = look::list(directory.as_fd());
+            self.lock().choice.listed(identity, names);
+        }
+        let directory = Arc::new(directory);
+        let mut state = self.lock();
+        if state.stops != stops {
+            return;
+        }
+        for name in state.choice.companions(identity, &place.name) {
+            state.jobs.push_back(Job { directory: directory.clone(), name });
+            self.call_one(&mut state);
+        }
+    }
+
+    /// Calls one more thread, if there are to be more.
+    fn call_one(self: &Arc<Self>, state: &mut State) {
+        if state.sleeping > 0 {
+            self.called.notify_one();
+        } else if state.threads < THREADS {
+            let shared = self.clone();
+            let spawned = thread::Builder::new()
+                .name("runahead-beside".into())
+                .stack_size(STACK)
+                .spawn(move || shared.work());
+            state.threads += usize::from(spawned.is_ok());
+        }
+    }
+
+    fn work(self: Arc<Self>) {
+        let mut state = self.lock();
+        while !state.ending {
+            let Some(job) = state.jobs.pop_front() else {
+                state.sleeping += 1;
+                state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.sleeping -= 1;
+                continue;
+            };
+            state.busy += 1;
+            drop(state);
+            let asked = files::ask(job.directory.as_fd(), &job.name, false);
+            drop(job);
+            state = self.lock();
+            if let Some((file, false)) = asked {
+                state.choice.not_asked(file);
+            }
+            self.done_with_one(&mut state);
+        }
+    }
+
+    fn done_with_one(&self, state: &mut State) {
+        state.busy -= 1;
+        if state.busy == 0 {
+            self.idle.notify_all();
+        }
+    }
+}
