@@ -35,6 +35,8 @@ struct Page {
     distance: u32,
     /// Not judged yet.
     open: bool,
+    /// Asked for when its file was opened, and not yet read by an operation of the log.
+    unread: bool,
 }
 
 /// When something is asked for or found: in which epoch, and how many operations after its start.
@@ -55,7 +57,7 @@ pub struct Ledger {
 }
 
 pub static LEDGER: Global<Ledger> = Global::new(Ledger {
-    pages: [Page { file: 0, number: 0, epoch: 0, distance: 0, open: false }; PAGES],
+    pages: [Page { file: 0, number: 0, epoch: 0, distance: 0, open: false, unread: false }; PAGES],
     entered: 0,
     aged: 0,
     index: [0; INDEX],
@@ -93,7 +95,8 @@ impl Ledger {
     fn put(&mut self, file: u64, number: u64, now: Moment) {
         let at = (self.entered % PAGES as u64) as usize;
         self.judge(at, false);
-        self.pages[at] = Page { file, number, epoch: now.epoch, distance: now.distance, open: true };
+        self.pages[at] =
+            Page { file, number, epoch: now.epoch, distance: now.distance, open: true, unread: false };
         self.entered += 1;
         self.index[place(file, number)] = self.entered;
     }
@@ -108,12 +111,22 @@ impl Ledger {
         (self.pages[at].file == file && self.pages[at].number == number).then_some(at)
     }
 
+    /// The pages that were entered last, so many, were asked for when their file was opened.
+    pub fn unread(&mut self, count: u32) {
+        for number in self.entered.saturating_sub(u64::from(count).min(PAGES as u64))..self.entered {
+            self.pages[(number % PAGES as u64) as usize].unread = true;
+        }
+    }
+
     /// Pages `first..first + count` of `file` were found in the cache by the operation `now`. Those that are
-    /// not nearer now stay under observation, as that operation's.
-    pub fn found(&mut self, file: u64, first: u64, count: u32, now: Moment) {
+    /// not nearer now stay under observation, as that operation's. Returns whether some of them had been asked for when
+    /// the file was opened: without that this operation would have asked.
+    pub fn found(&mut self, file: u64, first: u64, count: u32, now: Moment) -> bool {
+        let mut unread = false;
         for number in first..first + u64::from(count) {
             let Some(at) = self.find(file, number) else { continue };
             let page = &mut self.pages[at];
+            unread |= core::mem::take(&mut page.unread);
             if !page.open || page.epoch == now.epoch {
                 continue;
             }
@@ -124,6 +137,7 @@ impl Ledger {
                 self.put(file, number, now);
             }
         }
+        unread
     }
 
     /// Nobody will know whether pages `from..to` were of use: they get no verdict.

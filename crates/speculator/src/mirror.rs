@@ -17,6 +17,7 @@
 //! sync.
 
 use crate::cell::Global;
+use crate::emulate;
 use crate::layout::{self, BOUNCE, BOUNCE_BYTES};
 use crate::mapped::{self, MAPPED};
 use crate::pagemap::{self, PAGEMAP};
@@ -664,6 +665,7 @@ fn arena_holds(page: usize) -> bool {
     let inside = |start: usize, length: usize| (start..start + length).contains(&page);
     inside(layout::ANONYMOUS_ARENA, layout::ANONYMOUS_ARENA_BYTES)
         || inside(layout::FILE_ARENA, layout::FILE_ARENA_BYTES)
+        || emulate::grown_break().contains(&page)
 }
 
 /// Pages copied from the program by one call.

@@ -199,7 +199,7 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
         },
     };
     let returned = pieces.returned(entry.size, place);
-    let asked = take(&entry, &pieces, place, returned);
+    let (asked, before) = take(&entry, &pieces, place, returned);
     if offset.is_none()
         && let Some(Ok(entry)) = table.get(fd)
     {
@@ -214,7 +214,7 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
     if call.through_stub {
         let prediction = Prediction {
             kind: if offset.is_some() { kind::READ_AT } else { kind::READ },
-            marks: if asked > 0 { mark::PREFETCHED } else { 0 },
+            marks: if asked > 0 || before { mark::PREFETCHED } else { 0 },
             subject: fd,
             detail: length as u64,
             place: offset.unwrap_or(0) as u64,
@@ -225,10 +225,11 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
 }
 
 /// Reads `bytes` bytes at `place` as far as they are cached and asks for the rest. Returns the number of
-/// pages asked for. Where nothing is cached the program's memory stays as it is.
-fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> u32 {
+/// pages asked for, and whether what is there was asked for when the file was opened. Where nothing is cached the
+/// program's memory stays as it is.
+fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> (u32, bool) {
     if bytes == 0 || !pieces.room(bytes) {
-        return 0;
+        return (0, false);
     }
     // SAFETY: mirror memory that is present.
     let got = unsafe { files::preadv2(entry.real, pieces.as_slice(), place, RWF_NOWAIT) };
@@ -245,20 +246,19 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> u32 {
             let started = first + CHUNK.min(bytes as u64);
             let end = end_of_request(entry, first + bytes as u64);
             ask(entry.real, started, end.saturating_sub(started));
-            return asked_for(entry, first, end - first);
+            return (asked_for(entry, first, end - first), false);
         }
         Err(Errno::EOPNOTSUPP) => 0,
-        Err(_) => return 0,
+        Err(_) => return (0, false),
     };
-    if there > 0 {
-        LEDGER.get().found(entry.identity(), first / PAGE as u64, pages(first, there), run::now());
-    }
+    let before = there > 0
+        && LEDGER.get().found(entry.identity(), first / PAGE as u64, pages(first, there), run::now());
     let rest = bytes as u64 - there;
     if rest == 0 {
-        return 0;
+        return (0, before);
     }
     ask(entry.real, first + there, rest);
-    asked_for(entry, first + there, rest)
+    (asked_for(entry, first + there, rest), before)
 }
 
 /// Up to where a request that ends at `end` is worth extending: to the end of a small file.
@@ -309,7 +309,13 @@ pub fn ask_whole(entry: &Descriptor) {
         && cached < u64::from(wanted)
     {
         ask(entry.real, 0, entry.size as u64);
-        asked_for(entry, 0, entry.size as u64);
+        if !run::is_programs_own() {
+            shared::count(&shared::speculator().counts.prefetches, 1);
+        }
+        let count = asked_for(entry, 0, entry.size as u64);
+        if !run::is_programs_own() {
+            LEDGER.get().unread(count);
+        }
     }
 }
 

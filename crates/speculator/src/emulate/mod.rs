@@ -87,6 +87,11 @@ fn dispatch(call: &Call) -> Outcome {
         .unwrap_or(UNKNOWN)
 }
 
+/// What speculation has added behind the program's break, by address.
+pub fn grown_break() -> core::ops::Range<usize> {
+    memory::grown_break()
+}
+
 /// Makes `length` bytes of mirror at `address` present. False if the program has no memory there.
 fn room(address: usize, length: usize) -> bool {
     let mirror = MIRROR.get();

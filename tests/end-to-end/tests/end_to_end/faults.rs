@@ -1,5 +1,5 @@
-//! Are page faults run ahead from at all, and files beside others asked for? The guests `faults_*` and `beside` compare a program under Runahead with the same one
-//! alone, and would pass if nobody did.
+//! Is it run ahead of page faults at all, and into memory that is new, and are files beside others asked for? The guests
+//! compare a program under Runahead with the same one alone, and would pass if nobody did.
 
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
@@ -17,10 +17,13 @@ const GATHER: &[&str] = &["/faults/seen", "/faults/posts", "/faults/foretold_pag
 /// Its walks are so short that a watcher on a busy machine comes too late to ask for anything.
 const MAPPED: &[&str] = &["/faults/seen"];
 
+/// Asked for before the program came, or at least while it came.
+const GROWN: &[&str] = &["/speculator/prefetches", "/full_prefetches"];
 const BESIDE: &[&str] = &["/companions", "/companions_used"];
 
 pub fn add(suite: &mut Suite) {
-    let guests: [(&str, &[&str], _); 4] = [
+    let guests: [(&str, &[&str], _); 5] = [
+        ("grown_heap", &[], GROWN),
         ("beside", &["plain"], BESIDE),
         ("faults_gather", &[], GATHER),
         ("faults_gather", &["private"], GATHER),
