@@ -195,6 +195,27 @@ void filter_check_old(struct region *region, uint64_t start, uint64_t end) {
   errno = saved;
 }
 
+void filter_confirm(uint64_t start, uint64_t end, struct batch *batch) {
+  enum { AT_ONCE = 256 };
+  unsigned char present[AT_ONCE];
+  start &= ~(PAGE_BYTES - 1);
+  end = (end + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+  int saved = errno;
+  for (; start < end; start += AT_ONCE * PAGE_BYTES) {
+    uint64_t part = end - start < AT_ONCE * PAGE_BYTES ? end - start : AT_ONCE * PAGE_BYTES;
+    if (mincore((void *)start, part, present)) continue;
+    uint64_t pages = part >> PAGE_SHIFT, missing = 0;
+    for (uint64_t p = 0; p < pages; p++) {
+      if (present[p] & 1) continue;
+      missing++;
+      batch_add(batch, start + (p << PAGE_SHIFT), PAGE_BYTES);
+    }
+    count(COUNT_CONFIRMED, pages);
+    count(COUNT_MISSED, missing);
+  }
+  errno = saved;
+}
+
 void filter_forget(struct region *region, uint64_t start, uint64_t end) {
   for (uint64_t page = (start - region->start) >> PAGE_SHIFT;
        page < (end - region->start) >> PAGE_SHIFT; page++) {
