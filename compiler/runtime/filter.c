@@ -39,7 +39,7 @@ static void learn(void) {
   uint64_t there = atomic_exchange_explicit(&sent_there, 0, RELAXED);
   atomic_store_explicit(&dropped, 0, RELAXED);
   atomic_store_explicit(&sent, 0, RELAXED);
-  if (gone * 50 > d) /* more than 2% of what is dropped */
+  if (gone > 4 && gone * 50 > d) /* more than 2% of what is dropped, and no chance */
     pages -= pages / 5;
   else if (there * 20 > s) /* more than 5% of what is sent */
     pages += pages / 4;
@@ -214,6 +214,16 @@ void filter_confirm(uint64_t start, uint64_t end, struct batch *batch) {
     count(COUNT_MISSED, missing);
   }
   errno = saved;
+}
+
+void filter_doubt(struct region *region, uint64_t start, uint64_t end) {
+  unsigned newer = atomic_load_explicit(&region->turn, RELAXED) & 1;
+  for (uint64_t page = (start - region->start) >> PAGE_SHIFT;
+       page < (end - region->start) >> PAGE_SHIFT; page++) {
+    uint64_t bit = (uint64_t)1 << (page % 64);
+    uint64_t had = atomic_fetch_and_explicit(&region->recent[newer][page / 64], ~bit, RELAXED);
+    if (had & bit) atomic_fetch_or_explicit(&region->recent[!newer][page / 64], bit, RELAXED);
+  }
 }
 
 void filter_forget(struct region *region, uint64_t start, uint64_t end) {

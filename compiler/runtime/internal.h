@@ -93,6 +93,8 @@ void filter_check_old(struct region *region, uint64_t start, uint64_t end);
 /* Believed to be in memory? For a turn or longer? */
 bool filter_believes(struct region *region, uint64_t address);
 bool filter_is_old(struct region *region, uint64_t address);
+/* From now on they are believed in as if for long: they were given up, and may still be there. */
+void filter_doubt(struct region *region, uint64_t start, uint64_t end);
 void filter_forget(struct region *region, uint64_t start, uint64_t end);
 /* What samples showed: is a page that was dropped in memory; of `looked` pages that
  * were sent, how many were there already? */
@@ -120,6 +122,7 @@ struct dimension {
 struct walk {
   struct batch *batch;      /* NULL: the program has been there, just note it */
   bool doubt;               /* old beliefs are looked at before they are relied on */
+  bool confirmed_later;     /*   but for runs of pages */
   bool confirm;             /* runs of pages are looked at, believed in or not */
   unsigned looks;           /* probing: pages that may still be looked at; nothing is sent */
   struct region *region;    /* of the last range; a hint */

@@ -281,7 +281,6 @@ static void bring_up(struct nest *nest, struct reference *r, int64_t unit, int64
 static void confirm(struct nest *nest, struct reference *r, int64_t unit, int64_t ahead,
                     uint64_t *budget) {
   int64_t until = unit + 1 + ahead / 2;
-  if (ahead < 4) return;
   /* At first all has just been sent. */
   if (r->confirmed < unit + 1) r->confirmed = r->confirmed < 0 ? until : unit + 1;
   if (until - r->confirmed < (until - unit) / 2) return;
@@ -295,6 +294,7 @@ static void advance(struct nest *nest, int64_t unit) {
   if (distance > nest->room / 8) distance = nest->room / 8;
   int64_t ahead = (int64_t)((double)distance / nest->unit_bytes) + 1;
   if (ahead >= SAMPLES / 2) ahead = SAMPLES / 2 - 1;
+  nest->confirming = ahead >= 4;
   uint64_t wanted = 0, sent = 0, budget = MOST_WORK;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
@@ -303,7 +303,7 @@ static void advance(struct nest *nest, int64_t unit) {
       prefetch_note(nest, r, unit);
     else
       bring_up(nest, r, unit, ahead, &budget, &wanted, &sent);
-    if (!(r->shape->flags & RUNAHEAD_INDIRECT) && (ours || !r->sequential))
+    if (nest->confirming && !(r->shape->flags & RUNAHEAD_INDIRECT) && (ours || !r->sequential))
       confirm(nest, r, unit, ahead, &budget);
   }
   batch_flush(&nest->batch);

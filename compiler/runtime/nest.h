@@ -52,6 +52,7 @@ struct nest {
   int64_t origin;      /* streams: iterations between the first entry and this one */
   bool run_on, indirect;
   bool ours;           /* nothing is left to the kernel's read-ahead */
+  bool confirming;     /* runs of pages are looked at once more before their use */
   bool following;      /* some indirect reference is not quiet */
   uint64_t room;       /* bytes of memory beside the tables that look-ups lead to */
   double unit_bytes;   /* of all references, indirect ones by their share of a page each */
