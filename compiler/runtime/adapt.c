@@ -258,8 +258,7 @@ static void *watch(void *unused) {
   return unused;
 }
 
-static void start_watching(void) {
-  if (atomic_exchange(&watched, true)) return;
+bool adapt_thread(void *(*run)(void *)) {
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals are not for it */
@@ -268,9 +267,15 @@ static void start_watching(void) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, 64 * 1024);
   pthread_t thread;
-  if (pthread_create(&thread, &attributes, watch, NULL)) atomic_store(&watched, false);
+  bool started = pthread_create(&thread, &attributes, run, NULL) == 0;
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return started;
+}
+
+static void start_watching(void) {
+  if (atomic_exchange(&watched, true)) return;
+  if (!adapt_thread(watch)) atomic_store(&watched, false);
 }
 
 void adapt_shut_off(uint64_t now) {

@@ -193,6 +193,8 @@ uint64_t adapt_waits(void); /* of this thread so far */
 /* Looks now and then whether all regions are in memory, and disarms if so. */
 void adapt_shut_off(uint64_t now);
 void adapt_rearm(void);
+/* A small thread of ours that gets no signals and ends with the program. */
+bool adapt_thread(void *(*run)(void *));
 bool adapt_armed(void);
 
 /* --- statistics.c -------------------------------------------------------- */
