@@ -47,13 +47,15 @@ static bool replaceLongCopies(Function &F, OptimizationRemarkEmitter &ORE) {
   SmallVector<MemIntrinsic *, 4> Copies;
   for (Instruction &I : instructions(F)) {
     auto *Copy = dyn_cast<MemIntrinsic>(&I);
-    if (!Copy || Copy->isVolatile() || !(isa<MemCpyInst>(Copy) || isa<MemSetInst>(Copy)))
+    // By their numbers: the kinds that must stay inline have the same classes.
+    if (!Copy || Copy->isVolatile() ||
+        (Copy->getIntrinsicID() != Intrinsic::memcpy && Copy->getIntrinsicID() != Intrinsic::memset))
       continue;
     if (Copy->getDestAddressSpace() != 0 ||
         (isa<MemCpyInst>(Copy) && cast<MemCpyInst>(Copy)->getSourceAddressSpace() != 0))
       continue;
     auto *Length = dyn_cast<ConstantInt>(Copy->getLength());
-    if (Length ? Length->getValue().uge(Long) : !isa<MemCpyInlineInst>(Copy))
+    if (!Length || Length->getValue().uge(Long))
       Copies.push_back(Copy);
   }
   if (Copies.empty())
