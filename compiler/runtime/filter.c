@@ -8,7 +8,8 @@
  * How long pages really stay depends on what else uses the memory, so it is learned:
  * samples of the pages that were dropped here and of those that were sent show which
  * way the beliefs are wrong. A page dropped though it is gone costs a stall, one sent
- * though it is there a fraction of a microsecond, hence the uneven bars.
+ * though it is there a fraction of a microsecond, hence the uneven bars. Runs of pages are
+ * looked at once more before their use, whatever is believed (prefetch_confirm).
  */
 #include "internal.h"
 #include <errno.h>

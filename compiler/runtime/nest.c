@@ -544,9 +544,9 @@ static bool releasing(const struct nest *nest, const struct reference *r) {
 }
 
 /* What the program has passed: pages that it changed are written now and those that it will
- * not touch again are marked as the first to go. Left alone, the kernel throws out what has
- * been prefetched and not yet touched before anything that was, and clean pages before changed
- * ones, which it first has to write.
+ * not touch again are marked as the first to go. Left alone, the kernel (by its source) throws out
+ * what has been prefetched and not yet touched before anything that was, and clean pages before
+ * changed ones, which it first has to write.
  *
  * Looking how full memory is costs some microseconds: after a sixteenth of memory or 16 units,
  * and a millisecond. */
