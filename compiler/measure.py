@@ -4,8 +4,8 @@
     compiler/measure.py --disk native --directory DIRECTORY [CODE...]
 
 Each code runs under a memory limit (a cgroup, hence root) of a half and of a tenth of its data.
-The kernels map files, cold; alone they get each kind of advice that --advice names, and the best
-of them is the rival. The NAS codes have their static arrays on a nameless file. Runs alternate;
+The kernels map files, cold; the NAS codes have their static arrays on a nameless file. Alone
+they get each kind of advice that --advice names, and the best of them is the rival. Runs alternate;
 medians are shown. Stall: the part of the timed stretch in which the program neither ran nor
 waited for a processor (kernels/stall.h). Covered: of the pages that came from the disk, those
 that were prefetched. Dropped: of the requests for pages in memory, those without a system call.
@@ -82,21 +82,37 @@ def run(group, limit, command, environment, patience, directory=None):
     def enter():
         (group.path / "cgroup.procs").write_text(str(os.getpid()))
 
-    child = subprocess.Popen(command, env={**os.environ, **environment}, preexec_fn=enter, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    if directory:
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        subprocess.run(["sync", "-f", str(directory)], check=True)
-        group.empty()
-        group.set_limit(limit)
-        os.kill(child.pid, signal.SIGCONT)
-    try:
-        out, err = child.communicate(timeout=patience)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.communicate()
-        return None
-    return (out, err) if child.returncode == 0 else None
+    # Files, not pipes: nobody reads while the program stops itself, and one that has more to say
+    # than a pipe holds would never come to that.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        child = subprocess.Popen(command, env={**os.environ, **environment}, preexec_fn=enter,
+                                 stdout=out, stderr=err)
+        try:
+            if directory:
+                stopped(child, patience)
+                subprocess.run(["sync", "-f", str(directory)], check=True)
+                group.empty()
+                group.set_limit(limit)
+                os.kill(child.pid, signal.SIGCONT)
+            child.wait(timeout=patience)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        for file in (out, err):
+            file.seek(0)
+        return (out.read(), err.read()) if child.returncode == 0 else None
+
+
+def stopped(child, patience):
+    """Waits until the program has stopped itself, or ended; its data is made by then."""
+    until = time.monotonic() + patience
+    while not os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG):
+        if time.monotonic() > until:
+            raise subprocess.TimeoutExpired(child.args, patience)
+        time.sleep(0.01)
 
 
 def counts(err):
@@ -175,8 +191,8 @@ class Nas:
         if steps:
             flags.append(f"-DNAS_STEPS={steps}")
         # Both with their arrays on a file; they differ by the pass alone.
-        call([cc, "--runahead-off", *flags, str(build / "runahead_static.o"), str(build / "librunahead_ooc.a"),
-              "-lm", "-o", str(self.work / f"{code}-alone")])
+        call([cc, "--runahead-off", *flags, str(build / "runahead_static.o"), str(HERE / "kernels/advice.c"),
+              str(build / "librunahead_ooc.a"), "-lm", "-o", str(self.work / f"{code}-alone")])
         call([cc, "--runahead-static", *flags, "-lm", "-o", str(self.work / f"{code}-ours")])
         sizes = subprocess.run(["size", str(self.work / f"{code}-alone")], capture_output=True, text=True, check=True)
         self.size[code] = sum(int(field) for field in sizes.stdout.splitlines()[1].split()[1:3])
@@ -187,7 +203,7 @@ class Nas:
         return self.size[code]
 
     def variants(self, _):
-        return ["alone", "ours"]
+        return [*self.arguments.advice, "ours"]
 
     def details(self, code):
         size, steps = self.codes[code]
@@ -195,9 +211,9 @@ class Nas:
 
     def one(self, group, limit, code, variant):
         environment = {"RUNAHEAD_OOC_STATS": "1", "RUNAHEAD_OOC_DIR": str(self.arguments.directory),
-                       "RUNAHEAD_OOC": "1" if variant == "ours" else "0"}
+                       "RUNAHEAD_OOC": "1" if variant == "ours" else "0", "KERNEL_ADVICE": variant}
         # Less than a few megabytes hold a program, but not its page tables and its reads under way.
-        done = run(group, max(limit, 3 << 20), [str(self.work / f"{code}-{variant}")], environment,
+        done = run(group, max(limit, 3 << 20), [str(self.work / f"{code}-{'ours' if variant == 'ours' else 'alone'}")], environment,
                    self.arguments.patience, self.arguments.directory)
         if not done:
             return None

@@ -171,22 +171,27 @@ std::optional<Linear> linearAddress(Instruction *Access, Loop *Root, ScalarEvolu
 
 namespace {
 
-/// Replaces the counters of loops inside Root by their last values, so that the
-/// bound of a triangular loop becomes its greatest.
-struct AtTheEnd : SCEVRewriteVisitor<AtTheEnd> {
+/// Replaces the counters of loops inside Root by their first or by their last values,
+/// the same ones everywhere: where both ends of a loop move with an outer counter, its length
+/// is their difference in one iteration. (Each taken at its greatest made a row of 62 points
+/// one of 253,822, and SP's prefetches read 20 times what it went through.)
+struct AtOneEnd : SCEVRewriteVisitor<AtOneEnd> {
   Loop const *Root;
-  AtTheEnd(const Loop *Root, ScalarEvolution &SE) : SCEVRewriteVisitor(SE), Root(Root) {}
+  bool Last;
+  AtOneEnd(const Loop *Root, ScalarEvolution &SE, bool Last)
+      : SCEVRewriteVisitor(SE), Root(Root), Last(Last) {}
 
   const SCEV *visitAddRecExpr(const SCEVAddRecExpr *R) {
     const SCEV *Count = SE.getBackedgeTakenCount(R->getLoop());
     if (!Root->contains(R->getLoop()) || isa<SCEVCouldNotCompute>(Count) || !R->isAffine() ||
         !R->getType()->isIntegerTy())
       return R;
-    const SCEV *Step = visit(R->getStepRecurrence(SE));
     const SCEV *First = visit(R->getStart());
-    const SCEV *Last = SE.getAddExpr(
+    if (!Last)
+      return First;
+    const SCEV *Step = visit(R->getStepRecurrence(SE));
+    return SE.getAddExpr(
         First, SE.getMulExpr(SE.getTruncateOrZeroExtend(visit(Count), R->getType()), Step));
-    return SE.isKnownNonNegative(R->getStepRecurrence(SE)) ? Last : SE.getSMaxExpr(First, Last);
   }
 };
 
@@ -205,8 +210,9 @@ const SCEV *tripCountIn(const Loop *L, const Loop *Root, ScalarEvolution &SE) {
   }
   if (isa<SCEVCouldNotCompute>(Count) || SE.getTypeSizeInBits(Count->getType()) > 64)
     return nullptr;
+  // The bound of a triangular loop is greatest at one of the ends.
   if (!SE.isLoopInvariant(Count, Root))
-    Count = AtTheEnd(Root, SE).visit(Count);
+    Count = SE.getSMaxExpr(AtOneEnd(Root, SE, false).visit(Count), AtOneEnd(Root, SE, true).visit(Count));
   if (!SE.isLoopInvariant(Count, Root))
     return nullptr;
   Type *I64 = Type::getInt64Ty(SE.getContext());

@@ -5,6 +5,10 @@
 #include "llvm/Analysis/AssumptionCache.h"
 #include "llvm/Analysis/TargetTransformInfo.h"
 #include "llvm/Transforms/Utils/LoopSimplify.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
+#include "llvm/IR/Module.h"
 #include "llvm/Transforms/Utils/LoopUtils.h"
 
 using namespace llvm;
@@ -35,12 +39,67 @@ static void remarkOnSite(const Site &S, OptimizationRemarkEmitter &ORE) {
   });
 }
 
+/// Loops that only copy or set memory are calls by now, and the program has some of its own:
+/// the run-time layer goes through the long ones in pieces (runtime/copy.c). What is known to
+/// be short (LONG_COPY there) stays as it is.
+static bool replaceLongCopies(Function &F, OptimizationRemarkEmitter &ORE) {
+  constexpr uint64_t Long = 1 << 20;
+  SmallVector<MemIntrinsic *, 4> Copies;
+  for (Instruction &I : instructions(F)) {
+    auto *Copy = dyn_cast<MemIntrinsic>(&I);
+    // By their numbers: the kinds that must stay inline have the same classes.
+    if (!Copy || Copy->isVolatile() ||
+        (Copy->getIntrinsicID() != Intrinsic::memcpy && Copy->getIntrinsicID() != Intrinsic::memset))
+      continue;
+    if (Copy->getDestAddressSpace() != 0 ||
+        (isa<MemCpyInst>(Copy) && cast<MemCpyInst>(Copy)->getSourceAddressSpace() != 0))
+      continue;
+    auto *Length = dyn_cast<ConstantInt>(Copy->getLength());
+    if (!Length || Length->getValue().uge(Long))
+      Copies.push_back(Copy);
+  }
+  if (Copies.empty())
+    return false;
+  Module &M = *F.getParent();
+  LLVMContext &C = M.getContext();
+  Type *Ptr = PointerType::getUnqual(C), *I32 = Type::getInt32Ty(C), *I64 = Type::getInt64Ty(C),
+       *Void = Type::getVoidTy(C);
+  for (MemIntrinsic *Copy : Copies) {
+    ORE.emit([&] {
+      return OptimizationRemark("runahead", "Copy", Copy)
+             << "a copy goes through the run-time layer";
+    });
+    IRBuilder<> B(Copy);
+    Value *Length = B.CreateZExtOrTrunc(Copy->getLength(), I64);
+    CallInst *Call;
+    if (auto *Set = dyn_cast<MemSetInst>(Copy))
+      Call = B.CreateCall(
+          M.getOrInsertFunction("runahead_ooc_set", FunctionType::get(Void, {Ptr, I32, I64}, false)),
+          {Set->getDest(), B.CreateZExt(Set->getValue(), I32), Length});
+    else
+      Call = B.CreateCall(
+          M.getOrInsertFunction("runahead_ooc_copy", FunctionType::get(Void, {Ptr, Ptr, I64}, false)),
+          {Copy->getDest(), cast<MemCpyInst>(Copy)->getSource(), Length});
+    Call->addFnAttr(Attribute::NoUnwind);
+    Call->addFnAttr(Attribute::WillReturn);
+    Call->setMemoryEffects(MemoryEffects::inaccessibleOrArgMemOnly());
+    Copy->eraseFromParent();
+  }
+  return true;
+}
+
 PreservedAnalyses OutOfCorePass::run(Function &F, FunctionAnalysisManager &FAM) {
   if (skip(F))
     return PreservedAnalyses::all();
+  bool Changed = replaceLongCopies(F, FAM.getResult<OptimizationRemarkEmitterAnalysis>(F));
+  if (Changed) {
+    PreservedAnalyses Kept;
+    Kept.preserveSet<CFGAnalyses>();
+    FAM.invalidate(F, Kept);
+  }
   auto &LI = FAM.getResult<LoopAnalysis>(F);
   if (LI.empty())
-    return PreservedAnalyses::all();
+    return Changed ? PreservedAnalyses::none() : PreservedAnalyses::all();
   auto &SE = FAM.getResult<ScalarEvolutionAnalysis>(F);
   auto &DT = FAM.getResult<DominatorTreeAnalysis>(F);
   auto &ORE = FAM.getResult<OptimizationRemarkEmitterAnalysis>(F);
@@ -48,7 +107,6 @@ PreservedAnalyses OutOfCorePass::run(Function &F, FunctionAnalysisManager &FAM) 
   // Preheaders and single latches; the vectoriser, which comes next, would make
   // them too, so a loop that is left alone compiles to the same code.
   auto &AC = FAM.getResult<AssumptionAnalysis>(F);
-  bool Changed = false;
   SmallVector<Loop *, 8> Tops(LI.begin(), LI.end());
   for (Loop *L : Tops)
     Changed |= simplifyLoop(L, &DT, &LI, &SE, &AC, nullptr, /*PreserveLCSSA=*/false);

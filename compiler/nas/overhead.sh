@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# nas/overhead.sh BUILD [CLASS [RUNS]]: what the pass costs where it can do no good: run
-# time in core, compile time and code size, for each NAS code, medians. Loops are aligned
+# nas/overhead.sh BUILD [CLASS [RUNS]]: what the pass costs where it can do no good: processor
+# time in core (others' work shows less in it than in the time), compile time and code size, for
+# each NAS code, medians of alternating runs. Loops are aligned
 # to cache lines in both: where a hot loop happens to fall is worth 5% either way (CG's
 # inner loop, the same instructions at another address), and is not the pass's doing.
 set -euo pipefail
@@ -9,6 +10,7 @@ build="${1:?usage: overhead.sh BUILD [CLASS [RUNS]]}" class="${2:-W}" runs="${3:
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 median() { sort -g | sed -n "$((($1 + 1) / 2))p"; }
+processor() { { TIMEFORMAT='%U %S'; time "$@" >/dev/null 2>&1; } 2>&1 | awk '{ print $1 + $2 }'; }
 user() { { TIMEFORMAT=%U; time "$@" >/dev/null 2>&1; } 2>&1; }
 
 printf '%-4s %9s %9s %7s  %9s %7s  %8s %8s %6s\n' code plain ours ratio "compile s" ratio text ours ratio
@@ -17,17 +19,20 @@ for source in "$here"/*.c; do
   flags=(-O2 -mcmodel=medium -falign-loops=64 "-DCLASS=NAS_$class" "$source")
   for variant in plain ours; do
     off=(); [ $variant = plain ] && off=(--runahead-off)
-    for ((i = 0; i < runs; i++)); do
-      user "$build/bin/runahead-cc" ${off[@]+"${off[@]}"} "${flags[@]}" -c -o "$work/$variant.o"
-    done | median "$runs" > "$work/$variant.compile"
+    "$build/bin/runahead-cc" ${off[@]+"${off[@]}"} "${flags[@]}" -c -o "$work/$variant.o"
     # Both on the run-time library, so that the two differ by the pass alone.
     "$build/bin/runahead-cc" --runahead-off "$work/$variant.o" "$build/librunahead_ooc.a" -lm -o "$work/$variant"
     size "$work/$variant.o" | awk 'NR == 2 { print $1 }' > "$work/$variant.size"
   done
-  : > "$work/plain.times"; : > "$work/ours.times"
+  for file in plain.times ours.times plain.compiles ours.compiles; do : > "$work/$file"; done
+  for ((i = 0; i < runs; i++)); do
+    user "$build/bin/runahead-cc" --runahead-off "${flags[@]}" -c -o "$work/unused.o" >> "$work/plain.compiles"
+    user "$build/bin/runahead-cc" "${flags[@]}" -c -o "$work/unused.o" >> "$work/ours.compiles"
+  done
+  for variant in plain ours; do median "$runs" < "$work/$variant.compiles" > "$work/$variant.compile"; done
   for ((i = 0; i < runs; i++)); do
     for variant in plain ours; do
-      "$work/$variant" 2>&1 >/dev/null | awk '{ print $3 }' >> "$work/$variant.times"
+      processor "$work/$variant" >> "$work/$variant.times"
     done
   done
   for variant in plain ours; do median "$runs" < "$work/$variant.times" > "$work/$variant.median"; done

@@ -8,7 +8,8 @@
  * How long pages really stay depends on what else uses the memory, so it is learned:
  * samples of the pages that were dropped here and of those that were sent show which
  * way the beliefs are wrong. A page dropped though it is gone costs a stall, one sent
- * though it is there a fraction of a microsecond, hence the uneven bars.
+ * though it is there a fraction of a microsecond, hence the uneven bars. Runs of pages are
+ * looked at once more before their use, whatever is believed (prefetch_confirm).
  */
 #include "internal.h"
 #include <errno.h>
@@ -39,7 +40,7 @@ static void learn(void) {
   uint64_t there = atomic_exchange_explicit(&sent_there, 0, RELAXED);
   atomic_store_explicit(&dropped, 0, RELAXED);
   atomic_store_explicit(&sent, 0, RELAXED);
-  if (gone * 50 > d) /* more than 2% of what is dropped */
+  if (gone > 4 && gone * 50 > d) /* more than 2% of what is dropped, and no chance */
     pages -= pages / 5;
   else if (there * 20 > s) /* more than 5% of what is sent */
     pages += pages / 4;
@@ -193,6 +194,37 @@ void filter_check_old(struct region *region, uint64_t start, uint64_t end) {
     }
   }
   errno = saved;
+}
+
+void filter_confirm(uint64_t start, uint64_t end, struct batch *batch) {
+  enum { AT_ONCE = 256 };
+  unsigned char present[AT_ONCE];
+  start &= ~(PAGE_BYTES - 1);
+  end = (end + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+  int saved = errno;
+  for (; start < end; start += AT_ONCE * PAGE_BYTES) {
+    uint64_t part = end - start < AT_ONCE * PAGE_BYTES ? end - start : AT_ONCE * PAGE_BYTES;
+    if (mincore((void *)start, part, present)) continue;
+    uint64_t pages = part >> PAGE_SHIFT, missing = 0;
+    for (uint64_t p = 0; p < pages; p++) {
+      if (present[p] & 1) continue;
+      missing++;
+      batch_add(batch, start + (p << PAGE_SHIFT), PAGE_BYTES);
+    }
+    count(COUNT_CONFIRMED, pages);
+    count(COUNT_MISSED, missing);
+  }
+  errno = saved;
+}
+
+void filter_doubt(struct region *region, uint64_t start, uint64_t end) {
+  unsigned newer = atomic_load_explicit(&region->turn, RELAXED) & 1;
+  for (uint64_t page = (start - region->start) >> PAGE_SHIFT;
+       page < (end - region->start) >> PAGE_SHIFT; page++) {
+    uint64_t bit = (uint64_t)1 << (page % 64);
+    uint64_t had = atomic_fetch_and_explicit(&region->recent[newer][page / 64], ~bit, RELAXED);
+    if (had & bit) atomic_fetch_or_explicit(&region->recent[!newer][page / 64], bit, RELAXED);
+  }
 }
 
 void filter_forget(struct region *region, uint64_t start, uint64_t end) {

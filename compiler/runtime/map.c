@@ -13,7 +13,7 @@ static void *map_descriptor(int descriptor, size_t bytes, int protection) {
   if (address == MAP_FAILED) return NULL;
   /* Not being able to register costs speed only. */
   int saved = errno;
-  region_add((uint64_t)address, bytes);
+  region_add((uint64_t)address, bytes, protection & PROT_WRITE ? descriptor : -1, 0);
   errno = saved;
   return address;
 }
@@ -66,7 +66,12 @@ EXPORTED int runahead_ooc_unmap(void *address, size_t bytes) {
 }
 
 EXPORTED int runahead_ooc_register(void *address, size_t bytes) {
-  return region_add((uint64_t)address, bytes);
+  return region_add((uint64_t)address, bytes, -1, 0);
+}
+
+EXPORTED int runahead_ooc_register_file(void *address, size_t bytes, int descriptor,
+                                        uint64_t offset) {
+  return region_add((uint64_t)address, bytes, descriptor, offset);
 }
 
 EXPORTED int runahead_ooc_unregister(void *address) { return region_remove((uint64_t)address); }

@@ -214,6 +214,7 @@ static void change_unit(struct nest *nest) {
     int64_t *unit = i < nest->references ? &nest->reference[i].issued : &nest->present;
     int64_t iterations = *unit % old_in_level * old;
     *unit = *unit / old_in_level * nest->units_in_level + iterations / nest->unit_iterations;
+    if (i < nest->references) nest->reference[i].confirmed = -1;
   }
   nest->released = nest->present;
   measure(nest);
@@ -275,6 +276,17 @@ static void bring_up(struct nest *nest, struct reference *r, int64_t unit, int64
   r->found += *sent - sent_before;
 }
 
+/* Half the distance is early enough to ask again. In blocks of units: a look costs the more
+ * the fewer pages it is for. */
+static void confirm(struct nest *nest, struct reference *r, int64_t unit, int64_t ahead,
+                    uint64_t *budget) {
+  int64_t until = unit + 1 + ahead / 2;
+  /* At first all has just been sent. */
+  if (r->confirmed < unit + 1) r->confirmed = r->confirmed < 0 ? until : unit + 1;
+  if (until - r->confirmed < (until - unit) / 2) return;
+  prefetch_confirm(nest, r, until, budget);
+}
+
 /* Brings prefetching up to date with the program being at `unit`. */
 static void advance(struct nest *nest, int64_t unit) {
   bool ours = nest->ours || nest->following || adapt_prefetch_sequential(nest->site);
@@ -282,6 +294,7 @@ static void advance(struct nest *nest, int64_t unit) {
   if (distance > nest->room / 8) distance = nest->room / 8;
   int64_t ahead = (int64_t)((double)distance / nest->unit_bytes) + 1;
   if (ahead >= SAMPLES / 2) ahead = SAMPLES / 2 - 1;
+  nest->confirming = ahead >= 4;
   uint64_t wanted = 0, sent = 0, budget = MOST_WORK;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
@@ -290,6 +303,8 @@ static void advance(struct nest *nest, int64_t unit) {
       prefetch_note(nest, r, unit);
     else
       bring_up(nest, r, unit, ahead, &budget, &wanted, &sent);
+    if (nest->confirming && !(r->shape->flags & RUNAHEAD_INDIRECT) && (ours || !r->sequential))
+      confirm(nest, r, unit, ahead, &budget);
   }
   batch_flush(&nest->batch);
   count(COUNT_WANTED, wanted);
@@ -300,13 +315,17 @@ static void advance(struct nest *nest, int64_t unit) {
 
 static void prepare(struct nest *nest) {
   nest->indirect = false;
+  /* What fits into memory may be wanted by the next nest. */
+  bool streams = shape_nest_footprint(nest) >= (double)limits_memory() / 2;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
     r->issued = 0;
+    r->confirmed = -1;
     r->seen = r->found = 0;
     r->lowest = INT64_MAX;
     r->highest = INT64_MIN;
-    r->releases = r->region && shape_releases(nest, r);
+    r->releases = streams && r->region && shape_releases(nest, r);
+    r->writes = streams && r->region && r->shape->flags & RUNAHEAD_WRITES;
     if (r->region && r->shape->flags & RUNAHEAD_INDIRECT) nest->indirect = true;
   }
   measure(nest);
@@ -405,7 +424,10 @@ static void passed(struct nest *nest, int64_t units, uint64_t now) {
 static void go_back(struct nest *nest, int64_t unit) {
   if (unit >= nest->present) return;
   nest->released = unit;
-  for (unsigned i = 0; i < nest->references; i++) nest->reference[i].issued = unit;
+  for (unsigned i = 0; i < nest->references; i++) {
+    nest->reference[i].issued = unit;
+    nest->reference[i].confirmed = -1;
+  }
 }
 
 /* Re-entry of a stream. NULL when it has to start afresh. */
@@ -521,15 +543,26 @@ static bool releasing(const struct nest *nest, const struct reference *r) {
   return nest->ours || nest->following || adapt_prefetch_sequential(nest->site) || !r->sequential;
 }
 
-/* Looking how full memory is costs some microseconds: after 16 units and a millisecond. */
-static void give_up_behind(struct nest *nest, int64_t unit, uint64_t now) {
+/* What the program has passed: pages that it changed are written now and those that it will
+ * not touch again are marked as the first to go. Left alone, the kernel (by its source) throws out
+ * what has been prefetched and not yet touched before anything that was, and clean pages before
+ * changed ones, which it first has to write.
+ *
+ * Looking how full memory is costs some microseconds: after a sixteenth of memory or 16 units,
+ * and a millisecond. */
+static void look_behind(struct nest *nest, int64_t unit, uint64_t now) {
   enum { UNITS = 16, NANOSECONDS = 1000000 };
-  if (unit - nest->released < UNITS || now - nest->looked < NANOSECONDS) return;
+  int64_t lasting = (int64_t)((double)nest->room / 16 / nest->unit_bytes) + 1;
+  if (unit - nest->released < (lasting < UNITS ? lasting : UNITS) ||
+      now - nest->looked < NANOSECONDS)
+    return;
   nest->looked = now;
   if (limits_pressed())
-    for (unsigned i = 0; i < nest->references; i++)
-      if (nest->reference[i].releases && releasing(nest, &nest->reference[i]))
-        prefetch_release(nest, &nest->reference[i], nest->released, unit);
+    for (unsigned i = 0; i < nest->references; i++) {
+      const struct reference *r = &nest->reference[i];
+      if (r->releases || r->writes)
+        prefetch_behind(nest, r, nest->released, unit, releasing(nest, r));
+    }
   nest->released = unit;
 }
 
@@ -561,7 +594,7 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
     passed(nest, forward ? 1 : 0, now);
     go_back(nest, unit);
     check_sample(nest, unit);
-    if (forward) give_up_behind(nest, unit, now);
+    if (forward) look_behind(nest, unit, now);
     nest->present = unit;
     adapt_shut_off(now);
     filter_age_by_reads();

@@ -16,8 +16,10 @@ struct reference {
   struct dimension box[RUNAHEAD_MAX_BOXES];
   int64_t scale, add;
   struct region *region; /* NULL: not out of core, leave alone */
-  int64_t issued;        /* units before this one have been prefetched */
+  int64_t issued;        /* units before this one have been prefetched, */
+  int64_t confirmed;     /*   and before this one looked at once more */
   bool sequential, releases;
+  bool writes;           /* what it changes is to be written as soon as it is behind */
   bool led;              /* another reference is at the same places before it, */
   unsigned led_level;    /*   from iteration led_from of this level on */
   int64_t led_from;
@@ -50,6 +52,7 @@ struct nest {
   int64_t origin;      /* streams: iterations between the first entry and this one */
   bool run_on, indirect;
   bool ours;           /* nothing is left to the kernel's read-ahead */
+  bool confirming;     /* runs of pages are looked at once more before their use */
   bool following;      /* some indirect reference is not quiet */
   uint64_t room;       /* bytes of memory beside the tables that look-ups lead to */
   double unit_bytes;   /* of all references, indirect ones by their share of a page each */
@@ -78,6 +81,7 @@ void shape_set_unit(struct nest *nest);
 bool shape_sequential(const struct nest *nest, const struct reference *r);
 bool shape_sparse(const struct nest *nest, const struct reference *r);
 double shape_footprint(const struct nest *nest, const struct reference *r);
+double shape_nest_footprint(const struct nest *nest);
 bool shape_releases(const struct nest *nest, const struct reference *r);
 
 /* --- prefetch.c: from units to pages -------------------------------------- */
@@ -85,11 +89,15 @@ bool shape_releases(const struct nest *nest, const struct reference *r);
 /* Prefetches a reference up to (not including) unit `until`, within the budget. */
 void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint64_t *budget,
                     uint64_t *wanted, uint64_t *sent);
+/* Looks once more at what is due before `until`, and sends what is missing. */
+void prefetch_confirm(struct nest *nest, struct reference *r, int64_t until, uint64_t *budget);
 /* Notes that the program has passed an affine reference's units before `until`. */
 void prefetch_note(struct nest *nest, struct reference *r, int64_t until);
 /* How many pages a sample of an indirect reference's next look-ups misses. */
 uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit);
-/* Gives up what a reference's units [from, until) touched. */
-void prefetch_release(struct nest *nest, const struct reference *r, int64_t from, int64_t until);
+/* What a reference's units [from, until) touched: what it changed is written, and if told to
+ * what will not be touched again is given up. */
+void prefetch_behind(struct nest *nest, const struct reference *r, int64_t from, int64_t until,
+                     bool give_up);
 
 #endif

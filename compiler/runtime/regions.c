@@ -4,11 +4,14 @@
  * taken and given up with one atomic store. Registration is rare and takes a
  * lock; looking up takes none.
  */
+#define _GNU_SOURCE
 #include "internal.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Far more than programs have arrays; a linear search stays within a page. */
 #define SLOTS 256
@@ -57,6 +60,16 @@ uint64_t region_total_bytes(void) {
   return total;
 }
 
+/* A descriptor of our own, out of the way of those that the program counts on: the lowest
+ * numbers are given out in order. */
+static int own(int descriptor) {
+  enum { OUT_OF_THE_WAY = 200 };
+  if (descriptor < 0) return -1;
+  int saved = errno, copy = fcntl(descriptor, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
+  errno = saved;
+  return copy;
+}
+
 static struct region *new_region(uint64_t start, uint64_t end) {
   struct region *region = calloc(1, sizeof *region);
   if (!region) return NULL;
@@ -78,8 +91,8 @@ static struct region *new_region(uint64_t start, uint64_t end) {
   return region;
 }
 
-int region_add(uint64_t start, uint64_t bytes) {
-  uint64_t end = (start + bytes) & ~(PAGE_BYTES - 1);
+int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset) {
+  uint64_t end = (start + bytes) & ~(PAGE_BYTES - 1), given = start;
   start = (start + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
   if (bytes == 0 || end <= start) {
     errno = EINVAL;
@@ -90,6 +103,8 @@ int region_add(uint64_t start, uint64_t bytes) {
     errno = ENOMEM;
     return -1;
   }
+  region->descriptor = own(descriptor);
+  region->offset = offset + (start - given);
   pthread_mutex_lock(&table);
   unsigned i = 0;
   while (i < SLOTS && region_number(i)) i++;
@@ -100,6 +115,7 @@ int region_add(uint64_t start, uint64_t bytes) {
   pthread_mutex_unlock(&table);
   if (i == SLOTS) {
     munmap((void *)region->recent[0], 2 * ((((end - start) >> PAGE_SHIFT) + 63) / 64 * 8));
+    if (region->descriptor >= 0) close(region->descriptor);
     free(region);
     errno = ENOSPC;
     return -1;
@@ -117,6 +133,8 @@ int region_remove(uint64_t start) {
     if (!region || region->start != start) continue;
     atomic_store_explicit(&region->live, false, RELAXED);
     atomic_store_explicit(&slot[i], NULL, memory_order_release);
+    /* Who still holds the number starts the writing of some other file at worst. */
+    if (region->descriptor >= 0) close(region->descriptor);
     /* Others may still look at the bits: give the memory back, keep the range. */
     size_t bytes = (((region->end - region->start) >> PAGE_SHIFT) + 63) / 64 * 8;
     madvise((void *)(((uintptr_t)region->recent[0] + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1)),

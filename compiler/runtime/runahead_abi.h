@@ -10,7 +10,7 @@
  *  - Nothing here may be dereferenced on trust: addresses and trip counts come
  *    from a running program and may be garbage. They are hints.
  *  - Compiled code touches three things only: the flag `armed`, the functions
- *    enter and step, and the first fields of struct runahead_nest.
+ *    below, and the first fields of struct runahead_nest.
  *  - A change of meaning or layout needs a new RUNAHEAD_ABI number, which is part
  *    of the flag's link name, so that an old object does not link with a new
  *    library, and an object without the library says what is missing.
@@ -91,5 +91,14 @@ struct runahead_nest {
   uint32_t level;        /* at which step wants to be called; LEVELS = nowhere */
   uint32_t reserved;
 };
+
+/* Functions that compiled code calls. */
+struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, const int64_t *given,
+                                         struct runahead_nest *previous);
+int64_t runahead_ooc_step(struct runahead_nest *nest, int64_t c0, int64_t c1, int64_t c2,
+                          int64_t c3);
+/* In the place of memcpy and memset. */
+void runahead_ooc_copy(void *to, const void *from, uint64_t bytes);
+void runahead_ooc_set(void *to, int byte, uint64_t bytes);
 
 #endif

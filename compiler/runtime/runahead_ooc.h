@@ -12,6 +12,7 @@
 #define RUNAHEAD_OOC_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,6 +39,10 @@ int runahead_ooc_unmap(void *address, size_t bytes);
 /* Tells of a range that the program has mapped itself. 0, or -1 with errno:
  * ENOSPC when the table of regions is full, EINVAL for an empty range. */
 int runahead_ooc_register(void *address, size_t bytes);
+/* The same for a shared mapping of a file that the program changes, `offset` being that of
+ * `address` in it: what was changed is written early. The descriptor is duplicated, to a number
+ * from 200 on; it is closed when the range is unregistered. */
+int runahead_ooc_register_file(void *address, size_t bytes, int descriptor, uint64_t offset);
 int runahead_ooc_unregister(void *address);
 
 /* Writes the statistics so far to the file descriptor; what RUNAHEAD_OOC_STATS=1

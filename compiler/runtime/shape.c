@@ -208,6 +208,16 @@ void shape_find_leaders(struct nest *nest) {
   }
 }
 
+/* Bytes that the nest touches in all, look-ups and what is led left out. */
+double shape_nest_footprint(const struct nest *nest) {
+  double sum = 0;
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *r = &nest->reference[i];
+    if (r->region && !r->led && !(r->shape->flags & RUNAHEAD_INDIRECT)) sum += shape_footprint(nest, r);
+  }
+  return sum;
+}
+
 /* Trailing reference of its group, never touched again in the nest? */
 bool shape_releases(const struct nest *nest, const struct reference *r) {
   if (r->shape->flags & (RUNAHEAD_INDIRECT | RUNAHEAD_CONDITIONAL)) return false;
@@ -217,8 +227,6 @@ bool shape_releases(const struct nest *nest, const struct reference *r) {
     if (nest->trip[i] > 1 && r->stride[i] == 0) return false; /* used again */
     if (!direction) direction = r->stride[i];
   }
-  /* What fits into memory may be wanted by the next nest. */
-  if (footprint < (double)limits_memory() / 2) return false;
   for (unsigned i = 0; i < nest->references; i++) {
     const struct reference *other = &nest->reference[i];
     if (other == r || !other->region || !same_strides(nest, r, other)) continue;

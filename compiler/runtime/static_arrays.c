@@ -127,7 +127,7 @@ __attribute__((constructor)) static void move_static_arrays(void) {
     plainly("mmap");
   } else {
     pthread_atfork(before_fork, in_parent, in_child);
-    runahead_ooc_register((void *)first, last - first);
+    runahead_ooc_register_file((void *)first, last - first, descriptor, 0);
   }
   close(descriptor);
 }

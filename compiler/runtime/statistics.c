@@ -25,27 +25,29 @@ EXPORTED void runahead_ooc_report(int descriptor) {
   uint64_t hits = c[COUNT_SENT] - late;
   uint64_t faults = (uint64_t)usage.ru_majflt;
   uint64_t all = hits + late + faults;
-  uint64_t dropped = c[COUNT_WANTED] - c[COUNT_SENT] - c[COUNT_RUNS];
+  uint64_t dropped = c[COUNT_WANTED] + c[COUNT_MISSED] - c[COUNT_SENT] - c[COUNT_RUNS];
   /* Pages that were sent though they were in memory, from samples. */
   uint64_t needless = c[COUNT_LOOKED] ? c[COUNT_SENT] * c[COUNT_THERE] / c[COUNT_LOOKED] : 0;
   dprintf(descriptor,
           "runahead: nests entered %lu, declined %lu; steps %lu, streams restarted %lu\n"
           "runahead: pages asked for %lu, dropped by the filter %lu (%.2f%%), prefetched %lu in "
-          "%lu calls, released %lu\n"
+          "%lu calls, released %lu, told to be written %lu\n"
           "runahead: unnecessary %lu of which dropped %.2f%% without a call; %lu by one look at a "
           "run, %lu sent although in memory (from %lu looked at); of those dropped %.2f%% not in "
           "memory (%lu looked at)\n"
           "runahead: prefetched and in time %lu (%.1f%%), prefetched and late %lu (%.1f%%), "
           "faults that read the disk %lu (%.1f%%); from %lu samples\n"
+          "runahead: looked at once more before their use %lu, of which missing %lu (%.2f%%)\n"
           "runahead: blocks read by the process %ld, memory limit %lu MB, regions %lu MB, "
           "disarmed %lu times, armed again %lu\n",
           c[COUNT_ENTERED], c[COUNT_DECLINED], c[COUNT_STEPS], c[COUNT_RESTARTS],
           c[COUNT_WANTED], dropped, percent(dropped, c[COUNT_WANTED]), c[COUNT_SENT],
-          c[COUNT_CALLS], c[COUNT_RELEASED], dropped + c[COUNT_RUNS] + needless,
+          c[COUNT_CALLS], c[COUNT_RELEASED], c[COUNT_WRITTEN], dropped + c[COUNT_RUNS] + needless,
           percent(dropped, dropped + c[COUNT_RUNS] + needless), c[COUNT_RUNS], needless,
           c[COUNT_LOOKED], percent(c[COUNT_DROPPED_GONE], c[COUNT_DROPPED_LOOKED]),
           c[COUNT_DROPPED_LOOKED], hits, percent(hits, all), late, percent(late, all),
-          faults, percent(faults, all), c[COUNT_CHECKED], usage.ru_inblock,
+          faults, percent(faults, all), c[COUNT_CHECKED], c[COUNT_CONFIRMED], c[COUNT_MISSED],
+          percent(c[COUNT_MISSED], c[COUNT_CONFIRMED]), usage.ru_inblock,
           limits_memory() >> 20, region_total_bytes() >> 20, c[COUNT_DISARMED],
           c[COUNT_REARMED]);
 }

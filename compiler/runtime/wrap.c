@@ -4,6 +4,7 @@
  * programs that use it do not link.
  */
 #include "runahead_ooc.h"
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/types.h>
 
@@ -19,8 +20,9 @@ int __wrap_munmap(void *, size_t);
 void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int descriptor,
                   off_t offset) {
   void *mapped = __real_mmap(address, bytes, protection, flags, descriptor, offset);
+  bool writes = protection & PROT_WRITE && flags & MAP_SHARED;
   if (mapped != MAP_FAILED && descriptor >= 0 && bytes >= SMALLEST)
-    runahead_ooc_register(mapped, bytes);
+    runahead_ooc_register_file(mapped, bytes, writes ? descriptor : -1, (uint64_t)offset);
   return mapped;
 }
 

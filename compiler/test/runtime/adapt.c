@@ -11,16 +11,25 @@ static int wrong;
   } while (0)
 
 /* As an entry does that asked for so many pages and found all of them in memory. */
-static void quiet_entry(struct runahead_site *site, uint64_t iterations) {
-  if (!adapt_skip(site, iterations)) site_set(site, SITE_WANTED, site_get(site, SITE_WANTED) + 300);
+static void quiet_entry(struct runahead_site *site, uint64_t iterations, uint64_t pages) {
+  if (!adapt_skip(site, iterations)) site_set(site, SITE_WANTED, site_get(site, SITE_WANTED) + pages);
 }
 
 static void small_entries_say_nothing_of_large_ones(void) {
   static struct runahead_site site;
-  for (int i = 0; i < 200; i++) quiet_entry(&site, 1000);
-  for (int i = 0; i < 70 && !adapt_skip(&site, 1000); i++) quiet_entry(&site, 1000);
+  for (int i = 0; i < 200; i++) quiet_entry(&site, 1000, 100);
+  for (int i = 0; i < 70 && !adapt_skip(&site, 1000); i++) quiet_entry(&site, 1000, 100);
   IS(site_get(&site, SITE_SKIP) > 0);
   IS(!adapt_skip(&site, 100000));
+}
+
+/* What was in memory while data was made there may be gone the next time. */
+static void entries_of_a_megabyte_are_not_passed_over(void) {
+  static struct runahead_site site;
+  for (int i = 0; i < 200; i++) {
+    quiet_entry(&site, 1000, 300);
+    IS(site_get(&site, SITE_SKIP) == 0);
+  }
 }
 
 /* Ours from the start where windows are narrow; a trial only after waits. */
@@ -34,6 +43,7 @@ static bool ours_after(uint64_t waits_a_megabyte) {
 
 int main(void) {
   small_entries_say_nothing_of_large_ones();
+  entries_of_a_megabyte_are_not_passed_over();
   IS(ours_after(0));
   IS(!ours_after(4));
   return wrong;
