@@ -357,7 +357,7 @@ pub struct FaultPart {
     pub speculator_wanted: AtomicU32,
     /// Missing pages of which the speculator may be ahead.
     pub ahead: AtomicU32,
-    /// Pages on swap that may be brought in ahead of the program; 0: nothing of it is on swap.
+    /// Pages that a speculation may copy of the program's memory while some of that is on swap; 0: nothing is.
     pub room: AtomicU32,
     /// Why what is on swap cannot be brought in: an error number, 0 for none.
     pub swap_refused: AtomicU32,

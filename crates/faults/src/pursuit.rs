@@ -32,7 +32,7 @@ pub trait Link: Send {
     fn room(&mut self) -> u32;
     /// What is on swap cannot be brought in, and why.
     fn swap_refused(&self, error: &io::Error);
-    /// Tells speculation how many of them it may ask for; 0: none, as nothing is on swap.
+    /// Tells speculation that so many pages may be ahead; 0: nothing is on swap.
     fn swapping(&self, room: u32);
     /// Faults looked at, pages asked for, and such pages reached by the program.
     fn looked(&self, faults: u64, asked: u64, useful: u64);
@@ -40,6 +40,8 @@ pub trait Link: Send {
     fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool;
     /// Whether speculation runs from the latest post.
     fn has_begun(&self) -> bool;
+    /// Whether speculation from the latest post has ended since it had copied as much as it may.
+    fn is_full(&self) -> bool;
     /// Sees to it that the latest post is not overlooked.
     fn nudge(&self);
     /// What speculation touched at a position of its log.
@@ -146,7 +148,11 @@ impl Pursuit {
             (found.follows, found.useful) = (true, earlier.fetched);
             self.log.remove(&page);
         }
-        match self.touches.fault(seen, link.has_begun().then_some(self.written)) {
+        let mut then = self.touches.fault(seen, link.has_begun().then_some(self.written));
+        if then == Then::Passed && latest && link.is_full() {
+            then = self.touches.passed_of(self.written);
+        }
+        match then {
             Then::Nothing => {}
             Then::Passed => {
                 let fetched = matches!(seen, Seen::Foretold { fetched: true, .. });
@@ -179,6 +185,7 @@ mod tests {
     struct Made {
         log: Vec<Touch>,
         posts: u32,
+        full: bool,
         passed: std::cell::Cell<u32>,
     }
 
@@ -202,6 +209,9 @@ mod tests {
         }
         fn has_begun(&self) -> bool {
             true
+        }
+        fn is_full(&self) -> bool {
+            self.full
         }
         fn nudge(&self) {}
         fn touch(&self, position: u32) -> Option<Touch> {
@@ -242,6 +252,21 @@ mod tests {
         assert_eq!(made.passed.get(), 51);
         assert!(!fault(&mut pursuit, &mut made, 20), "passed already");
         assert!(!fault(&mut pursuit, &mut made, 500), "not foretold");
+    }
+
+    #[test]
+    fn a_full_speculation_is_begun_anew_before_its_log_is_used_up() {
+        let (mut pursuit, mut made) = (on_track(), Made::default());
+        made.log = (0..1000).map(touch).collect();
+        (0..990).for_each(|at| assert!(fault(&mut pursuit, &mut made, at)));
+        assert_eq!(made.posts, 0, "it goes on");
+        let (mut pursuit, mut made) = (on_track(), Made { full: true, ..Made::default() });
+        made.log = (0..1000).map(touch).collect();
+        let before = (0..990).position(|at| {
+            fault(&mut pursuit, &mut made, at);
+            made.posts > 0
+        });
+        assert!(before.is_some_and(|before| (900..960).contains(&before)), "{before:?}");
     }
 
     #[test]

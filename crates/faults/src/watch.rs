@@ -260,7 +260,6 @@ impl Watcher {
             observed.waited.enable(true);
         }
         self.memory.rest();
-        self.link.swapping(0);
         self.mappings.clear();
     }
 

@@ -5,7 +5,7 @@ use crate::supervise::{Standing, standing, wake};
 use runahead_abi::log::mark;
 use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers};
-use runahead_abi::session::{Slot, activity, watch, watching};
+use runahead_abi::session::{Slot, activity, ended, watch, watching};
 use runahead_faults::memory::{is_allowed, on_swap};
 use runahead_faults::{Fault, Link, REGISTERS_COUNT, Touch, Watch};
 use runahead_prefetch::PAGE;
@@ -175,6 +175,12 @@ impl Link for InSlot {
 
     fn has_begun(&self) -> bool {
         self.slot.get().speculator.fault_synced.load(Ordering::Acquire) == self.epoch
+    }
+
+    fn is_full(&self) -> bool {
+        let part = &self.slot.get().speculator;
+        let idle = part.activity.load(Ordering::Acquire) == activity::IDLE;
+        idle && self.has_begun() && part.ended.load(Ordering::Relaxed) == ended::MEMORY
     }
 
     fn nudge(&self) {

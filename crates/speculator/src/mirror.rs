@@ -499,9 +499,7 @@ impl Mirror {
             self.touched_after_drop = self.changing_count;
         }
         // Of the pages that the mirror has copied some will be on swap by now, and to refresh them all would bring them in.
-        if shared::faults().room.load(Ordering::Relaxed) > 0
-            || self.changing_count > KEPT_ALWAYS + KEPT_TIMES * self.touched_after_drop
-        {
+        if run::swap_room() > 0 || self.changing_count > KEPT_ALWAYS + KEPT_TIMES * self.touched_after_drop {
             self.drop_changing();
         }
         let pages = self.changing.get(..self.changing_count).unwrap_or(&[]);

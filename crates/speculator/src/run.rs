@@ -308,7 +308,7 @@ fn sync_to_fault(posted: u32) {
     count(&part.counts.sync_ns, monotonic_ns().saturating_sub(began));
 }
 
-/// Pages of the program's that may be brought in from swap, and of copies of its memory, in a speculation from a fault; 0:
+/// Pages of the program's memory that may be copied, blank ones included, in a speculation from a fault; 0: as many as ever, since
 /// nothing is on swap, or it is a speculation from a read.
 pub fn swap_room() -> usize {
     if RUN.get().fault == 0 { 0 } else { shared::faults().room.load(Ordering::Relaxed) as usize }
