@@ -267,6 +267,16 @@ mod tests {
     }
 
     #[test]
+    fn a_stride_is_believed_at_its_third_step() {
+        let mut streams = Streams::default();
+        // The first two steps tell the stride.
+        let served: Vec<bool> =
+            (0..6).map(|step| streams.fault(7, START + step * PAGE, ROOM).served).collect();
+        assert_eq!(served, [false, false, false, true, true, true]);
+        assert!(!streams.fault(8, START + 6 * PAGE, ROOM).served, "another instruction");
+    }
+
+    #[test]
     fn it_is_not_asked_in_bursts() {
         assert!(walk(4096, |_| 0, 20_000).most <= DEPTH_FIRST);
     }
