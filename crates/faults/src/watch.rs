@@ -1,6 +1,7 @@
 //! The thread that watches one process.
 //!
-//! It begins armed: the program has just mapped a large file. Disarmed it sleeps in `poll` until a fault has waited
+//! It begins armed where the program has just mapped a large file, and disarmed where some of its memory went to swap.
+//! Disarmed it sleeps in `poll` until a fault has waited
 //! for the disk (or to see whether there are new threads). Armed it looks at every fault that was recorded, lets each thread's strides be followed, and asks
 //! for what comes next.
 
