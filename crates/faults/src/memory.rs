@@ -60,6 +60,8 @@ pub struct Memory {
     swapped: bool,
     /// It is worth speculation.
     much: bool,
+    /// There is room to bring some of it in.
+    allowed: bool,
 }
 
 /// How it is seen, and brought in.
@@ -82,7 +84,15 @@ pub fn is_allowed(process: u32) -> io::Result<()> {
 
 impl Memory {
     pub fn new(process: u32) -> Memory {
-        Memory { process, way: None, refused: false, collected: Pages::NONE, swapped: false, much: false }
+        Memory {
+            process,
+            way: None,
+            refused: false,
+            collected: Pages::NONE,
+            swapped: false,
+            much: false,
+            allowed: false,
+        }
     }
 
     /// Looks whether there is anything on swap at present. The error tells, once, why it cannot be brought in.
@@ -101,6 +111,11 @@ impl Memory {
             }
         }
         Ok(())
+    }
+
+    /// Whether some of it may be brought in at present.
+    pub fn allow(&mut self, allowed: bool) {
+        self.allowed = allowed;
     }
 
     /// Whether faults on it are of interest.
@@ -125,6 +140,7 @@ impl Memory {
     /// waits.
     pub fn is_waited_for(&self, address: u64) -> bool {
         self.much
+            && self.allowed
             && self
                 .way
                 .as_ref()
@@ -143,7 +159,8 @@ impl Memory {
     pub fn no_more_pages(&mut self) {
         let pages = std::mem::replace(&mut self.collected, Pages::NONE);
         // Those for which there is no room the program brings in itself.
-        if pages.count() > 0
+        if self.allowed
+            && pages.count() > 0
             && let Some(way) = &mut self.way
         {
             way.swap_in.bring(pages);

@@ -28,7 +28,7 @@ pub trait Link: Send {
     fn arms(&self) -> bool;
     /// Whether nothing may be asked for at present, as memory is short.
     fn is_paused(&self) -> bool;
-    /// Pages on swap that may be brought in ahead of the process.
+    /// Pages on swap that may be brought in ahead of the process; 0: none, as swap is all but full.
     fn room(&mut self) -> u32;
     /// What is on swap cannot be brought in, and why.
     fn swap_refused(&self, error: &io::Error);

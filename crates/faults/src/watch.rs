@@ -250,7 +250,11 @@ impl Watcher {
         if self.memory.is_swapped() {
             self.room = self.link.room() / self.threads.len().max(1) as u32;
         }
-        self.link.swapping(self.room);
+        self.memory.allow(self.room > 0);
+        // Speculation that runs keeps to what it was told.
+        if self.room > 0 || !self.memory.is_swapped() {
+            self.link.swapping(self.room);
+        }
     }
 
     fn disarm(&mut self) {
