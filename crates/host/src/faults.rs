@@ -21,7 +21,7 @@ const SWAP_EVERY: Duration = Duration::from_millis(50);
 /// is to stay, and what was brought in is not to be pushed out before it is reached.
 const ROOM: u64 = 16;
 
-/// So much swap must be free, or as much as the memory that there is. A page that was brought in keeps its place on swap until
+/// So much swap must be free, or twice as much as the memory that there is: it is looked at ten times a second. A page that was brought in keeps its place on swap until
 /// the program touches it; where that leaves no place for what has to go, the kernel kills the program. (104 MB in a
 /// group of 48 MB with 80 MB of swap: one of four runs.)
 const FREE_MOST: u64 = 2 << 30;
@@ -141,7 +141,7 @@ impl Link for InSlot {
         let find = || (Group::find(), Options::from_environment().memory);
         let (group, most) = self.group.get_or_insert_with(find);
         let limit = group.memory(*most).limit;
-        if free_swap() < limit.min(FREE_MOST) {
+        if free_swap() < limit.saturating_mul(2).min(FREE_MOST) {
             return 0;
         }
         let bytes = (limit / ROOM).min(*most);
