@@ -38,6 +38,8 @@ pub mod kind {
 pub mod mark {
     /// Some of it was not in the page cache: a prefetch was issued.
     pub const PREFETCHED: u8 = 1;
+    /// It is memory of the program's own that is on swap: somebody else has to bring it in.
+    pub const ON_SWAP: u8 = 2;
 }
 
 /// One predicted operation.

@@ -107,9 +107,9 @@ pub struct AgentPart {
     pub passed_before: AtomicU32,
     /// The program has stalled on a read: it is worth a speculator.
     pub speculator_wanted: AtomicU32,
-    /// The program has mapped a large file: its page faults are worth watching.
+    /// The program's page faults are worth watching: one of [`watch`].
     pub watch_wanted: AtomicU32,
-    /// The thread that mapped it, and the base of its local storage, which the kernel's records leave out.
+    /// The thread because of which, and the base of its local storage, which the kernel's records leave out.
     pub watch_thread: AtomicU32,
     pub watch_thread_base: AtomicU64,
     /// The descriptor's position where the stalled read starts (-1: not known).
@@ -372,8 +372,12 @@ pub struct FaultPart {
     pub speculator_wanted: AtomicU32,
     /// Missing pages of which the speculator may be ahead.
     pub ahead: AtomicU32,
+    /// Pages that a speculation may copy of the program's memory while some of that is on swap; 0: nothing is.
+    pub room: AtomicU32,
+    /// Why what is on swap cannot be brought in: an error number, 0 for none.
+    pub swap_refused: AtomicU32,
     pub posts: AtomicU64,
-    /// Pages that speculation had asked for and the program then faulted on.
+    /// Pages that speculation had asked for and the program then reached.
     pub foretold: AtomicU64,
     pub registers: SharedFaultRegisters,
 }
@@ -385,6 +389,15 @@ pub struct SharedFaultRegisters(pub core::cell::UnsafeCell<FaultRegisters>);
 
 // SAFETY: as for `SharedRegisters`.
 unsafe impl Sync for SharedFaultRegisters {}
+
+/// Why a program's page faults are worth watching.
+pub mod watch {
+    pub const NOT: u32 = 0;
+    /// It has much memory of its own, and there is swap: once some of it is there.
+    pub const MEMORY: u32 = 1;
+    /// It has mapped a large file: at once.
+    pub const FILE: u32 = 2;
+}
 
 /// What the host does about the page faults of a process.
 pub mod watching {

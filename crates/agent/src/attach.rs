@@ -6,7 +6,7 @@ use runahead_abi::environment::flags;
 use runahead_abi::owner;
 use runahead_abi::session::{
     AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity,
-    companions, names_ahead, slot_offset, watching,
+    companions, names_ahead, slot_offset, watch, watching,
 };
 use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{close, open_at, read_link};
@@ -101,8 +101,8 @@ fn map_session(state: &Fixed, offset: usize, length: usize, protection: u32) -> 
     Some(address)
 }
 
-/// The program maps a large file: its page faults are to be watched. Attaches if need be.
-pub fn want_watch(state: &Fixed) {
+/// The program's page faults are to be watched, for one of the reasons in [`watch`]. Attaches if need be.
+pub fn want_watch(state: &Fixed, reason: u32) {
     if state.has(flags::NO_SPECULATION) {
         return;
     }
@@ -110,11 +110,11 @@ pub fn want_watch(state: &Fixed) {
         return;
     };
     let agent = &slot.agent;
-    if agent.watch_wanted.load(Ordering::Relaxed) == 0 {
+    if agent.watch_wanted.load(Ordering::Relaxed) < reason {
         agent.watch_thread.store(thread_id() as u32, Ordering::Relaxed);
         // SAFETY: the agent runs in threads that a C library set up.
         agent.watch_thread_base.store(unsafe { thread_word() } as u64, Ordering::Relaxed);
-        agent.watch_wanted.store(1, Ordering::Release);
+        agent.watch_wanted.store(reason, Ordering::Release);
         ring_host(state.process());
     }
 }
@@ -169,13 +169,13 @@ fn dismiss(slot: &Slot, header: &Header, longest: u64) {
     let (agent, speculator) = (&slot.agent, &slot.speculator);
     let end = monotonic_ns().saturating_add(longest);
     let names = agent.names.written() != 0;
-    let watch = agent.watch_wanted.load(Ordering::Relaxed) != 0;
+    let watched = agent.watch_wanted.load(Ordering::Relaxed) != watch::NOT;
     agent.retire.store(1, Ordering::Release);
-    if names || watch {
+    if names || watched {
         ring(header);
     }
     // First, since who watches page faults may want a speculator.
-    if watch {
+    if watched {
         wait_for(&slot.faults.watching, watching::GONE, end);
     }
     let wanted = |word: &AtomicU32| word.load(Ordering::Relaxed) != 0;

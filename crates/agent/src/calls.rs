@@ -3,9 +3,11 @@
 use crate::arch::{Answer, Frame, SseRegisters};
 use crate::{attach, names, patch, reads};
 use core::sync::atomic::Ordering;
+use runahead_abi::session::watch;
 use runahead_abi::sites::ANY_NUMBER;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::memory::PROT_EXEC;
+use runahead_kernel::process::total_swap;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::PR_SET_SECCOMP;
 
@@ -16,6 +18,10 @@ const WATCHED_LEAST: usize = 8 << 20;
 
 /// What reading ahead does to files, as inotify(7) tells it. (Most programs watch for changes only.)
 const SEEN_BY_WATCHERS: u32 = n::IN_ACCESS | n::IN_OPEN | n::IN_CLOSE_NOWRITE;
+
+/// Bytes of memory of a program's own, all that it has ever mapped, from which on it is worth looking whether some of
+/// it is on swap. To touch so much takes some ms; to attach, 50 us, once.
+const SWAPPED_LEAST: usize = 32 << 20;
 
 /// The calls whose sites are rewritten.
 pub fn wanted(number: u16) -> bool {
@@ -71,8 +77,16 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
         n::__NR_mmap if a[2] as u32 & PROT_EXEC != 0 && a[3] as u32 & n::MAP_ANONYMOUS == 0 => {
             map_executable(frame, a)
         }
-        n::__NR_mmap if a[1] >= WATCHED_LEAST && a[3] as u32 & n::MAP_ANONYMOUS == 0 => {
-            reads::with_process(frame, |visit| attach::want_watch(visit.state));
+        n::__NR_mmap if a[3] as u32 & n::MAP_ANONYMOUS != 0 => {
+            let least = n::PROT_READ | n::PROT_WRITE;
+            let not = n::MAP_STACK | n::MAP_NORESERVE;
+            if a[2] as u32 & least == least && a[3] as u32 & not == 0 {
+                own_memory(frame, a[1]);
+            }
+            Answer::plain(frame)
+        }
+        n::__NR_mmap if a[1] >= WATCHED_LEAST => {
+            reads::with_process(frame, |visit| attach::want_watch(visit.state, watch::FILE));
             Answer::plain(frame)
         }
         n::__NR_prctl if a[0] as u32 != PR_SET_SECCOMP => Answer::plain(frame),
@@ -99,6 +113,17 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
             Answer::plain(frame)
         }
         _ => Answer::plain(frame),
+    }
+}
+
+/// Memory of the program's own is mapped. Where it is much, and there is swap, it may go there.
+fn own_memory(frame: &Frame, length: usize) {
+    let mapped = &frame.state().process().mapped;
+    let before = mapped.load(Ordering::Relaxed);
+    let after = before.saturating_add(length);
+    mapped.store(after, Ordering::Relaxed);
+    if before < SWAPPED_LEAST && after >= SWAPPED_LEAST && total_swap() > 0 {
+        reads::with_process(frame, |visit| attach::want_watch(visit.state, watch::MEMORY));
     }
 }
 

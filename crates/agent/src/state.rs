@@ -64,6 +64,8 @@ pub struct Process {
     /// Threads that look a name up at present. (A handler that jumps out of one leaves it too high: then less is looked
     /// up ahead.)
     pub looking_up: AtomicU32,
+    /// Bytes of memory of the program's own that were mapped.
+    pub mapped: AtomicUsize,
     inner: UnsafeCell<Inner>,
 }
 

@@ -1,4 +1,4 @@
-//! Page faults of a program, seen from outside, and the pages of mapped files asked for ahead of it.
+//! Page faults of a program, seen from outside, and the pages of mapped files and of swap asked for ahead of it.
 //!
 //! A program that reads through mappings makes no system call where it waits, so the agent inside it sees
 //! nothing. The kernel tells: a perf event, opened by another process of the same user, records each fault's
@@ -6,11 +6,12 @@
 //!
 //! - [`event`]: perf events and their rings, thin; [`record`]: what is in a ring, pure;
 //! - [`mappings`]: which file lies at an address, and a descriptor for it that belongs to us;
+//! - [`memory`]: what of the program's own memory is on swap, and is asked for; [`swap_in`]: threads that bring it in;
 //! - [`pursuit`]: speculation from a fault, and how far the program has followed it;
 //! - [`watch`]: the thread that watches one process.
 //!
-//! The decisions are [`runahead_policy::arming`]'s (when to watch), [`runahead_policy::strides`]' (what comes
-//! next) and [`runahead_policy::touches`]' (when to restart speculation).
+//! The decisions are [`runahead_policy::arming`]'s (when to watch), [`runahead_policy::strides`]' and
+//! [`runahead_policy::swapped`]'s (what comes next) and [`runahead_policy::touches`]' (when to restart speculation).
 //!
 //! # Rules
 //! - A program that does not wait for the disk pays nothing: while *disarmed* only a fault that did wait is
@@ -23,8 +24,10 @@
 
 mod event;
 pub mod mappings;
+pub mod memory;
 mod pursuit;
 mod record;
+mod swap_in;
 pub mod watch;
 
 pub use pursuit::{Link, Touch};

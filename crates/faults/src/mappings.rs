@@ -6,6 +6,7 @@
 
 use runahead_kernel::Errno;
 use runahead_kernel::files::{IoVec, RWF_NOWAIT, preadv2};
+use runahead_kernel::memory::PROT_READ;
 use runahead_kernel::text::{self, MapsLine};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, major, minor, openat};
 use std::ffi::OsStr;
@@ -62,11 +63,13 @@ pub struct Mappings {
     process: u32,
     mappings: Vec<Mapping>,
     files: Vec<File>,
+    /// Memory of the process's own, from and up to.
+    memory: Vec<(u64, u64)>,
 }
 
 impl Mappings {
     pub fn new(process: u32) -> Mappings {
-        Mappings { process, mappings: Vec::new(), files: Vec::new() }
+        Mappings { process, mappings: Vec::new(), files: Vec::new(), memory: Vec::new() }
     }
 
     /// Looks again. Files that are no longer mapped are closed.
@@ -75,17 +78,25 @@ impl Mappings {
         fs::File::open(format!("/proc/{}/maps", self.process))?.read_to_end(&mut lines)?;
         let mut known = std::mem::take(&mut self.files);
         self.mappings.clear();
+        self.memory.clear();
         for line in lines.split(|&byte| byte == b'\n') {
-            if let Some(map) = text::maps_line(line)
-                && map.inode != 0
-                && map.name.starts_with(b"/")
-            {
+            let Some(map) = text::maps_line(line) else { continue };
+            let (start, end) = (map.start as u64, map.end as u64);
+            if map.inode != 0 && map.name.starts_with(b"/") {
                 let file = self.file_of(&map, device_of(line), &mut known);
-                let (start, end) = (map.start as u64, map.end as u64);
                 self.mappings.push(Mapping { start, end, offset: map.offset, file });
+            } else if map.inode == 0 && !map.shared && map.protection & PROT_READ != 0 {
+                self.memory.push((start, end));
             }
         }
         Ok(())
+    }
+
+    /// The mapping of the process's own memory at an address, from and up to.
+    pub fn memory_at(&self, address: u64) -> Option<(u64, u64)> {
+        let after = self.memory.partition_point(|&(start, _)| start <= address);
+        let found = *self.memory.get(after.checked_sub(1)?)?;
+        (address < found.1).then_some(found)
     }
 
     fn file_of(&mut self, map: &MapsLine, device: (u32, u32), known: &mut Vec<File>) -> usize {
@@ -104,6 +115,7 @@ impl Mappings {
     pub fn clear(&mut self) {
         self.mappings.clear();
         self.files.clear();
+        self.memory.clear();
     }
 
     /// The mapping at an address.

@@ -1,9 +1,11 @@
 //! Speculation from a fault: when it is restarted, and how far the program has followed it.
 
 use crate::mappings::Mappings;
+use crate::memory::Memory;
 use crate::record::Fault;
 use runahead_policy::touches::{Seen, Then, Touches};
 use std::collections::{HashMap, HashSet};
+use std::io;
 
 /// Entries of the log that are remembered; what is farther back is found in memory.
 const REMEMBERED: usize = 1 << 16;
@@ -16,6 +18,8 @@ pub struct Touch {
     pub address: u64,
     /// It was not in memory, and has been asked for.
     pub fetched: bool,
+    /// It is on swap, and ours to be brought in.
+    pub on_swap: bool,
 }
 
 /// What the watcher is connected to: counts, and the speculator. Called from the watching thread.
@@ -24,12 +28,20 @@ pub trait Link: Send {
     fn arms(&self) -> bool;
     /// Whether nothing may be asked for at present, as memory is short.
     fn is_paused(&self) -> bool;
+    /// Pages on swap that may be brought in ahead of the process; 0: none, as swap is all but full.
+    fn room(&mut self) -> u32;
+    /// What is on swap cannot be brought in, and why.
+    fn swap_refused(&self, error: &io::Error);
+    /// Tells speculation that so many pages may be ahead; 0: nothing is on swap.
+    fn swapping(&self, room: u32);
     /// Faults looked at, pages asked for, and such pages reached by the program.
     fn looked(&self, faults: u64, asked: u64, useful: u64);
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
     fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool;
     /// Whether speculation runs from the latest post.
     fn has_begun(&self) -> bool;
+    /// Whether speculation from the latest post has ended since it had copied as much as it may.
+    fn is_full(&self) -> bool;
     /// Sees to it that the latest post is not overlooked.
     fn nudge(&self);
     /// What speculation touched at a position of its log.
@@ -71,8 +83,8 @@ pub struct Pursuit {
 }
 
 impl Pursuit {
-    /// Takes in what speculation has written since the last time.
-    pub fn read_log(&mut self, link: &dyn Link) {
+    /// Takes in what speculation has written since the last time, and has brought in what of it is on swap.
+    pub fn read_log(&mut self, link: &dyn Link, memory: &mut Memory) {
         let before = self.touches.passed();
         while let Some(touch) = link.touch(self.written) {
             if self.log.len() >= REMEMBERED {
@@ -86,12 +98,16 @@ impl Pursuit {
                 self.log.insert(page, Entry { position, restart, fetched: touch.fetched });
             }
             self.written += 1;
+            if touch.on_swap && !self.ahead_of_log.contains(&page) {
+                memory.bring_page(touch.address);
+            }
             // The program was there first: speculation follows it and is not off track. (Taken for that, each
             // restart of a late speculation made it later still.)
             if self.ahead_of_log.remove(&page) {
                 self.touches.fault(Seen::Foretold { position, fetched: false }, Some(self.written));
             }
         }
+        memory.no_more_pages();
         if self.touches.passed() > before {
             link.passed(self.touches.passed(), false, self.touches.ahead());
         }
@@ -105,7 +121,7 @@ impl Pursuit {
     pub fn fault(
         &mut self,
         link: &mut dyn Link,
-        mappings: &mut Mappings,
+        (mappings, memory): (&mut Mappings, &mut Memory),
         thread: i32,
         fault: &Fault,
         latest: bool,
@@ -123,6 +139,7 @@ impl Pursuit {
             None if !latest => Seen::Cached,
             None => match mappings.at(fault.address).map(|map| mappings.is_missing(map, fault.address)) {
                 Some(Some(true)) => Seen::Missing,
+                None if memory.is_waited_for(fault.address) => Seen::Missing,
                 _ => Seen::Cached,
             },
         };
@@ -131,7 +148,11 @@ impl Pursuit {
             (found.follows, found.useful) = (true, earlier.fetched);
             self.log.remove(&page);
         }
-        match self.touches.fault(seen, link.has_begun().then_some(self.written)) {
+        let mut then = self.touches.fault(seen, link.has_begun().then_some(self.written));
+        if then == Then::Passed && latest && link.is_full() {
+            then = self.touches.passed_of(self.written);
+        }
+        match then {
             Then::Nothing => {}
             Then::Passed => {
                 let fetched = matches!(seen, Seen::Foretold { fetched: true, .. });
@@ -140,6 +161,7 @@ impl Pursuit {
             }
             Then::Post => {
                 if link.post(thread, fault, self.touches.ahead()) {
+                    memory.forget();
                     self.touches.posted();
                     self.written = 0;
                     self.restarts = self.restarts.wrapping_add(1);
@@ -163,6 +185,7 @@ mod tests {
     struct Made {
         log: Vec<Touch>,
         posts: u32,
+        full: bool,
         passed: std::cell::Cell<u32>,
     }
 
@@ -173,6 +196,11 @@ mod tests {
         fn is_paused(&self) -> bool {
             false
         }
+        fn room(&mut self) -> u32 {
+            0
+        }
+        fn swap_refused(&self, _: &io::Error) {}
+        fn swapping(&self, _: u32) {}
         fn looked(&self, _: u64, _: u64, _: u64) {}
         fn post(&mut self, _: i32, _: &Fault, _: u32) -> bool {
             self.posts += 1;
@@ -181,6 +209,9 @@ mod tests {
         }
         fn has_begun(&self) -> bool {
             true
+        }
+        fn is_full(&self) -> bool {
+            self.full
         }
         fn nudge(&self) {}
         fn touch(&self, position: u32) -> Option<Touch> {
@@ -197,12 +228,13 @@ mod tests {
     /// The program faults on page `at`. There is no mapping, so a page that is not in the log counts as one in memory.
     fn fault(pursuit: &mut Pursuit, made: &mut Made, at: u64) -> bool {
         let fault = Fault { instruction: 1, address: at * PAGE, registers: None };
-        pursuit.read_log(made);
-        pursuit.fault(made, &mut Mappings::new(0), 1, &fault, true).useful
+        let mut memory = Memory::new(0);
+        pursuit.read_log(made, &mut memory);
+        pursuit.fault(made, (&mut Mappings::new(0), &mut memory), 1, &fault, true).useful
     }
 
     fn touch(at: u64) -> Touch {
-        Touch { address: at * PAGE, fetched: true }
+        Touch { address: at * PAGE, fetched: true, on_swap: false }
     }
 
     fn on_track() -> Pursuit {
@@ -223,6 +255,21 @@ mod tests {
     }
 
     #[test]
+    fn a_full_speculation_is_begun_anew_before_its_log_is_used_up() {
+        let (mut pursuit, mut made) = (on_track(), Made::default());
+        made.log = (0..1000).map(touch).collect();
+        (0..990).for_each(|at| assert!(fault(&mut pursuit, &mut made, at)));
+        assert_eq!(made.posts, 0, "it goes on");
+        let (mut pursuit, mut made) = (on_track(), Made { full: true, ..Made::default() });
+        made.log = (0..1000).map(touch).collect();
+        let before = (0..990).position(|at| {
+            fault(&mut pursuit, &mut made, at);
+            made.posts > 0
+        });
+        assert!(before.is_some_and(|before| (900..960).contains(&before)), "{before:?}");
+    }
+
+    #[test]
     fn a_page_that_comes_twice_is_reached_at_its_first_place() {
         let (mut pursuit, mut made) = (on_track(), Made::default());
         made.log = (0..100).chain(10..20).map(touch).collect();
@@ -237,14 +284,14 @@ mod tests {
     fn what_was_foretold_before_a_restart_is_useful_and_says_nothing_of_the_position() {
         let (mut pursuit, mut made) = (on_track(), Made::default());
         made.log = (0..100).map(touch).collect();
-        pursuit.read_log(&made);
+        pursuit.read_log(&made, &mut Memory::new(0));
         (pursuit.written, pursuit.restarts) = (0, 1);
         made.log.clear();
         assert!(fault(&mut pursuit, &mut made, 50));
         assert!(!fault(&mut pursuit, &mut made, 50), "a second time");
         assert_eq!((pursuit.touches.passed(), made.passed.get()), (0, 0));
         made.log = (40..60).map(touch).collect();
-        pursuit.read_log(&made);
+        pursuit.read_log(&made, &mut Memory::new(0));
         assert_eq!(made.passed.get(), 11, "the program was there first");
     }
 
@@ -253,7 +300,7 @@ mod tests {
         let (mut pursuit, mut made) = (on_track(), Made::default());
         (0..5).for_each(|at| assert!(!fault(&mut pursuit, &mut made, at)));
         made.log = (0..3).map(touch).collect();
-        pursuit.read_log(&made);
+        pursuit.read_log(&made, &mut Memory::new(0));
         assert_eq!(made.passed.get(), 3);
         // What it has touched, the program had passed: it is late, and not off track.
         assert_eq!(pursuit.touches.fault(Seen::Missing, Some(3)), Then::Nothing);

@@ -1,15 +1,18 @@
 //! The thread that watches one process.
 //!
-//! It begins armed: the program has just mapped a large file. Disarmed it sleeps in `poll` until a fault has waited
+//! It begins armed where the program has just mapped a large file, and disarmed where some of its memory went to swap.
+//! Disarmed it sleeps in `poll` until a fault has waited
 //! for the disk (or to see whether there are new threads). Armed it looks at every fault that was recorded, lets each thread's strides be followed, and asks
 //! for what comes next.
 
 use crate::event::{Event, Kind};
 use crate::mappings::Mappings;
+use crate::memory::{Followed, Memory};
 use crate::pursuit::{Link, Pursuit};
 use crate::record::Fault;
 use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
 use runahead_policy::strides::Strides;
+use runahead_policy::swapped::Streams;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::collections::HashMap;
 use std::fs;
@@ -48,8 +51,9 @@ struct Stop {
 }
 
 impl Watch {
-    /// Begins. Fails where the kernel does not let us see the process's faults.
-    pub fn start(process: u32, link: impl Link + 'static) -> io::Result<Watch> {
+    /// Begins; `armed`: with the next fault, not only after one that waited. Fails where the kernel does not let us see
+    /// the process's faults.
+    pub fn start(process: u32, armed: bool, link: impl Link + 'static) -> io::Result<Watch> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let stop = Arc::new(Stop { asked: AtomicBool::new(false), bell });
         let mut watcher = Watcher::new(process, stop.clone(), Box::new(link));
@@ -57,7 +61,7 @@ impl Watch {
         let thread = thread::Builder::new()
             .name("runahead-faults".into())
             .stack_size(STACK)
-            .spawn(move || watcher.run())?;
+            .spawn(move || watcher.run(armed))?;
         Ok(Watch { thread: Some(thread), stop })
     }
 
@@ -83,14 +87,15 @@ struct Observed {
     /// While armed.
     every: Option<Event>,
     strides: Strides,
+    streams: Streams,
     pursuit: Pursuit,
     faults: Vec<Fault>,
 }
 
 impl Observed {
     fn new(waited: Event) -> Observed {
-        let (strides, pursuit) = (Strides::default(), Pursuit::default());
-        Observed { waited, every: None, strides, pursuit, faults: Vec::new() }
+        let (strides, streams, pursuit) = (Strides::default(), Streams::default(), Pursuit::default());
+        Observed { waited, every: None, strides, streams, pursuit, faults: Vec::new() }
     }
 }
 
@@ -100,6 +105,9 @@ struct Watcher {
     link: Box<dyn Link>,
     threads: HashMap<i32, Observed>,
     mappings: Mappings,
+    memory: Memory,
+    /// Pages on swap that may be ahead of each thread.
+    room: u32,
     arming: Arming,
     looked_around: Instant,
 }
@@ -112,6 +120,8 @@ impl Watcher {
             link,
             threads: HashMap::new(),
             mappings: Mappings::new(process),
+            memory: Memory::new(process),
+            room: 0,
             arming: Arming::default(),
             looked_around: Instant::now(),
         }
@@ -121,11 +131,11 @@ impl Watcher {
         self.stop.asked.load(Ordering::Acquire) || self.threads.is_empty()
     }
 
-    fn run(mut self) {
+    fn run(mut self, armed: bool) {
         // The default slack of 50 us is longer than the shortest sleep.
         // SAFETY: affects this thread only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-        let mut woken = true;
+        let mut woken = armed;
         while !self.is_over() {
             if !woken {
                 woken = self.rest();
@@ -200,6 +210,7 @@ impl Watcher {
         if self.link.is_paused() {
             return Then::Pause(PAUSED);
         }
+        self.look_at_memory();
         for (thread, observed) in &mut self.threads {
             observed.waited.enable(false);
             observed.every = Event::open(*thread, Kind::Every).ok();
@@ -225,17 +236,35 @@ impl Watcher {
                 if self.mappings.refresh().is_err() {
                     return Then::Rest;
                 }
+                self.look_at_memory();
             }
         }
         Then::Rest
+    }
+
+    fn look_at_memory(&mut self) {
+        if let Err(error) = self.memory.refresh() {
+            self.link.swap_refused(&error);
+        }
+        self.room = 0;
+        if self.memory.is_swapped() {
+            self.room = self.link.room() / self.threads.len().max(1) as u32;
+        }
+        self.memory.allow(self.room > 0);
+        // Speculation that runs keeps to what it was told.
+        if self.room > 0 || !self.memory.is_swapped() {
+            self.link.swapping(self.room);
+        }
     }
 
     fn disarm(&mut self) {
         for observed in self.threads.values_mut() {
             observed.every = None;
             observed.strides = Strides::default();
+            observed.streams = Streams::default();
             observed.waited.enable(true);
         }
+        self.memory.rest();
         self.mappings.clear();
     }
 
@@ -250,17 +279,24 @@ impl Watcher {
     /// Looks at the faults since the last look.
     fn look(&mut self) -> Looked {
         let (mut faults, mut asked, mut useful, mut follows, mut waits) = (0, 0, 0, 0, false);
-        let mappings = &mut self.mappings;
+        let (mappings, memory) = (&mut self.mappings, &mut self.memory);
         let link = &mut *self.link;
         for (&thread, observed) in &mut self.threads {
-            let Observed { every: Some(every), strides, pursuit, faults: seen, .. } = observed else {
+            let Observed { every: Some(every), strides, streams, pursuit, faults: seen, .. } = observed
+            else {
                 continue;
             };
             seen.clear();
             every.take(|fault| seen.push(fault));
-            pursuit.read_log(link);
+            pursuit.read_log(link, memory);
             for (at, fault) in seen.iter().enumerate() {
-                let Followed { new, useful: used, served } = follow(mappings, strides, *fault);
+                let own = mappings.memory_at(fault.address).filter(|_| memory.is_swapped());
+                let Followed { new, useful: used, served } = match own {
+                    Some(range) => {
+                        memory.follow(streams, (fault.instruction, fault.address), range, self.room)
+                    }
+                    None => follow(mappings, strides, *fault),
+                };
                 asked += new;
                 useful += used;
                 // What a stride serves is not to be run ahead for. A speculator that has begun before hears nothing of
@@ -268,7 +304,7 @@ impl Watcher {
                 // speed: columns of a mapped matrix took 0.2 s or 0.8, by who came first.)
                 if used == 0 && !served {
                     let latest = at + 1 == seen.len();
-                    let found = pursuit.fault(link, mappings, thread, fault, latest);
+                    let found = pursuit.fault(link, (&mut *mappings, &mut *memory), thread, fault, latest);
                     useful += u32::from(found.useful);
                     follows += u32::from(found.follows);
                     waits |= found.waits;
@@ -282,16 +318,6 @@ impl Watcher {
         }
         Looked { faults: faults as u32, useful, follows, waits }
     }
-}
-
-/// What came of a fault.
-#[derive(Default)]
-struct Followed {
-    /// Pages that were asked for, and earlier ones that turned out useful.
-    new: u32,
-    useful: u32,
-    /// A stride serves it.
-    served: bool,
 }
 
 /// Takes one fault in.

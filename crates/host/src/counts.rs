@@ -59,6 +59,8 @@ pub struct MemoryCounts {
 pub struct FaultCounts {
     /// Why they could not be seen, for the last process of which that is so.
     pub unseen_because: Option<String>,
+    /// Why memory on swap could not be brought in, for the last process that had some.
+    pub swap_left_because: Option<String>,
     /// Times that watching began, and faults seen by it.
     pub watched: u64,
     pub seen: u64,
@@ -161,6 +163,12 @@ impl Counts {
         if refused != 0 {
             let error = std::io::Error::from_raw_os_error(refused);
             sum.unseen_because = Some(format!("the kernel does not show them (perf_event_open): {error}"));
+        }
+        let refused = part.swap_refused.load(Ordering::Relaxed) as i32;
+        if refused != 0 {
+            let error = std::io::Error::from_raw_os_error(refused);
+            sum.swap_left_because =
+                Some(format!("the kernel lets us advise nobody else (process_madvise): {error}"));
         }
         let allowance = &slot.speculator.allowance;
         let sum = &mut self.memory;

@@ -5,51 +5,102 @@ use crate::supervise::{Standing, standing, wake};
 use runahead_abi::log::mark;
 use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers};
-use runahead_abi::session::{Slot, activity, watching};
+use runahead_abi::session::{Slot, activity, ended, watch, watching};
+use runahead_faults::memory::{is_allowed, on_swap};
 use runahead_faults::{Fault, Link, REGISTERS_COUNT, Touch, Watch};
+use runahead_prefetch::PAGE;
+use runahead_prefetcher::limits::{Group, Options};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether a process with much memory has any of it on swap: 30 us each time.
+const SWAP_EVERY: Duration = Duration::from_millis(50);
+
+/// Of the memory that there is, one part in so many may be brought in from swap ahead of the program: what it has in use
+/// is to stay, and what was brought in is not to be pushed out before it is reached.
+const ROOM: u64 = 16;
+
+/// So much swap must be free, or twice as much as the memory that there is: it is looked at ten times a second. A page that was brought in keeps its place on swap until
+/// the program touches it; where that leaves no place for what has to go, the kernel kills the program. (104 MB in a
+/// group of 48 MB with 80 MB of swap: one of four runs.)
+const FREE_MOST: u64 = 2 << 30;
+
+/// Bytes of swap that are free; 0 where the kernel does not say.
+fn free_swap() -> u64 {
+    // SAFETY: zeros are a valid value, and the kernel writes no more than the structure.
+    let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let said = unsafe { libc::sysinfo(&raw mut info) } == 0;
+    if said { info.freeswap.saturating_mul(u64::from(info.mem_unit)) } else { 0 }
+}
 
 /// The watch over one process, from its first large mapping on.
 #[derive(Default)]
 pub struct Faults {
     watch: Option<Watch>,
     begun: bool,
+    swap_looked: Option<Instant>,
+    swap_refused: bool,
 }
 
 impl Faults {
     /// Begins, or ends for good, as the program in the slot wants it.
     pub fn attend(&mut self, process: u32, session: &Session, index: usize) {
         let slot = session.slot(index);
-        if slot.agent.watch_wanted.load(Ordering::Acquire) == 0 {
+        let wanted = slot.agent.watch_wanted.load(Ordering::Acquire);
+        if wanted == watch::NOT {
             return;
         }
         if slot.agent.retire.load(Ordering::Acquire) != 0 {
             self.begun = true;
             self.stop();
             say(slot, watching::GONE);
-        } else if !self.begun {
+        } else if !self.begun && (wanted == watch::FILE || self.is_swapping(process, slot)) {
             self.begun = true;
-            match Watch::start(
-                process,
-                InSlot { process, slot: session.share_slot(index), session: session.share(), epoch: 0 },
-            ) {
+            let (shared_slot, session) = (session.share_slot(index), session.share());
+            let link = InSlot { process, slot: shared_slot, session, epoch: 0, group: None };
+            match Watch::start(process, wanted == watch::FILE, link) {
                 Ok(watch) => {
                     self.watch = Some(watch);
                     say(slot, watching::ON);
                 }
                 Err(error) => {
-                    let number = error.raw_os_error().unwrap_or(libc::EIO);
-                    slot.faults.refused.store(number as u32, Ordering::Relaxed);
+                    slot.faults.refused.store(number_of(&error), Ordering::Relaxed);
                     say(slot, watching::GONE);
                 }
             }
         }
     }
 
+    /// Whether some of the process's memory is on swap, and can be brought in. Nobody watches a process before.
+    fn is_swapping(&mut self, process: u32, slot: &Slot) -> bool {
+        if self.swap_refused || self.swap_looked.is_some_and(|at| at.elapsed() < SWAP_EVERY) {
+            return false;
+        }
+        self.swap_looked = Some(Instant::now());
+        if on_swap(process) == 0 {
+            return false;
+        }
+        let allowed = is_allowed(process);
+        self.swap_refused = allowed.as_ref().is_err_and(|error| refuse_swap(slot, error));
+        allowed.is_ok()
+    }
+
     /// Ends it: from now on nothing is held open, and nothing written into the slot.
     pub fn stop(&mut self) {
         self.watch = None;
     }
+}
+
+/// Notes why what is on swap cannot be brought in; true.
+fn refuse_swap(slot: &Slot, error: &io::Error) -> bool {
+    slot.faults.swap_refused.store(number_of(error), Ordering::Relaxed);
+    true
+}
+
+fn number_of(error: &io::Error) -> u32 {
+    error.raw_os_error().unwrap_or(libc::EIO) as u32
 }
 
 fn say(slot: &Slot, state: u32) {
@@ -64,6 +115,8 @@ struct InSlot {
     slot: SharedSlot,
     session: Shared,
     epoch: u32,
+    /// From the first page on swap on: the group, and the most that the user allows.
+    group: Option<(Group, u64)>,
 }
 
 fn add(counter: &AtomicU64, by: u64) {
@@ -82,6 +135,25 @@ impl Link for InSlot {
 
     fn is_paused(&self) -> bool {
         self.slot.get().speculator.allowance.off.load(Ordering::Relaxed) != 0
+    }
+
+    fn room(&mut self) -> u32 {
+        let find = || (Group::find(), Options::from_environment().memory);
+        let (group, most) = self.group.get_or_insert_with(find);
+        let limit = group.memory(*most).limit;
+        if free_swap() < limit.saturating_mul(2).min(FREE_MOST) {
+            return 0;
+        }
+        let bytes = (limit / ROOM).min(*most);
+        u32::try_from(bytes / PAGE).unwrap_or(u32::MAX)
+    }
+
+    fn swap_refused(&self, error: &io::Error) {
+        refuse_swap(self.slot.get(), error);
+    }
+
+    fn swapping(&self, room: u32) {
+        self.slot.get().faults.room.store(room, Ordering::Relaxed);
     }
 
     fn looked(&self, faults: u64, asked: u64, useful: u64) {
@@ -123,6 +195,12 @@ impl Link for InSlot {
         self.slot.get().speculator.fault_synced.load(Ordering::Acquire) == self.epoch
     }
 
+    fn is_full(&self) -> bool {
+        let part = &self.slot.get().speculator;
+        let idle = part.activity.load(Ordering::Acquire) == activity::IDLE;
+        idle && self.has_begun() && part.ended.load(Ordering::Relaxed) == ended::MEMORY
+    }
+
     fn nudge(&self) {
         // It may have looked for posts just before this one and gone to sleep after the wake-up.
         if self.epoch != 0 && !self.has_begun() {
@@ -132,7 +210,12 @@ impl Link for InSlot {
 
     fn touch(&self, position: u32) -> Option<Touch> {
         let entry = self.slot.get().touches.read(self.epoch, position)?;
-        Some(Touch { address: entry.place, fetched: entry.marks & mark::PREFETCHED != 0 })
+        let marked = |bit: u8| entry.marks & bit != 0;
+        Some(Touch {
+            address: entry.place,
+            fetched: marked(mark::PREFETCHED),
+            on_swap: marked(mark::ON_SWAP),
+        })
     }
 
     fn passed(&self, positions: u32, fetched: bool, ahead: u32) {

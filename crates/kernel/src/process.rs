@@ -70,6 +70,17 @@ fn clock_ns(clock: u32) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Swap of the machine, in whatever unit the kernel counts it; 0: there is none.
+pub fn total_swap() -> u64 {
+    // `struct sysinfo`: 112 bytes; uptime, three loads, then memory's total, free, shared, buffers and swap's total.
+    let mut words = [0u64; 16];
+    let a = [words.as_mut_ptr() as usize, 0, 0, 0, 0, 0];
+    // SAFETY: the array is at least as long as the structure.
+    let _ = check(unsafe { syscall(n::__NR_sysinfo as usize, a) });
+    let [.., swap, _, _, _, _, _, _, _] = words;
+    swap
+}
+
 /// `prctl` with plain number arguments.
 ///
 /// # Safety

@@ -3,7 +3,7 @@
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
 //! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`],
 //! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`] and [`allowance`]; the host drives [`arming`],
-//! [`strides`], [`touches`] and [`memory`]. Every constant carries its reason.
+//! [`strides`], [`swapped`], [`touches`] and [`memory`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
 #![cfg_attr(not(test), no_std)]
@@ -16,6 +16,7 @@ pub mod depth;
 pub mod hold;
 pub mod memory;
 pub mod strides;
+pub mod swapped;
 pub mod touches;
 pub mod track;
 pub mod worth;

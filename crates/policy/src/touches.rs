@@ -43,6 +43,10 @@ const FIRST: u32 = 8;
 const LATE: u32 = 16;
 const NOT_BEGUN: u32 = 64;
 
+/// Touches that are left to the program while speculation that was full begins anew: that takes 1.5 ms, and so many pages
+/// a disk of 1 ms brings in meanwhile.
+const BEFORE_THE_END: u32 = 64;
+
 /// Restarts over which their use is judged: each must have led to one useful page on the average.
 const JUDGED: u32 = 16;
 /// Restarts over which it is tried again once they were found to lead nowhere.
@@ -142,6 +146,12 @@ impl Touches {
                 Then::Post
             }
         }
+    }
+
+    /// The program has come so far in the log of a speculation that has ended, and was right so far: it is to begin anew
+    /// before the log is used up.
+    pub fn passed_of(&self, written: u32) -> Then {
+        if written.saturating_sub(self.passed) <= BEFORE_THE_END { Then::Post } else { Then::Passed }
     }
 
     /// Speculation was restarted.

@@ -268,8 +268,32 @@ impl Mirror {
         if let Some(filled) = self.fill_from_file(region, page) {
             return filled;
         }
+        let room = run::swap_room();
+        if room > 0 && !region.stable {
+            // Each is a copy, of memory that the program could have. (Which of them speculation has written to, nobody
+            // knows; so it ends, and begins again.)
+            if self.changing_count >= room.max(KEPT_ALWAYS) {
+                return Err(NoPage::Full);
+            }
+            if PAGEMAP.get().is_swapped(page) {
+                return self.fill_blank(page);
+            }
+        }
         let (first, pages) = self.around(region, page);
         self.fill_run(process, region, first, pages)
+    }
+
+    /// Takes a page that is on swap as zeros, and says so. May end the speculation, or sleep until the program has come
+    /// closer.
+    fn fill_blank(&mut self, page: usize) -> Result<(), NoPage> {
+        // SAFETY: the bounce buffer is ours and longer than a page.
+        unsafe { core::ptr::write_bytes(BOUNCE as *mut u8, 0, PAGE) };
+        if !self.place(page, BOUNCE, PAGE) {
+            return Err(NoPage::Absent);
+        }
+        self.remember(page, false);
+        run::touched_on_swap(page);
+        Ok(())
     }
 
     /// The run of pages around `page` that are copied with it. Of what is stable: those that the program has in memory,
@@ -475,7 +499,8 @@ impl Mirror {
         if self.touched_after_drop == 0 {
             self.touched_after_drop = self.changing_count;
         }
-        if self.changing_count > KEPT_ALWAYS + KEPT_TIMES * self.touched_after_drop {
+        // Of the pages that the mirror has copied some will be on swap by now, and to refresh them all would bring them in.
+        if run::swap_room() > 0 || self.changing_count > KEPT_ALWAYS + KEPT_TIMES * self.touched_after_drop {
             self.drop_changing();
         }
         let pages = self.changing.get(..self.changing_count).unwrap_or(&[]);

@@ -308,9 +308,26 @@ fn sync_to_fault(posted: u32) {
     count(&part.counts.sync_ns, monotonic_ns().saturating_sub(began));
 }
 
+/// Pages of the program's memory that may be copied, blank ones included, in a speculation from a fault; 0: as many as ever, since
+/// nothing is on swap, or it is a speculation from a read.
+pub fn swap_room() -> usize {
+    if RUN.get().fault == 0 { 0 } else { shared::faults().room.load(Ordering::Relaxed) as usize }
+}
+
+/// A page of the program's own memory was touched for the first time, which is on swap. The host, which reads the log, brings
+/// it in. Sleeps if that is as far ahead as one may be.
+pub fn touched_on_swap(page: usize) {
+    touch(page, 1, mark::PREFETCHED | mark::ON_SWAP, speculator().device.load(Ordering::Relaxed));
+}
+
 /// Pages of a mapped file were touched for the first time; `missing`: they are not in memory, and the disk has been
 /// asked for them. Sleeps if that is as far ahead as one may be.
 pub fn touched(page: usize, pages: usize, missing: bool, device: u64) {
+    touch(page, pages, if missing { mark::PREFETCHED } else { 0 }, device);
+}
+
+fn touch(page: usize, pages: usize, marks: u8, device: u64) {
+    let missing = marks & mark::PREFETCHED != 0;
     let run = RUN.get();
     let part = speculator();
     run.ticks = 0;
@@ -324,7 +341,6 @@ pub fn touched(page: usize, pages: usize, missing: bool, device: u64) {
     }
     for number in 0..pages {
         let place = (page + number * PAGE) as u64;
-        let marks = if missing { mark::PREFETCHED } else { 0 };
         let touch = Prediction { kind: kind::TOUCH, marks, subject: 0, detail: 0, place };
         shared::touches().write(run.fault, run.touches, &touch);
         run.missing = run.missing.wrapping_add(u32::from(missing));

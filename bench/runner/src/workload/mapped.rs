@@ -121,7 +121,30 @@ pub(super) const WORKLOADS: &[Workload] = &[
         command: |place| own(place, "bench-matvec", &["--file", "volume/volume.raw"]),
         ..MAPPED_PLAIN
     },
+    Workload {
+        name: "gather-swap",
+        about: "40,000 words of 288 MB of memory at computed places, in 96 MB and swap on the disk",
+        floor: floor(2.0, 8.0),
+        command: |place| own(place, "bench-swapped", &["--memory-mb", "288", "--count", "40000"]),
+        ..SWAPPED
+    },
+    Workload {
+        name: "chain-swap",
+        about: "8000 such words, each at a place that follows from the one before",
+        floor: floor(0.97, 1.0),
+        command: |place| own(place, "bench-swapped", &["--memory-mb", "288", "--count", "8000", "--chain"]),
+        ..SWAPPED
+    },
 ];
+
+/// Nothing is read of its file; it is there to be looked at for coldness.
+const SWAPPED: Workload = Workload {
+    data: &["small"],
+    touches: Touches::Contents("small", 1),
+    memory_mb: Some(96),
+    swap_mb: Some(640),
+    ..MAPPED_PLAIN
+};
 
 const SQLITE: &[(&str, &str)] = &[("sqlite3", "sqlite3")];
 const PYTHON: &[(&str, &str)] = &[("/usr/bin/python3", "python3")];

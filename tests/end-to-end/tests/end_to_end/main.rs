@@ -10,6 +10,7 @@ mod model;
 mod programs;
 mod starts;
 mod suite;
+mod swap;
 mod torture;
 
 use libtest_mimic::Arguments;
@@ -26,6 +27,7 @@ fn main() {
     torture::add(&mut suite);
     faults::add(&mut suite);
     memory::add(&mut suite);
+    swap::add(&mut suite);
     hostile::add(&mut suite);
     model::add(&mut suite);
     canaries::add(&mut suite);

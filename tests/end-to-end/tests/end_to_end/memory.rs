@@ -101,11 +101,10 @@ fn scenario(name: &str, walk: [&str; 3], group: &Group) -> Result<Scenario, Stri
     let guest = guest.ok_or("there is no guest 'memory_pressed'")?;
     let mut scenario = guest.scenario(&guest.run_with(&walk))?;
     scenario.name = format!("memory {name}");
-    let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.folder.display());
-    Ok(scenario.around(["bash", "-c", &join, "bash"]).timeout(Duration::from_secs(180)))
+    Ok(scenario.around(group.entrance()).timeout(Duration::from_secs(180)))
 }
 
-fn run(scenario: &Scenario, mode: &Mode) -> Result<Outcome, String> {
+pub fn run(scenario: &Scenario, mode: &Mode) -> Result<Outcome, String> {
     scenario.run(mode, &Runahead::built()?).map_err(|error| error.to_string())
 }
 
@@ -127,8 +126,9 @@ fn counts(outcome: &Outcome) -> Result<Option<Value>, String> {
 }
 
 /// A memory control group of the test's own.
-struct Group {
+pub struct Group {
     folder: PathBuf,
+    limit_file: &'static str,
 }
 
 /// What was seen of the speculator, in this order: it held memory; it was gone; it was there again.
@@ -143,13 +143,42 @@ struct Seen {
 const HELD: u64 = 1024;
 
 impl Group {
-    fn make(name: &str, limit: &str) -> Result<Group, String> {
+    pub fn make(name: &str, limit: &str) -> Result<Group, String> {
         let (parent, limit_file) = needs::memory_cgroup().ok_or("the memory cgroup has gone")?;
         let folder = parent.join(format!("runahead-test-{name}-{}", std::process::id()));
         fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let group = Group { folder };
-        fs::write(group.folder.join(limit_file), limit).map_err(|error| format!("{limit_file}: {error}"))?;
+        let group = Group { folder, limit_file };
+        group.limit(limit)?;
         Ok(group)
+    }
+
+    pub fn limit(&self, limit: &str) -> Verdict {
+        let file = self.limit_file;
+        fs::write(self.folder.join(file), limit).map_err(|error| format!("{file}: {error}"))
+    }
+
+    /// What runs a command inside, to be put before it.
+    pub fn entrance(&self) -> [String; 4] {
+        let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", self.folder.display());
+        ["bash".to_owned(), "-c".to_owned(), join, "bash".to_owned()]
+    }
+
+    /// Waits until a process in it has memory on swap; false if none ever has.
+    pub fn waits_for_swap(&self) -> bool {
+        let end = Instant::now() + Duration::from_secs(30);
+        let swapped = |process: &str| {
+            let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"));
+            line.is_some_and(|line| !line.trim().starts_with("0 "))
+        };
+        while Instant::now() < end {
+            let processes = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
+            if processes.lines().any(swapped) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
     }
 
     /// Watches until all has been seen, which it says to the program by a file, or the run is over.
@@ -173,7 +202,7 @@ impl Group {
     }
 
     /// Processes that the kernel killed as the group was full.
-    fn killed(&self) -> Result<u64, String> {
+    pub fn killed(&self) -> Result<u64, String> {
         let files = ["memory.events", "memory.oom_control"].map(|name| self.folder.join(name));
         let text = files.iter().find_map(|path| fs::read_to_string(path).ok());
         let text = text.ok_or("the group does not say whom the kernel killed")?;
