@@ -147,6 +147,9 @@ impl Visit<'_> {
         // What speculation found in the cache is there: no need to ask.
         if matches!(foretold, Some(marks) if marks & mark::PREFETCHED == 0) {
             self.counted(operation.detail, foretold);
+            if self.tells_all_files() && position(fd) == Ok(0) {
+                self.begins(fd, 0);
+            }
             return;
         }
         let Ok(place) = position(fd) else {
@@ -369,11 +372,10 @@ impl Visit<'_> {
             .process
             .slot()
             .is_some_and(|slot| slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::BUSY);
-        let companions = self
-            .process
-            .slot()
-            .is_some_and(|slot| slot.speculator.companions.load(Ordering::Relaxed) == companions::ALL);
-        let watch = self.inner.track.is_on() || names || companions || self.state.has(flags::ALWAYS_ACTIVE);
+        let watch = self.inner.track.is_on()
+            || names
+            || self.tells_all_files()
+            || self.state.has(flags::ALWAYS_ACTIVE);
         let skip = if watch { 0 } else { skip };
         self.state.calm.store(skip as i32, Ordering::Relaxed);
     }
@@ -394,7 +396,8 @@ impl Visit<'_> {
         if self.state.has(flags::NO_SPECULATION) {
             return;
         }
-        if foretold.is_none() && place == 0 {
+        // While speculation is on track, late or not, it knows better what comes next.
+        if !self.inner.track.is_on() && place == 0 {
             self.waits_for_file(slot, fd);
         }
         if slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE {
@@ -417,11 +420,17 @@ impl Visit<'_> {
         }
     }
 
+    /// Whether the host wants to know of every file that the program begins to read.
+    fn tells_all_files(&self) -> bool {
+        let slot = self.process.slot();
+        slot.is_some_and(|slot| slot.speculator.companions.load(Ordering::Relaxed) == companions::ALL)
+    }
+
     /// The program begins to read a file that is there: says so, if the host wants to know.
     fn begins(&self, fd: i32, place: i64) {
         if place == 0
+            && self.tells_all_files()
             && let Some(slot) = self.process.slot()
-            && slot.speculator.companions.load(Ordering::Relaxed) == companions::ALL
             && let Ok(stat) = fstat(fd)
         {
             slot.agent.begun.write(begun::File { device: stat.st_dev, inode: stat.st_ino });
