@@ -22,7 +22,7 @@ use crate::names::Ring;
 use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess01");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess02");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -101,7 +101,7 @@ pub struct AgentPart {
     pub reason: AtomicU32,
     /// Thread that posted.
     pub thread: AtomicU32,
-    /// The speculator shall end, for good: the program does something that bears no onlooker.
+    /// One of [`retire`]: the speculator shall end, for good.
     pub retire: AtomicU32,
     /// What `passed` was in the end of the epoch before.
     pub passed_before: AtomicU32,
@@ -261,6 +261,15 @@ pub mod names_ahead {
     pub const BUSY: u32 = 1;
     /// It has stopped for good, on request or since it does not pay, and holds no directory open.
     pub const GONE: u32 = 2;
+}
+
+/// Why nobody is to look at files on the program's behalf any more.
+pub mod retire {
+    pub const NOT: u32 = 0;
+    /// It does something that bears no onlooker, or ends.
+    pub const BEARS_NOBODY: u32 = 1;
+    /// It has asked to be told who opens files: other programs of the run are not to be guessed for either.
+    pub const WATCHES: u32 = 2;
 }
 
 /// What the host wants to know of the files that a process begins to read.

@@ -6,7 +6,7 @@ use runahead_abi::environment::flags;
 use runahead_abi::owner;
 use runahead_abi::session::{
     AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity,
-    companions, names_ahead, slot_offset, watch, watching,
+    companions, names_ahead, retire, slot_offset, watch, watching,
 };
 use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{close, open_at, read_link};
@@ -165,13 +165,15 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
 /// Sends everybody away who looks at files on this process's behalf, for good, and waits until they have gone,
 /// at most `longest` ns: whatever they hold open is closed then. For calls that another holder of a file
 /// disturbs (leases), and for the end: who runs a command and then unmounts must find nobody there.
-fn dismiss(slot: &Slot, header: &Header, longest: u64) {
+fn dismiss(slot: &Slot, header: &Header, why: u32, longest: u64) {
     let (agent, speculator) = (&slot.agent, &slot.speculator);
     let end = monotonic_ns().saturating_add(longest);
     let names = agent.names.written() != 0;
     let watched = agent.watch_wanted.load(Ordering::Relaxed) != watch::NOT;
-    agent.retire.store(1, Ordering::Release);
-    if names || watched {
+    // A watcher goes on watching at its end.
+    agent.retire.fetch_max(why, Ordering::Release);
+    let watches = why == retire::WATCHES;
+    if names || watched || watches {
         ring(header);
     }
     // First, since who watches page faults may want a speculator.
@@ -187,6 +189,8 @@ fn dismiss(slot: &Slot, header: &Header, longest: u64) {
     }
     if names {
         wait_for(&speculator.names_ahead, names_ahead::GONE, end);
+    }
+    if names || watches {
         wait_for(&speculator.companions, companions::NONE, end);
     }
 }
@@ -205,10 +209,20 @@ fn wait_for(word: &AtomicU32, wanted: u32, end: u64) {
 
 /// The process does something that bears no onlooker: from now on it has none.
 pub fn retire(state: &Fixed) {
+    leave_alone(state, retire::BEARS_NOBODY);
+}
+
+/// The process has asked to be told who opens files. The host is told even if it knew nothing of it.
+pub fn watches(state: &Fixed) {
+    let _ = slot(state);
+    leave_alone(state, retire::WATCHES);
+}
+
+fn leave_alone(state: &Fixed, why: u32) {
     const LONGEST_NS: u64 = 1_000_000_000;
     state.stand_down();
     if let (Some(slot), Some(header)) = (own_slot(state), state.process().header()) {
-        dismiss(slot, header, LONGEST_NS);
+        dismiss(slot, header, why, LONGEST_NS);
     }
 }
 
@@ -226,7 +240,7 @@ pub fn leave(state: &Fixed) {
     // with four others takes its turn. (With 20 ms, one unmount of fifteen failed on a machine under load 9.)
     const LONGEST_NS: u64 = 200_000_000;
     if let (Some(slot), Some(header)) = (own_slot(state), state.process().header()) {
-        dismiss(slot, header, LONGEST_NS);
+        dismiss(slot, header, retire::BEARS_NOBODY, LONGEST_NS);
     }
     if !state.has(flags::REPORT) {
         return;

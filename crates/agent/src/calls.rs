@@ -100,12 +100,16 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
             Answer::plain(frame)
         }
         // It would be told of what is opened ahead of it.
+        n::__NR_fcntl if a[1] as u32 == n::F_NOTIFY => {
+            attach::watches(state);
+            Answer::plain(frame)
+        }
         n::__NR_inotify_add_watch if a[2] as u32 & SEEN_BY_WATCHERS != 0 => {
-            attach::retire(state);
+            attach::watches(state);
             Answer::plain(frame)
         }
         n::__NR_fanotify_mark => {
-            attach::retire(state);
+            attach::watches(state);
             Answer::plain(frame)
         }
         n::__NR_exit_group => {

@@ -201,6 +201,7 @@ impl Visit<'_> {
             Ok(_) => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(operation.detail, foretold);
+                self.begins(operation.subject, place);
                 None
             }
             Err(Errno::EAGAIN) => {
@@ -397,7 +398,9 @@ impl Visit<'_> {
             return;
         }
         // While speculation is on track, late or not, it knows better what comes next.
-        if !self.inner.track.is_on() && place == 0 {
+        if self.inner.track.is_on() {
+            self.begins(fd, place);
+        } else if place == 0 {
             self.waits_for_file(slot, fd);
         }
         if slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE {

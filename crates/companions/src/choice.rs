@@ -21,7 +21,7 @@ const PER_USED: u64 = 3;
 /// So many used ones make one wait in a directory enough.
 const PROVED: u64 = 16;
 
-/// Directories and files that are remembered; beyond, all is forgotten but the counts.
+/// Names, endings and files that are remembered, in all directories together; beyond, all is forgotten but the counts.
 const REMEMBERED: usize = 1 << 16;
 
 /// A file, as the kernel knows it.
@@ -31,18 +31,21 @@ pub struct File {
     pub inode: u64,
 }
 
+/// The files of a directory with one ending.
 #[derive(Debug, Default)]
-struct Directory {
-    /// Files, by name. None: not listed yet.
+struct Kind {
+    /// How often the program has waited for one.
+    waits: u32,
+    /// By name. None: not listed yet.
     names: Option<Vec<Name>>,
-    /// How often the program has waited for a file with this ending.
-    waits: HashMap<Vec<u8>, u32>,
 }
 
 /// What is known of a run's programs.
 #[derive(Debug, Default)]
 pub struct Choice {
-    directories: HashMap<Identity, Directory>,
+    kinds: HashMap<(Identity, Vec<u8>), Kind>,
+    /// Names in `kinds`.
+    names: usize,
     /// What the program has begun to read, or was asked for.
     met: HashSet<File>,
     /// What was asked for and not used yet.
@@ -52,58 +55,85 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Whether `directory` is to be listed, since the program has waited for a file with this name in it.
-    pub fn waited(&mut self, directory: Identity, name: &[u8]) -> bool {
-        if self.directories.len() >= REMEMBERED {
-            self.directories.clear();
-        }
-        let enough = if self.used >= PROVED { 1 } else { 2 };
-        let known = self.directories.entry(directory).or_default();
-        let waits = known.waits.entry(ending(name).to_vec()).or_default();
-        *waits += 1;
-        *waits >= enough && known.names.is_none()
+    /// Whether one more may be asked for.
+    pub fn has_room(&self) -> bool {
+        self.room() > 0
     }
 
-    /// The names in a directory.
-    pub fn listed(&mut self, directory: Identity, mut names: Vec<Name>) {
-        names.retain(|name| !name.is_directory);
+    fn room(&self) -> usize {
+        (FIRST + PER_USED * self.used).saturating_sub(self.asked) as usize
+    }
+
+    /// Whether it is worth knowing which files the program begins to read.
+    pub fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Whether `directory` is to be listed, since the program has waited for a file with this name in it.
+    pub fn waited(&mut self, directory: Identity, name: &[u8]) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        if self.kinds.len() + self.names >= REMEMBERED {
+            self.kinds.clear();
+            self.names = 0;
+        }
+        let enough = if self.used >= PROVED { 1 } else { 2 };
+        let kind = self.kinds.entry((directory, ending(name).to_vec())).or_default();
+        kind.waits = kind.waits.saturating_add(1);
+        kind.waits >= enough && kind.names.is_none()
+    }
+
+    /// The names in a directory, of which those are kept that end as `name` does.
+    pub fn listed(&mut self, directory: Identity, name: &[u8], mut names: Vec<Name>) {
+        names.retain(|other| !other.is_directory && ending(other.name.to_bytes()) == ending(name));
         names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        if let Some(known) = self.directories.get_mut(&directory) {
-            known.names = Some(names);
+        if let Some(kind) = self.kinds.get_mut(&(directory, ending(name).to_vec())) {
+            self.names += names.len();
+            kind.names = Some(names);
         }
     }
 
     /// The files to be asked for now, after a wait for the one with this name. They count as asked.
-    pub fn companions(&mut self, directory: Identity, name: &[u8]) -> Vec<CString> {
-        let room = (FIRST + PER_USED * self.used).saturating_sub(self.asked) as usize;
-        let Some(Directory { names: Some(names), .. }) = self.directories.get(&directory) else {
-            return Vec::new();
-        };
+    pub fn companions(&mut self, directory: Identity, name: &[u8]) -> Vec<(File, CString)> {
+        let room = self.room();
         if self.met.len() >= REMEMBERED {
             self.met.clear();
             self.open.clear();
         }
+        let Some(names) =
+            self.kinds.get(&(directory, ending(name).to_vec())).and_then(|kind| kind.names.as_ref())
+        else {
+            return Vec::new();
+        };
         let after = names.partition_point(|other| other.name.to_bytes() <= name);
         let mut chosen = Vec::new();
-        let around = names.iter().skip(after).chain(names.iter().take(after));
-        for other in around.filter(|other| ending(other.name.to_bytes()) == ending(name)) {
+        for other in names.iter().skip(after).chain(names.iter().take(after)) {
             if chosen.len() >= room {
                 break;
             }
             let file = File { device: directory.device, inode: other.inode };
             if self.met.insert(file) {
                 self.open.insert(file);
-                chosen.push(other.name.clone());
+                chosen.push((file, other.name.clone()));
             }
         }
         self.asked += chosen.len() as u64;
         chosen
     }
 
-    /// One that was asked for turned out to be in the cache, to be too large, or not to be had.
+    /// One that was chosen turned out to be in the cache, or not to be had.
     pub fn not_asked(&mut self, file: File) {
         if self.open.remove(&file) {
             self.asked -= 1;
+        }
+    }
+
+    /// What a directory calls `listed` is `file` to whoever opens it (overlays).
+    pub fn is_really(&mut self, listed: File, file: File) {
+        if listed != file && self.open.remove(&listed) {
+            self.met.insert(file);
+            self.open.insert(file);
         }
     }
 
@@ -147,10 +177,10 @@ mod tests {
         let name = format!("{inode:05}.pyc").into_bytes();
         choice.used(file(inode));
         if choice.waited(HERE, &name) {
-            choice.listed(HERE, names(all));
+            choice.listed(HERE, &name, names(all));
         }
         let chosen = choice.companions(HERE, &name);
-        chosen.iter().map(|name| name.to_str().unwrap()[..5].parse().unwrap()).collect()
+        chosen.iter().map(|(_, name)| name.to_str().unwrap()[..5].parse().unwrap()).collect()
     }
 
     #[test]
@@ -185,10 +215,11 @@ mod tests {
         listing.push(Name { name: c"00009.pyc".into(), inode: 71, is_directory: true });
         choice.used(file(2));
         assert!(choice.waited(HERE, b"00002.pyc"));
-        choice.listed(HERE, listing);
-        let chosen = choice.companions(HERE, b"00002.pyc");
+        choice.listed(HERE, b"00002.pyc", listing);
+        let chosen: Vec<CString> =
+            choice.companions(HERE, b"00002.pyc").into_iter().map(|(_, name)| name).collect();
         assert_eq!(chosen, [c"00003.pyc".to_owned(), c"00000.pyc".to_owned()]);
-        assert_eq!(choice.companions(Identity { inode: 3, ..HERE }, b"00002.pyc"), Vec::<CString>::new());
+        assert!(choice.companions(Identity { inode: 3, ..HERE }, b"00002.pyc").is_empty());
     }
 
     #[test]
@@ -196,6 +227,39 @@ mod tests {
         let mut choice = Choice { used: PROVED, ..Choice::default() };
         assert!(choice.waited(HERE, b"a.pyc"));
         assert!(!Choice::default().waited(HERE, b"a.pyc"));
+    }
+
+    #[test]
+    fn eight_wrong_ones_and_it_is_over() {
+        let mut choice = Choice::default();
+        wait(&mut choice, 100, 200);
+        assert_eq!(wait(&mut choice, 102, 200).len(), 8);
+        assert!(!choice.has_room() && choice.is_open());
+        assert!(!choice.waited(Identity { inode: 7, ..HERE }, b"a"));
+        assert!(!choice.waited(Identity { inode: 7, ..HERE }, b"b"));
+    }
+
+    #[test]
+    fn overlays_have_two_names_for_a_file() {
+        let mut choice = Choice::default();
+        wait(&mut choice, 100, 200);
+        wait(&mut choice, 102, 200);
+        let seen = File { device: 9, inode: 9 };
+        choice.is_really(file(103), seen);
+        choice.is_really(file(103), file(1));
+        choice.used(file(103));
+        assert_eq!(choice.counts(), (8, 0));
+        choice.used(seen);
+        assert_eq!(choice.counts(), (8, 1));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut choice = Choice::default();
+        for inode in 0..3 * REMEMBERED as u64 {
+            choice.waited(Identity { device: 1, inode }, format!("file.{inode}").as_bytes());
+            assert!(choice.kinds.len() + choice.names <= REMEMBERED);
+        }
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use crate::choice::File;
 use runahead_names::look;
-use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags, fadvise, openat, statat};
+use rustix::fs::{
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, fadvise, makedev, openat, statat, statx,
+};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::ffi::{CStr, OsStr};
 use std::io::IoSliceMut;
@@ -19,6 +21,9 @@ const CHUNK: u64 = 128 << 10;
 /// seven of the 58 libraries have less than this.)
 const LONGEST: u64 = 1 << 20;
 
+/// linux/fcntl.h; rustix has no name for it.
+const AT_STATX_DONT_SYNC: u32 = 0x4000;
+
 /// A file that a process has open, and where it stands.
 #[derive(Debug)]
 pub struct Place {
@@ -32,14 +37,16 @@ pub struct Place {
 pub fn place(process: u32, descriptor: i32) -> Option<Place> {
     let link = format!("/proc/{process}/fd/{descriptor}");
     let path = std::fs::read_link(&link).ok()?;
-    let status = rustix::fs::stat(&link).ok()?;
-    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || !path.is_absolute() {
+    // What is known of it here: a file server is not to be waited for.
+    let dont_sync = AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
+    let status = statx(CWD, &link, dont_sync, StatxFlags::TYPE | StatxFlags::INO).ok()?;
+    if FileType::from_raw_mode(status.stx_mode.into()) != FileType::RegularFile || !path.is_absolute() {
         return None;
     }
     let mut directory = PathBuf::from(format!("/proc/{process}/root")).into_os_string();
     directory.push(path.parent()?);
     Some(Place {
-        file: File { device: status.st_dev, inode: status.st_ino },
+        file: File { device: makedev(status.stx_dev_major, status.stx_dev_minor), inode: status.stx_ino },
         directory: directory.into(),
         name: path.file_name()?.as_bytes().to_vec(),
     })
@@ -64,7 +71,12 @@ pub fn ask(directory: BorrowedFd, name: &CStr, anyway: bool) -> Option<(File, bo
         return None;
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
-    let file = openat(directory, name, flags, Mode::empty()).ok()?;
+    // Access times stay, where that is permitted: to the owner.
+    let file = match openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => openat(directory, name, flags, Mode::empty()),
+        other => other,
+    };
+    let file = file.ok()?;
     let mut byte = [0];
     let cold =
         preadv2(&file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);

@@ -11,10 +11,10 @@
 //! - [`Companions`] is the threads and the kernel.
 //!
 //! Rules of this room: files are opened for reading only, never through a link, no directory but the one in which the
-//! program has just waited, not while anybody holds a lease that opening might break, and nothing stays open; whatever fails is passed over in silence.
+//! program has just waited, not where somebody was seen to hold a lease (opening breaks it), and nothing stays open; whatever fails is passed over in silence.
 
 pub mod choice;
 mod files;
 mod pool;
 
-pub use pool::Companions;
+pub use pool::{Companions, Wants};

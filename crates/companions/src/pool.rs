@@ -23,6 +23,8 @@ const WAITS: usize = 64;
 
 struct Job {
     directory: Arc<OwnedFd>,
+    /// As the directory lists it.
+    file: File,
     name: CString,
 }
 
@@ -33,7 +35,9 @@ struct State {
     /// Threads that open or list something now.
     busy: usize,
     threads: usize,
+    /// Threads that sleep, and those of them that have been called.
     sleeping: usize,
+    called: usize,
     /// How often all was stopped: what was begun before is not to go on.
     stops: u64,
     ending: bool,
@@ -44,6 +48,16 @@ struct Shared {
     state: Mutex<State>,
     called: Condvar,
     idle: Condvar,
+}
+
+/// What is of interest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// The files that the program waits for.
+    Waits,
+    /// Those, and all that it begins to read.
+    Begun,
+    Nothing,
 }
 
 /// Asks for the companions of what programs wait for. Nothing here waits for a disk but the threads.
@@ -57,6 +71,9 @@ impl Companions {
     /// The process has waited for the first bytes of the file behind its descriptor. To be called while it still waits:
     /// it may close the file afterwards.
     pub fn waited(&mut self, process: u32, descriptor: i32) {
+        if !self.shared.lock().choice.has_room() {
+            return;
+        }
         let Some(place) = files::place(process, descriptor) else { return };
         self.used(place.file);
         if self.waits.is_none() {
@@ -83,9 +100,19 @@ impl Companions {
         self.shared.lock().choice.counts()
     }
 
-    /// Whether it wants to know of the files that programs begin to read.
-    pub fn is_active(&self) -> bool {
-        self.waits.is_some()
+    /// What it wants to know of a program that has lately waited.
+    pub fn wants(&self) -> Wants {
+        let choice = &self.shared.lock().choice;
+        match (choice.is_open(), choice.has_room()) {
+            (true, _) => Wants::Begun,
+            (false, true) => Wants::Waits,
+            (false, false) => Wants::Nothing,
+        }
+    }
+
+    /// Whether guesses have been wrong so far.
+    pub fn has_room(&self) -> bool {
+        self.shared.lock().choice.has_room()
     }
 
     /// Forgets what was to be asked for and waits, at most so long, until nothing is held open. True if so.
@@ -93,7 +120,10 @@ impl Companions {
         let mut state = self.shared.lock();
         state.stops += 1;
         let stopped = self.shared.idle.wait_timeout_while(state, longest, |state| {
-            state.jobs.clear();
+            let state = &mut *state;
+            for job in state.jobs.drain(..) {
+                state.choice.not_asked(job.file);
+            }
             state.busy > 0
         });
         !stopped.unwrap_or_else(PoisonError::into_inner).1.timed_out()
@@ -141,22 +171,23 @@ impl Shared {
         let list = self.lock().choice.waited(identity, &place.name);
         if list {
             let names = look::list(directory.as_fd());
-            self.lock().choice.listed(identity, names);
+            self.lock().choice.listed(identity, &place.name, names);
         }
         let directory = Arc::new(directory);
         let mut state = self.lock();
         if state.stops != stops {
             return;
         }
-        for name in state.choice.companions(identity, &place.name) {
-            state.jobs.push_back(Job { directory: directory.clone(), name });
+        for (file, name) in state.choice.companions(identity, &place.name) {
+            state.jobs.push_back(Job { directory: directory.clone(), file, name });
             self.call_one(&mut state);
         }
     }
 
     /// Calls one more thread, if there are to be more.
     fn call_one(self: &Arc<Self>, state: &mut State) {
-        if state.sleeping > 0 {
+        if state.sleeping > state.called {
+            state.called += 1;
             self.called.notify_one();
         } else if state.threads < THREADS {
             let shared = self.clone();
@@ -175,15 +206,18 @@ impl Shared {
                 state.sleeping += 1;
                 state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.sleeping -= 1;
+                state.called = state.called.saturating_sub(1);
                 continue;
             };
             state.busy += 1;
             drop(state);
             let asked = files::ask(job.directory.as_fd(), &job.name, false);
+            let listed = job.file;
             drop(job);
             state = self.lock();
-            if let Some((file, false)) = asked {
-                state.choice.not_asked(file);
+            match asked {
+                Some((file, true)) => state.choice.is_really(listed, file),
+                Some((_, false)) | None => state.choice.not_asked(listed),
             }
             self.done_with_one(&mut state);
         }

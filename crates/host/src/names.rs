@@ -7,9 +7,9 @@ use crate::session::Shared;
 use crate::supervise::wake;
 use runahead_abi::begun;
 use runahead_abi::names::{NOTES, Note, kind};
-use runahead_abi::session::{Slot, companions, names_ahead};
-use runahead_companions::Companions;
+use runahead_abi::session::{Slot, companions, names_ahead, retire};
 use runahead_companions::choice::File;
+use runahead_companions::{Companions, Wants};
 use runahead_names::Lookahead;
 use runahead_names::pool::Done;
 use std::ffi::OsStr;
@@ -30,6 +30,8 @@ const INTEREST: Duration = Duration::from_millis(250);
 pub struct Taken {
     notes: u32,
     begun: u32,
+    /// It has left notes about names.
+    names: bool,
     /// When it last waited for a file.
     waited: Option<Instant>,
 }
@@ -39,6 +41,8 @@ pub struct Names {
     lookahead: Lookahead,
     /// None: nothing is asked for on a guess.
     companions: Option<Companions>,
+    /// What it had asked for when it was given up.
+    guessed: (u64, u64),
     ended: Arc<[AtomicU64; 2]>,
 }
 
@@ -58,7 +62,7 @@ impl Names {
             }
             done
         };
-        Names { lookahead: Lookahead::new(done), companions: None, ended }
+        Names { lookahead: Lookahead::new(done), companions: None, guessed: (0, 0), ended }
     }
 
     /// Files may be asked for that nobody has foretold.
@@ -72,7 +76,7 @@ impl Names {
         let written = slot.agent.names.written();
         let news = written != taken.notes;
         self.notes(process, slot, taken);
-        if written != 0 && slot.speculator.names_ahead.load(Ordering::Relaxed) != names_ahead::GONE {
+        if taken.names && slot.speculator.names_ahead.load(Ordering::Relaxed) != names_ahead::GONE {
             if self.lookahead.is_pointless() {
                 self.stop_names(slot);
             } else {
@@ -81,10 +85,19 @@ impl Names {
                 slot.speculator.names_ahead.store(ahead, Ordering::Relaxed);
             }
         }
+        self.tell(slot, taken);
+    }
+
+    /// Tells the agent which files are of interest.
+    fn tell(&self, slot: &Slot, taken: &Taken) {
         let interested = taken.waited.is_some_and(|waited| waited.elapsed() < INTEREST);
-        let wanted = match &self.companions {
-            None => companions::NONE,
-            Some(all) if interested && all.is_active() => companions::ALL,
+        let wanted = match self.companions.as_ref().map(Companions::wants) {
+            None | Some(Wants::Nothing) => companions::NONE,
+            Some(Wants::Begun) if interested => companions::ALL,
+            // All guesses were wrong, and none has come true for some time.
+            Some(Wants::Begun) if !self.companions.as_ref().is_some_and(Companions::has_room) => {
+                companions::NONE
+            }
             Some(_) => companions::WAITS,
         };
         let word = &slot.speculator.companions;
@@ -103,12 +116,17 @@ impl Names {
         while taken.notes != written {
             match ring.read(taken.notes) {
                 Some(note) if note.kind == kind::READ => {
-                    taken.waited = Some(Instant::now());
-                    if let Some(companions) = &mut self.companions {
+                    if let Some(companions) =
+                        self.companions.as_mut().filter(|companions| companions.has_room())
+                    {
+                        taken.waited = Some(Instant::now());
                         companions.waited(process, note.directory);
                     }
                 }
-                Some(note) => self.lookahead.note(path(process, &note)),
+                Some(note) => {
+                    taken.names = true;
+                    self.lookahead.note(path(process, &note));
+                }
                 None => {}
             }
             taken.notes = taken.notes.wrapping_add(1);
@@ -126,11 +144,21 @@ impl Names {
 
     /// The program in `slot` is about to end, or cannot bear that its directories are open: stops. Programs of
     /// the same run that go on will leave notes again.
-    pub fn retire(&self, slot: &Slot) {
-        if slot.agent.names.written() == 0 {
+    pub fn retire(&mut self, slot: &Slot, taken: &Taken) {
+        let watches = slot.agent.retire.load(Ordering::Acquire) == retire::WATCHES;
+        if watches && let Some(companions) = self.companions.take() {
+            self.guessed = companions.counts();
+            companions.stop(STOP_LONGEST);
+        }
+        if slot.agent.names.written() == 0 && !watches {
             return;
         }
-        self.stop_names(slot);
+        if taken.names {
+            self.stop_names(slot);
+        } else {
+            slot.speculator.names_ahead.store(names_ahead::GONE, Ordering::Release);
+            wake(&slot.speculator.names_ahead);
+        }
         let word = &slot.speculator.companions;
         if word.load(Ordering::Relaxed) != companions::NONE
             && self.companions.as_ref().is_none_or(|companions| companions.stop(STOP_LONGEST))
@@ -156,7 +184,7 @@ impl Names {
 
     /// Files asked for on a guess, and those of them that programs have begun to read.
     pub fn companions(&self) -> (u64, u64) {
-        self.companions.as_ref().map_or((0, 0), Companions::counts)
+        self.companions.as_ref().map_or(self.guessed, Companions::counts)
     }
 
     /// Names looked up and directories listed ahead so far.

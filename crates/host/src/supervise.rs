@@ -12,7 +12,7 @@ use crate::report::{Report, VERSION};
 use crate::session::Session;
 use crate::start_files::Cold;
 use runahead_abi::owner;
-use runahead_abi::session::{SLOTS, Slot, activity};
+use runahead_abi::session::{SLOTS, Slot, activity, retire};
 use runahead_policy::memory::Then;
 use runahead_sites::SiteFile;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -310,7 +310,7 @@ impl Host {
             if !retires {
                 self.names.take(attached.process, slot, &mut attached.taken);
             } else {
-                self.names.retire(slot);
+                self.names.retire(slot, &attached.taken);
             }
             self.attached[index] = Some(attached);
         }
@@ -465,7 +465,7 @@ impl Host {
     fn retire(&self, index: usize) {
         let slot = self.session.slot(index);
         let gone = || slot.speculator.activity.load(Ordering::Acquire) == activity::GONE;
-        slot.agent.retire.store(1, Ordering::Release);
+        slot.agent.retire.fetch_max(retire::BEARS_NOBODY, Ordering::Release);
         wake(&slot.agent.posted);
         wake(&slot.agent.passed);
         let end = Instant::now() + LAST_WORDS;
