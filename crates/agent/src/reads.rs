@@ -316,6 +316,7 @@ impl Visit<'_> {
             count(&counts.reads_hinted, 1);
             count(&counts.read_bytes_hinted, bytes);
         }
+        self.inner.following.read(foretold.is_some());
         let stall = self.inner.hold.expected_stall();
         let sync = slot.speculator.sync_cost_ns.load(Ordering::Relaxed);
         self.inner.worth.read(foretold.is_some(), stall, sync, monotonic_ns);
@@ -397,11 +398,12 @@ impl Visit<'_> {
         if self.state.has(flags::NO_SPECULATION) {
             return;
         }
-        // While speculation is on track, late or not, it knows better what comes next.
-        if self.inner.track.is_on() {
-            self.begins(fd, place);
-        } else if place == 0 {
+        // While speculation is on track and says what comes, it knows better.
+        if place == 0 && foretold.is_none() && (!self.inner.track.is_on() || self.inner.following.is_silent())
+        {
             self.waits_for_file(slot, fd);
+        } else {
+            self.begins(fd, place);
         }
         if slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE {
             return;

@@ -18,6 +18,7 @@ use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{PAGE, process};
 use runahead_policy::attention::Attention;
+use runahead_policy::following::Following;
 use runahead_policy::hold::Hold;
 use runahead_policy::track::Track;
 use runahead_policy::worth::Worth;
@@ -75,6 +76,7 @@ pub struct Inner {
     pub awake: bool,
     pub attention: Attention,
     pub track: Track,
+    pub following: Following,
     pub hold: Hold,
     pub worth: Worth,
     pub names: Names,

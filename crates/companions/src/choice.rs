@@ -5,7 +5,10 @@
 //! companions have proved right, for one), the others there with that ending are asked for, those whose names come
 //! after it first, then those before.
 //!
-//! What holds: of the files that were asked for and not in the cache, at most `FIRST + PER_USED * used` in all.
+//! What holds: of the files that were asked for and not in the cache, at most `FIRST + PER_USED * used` in all, and one more
+//! for each `PER_WAITS` that the program has waited for by itself. While most guesses are wrong only a few are made at a wait:
+//! the first directory that a program reads from says little of the next (eight at once were all wrong in every other start
+//! of Python, whose own modules are mostly not wanted, and nothing was left for those that are).
 
 use runahead_names::look::Identity;
 use runahead_names::walk::Name;
@@ -17,6 +20,15 @@ const FIRST: u64 = 8;
 
 /// And for each that was used so many more.
 const PER_USED: u64 = 3;
+
+/// One wrong guess for so many files that the program has waited for costs little.
+const PER_WAITS: u64 = 8;
+
+/// Files asked for at a wait while fewer than half of the guesses have come true.
+const FEW: usize = 2;
+
+/// Waits after which it is over if no guess has come true.
+const HOPELESS: u64 = 256;
 
 /// So many used ones make one wait in a directory enough.
 const PROVED: u64 = 16;
@@ -50,18 +62,26 @@ pub struct Choice {
     met: HashSet<File>,
     /// What was asked for and not used yet.
     open: HashSet<File>,
+    waits: u64,
     asked: u64,
     used: u64,
 }
 
 impl Choice {
-    /// Whether one more may be asked for.
-    pub fn has_room(&self) -> bool {
+    fn room(&self) -> usize {
+        let most = FIRST + PER_USED * self.used + self.waits / PER_WAITS;
+        most.saturating_sub(self.asked) as usize
+    }
+
+    /// The program has waited for a file. True if one more may be asked for.
+    pub fn counts_wait(&mut self) -> bool {
+        self.waits += 1;
         self.room() > 0
     }
 
-    fn room(&self) -> usize {
-        (FIRST + PER_USED * self.used).saturating_sub(self.asked) as usize
+    /// Whether it is over.
+    pub fn is_hopeless(&self) -> bool {
+        self.used == 0 && self.waits >= HOPELESS
     }
 
     /// Whether it is worth knowing which files the program begins to read.
@@ -71,9 +91,6 @@ impl Choice {
 
     /// Whether `directory` is to be listed, since the program has waited for a file with this name in it.
     pub fn waited(&mut self, directory: Identity, name: &[u8]) -> bool {
-        if !self.has_room() {
-            return false;
-        }
         if self.kinds.len() + self.names >= REMEMBERED {
             self.kinds.clear();
             self.names = 0;
@@ -96,7 +113,8 @@ impl Choice {
 
     /// The files to be asked for now, after a wait for the one with this name. They count as asked.
     pub fn companions(&mut self, directory: Identity, name: &[u8]) -> Vec<(File, CString)> {
-        let room = self.room();
+        let few = if 2 * self.used < self.asked { FEW } else { usize::MAX };
+        let room = self.room().min(few);
         if self.met.len() >= REMEMBERED {
             self.met.clear();
             self.open.clear();
@@ -176,6 +194,7 @@ mod tests {
     fn wait(choice: &mut Choice, inode: u64, all: u64) -> Vec<u64> {
         let name = format!("{inode:05}.pyc").into_bytes();
         choice.used(file(inode));
+        choice.counts_wait();
         if choice.waited(HERE, &name) {
             choice.listed(HERE, &name, names(all));
         }
@@ -191,8 +210,11 @@ mod tests {
         assert_eq!(wait(&mut choice, 20, 50), []);
         choice.used(file(45));
         choice.used(file(45));
-        assert_eq!(wait(&mut choice, 21, 50), [22, 23, 24]);
-        assert_eq!(choice.counts(), (11, 1));
+        // Few, as most were wrong so far; then more.
+        assert_eq!(wait(&mut choice, 21, 50), [22, 23]);
+        [44, 46, 47, 48].iter().for_each(|&inode| choice.used(file(inode)));
+        assert_eq!(wait(&mut choice, 24, 50), [25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37]);
+        assert_eq!(choice.counts(), (23, 5));
     }
 
     #[test]
@@ -234,9 +256,13 @@ mod tests {
         let mut choice = Choice::default();
         wait(&mut choice, 100, 200);
         assert_eq!(wait(&mut choice, 102, 200).len(), 8);
-        assert!(!choice.has_room() && choice.is_open());
-        assert!(!choice.waited(Identity { inode: 7, ..HERE }, b"a"));
-        assert!(!choice.waited(Identity { inode: 7, ..HERE }, b"b"));
+        assert!(!choice.counts_wait() && choice.is_open());
+        // One more now and then, until it is hopeless.
+        let asked: usize = (0..40).map(|step| wait(&mut choice, 112 + 2 * step, 200).len()).sum();
+        assert_eq!(asked, 5);
+        assert!(!choice.is_hopeless());
+        (0..HOPELESS).for_each(|_| _ = choice.counts_wait());
+        assert!(choice.is_hopeless());
     }
 
     #[test]
@@ -284,7 +310,7 @@ mod tests {
                     choice.used(file(inode));
                 }
                 let (asked, used) = choice.counts();
-                prop_assert!(asked <= FIRST + PER_USED * used);
+                prop_assert!(asked <= FIRST + PER_USED * used + choice.waits / PER_WAITS);
                 prop_assert!(used <= asked);
             }
         }

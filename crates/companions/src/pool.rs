@@ -70,11 +70,12 @@ pub struct Companions {
 impl Companions {
     /// The process has waited for the first bytes of the file behind its descriptor. To be called while it still waits:
     /// it may close the file afterwards.
-    pub fn waited(&mut self, process: u32, descriptor: i32) {
-        if !self.shared.lock().choice.has_room() {
-            return;
+    /// True if that may lead to guesses.
+    pub fn waited(&mut self, process: u32, descriptor: i32) -> bool {
+        if !self.shared.lock().choice.counts_wait() {
+            return false;
         }
-        let Some(place) = files::place(process, descriptor) else { return };
+        let Some(place) = files::place(process, descriptor) else { return false };
         self.used(place.file);
         if self.waits.is_none() {
             let (sender, receiver) = sync_channel(WAITS);
@@ -88,6 +89,7 @@ impl Companions {
             let stops = self.shared.lock().stops;
             let _ = waits.try_send((place, stops));
         }
+        true
     }
 
     /// A program begins to read a file.
@@ -103,16 +105,11 @@ impl Companions {
     /// What it wants to know of a program that has lately waited.
     pub fn wants(&self) -> Wants {
         let choice = &self.shared.lock().choice;
-        match (choice.is_open(), choice.has_room()) {
-            (true, _) => Wants::Begun,
-            (false, true) => Wants::Waits,
-            (false, false) => Wants::Nothing,
+        match (choice.is_hopeless(), choice.is_open()) {
+            (true, _) => Wants::Nothing,
+            (false, true) => Wants::Begun,
+            (false, false) => Wants::Waits,
         }
-    }
-
-    /// Whether guesses have been wrong so far.
-    pub fn has_room(&self) -> bool {
-        self.shared.lock().choice.has_room()
     }
 
     /// Forgets what was to be asked for and waits, at most so long, until nothing is held open. True if so.

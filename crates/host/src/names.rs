@@ -94,10 +94,6 @@ impl Names {
         let wanted = match self.companions.as_ref().map(Companions::wants) {
             None | Some(Wants::Nothing) => companions::NONE,
             Some(Wants::Begun) if interested => companions::ALL,
-            // All guesses were wrong, and none has come true for some time.
-            Some(Wants::Begun) if !self.companions.as_ref().is_some_and(Companions::has_room) => {
-                companions::NONE
-            }
             Some(_) => companions::WAITS,
         };
         let word = &slot.speculator.companions;
@@ -116,11 +112,10 @@ impl Names {
         while taken.notes != written {
             match ring.read(taken.notes) {
                 Some(note) if note.kind == kind::READ => {
-                    if let Some(companions) =
-                        self.companions.as_mut().filter(|companions| companions.has_room())
+                    if let Some(companions) = &mut self.companions
+                        && companions.waited(process, note.directory)
                     {
                         taken.waited = Some(Instant::now());
-                        companions.waited(process, note.directory);
                     }
                 }
                 Some(note) => {

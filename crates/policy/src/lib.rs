@@ -13,6 +13,7 @@ pub mod arming;
 pub mod attention;
 pub mod coldness;
 pub mod depth;
+pub mod following;
 pub mod hold;
 pub mod memory;
 pub mod strides;
