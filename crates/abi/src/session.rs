@@ -381,7 +381,8 @@ pub struct FaultPart {
     pub speculator_wanted: AtomicU32,
     /// Missing pages of which the speculator may be ahead.
     pub ahead: AtomicU32,
-    /// Pages that a speculation may copy of the program's memory while some of that is on swap; 0: nothing is.
+    /// Pages that a speculation from a fault may copy of the program's memory while some of that is on swap; 0: nothing
+    /// is, or nobody looks; [`NO_ROOM`]: something is, and is not brought in.
     pub room: AtomicU32,
     /// Why what is on swap cannot be brought in: an error number, 0 for none.
     pub swap_refused: AtomicU32,
@@ -390,6 +391,9 @@ pub struct FaultPart {
     pub foretold: AtomicU64,
     pub registers: SharedFaultRegisters,
 }
+
+/// What is on swap stays there: there is no room for it, or nobody may bring it in. See [`FaultPart::room`].
+pub const NO_ROOM: u32 = 1;
 
 /// As [`SharedRegisters`], written by the host.
 #[repr(C)]
@@ -410,7 +414,10 @@ pub mod watch {
 
 /// What the host does about the page faults of a process.
 pub mod watching {
+    /// None of the program's files is open, and none will be once [`super::AgentPart::retire`] is set.
     pub const NOT_YET: u32 = 0;
+    /// Said before it begins, and before it looks at `retire` for the last time: who sets that and does not find this has
+    /// nobody to wait for.
     pub const ON: u32 = 1;
     /// It has stopped for good and holds none of the program's files open.
     pub const GONE: u32 = 2;

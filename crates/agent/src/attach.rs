@@ -6,7 +6,7 @@ use runahead_abi::environment::flags;
 use runahead_abi::owner;
 use runahead_abi::session::{
     AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity,
-    companions, names_ahead, retire, slot_offset, watch, watching,
+    companions, names_ahead, retire, slot_offset, watching,
 };
 use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{close, open_at, read_link};
@@ -169,9 +169,10 @@ fn dismiss(slot: &Slot, header: &Header, why: u32, longest: u64) {
     let (agent, speculator) = (&slot.agent, &slot.speculator);
     let end = monotonic_ns().saturating_add(longest);
     let names = agent.names.written() != 0;
-    let watched = agent.watch_wanted.load(Ordering::Relaxed) != watch::NOT;
-    // A watcher goes on watching at its end.
-    agent.retire.fetch_max(why, Ordering::Release);
+    // The host says that it watches and then looks at this once more: one of us sees the other. (A program that watches
+    // files goes on watching at its end.)
+    agent.retire.fetch_max(why, Ordering::SeqCst);
+    let watched = slot.faults.watching.load(Ordering::SeqCst) == watching::ON;
     let watches = why == retire::WATCHES;
     if names || watched || watches {
         ring(header);

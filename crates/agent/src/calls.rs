@@ -122,13 +122,22 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
 
 /// Memory of the program's own is mapped. Where it is much, and there is swap, it may go there.
 fn own_memory(frame: &Frame, length: usize) {
-    let mapped = &frame.state().process().mapped;
-    let before = mapped.load(Ordering::Relaxed);
-    let after = before.saturating_add(length);
-    mapped.store(after, Ordering::Relaxed);
-    if before < SWAPPED_LEAST && after >= SWAPPED_LEAST && total_swap() > 0 {
-        reads::with_process(frame, |visit| attach::want_watch(visit.state, watch::MEMORY));
+    let process = frame.state().process();
+    let mapped = process.mapped.load(Ordering::Relaxed).saturating_add(length);
+    process.mapped.store(mapped, Ordering::Relaxed);
+    if mapped < SWAPPED_LEAST || process.mapped_told.load(Ordering::Relaxed) != 0 {
+        return;
     }
+    if total_swap() == 0 {
+        // A machine seldom gets swap later; asking at each mapping would cost each of them a call.
+        process.mapped_told.store(1, Ordering::Relaxed);
+        return;
+    }
+    // Where somebody else holds the lock now, the next mapping tries again.
+    reads::with_process(frame, |visit| {
+        visit.process.mapped_told.store(1, Ordering::Relaxed);
+        attach::want_watch(visit.state, watch::MEMORY);
+    });
 }
 
 /// A file is mapped executable: do it, then rewrite the sites in it before anybody can run them.

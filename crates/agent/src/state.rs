@@ -67,6 +67,8 @@ pub struct Process {
     pub looking_up: AtomicU32,
     /// Bytes of memory of the program's own that were mapped.
     pub mapped: AtomicUsize,
+    /// The host has been told of that, or need not be.
+    pub mapped_told: AtomicU32,
     inner: UnsafeCell<Inner>,
 }
 

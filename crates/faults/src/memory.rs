@@ -58,6 +58,8 @@ pub struct Memory {
     /// Pages that will be asked for together.
     collected: Pages,
     swapped: bool,
+    /// Something is on swap, whether it can be brought in or not.
+    any: bool,
     /// It is worth speculation.
     much: bool,
     /// There is room to bring some of it in.
@@ -90,6 +92,7 @@ impl Memory {
             refused: false,
             collected: Pages::NONE,
             swapped: false,
+            any: false,
             much: false,
             allowed: false,
         }
@@ -99,7 +102,8 @@ impl Memory {
     pub fn refresh(&mut self) -> io::Result<()> {
         let status = status(self.process);
         let swapped = bytes(&status, "VmSwap:");
-        self.swapped = !self.refused && swapped > 0;
+        self.any = swapped > 0;
+        self.swapped = self.any && !self.refused;
         self.much = swapped.saturating_mul(WORTH_ONE_IN) >= bytes(&status, "VmRSS:");
         if self.swapped && self.way.is_none() {
             match Way::to(self.process) {
@@ -123,11 +127,16 @@ impl Memory {
         self.swapped
     }
 
+    /// Whether there is something on swap that nobody but the program may touch: also where it cannot be brought in.
+    pub fn is_any_on_swap(&self) -> bool {
+        self.any
+    }
+
     /// Nobody watches any more: what waits is not brought in.
     pub fn rest(&mut self) {
         self.forget();
         self.way = None;
-        self.swapped = false;
+        (self.swapped, self.any) = (false, false);
     }
 
     /// What was asked for and is not begun yet is not wanted any more.

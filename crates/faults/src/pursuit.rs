@@ -32,8 +32,8 @@ pub trait Link: Send {
     fn room(&mut self) -> u32;
     /// What is on swap cannot be brought in, and why.
     fn swap_refused(&self, error: &io::Error);
-    /// Tells speculation that so many pages may be ahead; 0: nothing is on swap.
-    fn swapping(&self, room: u32);
+    /// Tells speculation that so many pages may be ahead, which may be none; None: nothing is on swap.
+    fn swapping(&self, room: Option<u32>);
     /// Faults looked at, pages asked for, and such pages reached by the program.
     fn looked(&self, faults: u64, asked: u64, useful: u64);
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
@@ -200,7 +200,7 @@ mod tests {
             0
         }
         fn swap_refused(&self, _: &io::Error) {}
-        fn swapping(&self, _: u32) {}
+        fn swapping(&self, _: Option<u32>) {}
         fn looked(&self, _: u64, _: u64, _: u64) {}
         fn post(&mut self, _: i32, _: &Fault, _: u32) -> bool {
             self.posts += 1;

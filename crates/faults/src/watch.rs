@@ -251,10 +251,7 @@ impl Watcher {
             self.room = self.link.room() / self.threads.len().max(1) as u32;
         }
         self.memory.allow(self.room > 0);
-        // Speculation that runs keeps to what it was told.
-        if self.room > 0 || !self.memory.is_swapped() {
-            self.link.swapping(self.room);
-        }
+        self.link.swapping(self.memory.is_any_on_swap().then_some(self.room));
     }
 
     fn disarm(&mut self) {
@@ -265,6 +262,8 @@ impl Watcher {
             observed.waited.enable(true);
         }
         self.memory.rest();
+        // Nobody looks any more.
+        self.link.swapping(None);
         self.mappings.clear();
     }
 

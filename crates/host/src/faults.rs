@@ -5,11 +5,11 @@ use crate::supervise::{Standing, standing, wake};
 use runahead_abi::log::mark;
 use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers};
-use runahead_abi::session::{Slot, activity, ended, watch, watching};
+use runahead_abi::session::{NO_ROOM, Slot, activity, ended, watch, watching};
 use runahead_faults::memory::{is_allowed, on_swap};
 use runahead_faults::{Fault, Link, REGISTERS_COUNT, Touch, Watch};
 use runahead_prefetch::PAGE;
-use runahead_prefetcher::limits::{Group, Options};
+use runahead_prefetcher::limits::Group;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,16 +17,17 @@ use std::time::{Duration, Instant};
 /// How often it is looked whether a process with much memory has any of it on swap: 30 us each time.
 const SWAP_EVERY: Duration = Duration::from_millis(50);
 
-/// Of the memory that there is, one part in so many may be brought in from swap ahead of the program: what it has in use
-/// is to stay, and what was brought in is not to be pushed out before it is reached.
+/// Of the memory that there is, one part in so many may be brought in from swap ahead of all programs together: what they
+/// have in use is to stay, and what was brought in is not to be pushed out before it is reached.
 const ROOM: u64 = 16;
 
-/// So much swap must be free, or twice as much as the memory that there is: it is looked at ten times a second. A page that was brought in keeps its place on swap until
-/// the program touches it; where that leaves no place for what has to go, the kernel kills the program. (104 MB in a
-/// group of 48 MB with 80 MB of swap: one of four runs.)
+/// So much swap must be free, of the machine's and of what each group above us may use, or twice as much as the memory that
+/// there is: it is looked at ten times a second. A page that was brought in keeps its place on swap until the program
+/// touches it; where that leaves no place for what has to go, the kernel kills the program. (104 MB in a group of 48 MB with
+/// 80 MB of swap: one of four runs.)
 const FREE_MOST: u64 = 2 << 30;
 
-/// Bytes of swap that are free; 0 where the kernel does not say.
+/// Bytes of the machine's swap that are free; 0 where the kernel does not say.
 fn free_swap() -> u64 {
     // SAFETY: zeros are a valid value, and the kernel writes no more than the structure.
     let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };
@@ -45,8 +46,8 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Begins, or ends for good, as the program in the slot wants it.
-    pub fn attend(&mut self, process: u32, session: &Session, index: usize) {
+    /// Begins, or ends for good, as the program in the slot wants it. `most`: bytes that the user lets be in memory ahead.
+    pub fn attend(&mut self, process: u32, session: &Session, index: usize, most: u64) {
         let slot = session.slot(index);
         let wanted = slot.agent.watch_wanted.load(Ordering::Acquire);
         if wanted == watch::NOT {
@@ -58,13 +59,17 @@ impl Faults {
             say(slot, watching::GONE);
         } else if !self.begun && (wanted == watch::FILE || self.is_swapping(process, slot)) {
             self.begun = true;
+            // A program that does not find this at its end waits for nobody, so it must be there before we look whether
+            // the program is at its end.
+            say(slot, watching::ON);
+            if slot.agent.retire.load(Ordering::SeqCst) != 0 {
+                say(slot, watching::GONE);
+                return;
+            }
             let (shared_slot, session) = (session.share_slot(index), session.share());
-            let link = InSlot { process, slot: shared_slot, session, epoch: 0, group: None };
+            let link = InSlot { process, slot: shared_slot, session, epoch: 0, group: None, most };
             match Watch::start(process, wanted == watch::FILE, link) {
-                Ok(watch) => {
-                    self.watch = Some(watch);
-                    say(slot, watching::ON);
-                }
+                Ok(watch) => self.watch = Some(watch),
                 Err(error) => {
                     slot.faults.refused.store(number_of(&error), Ordering::Relaxed);
                     say(slot, watching::GONE);
@@ -75,16 +80,20 @@ impl Faults {
 
     /// Whether some of the process's memory is on swap, and can be brought in. Nobody watches a process before.
     fn is_swapping(&mut self, process: u32, slot: &Slot) -> bool {
-        if self.swap_refused || self.swap_looked.is_some_and(|at| at.elapsed() < SWAP_EVERY) {
+        if self.swap_looked.is_some_and(|at| at.elapsed() < SWAP_EVERY) {
             return false;
         }
         self.swap_looked = Some(Instant::now());
-        if on_swap(process) == 0 {
-            return false;
+        let swapped = on_swap(process) > 0;
+        if swapped && !self.swap_refused {
+            match is_allowed(process) {
+                Ok(()) => return true,
+                Err(error) => self.swap_refused = refuse_swap(slot, &error),
+            }
         }
-        let allowed = is_allowed(process);
-        self.swap_refused = allowed.as_ref().is_err_and(|error| refuse_swap(slot, error));
-        allowed.is_ok()
+        // Speculation from reads is to leave it there all the same.
+        slot.faults.room.store(if swapped { NO_ROOM } else { 0 }, Ordering::Relaxed);
+        false
     }
 
     /// Ends it: from now on nothing is held open, and nothing written into the slot.
@@ -104,7 +113,7 @@ fn number_of(error: &io::Error) -> u32 {
 }
 
 fn say(slot: &Slot, state: u32) {
-    if slot.faults.watching.swap(state, Ordering::Release) != state {
+    if slot.faults.watching.swap(state, Ordering::SeqCst) != state {
         wake(&slot.faults.watching);
     }
 }
@@ -115,8 +124,20 @@ struct InSlot {
     slot: SharedSlot,
     session: Shared,
     epoch: u32,
-    /// From the first page on swap on: the group, and the most that the user allows.
-    group: Option<(Group, u64)>,
+    /// From the first page on swap on.
+    group: Option<Group>,
+    /// Bytes that the user lets be in memory ahead.
+    most: u64,
+}
+
+impl InSlot {
+    /// Processes for which pages are brought in from swap, this one among them: they share what there is.
+    fn processes(&self) -> u64 {
+        let own: *const Slot = self.slot.get();
+        let brings = |slot: &Slot| slot.faults.room.load(Ordering::Relaxed) > NO_ROOM;
+        let others = self.session.owned_slots().filter(|&slot| !std::ptr::eq(slot, own) && brings(slot));
+        1 + others.count() as u64
+    }
 }
 
 fn add(counter: &AtomicU64, by: u64) {
@@ -138,13 +159,12 @@ impl Link for InSlot {
     }
 
     fn room(&mut self) -> u32 {
-        let find = || (Group::find(), Options::from_environment().memory);
-        let (group, most) = self.group.get_or_insert_with(find);
-        let limit = group.memory(*most).limit;
-        if free_swap() < limit.saturating_mul(2).min(FREE_MOST) {
+        let group = self.group.get_or_insert_with(Group::find);
+        let limit = group.memory(self.most).limit;
+        if group.free_swap(free_swap()) < limit.saturating_mul(2).min(FREE_MOST) {
             return 0;
         }
-        let bytes = (limit / ROOM).min(*most);
+        let bytes = (limit / ROOM).min(self.most) / self.processes();
         u32::try_from(bytes / PAGE).unwrap_or(u32::MAX)
     }
 
@@ -152,8 +172,8 @@ impl Link for InSlot {
         refuse_swap(self.slot.get(), error);
     }
 
-    fn swapping(&self, room: u32) {
-        self.slot.get().faults.room.store(room, Ordering::Relaxed);
+    fn swapping(&self, room: Option<u32>) {
+        self.slot.get().faults.room.store(room.map_or(0, |room| room.max(NO_ROOM)), Ordering::Relaxed);
     }
 
     fn looked(&self, faults: u64, asked: u64, useful: u64) {

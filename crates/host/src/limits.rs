@@ -78,6 +78,11 @@ impl Limits {
         Limits { options, machine: None }
     }
 
+    /// Bytes that the user lets be in memory ahead of all programs together.
+    pub fn memory(&self) -> u64 {
+        self.options.memory
+    }
+
     /// Before a speculator starts: it must not begin without limits.
     pub fn begin(&mut self, slot: &Slot) {
         let options = self.options;

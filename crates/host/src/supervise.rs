@@ -306,7 +306,7 @@ impl Host {
                 self.limits.begin(slot);
                 attached.speculator = self.start_speculator(attached.process, index);
             }
-            attached.faults.attend(attached.process, &self.session, index);
+            attached.faults.attend(attached.process, &self.session, index, self.limits.memory());
             if !retires {
                 self.names.take(attached.process, slot, &mut attached.taken);
             } else {

@@ -141,6 +141,22 @@ impl Group {
         Memory { pressure: pressure.counts(), most, ..tightest }
     }
 
+    /// Bytes of swap that are left to this process's group, where the machine has `machine` left: a group above it may be
+    /// allowed less.
+    pub fn free_swap(&self, machine: u64) -> u64 {
+        let left = |path: &PathBuf, most, used| {
+            Some(number(path, most)?.saturating_sub(number(path, used).unwrap_or(0)))
+        };
+        let unified =
+            self.unified.iter().filter_map(|path| left(path, "memory.swap.max", "memory.swap.current"));
+        // Memory and swap together, which come to the same where memory is full.
+        let version1 = self
+            .version1
+            .iter()
+            .filter_map(|path| left(path, "memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes"));
+        unified.chain(version1).fold(machine, u64::min)
+    }
+
     /// Whether pages may have to go for what is brought in: a group of ours is full, or would be with `held` bytes more,
     /// or the machine is. (What is evicted where there is room, as by kernels that page idle cache out, is nobody's fault.)
     pub fn evicts(&self, held: u64) -> bool {
@@ -305,6 +321,37 @@ mod tests {
         put("memory/x", "memory.usage_in_bytes", 0);
         put("memory/x/y", "memory.usage_in_bytes", 3200);
         assert!(group.evicts(0));
+    }
+
+    #[test]
+    fn swap_is_left_as_the_tightest_of_nested_groups_has_it() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, name: &str, value: &str| {
+            fs::create_dir_all(root.path().join(path)).unwrap();
+            fs::write(root.path().join(path).join(name), value).unwrap();
+        };
+        for (path, most, used) in
+            [("a", "5000\n", "4000\n"), ("a/b", "max\n", "3000\n"), ("a/b/c", "9000\n", "0\n")]
+        {
+            put(path, "memory.max", "max\n");
+            put(path, "memory.swap.max", most);
+            put(path, "memory.swap.current", used);
+        }
+        let group = Group::from_lines("0::/a/b/c\n", root.path());
+        assert_eq!([u64::MAX, 900].map(|machine| group.free_swap(machine)), [1000, 900]);
+        put("a/b/c", "memory.swap.max", "0\n");
+        assert_eq!(group.free_swap(u64::MAX), 0);
+
+        for (path, most, used) in [("x", "7000\n", "6500\n"), ("x/y", "9223372036854771712\n", "100\n")] {
+            put(&format!("memory/{path}"), "memory.limit_in_bytes", "5000\n");
+            put(&format!("memory/{path}"), "memory.memsw.limit_in_bytes", most);
+            put(&format!("memory/{path}"), "memory.memsw.usage_in_bytes", used);
+        }
+        assert_eq!(Group::from_lines("4:memory:/x/y\n", root.path()).free_swap(u64::MAX), 500);
+        put("memory/x", "memory.memsw.usage_in_bytes", "7001\n");
+        assert_eq!(Group::from_lines("4:memory:/x/y\n", root.path()).free_swap(u64::MAX), 0);
+        // Where swap is not accounted for the machine's is all that can be known.
+        assert_eq!(Group::from_lines("", root.path()).free_swap(77), 77);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::mapped::{self, MAPPED};
 use crate::pagemap::{self, PAGEMAP};
 use crate::{run, shared};
 use core::sync::atomic::Ordering;
+use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec};
 use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
 use runahead_kernel::text;
@@ -66,6 +67,8 @@ pub struct Mirror {
     present_count: usize,
     changing: [usize; PAGES_MOST],
     changing_count: usize,
+    /// Some of them were on swap, and are zeros here.
+    has_blanks: bool,
     /// Changing pages at the first sync after the last drop; 0: there was none yet.
     touched_after_drop: usize,
     /// The agent's state page: kept out of all copying, see [`Mirror::set_state_page`].
@@ -86,6 +89,7 @@ pub static MIRROR: Global<Mirror> = Global::new(Mirror {
     present_count: 0,
     changing: [0; PAGES_MOST],
     changing_count: 0,
+    has_blanks: false,
     touched_after_drop: 0,
     state_page: 0,
     stub_entry: 0,
@@ -268,19 +272,33 @@ impl Mirror {
         if let Some(filled) = self.fill_from_file(region, page) {
             return filled;
         }
-        let room = run::swap_room();
-        if room > 0 && !region.stable {
-            // Each is a copy, of memory that the program could have. (Which of them speculation has written to, nobody
-            // knows; so it ends, and begins again.)
-            if self.changing_count >= room.max(KEPT_ALWAYS) {
-                return Err(NoPage::Full);
-            }
-            if PAGEMAP.get().is_swapped(page) {
-                return self.fill_blank(page);
-            }
+        if let Some(filled) = self.fill_from_swap(region, page) {
+            return filled;
         }
         let (first, pages) = self.around(region, page);
         self.fill_run(process, region, first, pages)
+    }
+
+    /// Sees to it that no page on swap is copied, which would bring it in; None: the page is not there. Ends the speculation
+    /// if it cannot go on without it.
+    fn fill_from_swap(&mut self, region: Region, page: usize) -> Option<Result<(), NoPage>> {
+        if region.stable || !run::is_swapping() {
+            return None;
+        }
+        let room = run::swap_room();
+        // Each is a copy, of memory that the program could have. (Which of them speculation has written to, nobody
+        // knows; so it ends, and begins again.)
+        if room.is_some_and(|room| self.changing_count >= room.max(KEPT_ALWAYS)) {
+            run::end(ended::MEMORY, 0);
+        }
+        if !PAGEMAP.get().is_swapped(page) {
+            return None;
+        }
+        // Zeros that nobody ever replaces would only lead it astray.
+        if room.is_none() {
+            run::end(ended::WAITS, 0);
+        }
+        Some(self.fill_blank(page))
     }
 
     /// Takes a page that is on swap as zeros, and says so. May end the speculation, or sleep until the program has come
@@ -292,6 +310,7 @@ impl Mirror {
             return Err(NoPage::Absent);
         }
         self.remember(page, false);
+        self.has_blanks = true;
         run::touched_on_swap(page);
         Ok(())
     }
@@ -339,15 +358,16 @@ impl Mirror {
             let Some(region) = self.region_at(page) else {
                 return false;
             };
-            match self.fill_from_file(region, page) {
+            match self.fill_from_file(region, page).or_else(|| self.fill_from_swap(region, page)) {
                 Some(Ok(())) => continue,
                 Some(Err(_)) => return false,
                 None => {}
             }
             let limit = region.end.min(end);
             // The neighbours of a page of the program's own may be a file's: copied from the program they would be
-            // waited for.
-            let together = if region.file == mapped::NONE { FILL_TOGETHER } else { 1 };
+            // waited for. Nor is it known whether they are on swap.
+            let alone = region.file != mapped::NONE || (!region.stable && run::is_swapping());
+            let together = if alone { 1 } else { FILL_TOGETHER };
             let mut pages = 1;
             while pages < together && page + pages * PAGE < limit && !self.is_present(page + pages * PAGE) {
                 pages += 1;
@@ -499,8 +519,10 @@ impl Mirror {
         if self.touched_after_drop == 0 {
             self.touched_after_drop = self.changing_count;
         }
-        // Of the pages that the mirror has copied some will be on swap by now, and to refresh them all would bring them in.
-        if run::swap_room() > 0 || self.changing_count > KEPT_ALWAYS + KEPT_TIMES * self.touched_after_drop {
+        // Of the pages that the mirror has copied some will be on swap by now, as are those that are blank, whatever the host
+        // says by now; to refresh them would bring them in.
+        let swapping = self.has_blanks || run::is_swapping();
+        if swapping || self.changing_count > KEPT_ALWAYS + KEPT_TIMES * self.touched_after_drop {
             self.drop_changing();
         }
         let pages = self.changing.get(..self.changing_count).unwrap_or(&[]);
@@ -584,6 +606,7 @@ impl Mirror {
             }
         }
         self.changing_count = 0;
+        self.has_blanks = false;
         self.touched_after_drop = 0;
         self.present.fill(0);
         self.present_count = 0;

@@ -15,7 +15,7 @@ use crate::usage;
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
-use runahead_abi::session::{activity, ended, holding};
+use runahead_abi::session::{NO_ROOM, activity, ended, holding};
 use runahead_abi::{pace, post};
 use runahead_kernel::PAGE;
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
@@ -50,6 +50,8 @@ const TOUCHES_SLEEP_NS: u64 = 1_000_000;
 pub struct Run {
     /// The fault that it started from; 0: it started from a read.
     fault: u32,
+    /// Something was on swap when it began.
+    swapping: bool,
     /// Number of the latest fault post that was served, twice the epoch.
     fault_posted: u32,
     touches: u32,
@@ -90,6 +92,7 @@ const OPERATIONS: usize = 1024;
 
 pub static RUN: Global<Run> = Global::new(Run {
     fault: 0,
+    swapping: false,
     fault_posted: 0,
     touches: 0,
     missing: 0,
@@ -258,6 +261,7 @@ fn sync(post: &Post) {
     part.written.store(0, Ordering::Release);
     let run = RUN.get();
     run.fault = 0;
+    run.swapping = is_swapping_now();
     if post.epoch == run.epoch.wrapping_add(1) {
         run.settle(post.passed_before);
     }
@@ -294,6 +298,7 @@ fn sync_to_fault(posted: u32) {
     part.activity.store(activity::RUNNING, Ordering::Release);
     let run = RUN.get();
     run.fault = post::epoch_of(posted);
+    run.swapping = is_swapping_now();
     (run.touches, run.missing, run.ticks) = (0, 0, 0);
     (run.scan_next, run.scan_pages) = (0, 0);
     run.programs_own = false;
@@ -308,10 +313,22 @@ fn sync_to_fault(posted: u32) {
     count(&part.counts.sync_ns, monotonic_ns().saturating_sub(began));
 }
 
-/// Pages of the program's memory that may be copied, blank ones included, in a speculation from a fault; 0: as many as ever, since
-/// nothing is on swap, or it is a speculation from a read.
-pub fn swap_room() -> usize {
-    if RUN.get().fault == 0 { 0 } else { shared::faults().room.load(Ordering::Relaxed) as usize }
+fn is_swapping_now() -> bool {
+    shared::faults().room.load(Ordering::Relaxed) != 0
+}
+
+/// Whether some of the program's memory is on swap, or was at the latest sync: copying that would bring it in, which may
+/// end with the program being killed. (A speculation goes on for a while after the host has ceased to look.)
+pub fn is_swapping() -> bool {
+    RUN.get().swapping || is_swapping_now()
+}
+
+/// Pages of the program's memory that may be copied, blank ones included, while some of it is on swap. None: nobody brings
+/// in what is there, as there is no room for it, or this is a speculation from a read, of which the host does not read what it
+/// touches.
+pub fn swap_room() -> Option<usize> {
+    let room = shared::faults().room.load(Ordering::Relaxed);
+    (RUN.get().fault != 0 && room > NO_ROOM).then_some(room as usize)
 }
 
 /// A page of the program's own memory was touched for the first time, which is on swap. The host, which reads the log, brings
