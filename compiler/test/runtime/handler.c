@@ -1,6 +1,6 @@
 // A signal handler may copy much, wherever it interrupts: in the run-time layer its copy is a
 // plain one, and on no copy's way memory is allocated or a thread started.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=mincore,--wrap=malloc,--wrap=pthread_create -o %t
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_waits,--wrap=malloc,--wrap=pthread_create -o %t
 // RUN: env RUNAHEAD_OOC_STATS=1 %t 2>&1 | FileCheck %s
 // CHECK: interrupted, all equal, allocated 0
 // CHECK: nests entered 1, declined 0
@@ -14,10 +14,11 @@ enum { BYTES = 4 << 20 };
 static char *out, *from, other[BYTES];
 static volatile int copies, handled, allocated;
 
-int __real_mincore(void *, size_t, unsigned char *);
-int __wrap_mincore(void *at, size_t bytes, unsigned char *present) {
+/* Asked within enter and step. */
+uint64_t __real_adapt_waits(void);
+uint64_t __wrap_adapt_waits(void) {
   if (copies && handled < 3) raise(SIGUSR1);
-  return __real_mincore(at, bytes, present);
+  return __real_adapt_waits();
 }
 void *__real_malloc(size_t);
 void *__wrap_malloc(size_t bytes) {
