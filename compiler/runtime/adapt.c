@@ -15,12 +15,16 @@
 #define _GNU_SOURCE
 #include "internal.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Read by compiled code before each nest. */
 extern _Atomic uint8_t runahead_armed __asm__(RUNAHEAD_ARMED_SYMBOL);
@@ -217,9 +221,8 @@ static _Atomic uint64_t look_interval;
 static _Atomic bool watched;
 
 static bool all_in_memory(void) {
-  enum { CHUNK = 1 << 16 };
-  unsigned char *present = malloc(CHUNK);
-  if (!present) return false;
+  enum { CHUNK = 1024 };
+  unsigned char present[CHUNK]; /* not allocated: a nest may be one in a signal handler */
   uint64_t pages = 0, resident = 0;
   for (unsigned i = 0, n = region_slots(); i < n; i++) {
     struct region *region = region_number(i);
@@ -232,7 +235,6 @@ static bool all_in_memory(void) {
       for (uint64_t p = 0; p < part; p++) resident += present[p] & 1;
     }
   }
-  free(present);
   return IN_CORE(resident, pages);
 }
 
@@ -242,10 +244,26 @@ static uint64_t major_faults(void) {
   return (uint64_t)usage.ru_majflt;
 }
 
+/* Is nobody left but us, behind a main thread that has ended? */
+static bool alone(void) {
+  char text[512];
+  int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  ssize_t got = file < 0 ? 0 : read(file, text, sizeof text - 1);
+  if (file >= 0) close(file);
+  text[got > 0 ? got : 0] = 0;
+  const char *state = strrchr(text, ')'); /* behind the name, which may be anything */
+  char main_thread;
+  unsigned threads;
+  return state &&
+         sscanf(state, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %u",
+                &main_thread, &threads) == 2 &&
+         main_thread == 'Z' && threads <= 2;
+}
+
 static void *watch(void *unused) {
   uint64_t before = major_faults();
   struct timespec pause = {0, WATCH_INTERVAL_NS};
-  for (;;) {
+  while (!alone()) {
     nanosleep(&pause, NULL);
     uint64_t now = major_faults();
     if (!atomic_load_explicit(&runahead_armed, RELAXED) && region_total_bytes() &&
@@ -279,7 +297,7 @@ static void start_watching(void) {
 }
 
 void adapt_shut_off(uint64_t now) {
-  if (now < atomic_load_explicit(&next_look, RELAXED)) return;
+  if (copying || now < atomic_load_explicit(&next_look, RELAXED)) return;
   uint64_t interval = atomic_load_explicit(&look_interval, RELAXED);
   atomic_store_explicit(&next_look, now + interval, RELAXED);
   if (region_total_bytes() > limits_memory() / 4 * 3) return;

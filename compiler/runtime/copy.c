@@ -3,7 +3,8 @@
  * nests of one loop whose iteration is a piece, and here is that loop.
  *
  * The pass replaces calls whose length it does not know or that are long; short ones go on to
- * the C library at once. Results are those of memcpy and memset, whatever is armed.
+ * the C library at once. Results are those of memcpy and memset, whatever is armed. Signal
+ * handlers may call those, so nothing on the way allocates memory or waits for a lock.
  */
 #include "internal.h"
 #include <string.h>
@@ -24,9 +25,24 @@ static struct runahead_site copy_site = {
 static struct runahead_site set_site = {
     RUNAHEAD_ABI, 1, 1, 0, "memset", shapes, nothing_known, &all_given, 3, {0}};
 
+__thread bool copying;
+
+static struct runahead_nest *enter(struct runahead_site *site, const int64_t *values) {
+  bool before = copying; /* a handler may have interrupted another copy here */
+  copying = true;
+  struct runahead_nest *nest = runahead_ooc_enter(site, values, NULL);
+  copying = before;
+  return nest;
+}
+
 /* Calls step where the nest wants it. */
 static int64_t step_at(struct runahead_nest *nest, int64_t piece, int64_t next) {
-  return nest->level == 0 && piece >= next ? runahead_ooc_step(nest, piece, 0, 0, 0) : next;
+  if (nest->level != 0 || piece < next) return next;
+  bool before = copying;
+  copying = true;
+  next = runahead_ooc_step(nest, piece, 0, 0, 0);
+  copying = before;
+  return next;
 }
 
 EXPORTED void runahead_ooc_copy(void *to, const void *from, uint64_t bytes) {
@@ -36,7 +52,7 @@ EXPORTED void runahead_ooc_copy(void *to, const void *from, uint64_t bytes) {
   }
   int64_t pieces = (int64_t)((bytes + PIECE - 1) / PIECE), next = 0;
   const int64_t values[5] = {pieces, (int64_t)to, PIECE, (int64_t)from, PIECE};
-  struct runahead_nest *nest = runahead_ooc_enter(&copy_site, values, NULL);
+  struct runahead_nest *nest = enter(&copy_site, values);
   for (int64_t i = 0; i < pieces; i++) {
     next = step_at(nest, i, next);
     uint64_t done = (uint64_t)i * PIECE, part = bytes - done < PIECE ? bytes - done : PIECE;
@@ -51,7 +67,7 @@ EXPORTED void runahead_ooc_set(void *to, int byte, uint64_t bytes) {
   }
   int64_t pieces = (int64_t)((bytes + PIECE - 1) / PIECE), next = 0;
   const int64_t values[3] = {pieces, (int64_t)to, PIECE};
-  struct runahead_nest *nest = runahead_ooc_enter(&set_site, values, NULL);
+  struct runahead_nest *nest = enter(&set_site, values);
   for (int64_t i = 0; i < pieces; i++) {
     next = step_at(nest, i, next);
     uint64_t done = (uint64_t)i * PIECE, part = bytes - done < PIECE ? bytes - done : PIECE;

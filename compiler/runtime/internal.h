@@ -39,6 +39,7 @@ struct region {
   _Atomic bool live;               /* false once unregistered */
   uint64_t window;                 /* bytes that the kernel reads around a fault; immutable */
   int descriptor;                  /* of the file behind it, our own; -1: not known */
+  uint64_t device, file;           /* which file that is */
   uint64_t offset;                 /* in that file, of the region's start; immutable */
   _Atomic int advice;              /* what we last told the kernel */
   _Atomic unsigned turn;           /* which of the two bit vectors is the newer */
@@ -55,6 +56,8 @@ uint64_t region_total_bytes(void);
 /* The descriptor (or -1) is duplicated; `offset` is that of `start` in its file. */
 int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset);
 int region_remove(uint64_t start);
+/* Does our descriptor still lead to the region's file? */
+bool region_has_file(const struct region *region);
 
 /* --- submit.c ------------------------------------------------------------ */
 
@@ -193,8 +196,12 @@ uint64_t adapt_waits(void); /* of this thread so far */
 /* Looks now and then whether all regions are in memory, and disarms if so. */
 void adapt_shut_off(uint64_t now);
 void adapt_rearm(void);
-/* A small thread of ours that gets no signals and ends with the program. */
+/* A small thread of ours that gets no signals. A program whose main thread has ended ends with
+ * its last thread: ours have to end by themselves. */
 bool adapt_thread(void *(*run)(void *));
+/* This thread is on its way through a copy, which may be one in a signal handler, where memory
+ * must not be allocated: starting a thread does. */
+extern __thread bool copying;
 bool adapt_armed(void);
 
 /* --- statistics.c -------------------------------------------------------- */

@@ -18,6 +18,7 @@
 #define _GNU_SOURCE
 #include "nest.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,6 +32,9 @@
 static const struct runahead_nest idle = {0, 0, RUNAHEAD_MAX_LEVELS, 0};
 static __thread struct nest *pool;
 static __thread unsigned next_in_pool;
+/* This thread is in enter or step. A signal's handler may have nests of its own: it must not
+ * take away one that is being worked on. (Left by longjmp, the thread goes on unassisted.) */
+static __thread volatile sig_atomic_t inside;
 
 /* From mmap and never given back: a late reader must find memory there. A function that
  * is called again and again in a loop would use up the pool, hence the site's last. */
@@ -325,7 +329,9 @@ static void prepare(struct nest *nest) {
     r->lowest = INT64_MAX;
     r->highest = INT64_MIN;
     r->releases = streams && r->region && shape_releases(nest, r);
-    r->writes = streams && r->region && r->shape->flags & RUNAHEAD_WRITES;
+    /* Where look-ups have written is not known afterwards. */
+    r->writes = streams && r->region && r->shape->flags & RUNAHEAD_WRITES &&
+                !(r->shape->flags & RUNAHEAD_INDIRECT);
     if (r->region && r->shape->flags & RUNAHEAD_INDIRECT) nest->indirect = true;
   }
   measure(nest);
@@ -481,8 +487,8 @@ static uint64_t iterations_of(const struct runahead_site *site, const int64_t *g
   return all;
 }
 
-EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, const int64_t *given,
-                                                  struct runahead_nest *previous) {
+static struct runahead_nest *enter(struct runahead_site *site, const int64_t *given,
+                                   struct runahead_nest *previous) {
   if (site->abi != RUNAHEAD_ABI) return (struct runahead_nest *)&idle;
   bool stream = site->flags & RUNAHEAD_STREAM;
   int64_t value[RUNAHEAD_MAX_VALUES];
@@ -538,6 +544,15 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
   return &nest->front;
 }
 
+EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, const int64_t *given,
+                                                  struct runahead_nest *previous) {
+  if (inside) return (struct runahead_nest *)&idle;
+  inside = 1;
+  struct runahead_nest *nest = enter(site, given, previous);
+  inside = 0;
+  return nest;
+}
+
 /* What the kernel reads by itself it keeps in large pieces and drops by itself. */
 static bool releasing(const struct nest *nest, const struct reference *r) {
   return nest->ours || nest->following || adapt_prefetch_sequential(nest->site) || !r->sequential;
@@ -574,10 +589,7 @@ static bool is_last(const struct nest *nest, const int64_t *counter) {
          counter[nest->level] >= nest->trip[nest->level] - nest->unit_iterations;
 }
 
-/* The program is about to run the iteration with these counters. Returns the
- * iteration of the nest's level before which it wants to be called again. */
-EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int64_t c1, int64_t c2,
-                                   int64_t c3) {
+static int64_t step(struct runahead_nest *front, int64_t c0, int64_t c1, int64_t c2, int64_t c3) {
   struct nest *nest = (struct nest *)front;
   if (!adapt_armed() || !mine(front) || nest->references == 0 || nest->unit_iterations <= 0)
     return INT64_MAX;
@@ -604,4 +616,15 @@ EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int6
   set_window(nest, nest->present);
   if (is_last(nest, counter)) leave_to_kernel();
   return (k / nest->unit_iterations + 1) * nest->unit_iterations - nest->origin;
+}
+
+/* The program is about to run the iteration with these counters. Returns the
+ * iteration of the nest's level before which it wants to be called again. */
+EXPORTED int64_t runahead_ooc_step(struct runahead_nest *front, int64_t c0, int64_t c1, int64_t c2,
+                                   int64_t c3) {
+  if (inside) return INT64_MAX;
+  inside = 1;
+  int64_t next = step(front, c0, c1, c2, c3);
+  inside = 0;
+  return next;
 }

@@ -186,7 +186,8 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
      * 1 ms: 6000 faults, half of them in the array that it goes through from end to end; LU, 4
      * steps: 3.3 s instead of 4.2.) Runs that will be looked at before their use need none. */
     struct walk walk = {.batch = &nest->batch, .region = r->region, .budget = *budget,
-                        .doubt = true, .confirmed_later = nest->confirming,
+                        .doubt = true,
+                        .confirmed_later = nest->confirming && !(r->shape->flags & RUNAHEAD_INDIRECT),
                         .lowest = r->lowest, .highest = r->highest};
     if (r->shape->flags & RUNAHEAD_INDIRECT)
       want_indirect(nest, r, counter, many, &walk);

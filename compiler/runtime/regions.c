@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Far more than programs have arrays; a linear search stays within a page. */
@@ -62,12 +63,28 @@ uint64_t region_total_bytes(void) {
 
 /* A descriptor of our own, out of the way of those that the program counts on: the lowest
  * numbers are given out in order. */
-static int own(int descriptor) {
+static void own(struct region *region, int descriptor) {
   enum { OUT_OF_THE_WAY = 200 };
-  if (descriptor < 0) return -1;
-  int saved = errno, copy = fcntl(descriptor, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
+  struct stat status;
+  int saved = errno;
+  region->descriptor = -1;
+  if (descriptor >= 0 && fstat(descriptor, &status) == 0) {
+    region->device = status.st_dev;
+    region->file = status.st_ino;
+    region->descriptor = fcntl(descriptor, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
+  }
   errno = saved;
-  return copy;
+}
+
+/* A program may close descriptors that it did not open (close_range, as daemons do), and the
+ * number may be that of another file by now. */
+bool region_has_file(const struct region *region) {
+  struct stat status;
+  int saved = errno;
+  bool has = region->descriptor >= 0 && fstat(region->descriptor, &status) == 0 &&
+             status.st_dev == region->device && status.st_ino == region->file;
+  errno = saved;
+  return has;
 }
 
 static struct region *new_region(uint64_t start, uint64_t end) {
@@ -103,7 +120,7 @@ int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset) 
     errno = ENOMEM;
     return -1;
   }
-  region->descriptor = own(descriptor);
+  own(region, descriptor);
   region->offset = offset + (start - given);
   pthread_mutex_lock(&table);
   unsigned i = 0;
@@ -115,7 +132,7 @@ int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset) 
   pthread_mutex_unlock(&table);
   if (i == SLOTS) {
     munmap((void *)region->recent[0], 2 * ((((end - start) >> PAGE_SHIFT) + 63) / 64 * 8));
-    if (region->descriptor >= 0) close(region->descriptor);
+    if (region_has_file(region)) close(region->descriptor);
     free(region);
     errno = ENOSPC;
     return -1;
@@ -133,8 +150,8 @@ int region_remove(uint64_t start) {
     if (!region || region->start != start) continue;
     atomic_store_explicit(&region->live, false, RELAXED);
     atomic_store_explicit(&slot[i], NULL, memory_order_release);
-    /* Who still holds the number starts the writing of some other file at worst. */
-    if (region->descriptor >= 0) close(region->descriptor);
+    /* Who has just looked whose the number is starts the writing of some other file at worst. */
+    if (region_has_file(region)) close(region->descriptor);
     /* Others may still look at the bits: give the memory back, keep the range. */
     size_t bytes = (((region->end - region->start) >> PAGE_SHIFT) + 63) / 64 * 8;
     madvise((void *)(((uintptr_t)region->recent[0] + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1)),

@@ -25,7 +25,9 @@ enum runahead_ooc_mode {
 };
 
 /* Maps `bytes` bytes of the file `path` (0: all of it) and registers the range.
- * Returns its address, or NULL with errno set. */
+ * Returns its address, or NULL with errno set. The file is opened and closed here, and where
+ * stores reach it closed once more when it is unmapped: either drops the locks (fcntl) that
+ * the process has on it. */
 void *runahead_ooc_map(const char *path, size_t bytes, enum runahead_ooc_mode mode);
 
 /* Memory that is not limited by RAM: a nameless file in `directory` (NULL: the
@@ -41,7 +43,9 @@ int runahead_ooc_unmap(void *address, size_t bytes);
 int runahead_ooc_register(void *address, size_t bytes);
 /* The same for a shared mapping of a file that the program changes, `offset` being that of
  * `address` in it: what was changed is written early. The descriptor is duplicated, to a number
- * from 200 on; it is closed when the range is unregistered. */
+ * from 200 on; it is closed when the range is unregistered, and that, as POSIX has
+ * it, drops all locks (fcntl) that the process has on the file: a program that keeps such locks
+ * calls runahead_ooc_register instead. */
 int runahead_ooc_register_file(void *address, size_t bytes, int descriptor, uint64_t offset);
 int runahead_ooc_unregister(void *address);
 

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef MADV_COLD
@@ -182,62 +183,79 @@ void submit_release(uint64_t start, uint64_t bytes, bool anonymous) {
  * for 0.5 s, a fifth of it for that, and for 0.19 to 0.26 with a thread of ours that does it. But
  * a page that is written by another processor's thread costs an interrupt on this one (a sixth of
  * LU's processor time on a disk where nothing waits): so the thread gets the next writes after
- * one that waited. What it has no room for is left to the kernel, and so is all of it in a forked
- * child, which has no such thread. */
+ * one that waited. What it has no room for is left to the kernel. A forked child has no such
+ * thread, though it may look so: there the writes that would be the thread's are left to the
+ * kernel, and the others are made. */
 #define AFTER_A_WAIT 128
 #define WRITES 64
 static struct {
-  int descriptor;
-  uint64_t at, bytes;
+  const struct region *region;
+  uint64_t start, end;
 } queue[WRITES];
 static unsigned queued, next_write;
 static bool writing; /* the thread exists */
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 
+static void write_now(const struct region *region, uint64_t start, uint64_t end) {
+  if (!region_has_file(region)) return;
+  sync_file_range(region->descriptor, (off_t)(region->offset + (start - region->start)),
+                  (off_t)(end - start), SYNC_FILE_RANGE_WRITE);
+  count(COUNT_WRITTEN, (end - start) >> PAGE_SHIFT);
+}
+
+/* With the lock held. False after a second without anything to write. */
+static bool wait_for_more(void) {
+  struct timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_sec++;
+  while (!queued)
+    if (pthread_cond_clockwait(&more, &queue_lock, CLOCK_MONOTONIC, &until)) break;
+  return queued;
+}
+
+/* Ends when it is idle: a program whose main thread has ended would wait for it for ever. */
 static void *write_queued(void *unused) {
   pthread_mutex_lock(&queue_lock);
-  for (;;) {
-    while (!queued) pthread_cond_wait(&more, &queue_lock);
+  while (wait_for_more()) {
     unsigned i = next_write++ % WRITES;
-    int descriptor = queue[i].descriptor;
-    uint64_t at = queue[i].at, bytes = queue[i].bytes;
+    const struct region *region = queue[i].region;
+    uint64_t start = queue[i].start, end = queue[i].end;
     queued--;
     pthread_mutex_unlock(&queue_lock);
-    sync_file_range(descriptor, (off_t)at, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
+    write_now(region, start, end);
     pthread_mutex_lock(&queue_lock);
   }
+  writing = false;
+  pthread_mutex_unlock(&queue_lock);
   return unused;
 }
 
-static bool hand_over(int descriptor, uint64_t at, uint64_t bytes) {
-  if (pthread_mutex_trylock(&queue_lock)) return false;
-  if (!writing) writing = adapt_thread(write_queued);
-  bool room = writing && queued < WRITES;
-  if (room) {
+/* To the thread, or, if that has no room, to the kernel. False: there is no thread. */
+static bool hand_over(const struct region *region, uint64_t start, uint64_t end) {
+  if (pthread_mutex_trylock(&queue_lock)) return true;
+  if (!writing && !copying) writing = adapt_thread(write_queued);
+  bool taken = writing;
+  if (taken && queued < WRITES) {
     unsigned i = (next_write + queued++) % WRITES;
-    queue[i].descriptor = descriptor;
-    queue[i].at = at;
-    queue[i].bytes = bytes;
+    queue[i].region = region;
+    queue[i].start = start;
+    queue[i].end = end;
     pthread_cond_signal(&more);
   }
   pthread_mutex_unlock(&queue_lock);
-  return room;
+  return taken;
 }
 
 void submit_write(const struct region *region, uint64_t start, uint64_t end) {
   static _Atomic unsigned by_thread; /* writes still to be handed over */
   if (region->descriptor < 0) return;
   int saved = errno;
-  uint64_t at = region->offset + (start - region->start), pages = (end - start) >> PAGE_SHIFT;
   unsigned left = atomic_load_explicit(&by_thread, RELAXED);
-  if (left) {
-    atomic_store_explicit(&by_thread, left - 1, RELAXED);
-    if (hand_over(region->descriptor, at, end - start)) count(COUNT_WRITTEN, pages);
-  } else {
+  if (left) atomic_store_explicit(&by_thread, left - 1, RELAXED);
+  if (!left || !hand_over(region, start, end)) {
     uint64_t waits = adapt_waits();
-    sync_file_range(region->descriptor, (off_t)at, (off_t)(end - start), SYNC_FILE_RANGE_WRITE);
-    count(COUNT_WRITTEN, pages);
+    write_now(region, start, end);
     if (adapt_waits() != waits) atomic_store_explicit(&by_thread, AFTER_A_WAIT, RELAXED);
   }
   errno = saved;

@@ -1,10 +1,10 @@
 /* For unmodified programs, linked in on request with
  * -Wl,--wrap=mmap,--wrap=mmap64,--wrap=munmap: large file mappings are registered as
- * they are made. Every symbol that the wrapper names there must be defined here, or
+ * they are made, without their descriptors: closing a copy of one would drop the locks (fcntl)
+ * that the program has on the file. So nothing is written early there. Every symbol that the wrapper names there must be defined here, or
  * programs that use it do not link.
  */
 #include "runahead_ooc.h"
-#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/types.h>
 
@@ -20,9 +20,8 @@ int __wrap_munmap(void *, size_t);
 void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int descriptor,
                   off_t offset) {
   void *mapped = __real_mmap(address, bytes, protection, flags, descriptor, offset);
-  bool writes = protection & PROT_WRITE && flags & MAP_SHARED;
   if (mapped != MAP_FAILED && descriptor >= 0 && bytes >= SMALLEST)
-    runahead_ooc_register_file(mapped, bytes, writes ? descriptor : -1, (uint64_t)offset);
+    runahead_ooc_register(mapped, bytes);
   return mapped;
 }
 

@@ -1,0 +1,35 @@
+// A program whose main thread ends by pthread_exit ends, though threads of ours write and watch.
+// What the thread wrote is counted.
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_waits -o %t
+// RUN: env RUNAHEAD_OOC_STATS=1 timeout -s KILL 20 %t 2>&1 | FileCheck %s
+// CHECK: threads 3
+// CHECK: told to be written 12{{$}}
+// CHECK: disarmed 1 times
+#define _GNU_SOURCE
+#include "../../runtime/internal.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* As if each write had waited: the next ones are the thread's. */
+uint64_t __wrap_adapt_waits(void) {
+  static uint64_t waits;
+  return waits++;
+}
+
+int main(void) {
+  size_t bytes = 1 << 20;
+  char *p = runahead_ooc_alloc(bytes, 0);
+  if (!p) return 1;
+  for (size_t i = 0; i < bytes; i++) p[i] = 1;
+  const struct region *region = region_at((uint64_t)p, NULL);
+  for (int i = 0; i < 4; i++)
+    submit_write(region, (uint64_t)p + i * 3 * PAGE_BYTES, (uint64_t)p + (i + 1) * 3 * PAGE_BYTES);
+  adapt_shut_off(limits_now());
+  struct stat tasks;
+  stat("/proc/self/task", &tasks);
+  printf("threads %d\n", (int)tasks.st_nlink - 2);
+  fflush(stdout);
+  pthread_exit(NULL);
+}
