@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::begun;
 use runahead_abi::environment::flags;
 use runahead_abi::log::{Prediction, kind, mark};
-use runahead_abi::session::{Slot, activity, companions, holding, names_ahead, stalled};
+use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahead};
 use runahead_abi::{names, pace, post};
 use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, fstat, position, preadv2};
@@ -124,6 +124,14 @@ pub struct Visit<'a> {
     pub state: &'static Fixed,
     pub process: &'static Process,
     pub inner: &'a mut Inner,
+}
+
+/// A read that waits.
+struct Stalled {
+    fd: i32,
+    place: i64,
+    /// The host is to be told of the file.
+    tells: bool,
 }
 
 /// Whether a read would wait.
@@ -399,28 +407,36 @@ impl Visit<'_> {
             return;
         }
         // While speculation is on track and says what comes, it knows better.
-        if place == 0 && foretold.is_none() && (!self.inner.track.is_on() || self.inner.following.is_silent())
-        {
-            self.waits_for_file(slot, fd);
-        } else {
+        let says_little = !self.inner.track.is_on() || self.inner.following.is_silent();
+        let tells = place == 0 && foretold.is_none() && says_little;
+        if !tells {
             self.begins(fd, place);
         }
-        if slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE {
-            return;
+        let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
+        if !gone && self.restarts(slot, foretold) {
+            let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
+            // What is invested in a hold was saved up for that.
+            if self.inner.worth.posting() || matches!(wait, Wait::Invest(_)) {
+                return self.post(frame, sse, slot, Stalled { fd, place, tells }, wait);
+            }
         }
+        if tells {
+            self.waits_for_file(slot, fd);
+        }
+    }
+
+    /// Whether this stall is one to restart speculation at.
+    fn restarts(&mut self, slot: &Slot, foretold: Option<u8>) -> bool {
         match self.inner.track.stalls(self.gap(slot)) {
             AtStall::Block => {
                 if foretold.is_none() {
                     count(&slot.agent.counts.lags, 1);
                 }
+                false
             }
             AtStall::Post => {
                 self.inner.hold.posts();
-                let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
-                // What is invested in a hold was saved up for that.
-                if self.inner.worth.posting() || matches!(wait, Wait::Invest(_)) {
-                    self.post(frame, sse, slot, fd, place, wait);
-                }
+                true
             }
         }
     }
@@ -459,15 +475,8 @@ impl Visit<'_> {
     }
 
     /// Hands the present registers to the speculator, and waits for it where that pays.
-    fn post(
-        &mut self,
-        frame: &Frame,
-        sse: &SseRegisters,
-        slot: &'static Slot,
-        fd: i32,
-        place: i64,
-        wait: Wait,
-    ) {
+    fn post(&mut self, frame: &Frame, sse: &SseRegisters, slot: &'static Slot, stalled: Stalled, wait: Wait) {
+        let Stalled { fd, place, tells } = stalled;
         let agent = &slot.agent;
         let began = self.inner.stall_began;
         let epoch = self.inner.epoch.wrapping_add(1) & (u32::MAX >> 1);
@@ -487,7 +496,7 @@ impl Visit<'_> {
         post::begin(&agent.posted, epoch);
         agent.passed_before.store(agent.passed.load(Ordering::Relaxed), Ordering::Relaxed);
         agent.passed.store(0, Ordering::Relaxed);
-        agent.reason.store(stalled::READ, Ordering::Relaxed);
+        agent.reason.store(session::stalled::READ, Ordering::Relaxed);
         agent.thread.store(thread_id() as u32, Ordering::Relaxed);
         agent.position.store(place as u64, Ordering::Relaxed);
         agent.program_break.store(program_break(), Ordering::Relaxed);
@@ -511,6 +520,10 @@ impl Visit<'_> {
         let posted = monotonic_ns();
         count(&agent.counts.post_ns, posted.saturating_sub(began));
         agent.counts.post_lengths.count(posted.saturating_sub(began));
+        // The speculator has what it needs; the host can wait for some us, but not until the file is closed again.
+        if tells {
+            self.waits_for_file(slot, fd);
+        }
         if until != holding::NOTHING {
             let invests = until == holding::SETTLED;
             let word = if invests { &slot.speculator.settled } else { &slot.speculator.synced };

@@ -69,8 +69,7 @@ pub struct Companions {
 
 impl Companions {
     /// The process has waited for the first bytes of the file behind its descriptor. To be called while it still waits:
-    /// it may close the file afterwards.
-    /// True if that may lead to guesses.
+    /// it may close the file afterwards. True if that may lead to guesses.
     pub fn waited(&mut self, process: u32, descriptor: i32) -> bool {
         if !self.shared.lock().choice.counts_wait() {
             return false;

@@ -99,6 +99,10 @@ impl Names {
         let word = &slot.speculator.companions;
         if word.load(Ordering::Relaxed) != companions::NONE {
             word.store(wanted, Ordering::Relaxed);
+            if wanted == companions::NONE {
+                // A program that is about to end may wait for that.
+                wake(word);
+            }
         }
     }
 

@@ -159,18 +159,8 @@ impl Strides {
         }
     }
 
-    /// The instruction's stream, or the one that was not used for longest.
     fn place_of(&self, instruction: u64) -> (usize, bool) {
-        let mut oldest = (0, u64::MAX);
-        for (at, stream) in self.streams.iter().enumerate() {
-            if stream.used != 0 && stream.instruction == instruction {
-                return (at, true);
-            }
-            if stream.used < oldest.1 {
-                oldest = (at, stream.used);
-            }
-        }
-        (oldest.0, false)
+        place_of(self.streams.iter().map(|stream| (stream.instruction, stream.used)), instruction)
     }
 }
 
@@ -242,6 +232,21 @@ impl Stream {
             self.run = self.run.min(BELIEVED - 1);
         }
     }
+}
+
+/// Which of the streams, each with its instruction and when it was used last (0: never), is the instruction's, and true; or
+/// the one that was not used for longest, and false.
+pub(crate) fn place_of(streams: impl Iterator<Item = (u64, u64)>, instruction: u64) -> (usize, bool) {
+    let mut oldest = (0, u64::MAX);
+    for (at, (owner, used)) in streams.enumerate() {
+        if used != 0 && owner == instruction {
+            return (at, true);
+        }
+        if used < oldest.1 {
+            oldest = (at, used);
+        }
+    }
+    (oldest.0, false)
 }
 
 /// The whole pages strictly between two addresses' pages.

@@ -11,7 +11,7 @@
 //! What is ahead is bounded by the room that the caller names, over all streams together: pages that come in push
 //! others out.
 
-use crate::strides::Ask;
+use crate::strides::{Ask, place_of};
 
 /// Steps of equal length after which a stream is believed.
 const BELIEVED: u32 = 3;
@@ -147,18 +147,8 @@ impl Streams {
         Some(ask)
     }
 
-    /// The instruction's stream, or the one that was not used for longest.
     fn place_of(&self, instruction: u64) -> (usize, bool) {
-        let mut oldest = (0, u64::MAX);
-        for (at, stream) in self.streams.iter().enumerate() {
-            if stream.used != 0 && stream.instruction == instruction {
-                return (at, true);
-            }
-            if stream.used < oldest.1 {
-                oldest = (at, stream.used);
-            }
-        }
-        (oldest.0, false)
+        place_of(self.streams.iter().map(|stream| (stream.instruction, stream.used)), instruction)
     }
 }
 
