@@ -29,8 +29,14 @@ const START: usize = 2;
 
 /// Completions in an interval: at least twice the level, so that the interval is longer than what was in flight
 /// at its start, and at least this many: with 24, four arms that are hit at random passed for 8 on the average of
-/// twenty runs, with 48 for 4. (The way up from 4 to 64 takes a cloud volume some 40 ms.)
+/// twenty runs, with 48 for 4.
 const LEAST_COMPLETIONS: u32 = 48;
+
+/// On the first way up so many will do where the answers come too soon to be a spinning disk's: half a turn of
+/// the fastest takes 2 ms, and the arm has to get there. A job may look names up for longer than its request
+/// takes, so a search of 9000 files on a cloud volume stood at 4 for 47 ms and reached 64 after 90.
+const FIRST_COMPLETIONS: u32 = 16;
+const NO_ARM: u64 = 2_500_000;
 
 /// Intervals at the best level before a neighbour is tried again (every other time the lower one): the first
 /// figure, doubled with each trial that failed, up to the second.
@@ -161,7 +167,7 @@ impl Device {
         if alone {
             self.unloaded = blend(self.unloaded, took);
         }
-        let needed = LEAST_COMPLETIONS.max(2 * self.allowance());
+        let needed = self.needed_completions();
         let Some(interval) = &mut self.interval else { return };
         interval.responses[interval.completions as usize % SAMPLES] = took;
         interval.completions += 1;
@@ -176,6 +182,14 @@ impl Device {
         if says_something {
             self.measured(usual);
         }
+    }
+
+    /// Completions that make an interval.
+    fn needed_completions(&self) -> u32 {
+        let first_way_up = self.responses.get(self.level + 1).is_some_and(|above| *above == 0);
+        let least =
+            if first_way_up && self.response < NO_ARM { FIRST_COMPLETIONS } else { LEAST_COMPLETIONS };
+        least.max(2 * self.allowance())
     }
 
     /// A request came to nothing (the file was gone): it says nothing about the device.
@@ -317,8 +331,17 @@ mod tests {
     fn climbs_quickly() {
         let mut fake = Fake::new(64, 1_000_000, 10_000, false);
         let mut device = Device::new();
-        drive(&mut fake, &mut device, 500);
-        assert!(device.concurrency() >= 32, "{}", device.concurrency());
+        drive(&mut fake, &mut device, 260);
+        assert_eq!(device.concurrency(), 64);
+    }
+
+    /// What answers as slowly as a spinning disk is looked at for longer.
+    #[test]
+    fn climbs_slowly_where_there_may_be_arms() {
+        let mut fake = Fake::new(64, 5_000_000, 10_000, false);
+        let mut device = Device::new();
+        drive(&mut fake, &mut device, 48);
+        assert_eq!(device.concurrency(), 1 << START);
     }
 
     #[test]
