@@ -290,7 +290,9 @@ fn table3(stored: &Stored, disks: &[&str]) -> Table {
             "Runahead: the time is the speculator's, beside the program. Attempts are posts, completed are those that \
              the speculator took up."
                 .into(),
-            "Faults of ours are all that did not wait for the disk, less those of the program alone.".into(),
+            "Faults of ours are all that did not wait for the disk, the copies' own among them, less those of the \
+             program alone."
+                .into(),
         ],
         other_disk: false,
     }
