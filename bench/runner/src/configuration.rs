@@ -1,7 +1,7 @@
 //! The ways to run a command that are compared.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
@@ -35,6 +35,27 @@ pub enum Subject {
     Runahead,
     /// With everything in place but hints ignored: what it costs.
     HintsIgnored,
+    /// Another build of it, which copies the program at each sync: what the 2003 base design costs.
+    Forked,
+}
+
+/// Where the builds of Runahead are.
+#[derive(Clone, Debug)]
+pub struct Builds {
+    /// The one to test.
+    pub usual: PathBuf,
+    pub forked: PathBuf,
+}
+
+impl Builds {
+    /// The build that `subject` runs, if Runahead has a part in it.
+    pub fn of(&self, subject: Subject) -> Option<&Path> {
+        match subject {
+            Subject::None => None,
+            Subject::Runahead | Subject::HintsIgnored => Some(&self.usual),
+            Subject::Forked => Some(&self.forked),
+        }
+    }
 }
 
 const ALONE: Configuration = Configuration {
@@ -51,13 +72,19 @@ const ALONE: Configuration = Configuration {
 };
 
 /// All of them, bases first.
-pub const CONFIGURATIONS: [Configuration; 12] = [
+pub const CONFIGURATIONS: [Configuration; 13] = [
     ALONE,
     Configuration { name: "runahead", about: "under Runahead", subject: Subject::Runahead, ..ALONE },
     Configuration {
         name: "ignored",
         about: "under Runahead, hints ignored",
         subject: Subject::HintsIgnored,
+        ..ALONE
+    },
+    Configuration {
+        name: "forked",
+        about: "under a Runahead that copies the program at each sync, as the 2003 base design does",
+        subject: Subject::Forked,
         ..ALONE
     },
     Configuration {
@@ -111,15 +138,8 @@ pub const CONFIGURATIONS: [Configuration; 12] = [
     },
 ];
 
-/// Ways that are wanted and that nothing can run yet, each with what it waits for.
-pub const OPEN: [(&str, &str); 1] =
-    [("forked", "speculation by a fork at each sync (the 2003 base design): ARCHITECTURE.md says why not")];
-
 /// The configuration of that name; an unknown name fails with the list.
 pub fn by_name(name: &str) -> Result<Configuration> {
-    if let Some((_, why)) = OPEN.iter().find(|(open, _)| *open == name) {
-        bail!("the configuration '{name}' cannot be run yet: {why}");
-    }
     match CONFIGURATIONS.iter().find(|configuration| configuration.name == name) {
         Some(found) => Ok(*found),
         None => bail!("there is no configuration '{name}'; these exist:\n{}", known()),
@@ -128,8 +148,7 @@ pub fn by_name(name: &str) -> Result<Configuration> {
 
 /// One line for each.
 pub fn known() -> String {
-    let ready = CONFIGURATIONS.iter().map(|one| format!("  {:<18} {}\n", one.name, one.about));
-    ready.chain(OPEN.iter().map(|(name, why)| format!("  {name:<18} not yet: {why}\n"))).collect()
+    CONFIGURATIONS.iter().map(|one| format!("  {:<18} {}\n", one.name, one.about)).collect()
 }
 
 impl Configuration {
@@ -138,13 +157,13 @@ impl Configuration {
     pub fn wrap(
         &self,
         prefix: &[OsString],
-        subject: &Path,
+        builds: &Builds,
         report: &Path,
         command: &[OsString],
     ) -> Vec<OsString> {
         let mut all: Vec<OsString> = prefix.to_vec();
-        if self.subject != Subject::None {
-            all.extend([subject.into(), "run".into(), "--report".into(), report.into()]);
+        if let Some(build) = builds.of(self.subject) {
+            all.extend([build.into(), "run".into(), "--report".into(), report.into()]);
             if self.subject == Subject::HintsIgnored {
                 all.push("--no-speculate".into());
             }
@@ -166,23 +185,24 @@ mod tests {
             assert_eq!(base.base, base.name);
             assert_eq!(base.subject, Subject::None);
         }
-        assert!(by_name("forked").unwrap_err().to_string().contains("cannot be run yet"));
         assert!(by_name("turbo").unwrap_err().to_string().contains("prefetched"));
     }
 
     #[test]
     fn runahead_stands_before_the_command() {
         let command: Vec<OsString> = vec!["grep".into(), "-c".into()];
-        let wrap = |name: &str| by_name(name).unwrap().wrap(&[], Path::new("/r"), Path::new("/j"), &command);
+        let builds = Builds { usual: "/r".into(), forked: "/f".into() };
+        let wrap = |name: &str| by_name(name).unwrap().wrap(&[], &builds, Path::new("/j"), &command);
         assert_eq!(wrap("alone"), command);
         let nobody = by_name("runahead").unwrap().wrap(
             &["as".into(), "nobody".into()],
-            Path::new("/r"),
+            &builds,
             Path::new("/j"),
             &command,
         );
         assert_eq!(nobody, ["as", "nobody", "/r", "run", "--report", "/j", "--", "grep", "-c"]);
         assert_eq!(wrap("runahead"), ["/r", "run", "--report", "/j", "--", "grep", "-c"]);
+        assert_eq!(wrap("forked"), ["/f", "run", "--report", "/j", "--", "grep", "-c"]);
         assert_eq!(wrap("ignored"), ["/r", "run", "--report", "/j", "--no-speculate", "--", "grep", "-c"]);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::configuration::Builds;
 use crate::data;
 use crate::plan::{self, Asked};
 use crate::results::Record;
@@ -16,7 +17,7 @@ const RUNS: usize = 3;
 
 /// agrep over 9000 kernel source files, on the disk of 1 ms where it can be emulated, else on the
 /// machine's own.
-pub fn demo(checkout: &Path, subject: &Path) -> Result<String> {
+pub fn demo(checkout: &Path, builds: Builds) -> Result<String> {
     let missing = slowdisk::system::missing();
     if let Some(reason) = &missing {
         eprintln!("demo: on this machine's own disk, since a slower one cannot be emulated: {reason}");
@@ -28,7 +29,7 @@ pub fn demo(checkout: &Path, subject: &Path) -> Result<String> {
     let part = parts.first().context("nothing to measure")?;
     let outcome = session::run(&Options {
         checkout: checkout.to_path_buf(),
-        subject: subject.to_path_buf(),
+        builds,
         profile: part.profile.clone(),
         filesystem: "ext4".into(),
         read_ahead_kb: 128,

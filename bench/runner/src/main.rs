@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
+use runahead_bench::configuration::{Builds, Subject};
 use runahead_bench::results::Record;
 use runahead_bench::session::{self, Options};
 use runahead_bench::{
@@ -42,6 +43,9 @@ struct Arguments {
     /// The runahead to test [target/release/runahead]
     #[arg(long)]
     subject: Option<PathBuf>,
+    /// The runahead that copies the program at each sync [target/forked/release/runahead]
+    #[arg(long)]
+    forked: Option<PathBuf>,
     /// Replays of the same requests at the device's best depth, for the limit
     #[arg(long, default_value_t = 3)]
     replays: usize,
@@ -100,6 +104,7 @@ fn run(arguments: Arguments) -> Result<()> {
         "packages" => {
             println!("{}", packages::missing(&needs(rest)?).join("\n"));
         }
+        "builds" => print!("{}", builds_wanted(&arguments, rest)?),
         "show" => {
             let (name, sources) =
                 rest.split_first().context("show wants an experiment: ./x bench show table4")?;
@@ -123,7 +128,7 @@ fn run(arguments: Arguments) -> Result<()> {
             let left = guard::clean_up();
             ensure!(left.is_empty(), "still there: {}", left.join(", "));
         }
-        "demo" => print!("{}", demo::demo(&checkout, &subject(&checkout, &arguments)?)?),
+        "demo" => print!("{}", demo::demo(&checkout, builds(&checkout, &arguments)?)?),
         _ => measure(&checkout, &arguments)?,
     }
     Ok(())
@@ -197,22 +202,37 @@ fn report(checkout: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn subject(checkout: &Path, arguments: &Arguments) -> Result<PathBuf> {
-    Ok(match &arguments.subject {
-        Some(subject) => std::path::absolute(subject)?,
-        None => checkout.join("target/release/runahead"),
+fn builds(checkout: &Path, arguments: &Arguments) -> Result<Builds> {
+    let named = |told: &Option<PathBuf>, usual: &str| match told {
+        Some(told) => std::path::absolute(told),
+        None => Ok(checkout.join(usual)),
+    };
+    Ok(Builds {
+        usual: named(&arguments.subject, "target/release/runahead")?,
+        forked: named(&arguments.forked, "target/forked/release/runahead")?,
     })
+}
+
+/// What `./x bench` has to build beside the usual, for measuring `names`: a line for each.
+fn builds_wanted(arguments: &Arguments, names: &[String]) -> Result<&'static str> {
+    let parts = plan::plan(names, &asked(arguments))?;
+    let mut ways = parts.iter().flat_map(|part| &part.jobs).flat_map(|job| &job.configurations);
+    let forked = arguments.forked.is_none() && ways.any(|way| way.subject == Subject::Forked);
+    Ok(if forked { "forked\n" } else { "" })
+}
+
+fn asked(arguments: &Arguments) -> plan::Asked<'_> {
+    plan::Asked {
+        profiles: &arguments.profile,
+        configurations: &arguments.configurations,
+        pattern: arguments.command.as_deref(),
+    }
 }
 
 fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
     let runs = if arguments.smoke { arguments.runs.min(2) } else { arguments.runs };
     ensure!(runs > 0, "--runs must be at least 1");
-    let asked = plan::Asked {
-        profiles: &arguments.profile,
-        configurations: &arguments.configurations,
-        pattern: arguments.command.as_deref(),
-    };
-    let parts = plan::plan(&arguments.names, &asked)?;
+    let parts = plan::plan(&arguments.names, &asked(arguments))?;
     let commit = machine::commit(checkout);
     let results = results_file(checkout, arguments, &commit);
     let mut records = Vec::new();
@@ -227,7 +247,7 @@ fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
         }
         let options = Options {
             checkout: checkout.to_path_buf(),
-            subject: subject(checkout, arguments)?,
+            builds: builds(checkout, arguments)?,
             profile: part.profile,
             filesystem: arguments.fs.clone(),
             read_ahead_kb: arguments.read_ahead_kb,

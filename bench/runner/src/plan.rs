@@ -160,7 +160,7 @@ mod tests {
         let array4 = [("agrep-1999", 2), ("search", 3), ("gnuld", 2), ("xds", 3), ("xds-few", 3)];
         assert_eq!(all[1].1, array4);
         assert!(all[2].1.iter().all(|(name, _)| *name != "xds"), "{all:?}");
-        assert_eq!(all[5].1, [("resident-1", 2), ("resident-100", 2), ("resident-1000", 2)]);
+        assert_eq!(all[5].1, [("resident-1", 3), ("resident-100", 3), ("resident-1000", 3)]);
     }
 
     #[test]

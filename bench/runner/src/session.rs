@@ -21,7 +21,7 @@ use slowdisk::state::State;
 use slowdisk::system::Process;
 
 use crate::cold::{self, Sample};
-use crate::configuration::{self, Configuration, Subject};
+use crate::configuration::{self, Builds, Configuration};
 use crate::guard::{self, Guard};
 use crate::limit::{self, Requests};
 use crate::machine::{self, Machine};
@@ -37,8 +37,7 @@ use crate::{data, lock, marks};
 /// What was asked for.
 pub struct Options {
     pub checkout: PathBuf,
-    /// The runahead to test.
-    pub subject: PathBuf,
+    pub builds: Builds,
     pub profile: Profile,
     pub filesystem: String,
     pub read_ahead_kb: u64,
@@ -60,6 +59,11 @@ impl Options {
 
     fn configurations(&self) -> impl Iterator<Item = &Configuration> {
         self.jobs.iter().flat_map(|job| &job.configurations)
+    }
+
+    /// The builds of Runahead that are run, some of them more than once.
+    fn subjects(&self) -> impl Iterator<Item = &Path> {
+        self.configurations().filter_map(|configuration| self.builds.of(configuration.subject))
     }
 }
 
@@ -118,11 +122,11 @@ fn missing_commands(options: &Options) -> Result<()> {
         "these Debian packages are missing: {}; install them, or name other workloads",
         missing.join(" ")
     );
-    if options.configurations().any(|configuration| configuration.subject != Subject::None) {
+    for subject in options.subjects() {
         ensure!(
-            options.subject.is_file(),
-            "there is no {}; build it with ./x build, or name another with --subject",
-            options.subject.display()
+            subject.is_file(),
+            "there is no {}; ./x bench builds it, or name another with --subject or --forked",
+            subject.display()
         );
     }
     Ok(())
@@ -219,7 +223,7 @@ impl<'a> Session<'a> {
             check: serde_json::Value::Null,
             machine: Machine::this(),
             commit: machine::commit(&options.checkout),
-            subject: describe(&options.subject),
+            subject: describe(&options.builds.usual),
         };
         fs::create_dir_all(&session.place.scratch)?;
         if options.workloads().any(|workload| workload.never_root) {
@@ -335,7 +339,8 @@ impl<'a> Session<'a> {
         // Under another name where there are links on the way.
         let real = places.iter().filter_map(|place| place.canonicalize().ok()).collect::<Vec<_>>();
         places.extend(real);
-        places.extend(options.subject.parent().map(Path::to_path_buf));
+        let subjects = [&options.builds.usual, &options.builds.forked];
+        places.extend(subjects.into_iter().filter_map(|subject| subject.parent()).map(Path::to_path_buf));
         places
     }
 
@@ -351,7 +356,10 @@ impl<'a> Session<'a> {
         let mut programs = closure(&command[0]);
         programs.extend(manual.iter().flat_map(|command| closure(&command[0])));
         programs.extend(workload.helpers.iter().flat_map(|helper| closure(helper.as_ref())));
-        programs.extend(closure(self.options.subject.as_os_str()));
+        let mut subjects: Vec<&Path> = self.options.subjects().collect();
+        subjects.sort();
+        subjects.dedup();
+        programs.extend(subjects.into_iter().flat_map(|subject| closure(subject.as_os_str())));
         cold::make_cold(&self.place.disk, &files)?;
         // The first fills the reference; the second brings back what was paged out meanwhile. Neither is
         // measured, and on the papers' disks either would take minutes.
@@ -398,7 +406,7 @@ impl<'a> Session<'a> {
         let hinted = prepared.hinted.as_ref().filter(|_| configuration.hinted);
         let command = by_hand.or(hinted).unwrap_or(&prepared.command);
         let wrapped =
-            configuration.wrap(&workload.prefix(&self.home()), &self.options.subject, &report, command);
+            configuration.wrap(&workload.prefix(&self.home()), &self.options.builds, &report, command);
         let _read_ahead =
             configuration.read_ahead_kb.map(|kilobytes| ReadAhead::of(&self.disk, kilobytes)).transpose()?;
         let prefetch =

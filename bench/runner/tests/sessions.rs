@@ -136,22 +136,25 @@ fn a_session_measures_every_configuration_and_leaves_nothing() {
     let Some(sandbox) = Sandbox::new("whole") else {
         return;
     };
-    let all = "alone,runahead,ignored,prefetched,readahead-0,alone-one-core,runahead-one-core,alone-warm,runahead-warm";
+    let all = "alone,runahead,forked,ignored,prefetched,readahead-0,alone-one-core,runahead-one-core,alone-warm,runahead-warm";
     // The stand-in knows --no-speculate as little as any other option.
     sandbox.subject("[ \"$1\" = -- ] && shift; exec \"$@\"");
     let arguments = [&["smoke", "--profile", "cloud", "--configurations", all], &QUICK[..]].concat();
-    let output = sandbox.bench(&arguments);
+    let forked = sandbox.path.join("forked");
+    fs::copy(sandbox.path.join("subject"), &forked).unwrap();
+    let output = sandbox.command(&arguments).arg("--forked").arg(&forked).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     sandbox.wait_until_nothing_is_left();
     let records = sandbox.records();
     assert_eq!(records.len(), 2);
     let grep = &records[0];
     assert_eq!((grep.workload.as_str(), grep.subject.as_str()), ("smoke-grep", "stand-in 1"));
-    assert_eq!(grep.runs.len(), 9);
+    assert_eq!(grep.runs.len(), 10);
     assert!(grep.runs.iter().all(|run| run.measured.same), "{grep:?}");
     let of = |name: &str| grep.runs.iter().find(|run| run.configuration == name).unwrap();
     let report = serde_json::json!({ "stand": "in", "at": "subject . report.json" });
     assert_eq!(of("runahead").report, Some(report), "places of this machine are left out");
+    assert_eq!(of("forked").report.as_ref().unwrap()["at"], "forked . report.json");
     let text = fs::read_to_string(sandbox.path.join("results.jsonl")).unwrap();
     let checkout = env!("CARGO_MANIFEST_DIR").trim_end_matches("/bench/runner");
     for place in [checkout, &sandbox.path.to_string_lossy()] {
@@ -355,8 +358,7 @@ fn an_experiment_is_shown_from_what_is_stored() {
 
 #[test]
 fn unknown_names_list_what_exists() {
-    let cases: [(&[&str], &str); 5] = [
-        (&["smoke", "--configurations", "forked"], "cannot be run yet"),
+    let cases: [(&[&str], &str); 4] = [
         (&["solitaire"], "agrep"),
         (&["smoke", "--profile", "floppy"], "array4"),
         (&["smoke", "--configurations", "turbo"], "prefetched"),
@@ -367,4 +369,33 @@ fn unknown_names_list_what_exists() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(said(&output).contains(listed), "{arguments:?}: {}", said(&output));
     }
+}
+
+#[test]
+fn the_build_that_copies_the_program_is_asked_for_where_it_is_run() {
+    let wanted = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_runahead-bench"))
+            .arg("builds")
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        said(&output)
+    };
+    assert_eq!(wanted(&["table3"]), "forked\n");
+    assert_eq!(wanted(&["smoke", "--configurations", "alone,forked", "--runs", "1"]), "forked\n");
+    assert_eq!(wanted(&["table3", "--configurations", "alone,runahead"]), "");
+    assert_eq!(wanted(&["smoke", "--configurations", "forked", "--forked", "/elsewhere"]), "");
+}
+
+#[test]
+fn a_build_that_is_not_there_is_named() {
+    let way = ["smoke-grep", "--configurations", "forked", "--forked", "/nowhere/runahead"];
+    let output = Command::new(env!("CARGO_BIN_EXE_runahead-bench")).args(way).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        said(&output).contains("there is no /nowhere/runahead; ./x bench builds it"),
+        "{}",
+        said(&output)
+    );
 }

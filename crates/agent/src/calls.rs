@@ -25,6 +25,10 @@ const SWAPPED_LEAST: usize = 32 << 20;
 
 /// The calls whose sites are rewritten.
 pub fn wanted(number: u16) -> bool {
+    #[cfg(feature = "forked")]
+    if crate::forked::wanted(number) {
+        return true;
+    }
     sampled(number)
         || number == ANY_NUMBER
         || matches!(
@@ -113,7 +117,14 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
             Answer::plain(frame)
         }
         n::__NR_exit_group => {
+            #[cfg(feature = "forked")]
+            crate::forked::end(state.process());
             attach::leave(state);
+            Answer::plain(frame)
+        }
+        #[cfg(feature = "forked")]
+        n::__NR_execve | n::__NR_execveat => {
+            crate::forked::end(state.process());
             Answer::plain(frame)
         }
         _ => Answer::plain(frame),

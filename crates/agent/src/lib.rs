@@ -24,6 +24,8 @@
 mod arch;
 mod attach;
 mod calls;
+#[cfg(feature = "forked")]
+mod forked;
 mod names;
 mod patch;
 mod reads;

@@ -493,6 +493,9 @@ impl Visit<'_> {
         if agent.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
             attach::ring_host(self.process);
         }
+        // First, as in the paper: speculation begins when the copy is made.
+        #[cfg(feature = "forked")]
+        crate::forked::sync(self.process);
         post::begin(&agent.posted, epoch);
         agent.passed_before.store(agent.passed.load(Ordering::Relaxed), Ordering::Relaxed);
         agent.passed.store(0, Ordering::Relaxed);

@@ -69,6 +69,9 @@ pub struct Process {
     pub mapped: AtomicUsize,
     /// The host has been told of that, or need not be.
     pub mapped_told: AtomicU32,
+    /// The program's copy of its latest post; 0: there is none.
+    #[cfg(feature = "forked")]
+    pub copy: AtomicI32,
     inner: UnsafeCell<Inner>,
 }
 
@@ -130,6 +133,8 @@ impl Fixed {
     pub fn stand_down(&self) {
         self.off.store(1, Ordering::Relaxed);
         self.calm.store(i32::MAX, Ordering::Relaxed);
+        #[cfg(feature = "forked")]
+        crate::forked::end(self.process());
     }
 
     pub fn has(&self, flag: u32) -> bool {

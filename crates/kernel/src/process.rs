@@ -15,6 +15,44 @@ pub fn thread_id() -> i32 {
     unsafe { syscall(n::__NR_gettid as usize, [0; 6]) as i32 }
 }
 
+pub fn parent_id() -> i32 {
+    // SAFETY: no effect.
+    unsafe { syscall(n::__NR_getppid as usize, [0; 6]) as i32 }
+}
+
+/// Makes a copy of the calling process as `fork` does, but for `flags`, and with no signal to anybody at its end. Returns
+/// 0 in the copy.
+///
+/// # Safety
+/// Whatever the flags do: with CLONE_VM both would run on one stack. The copy has this one thread, and no C library that
+/// knows of it.
+pub unsafe fn clone(flags: u32) -> Result<i32> {
+    let a = [flags as usize, 0, 0, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    check(unsafe { syscall(n::__NR_clone as usize, a) }).map(|id| id as i32)
+}
+
+/// Waits for a child that ends without SIGCHLD. With WNOHANG in `options` 0 means that it has not ended.
+pub fn wait_for_clone(child: i32, options: u32) -> Result<i32> {
+    let a = [child as usize, 0, (options | n::__WCLONE) as usize, 0, 0, 0];
+    // SAFETY: nothing is written, as no address is given.
+    check(unsafe { syscall(n::__NR_wait4 as usize, a) }).map(|id| id as i32)
+}
+
+pub fn kill(process: i32, signal: u32) -> Result<()> {
+    // SAFETY: touches no memory of ours.
+    check(unsafe { syscall(n::__NR_kill as usize, [process as usize, signal as usize, 0, 0, 0, 0]) })
+        .map(drop)
+}
+
+/// Sleeps so long, or until a signal comes.
+pub fn sleep_ns(ns: u64) {
+    let time =
+        n::__kernel_timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
+    // SAFETY: the structure is valid for reads.
+    unsafe { syscall(n::__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
+}
+
 /// Ends the calling process with `status`.
 pub fn exit(status: i32) -> ! {
     loop {

@@ -33,6 +33,12 @@ impl Runahead {
         }
         Ok(Runahead { command: path.to_string_lossy().into_owned(), environment: Vec::new() })
     }
+
+    /// The build with a copy of the program at each sync, whether it is there or not.
+    pub fn forked() -> Runahead {
+        let path = workspace().join("target/forked/release/runahead");
+        Runahead { command: path.to_string_lossy().into_owned(), environment: Vec::new() }
+    }
 }
 
 fn workspace() -> &'static Path {

@@ -10,16 +10,17 @@ use std::path::Path;
 use std::process::Command;
 
 pub fn add(suite: &mut Suite) {
-    suite.add("hostile::nothing in the agent's binary can panic", ["command nm"], no_panic);
+    suite.add("hostile::nothing in the agent's binary can panic", ["command nm"], || {
+        no_panic(&Runahead::built()?)
+    });
     suite.add("hostile::a file system can be unmounted at once", ["root", "command losetup"], unmount);
     suite.add("hostile::the site file is cut under the program", ["command python3"], cut_site_file);
     suite.add("hostile::a process namespace of the program's own", ["root", "command unshare"], namespace);
 }
 
 /// The agent's rule: what could panic would be named in its symbol table.
-fn no_panic() -> Verdict {
-    let command = Runahead::built()?.command;
-    let library = Path::new(&command).with_file_name("librunahead_agent.so");
+pub fn no_panic(runahead: &Runahead) -> Verdict {
+    let library = Path::new(&runahead.command).with_file_name("librunahead_agent.so");
     let listed = Command::new("nm").arg(&library).output().map_err(|error| format!("nm: {error}"))?;
     let symbols = String::from_utf8_lossy(&listed.stdout);
     if !symbols.contains("runahead_agent_call") {

@@ -3,6 +3,7 @@
 mod canaries;
 mod contract;
 mod faults;
+mod forked;
 mod guests;
 mod hostile;
 mod memory;
@@ -29,6 +30,7 @@ fn main() {
     memory::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);
+    forked::add(&mut suite);
     model::add(&mut suite);
     canaries::add(&mut suite);
     let listing = arguments.list;
