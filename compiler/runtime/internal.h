@@ -89,10 +89,14 @@ void submit_write(const struct region *region, uint64_t start, uint64_t end);
 uint64_t filter_want(struct region *region, uint64_t start, uint64_t end, struct batch *batch);
 /* The program has been at [start, end): it is in memory now, whoever read it. */
 void filter_note(struct region *region, uint64_t start, uint64_t end);
+/* A look has found them in memory, where they may have been for long. How many were not believed
+ * in so far? */
+uint64_t filter_believe(struct region *region, uint64_t start, uint64_t end);
 /* Looks at all of the pages; what is missing goes to the batch. */
-void filter_confirm(uint64_t start, uint64_t end, struct batch *batch);
-/* Looks at those of the pages that are believed in for a turn or longer. */
-void filter_check_old(struct region *region, uint64_t start, uint64_t end);
+void filter_confirm(struct region *region, uint64_t start, uint64_t end, struct batch *batch);
+/* Looks at those of the pages that are believed in for a turn or longer; where many such beliefs
+ * in a row were `right`, at a sample. */
+void filter_check_old(struct region *region, uint64_t start, uint64_t end, uint64_t *right);
 /* Believed to be in memory? For a turn or longer? */
 bool filter_believes(struct region *region, uint64_t address);
 bool filter_is_old(struct region *region, uint64_t address);
@@ -126,6 +130,7 @@ struct walk {
   struct batch *batch;      /* NULL: the program has been there, just note it */
   bool doubt;               /* old beliefs are looked at before they are relied on */
   bool confirmed_later;     /*   but for runs of pages */
+  uint64_t right;           /* how many of them in a row were right */
   bool confirm;             /* runs of pages are looked at, believed in or not */
   unsigned looks;           /* probing: pages that may still be looked at; nothing is sent */
   struct region *region;    /* of the last range; a hint */
@@ -173,6 +178,7 @@ enum site_word {
   SITE_SIZE,              /*   the most iterations of an entry, and how many entries */
   SITE_ENTRIES,
   SITE_SKIP_SIZE,         /* entries much larger than this are not passed over */
+  SITE_RIGHT,             /* how many old beliefs in a row were right */
   SITE_WORDS
 };
 

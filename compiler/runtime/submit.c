@@ -83,8 +83,14 @@ static void send_vector(const struct iovec *range, unsigned ranges) {
 /* --- what is in memory already -------------------------------------------- */
 
 /* Behind a run that somebody else has read (the kernel's read-ahead, as a rule) more of
- * the same is looked for, so that it is dropped without a call. */
-#define LOOK_ON_PAGES 1024
+ * the same is looked for, so that it is dropped without a call: in this batch and in later ones. */
+#define VIEW_PAGES 1024
+
+/* What was where at the last look behind a run. */
+struct view {
+  uint64_t start, pages;
+  unsigned char present[VIEW_PAGES];
+};
 
 static uint64_t count_present(const unsigned char *present, uint64_t pages) {
   uint64_t there = 0;
@@ -92,16 +98,46 @@ static uint64_t count_present(const unsigned char *present, uint64_t pages) {
   return there;
 }
 
-static void look_on(uint64_t start) {
-  unsigned char present[LOOK_ON_PAGES];
+/* All that is there is believed in, behind gaps as well: in SP, which goes through its planes in
+ * three directions, two thirds of it are. */
+static void look_on(struct view *view, uint64_t start) {
   struct region *region = region_at(start, NULL);
+  view->pages = 0;
   if (!region) return;
   uint64_t pages = (region->end - start) >> PAGE_SHIFT;
-  if (pages > LOOK_ON_PAGES) pages = LOOK_ON_PAGES;
-  if (mincore((void *)start, pages << PAGE_SHIFT, present)) return;
-  uint64_t there = 0;
-  while (there < pages && present[there] & 1) there++;
-  if (there) filter_note(region, start, start + (there << PAGE_SHIFT));
+  if (pages > VIEW_PAGES) pages = VIEW_PAGES;
+  if (mincore((void *)start, pages << PAGE_SHIFT, view->present)) return;
+  view->start = start;
+  view->pages = pages;
+  for (uint64_t first = 0, end; first < pages; first = end + 1) {
+    for (end = first; end < pages && view->present[end] & 1;) end++;
+    if (end > first) filter_believe(region, start + (first << PAGE_SHIFT), start + (end << PAGE_SHIFT));
+  }
+}
+
+static bool in_view(const struct view *view, struct iovec range) {
+  uint64_t first = ((uint64_t)range.iov_base - view->start) >> PAGE_SHIFT;
+  uint64_t pages = range.iov_len >> PAGE_SHIFT;
+  return first < view->pages && pages <= view->pages - first &&
+         count_present(view->present + first, pages) == pages;
+}
+
+/* Of the pages that were looked at one by one or in runs: how many, and how many were there. */
+struct findings {
+  uint64_t looked, there;
+};
+
+/* Is the whole run in memory? Single pages are looked at for the findings' sake only. */
+static bool is_there(struct iovec range, struct findings *findings) {
+  unsigned char present[LONGEST_REQUEST / PAGE_BYTES];
+  if (mincore(range.iov_base, range.iov_len, present)) return false;
+  uint64_t pages = range.iov_len >> PAGE_SHIFT, there = count_present(present, pages);
+  findings->looked += pages;
+  findings->there += there;
+  bool dropped = pages >= RUN_PAGES && there == pages;
+  count(dropped ? COUNT_RUNS : COUNT_LOOKED, pages);
+  if (!dropped) count(COUNT_THERE, there);
+  return dropped;
 }
 
 /* Takes runs that are in memory out of the batch; of single pages a sample is looked at,
@@ -109,31 +145,25 @@ static void look_on(uint64_t start) {
 static void look(struct batch *batch) {
   static _Atomic unsigned turn;
   bool sample = atomic_fetch_add_explicit(&turn, 1, RELAXED) % 8 == 0;
-  unsigned char present[LONGEST_REQUEST / PAGE_BYTES];
-  uint64_t looked = 0, known = 0;
+  struct findings findings = {0, 0};
+  struct view view;
+  view.pages = 0;
   unsigned kept = 0, single = 0;
   for (unsigned i = 0; i < batch->used; i++) {
     struct iovec range = batch->range[i];
-    uint64_t pages = range.iov_len >> PAGE_SHIFT;
-    bool run = pages >= RUN_PAGES;
-    if ((run || (sample && single++ % 16 == 0)) &&
-        mincore(range.iov_base, range.iov_len, present) == 0) {
-      uint64_t there = count_present(present, pages);
-      looked += pages;
-      known += there;
-      if (run && there == pages) {
-        count(COUNT_RUNS, pages);
-        batch->pages -= pages;
-        look_on((uint64_t)range.iov_base + range.iov_len);
-        continue;
-      }
-      count(COUNT_LOOKED, pages);
-      count(COUNT_THERE, there);
+    bool asked = range.iov_len >> PAGE_SHIFT >= RUN_PAGES || (sample && single++ % 16 == 0);
+    bool there = in_view(&view, range);
+    if (!there && asked && is_there(range, &findings)) {
+      there = true;
+      look_on(&view, (uint64_t)range.iov_base + range.iov_len);
     }
-    batch->range[kept++] = range;
+    if (there)
+      batch->pages -= range.iov_len >> PAGE_SHIFT;
+    else
+      batch->range[kept++] = range;
   }
   batch->used = kept;
-  filter_saw_sent(looked, known);
+  filter_saw_sent(findings.looked, findings.there);
 }
 
 void batch_flush(struct batch *batch) {
