@@ -131,6 +131,17 @@ static void find_room(struct nest *nest) {
   nest->room = left < (double)memory / 16 ? memory / 16 : (uint64_t)left;
 }
 
+/* Where tables take most of memory, what little is left is best used by the kernel, which reads
+ * ahead less as memory gets tight: reading ahead ourselves, or trying which is the faster, drives
+ * out the tables, and so does following the indices that lead there. (The counts of a sort in a
+ * tenth of its memory, 2 of 3.4 MB: a fifth more reads, and faults by the thousand.) */
+static bool is_tight(const struct nest *nest) { return nest->room < limits_memory() / 2; }
+
+/* Are runs of pages read by us, and not left to the kernel? */
+static bool reads_runs(const struct nest *nest) {
+  return nest->ours || nest->following || (!is_tight(nest) && adapt_prefetch_sequential(nest->site));
+}
+
 static void tell(struct region *region, int advice) {
   if (atomic_load_explicit(&region->advice, RELAXED) == advice ||
       atomic_exchange_explicit(&region->advice, advice, RELAXED) == advice)
@@ -234,11 +245,12 @@ static void change_unit(struct nest *nest) {
  * each of the sort's 4 ns, so only a sample of each unit is looked at. */
 static void judge_indirect(struct nest *nest) {
   bool changed = false;
+  find_room(nest);
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
     if (!(r->shape->flags & RUNAHEAD_INDIRECT) || !r->region || r->seen < 4096) continue;
     double share = (double)r->found / (double)r->seen;
-    r->quiet = share < (fits(r) ? LEAST_SHARE_FITTING : LEAST_SHARE);
+    r->quiet = share < (fits(r) ? is_tight(nest) ? 1 : LEAST_SHARE_FITTING : LEAST_SHARE);
     r->share = r->quiet ? LEAST_SHARE : share;
     r->seen = r->found = 0;
     changed = true;
@@ -248,6 +260,7 @@ static void judge_indirect(struct nest *nest) {
 
 static void probe_quiet(struct nest *nest, int64_t unit) {
   bool changed = false;
+  if (is_tight(nest)) return;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
     if (!r->quiet || !r->region || prefetch_misses(nest, r, unit) < (fits(r) ? 8 : 1))
@@ -293,7 +306,7 @@ static void confirm(struct nest *nest, struct reference *r, int64_t unit, int64_
 
 /* Brings prefetching up to date with the program being at `unit`. */
 static void advance(struct nest *nest, int64_t unit) {
-  bool ours = nest->ours || nest->following || adapt_prefetch_sequential(nest->site);
+  bool ours = reads_runs(nest);
   uint64_t distance = adapt_distance(nest->site, nest->following);
   if (distance > nest->room / 8) distance = nest->room / 8;
   int64_t ahead = (int64_t)((double)distance / nest->unit_bytes) + 1;
@@ -326,8 +339,6 @@ static void prepare(struct nest *nest) {
     r->issued = 0;
     r->confirmed = -1;
     r->seen = r->found = 0;
-    r->lowest = INT64_MAX;
-    r->highest = INT64_MIN;
     r->releases = streams && r->region && shape_releases(nest, r);
     /* Where look-ups have written is not known afterwards. */
     r->writes = streams && r->region && r->shape->flags & RUNAHEAD_WRITES &&
@@ -418,7 +429,7 @@ static struct runahead_nest *idle_stream(struct nest *nest) {
 /* The program has gone through so many units since the last time. */
 static void passed(struct nest *nest, int64_t units, uint64_t now) {
   uint64_t waits = adapt_waits();
-  if (units > 0 && nest->sequential_bytes)
+  if (units > 0 && nest->sequential_bytes && !is_tight(nest))
     adapt_measured(nest->site, nest->sequential_bytes * (uint64_t)units, now - nest->since,
                    waits - nest->waits);
   nest->since = now;
@@ -433,6 +444,21 @@ static void go_back(struct nest *nest, int64_t unit) {
   for (unsigned i = 0; i < nest->references; i++) {
     nest->reference[i].issued = unit;
     nest->reference[i].confirmed = -1;
+  }
+}
+
+/* What is known of a reference's look-ups holds until its table is another one: learnt anew at each
+ * entry, a sort's counts were followed for an eighth of its keys each time. */
+static void read_references(struct nest *nest, bool again, const int64_t *at) {
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    int64_t before = r->address;
+    at = shape_read(r, &nest->site->reference[i], nest->levels, at);
+    if (again && r->address == before) continue;
+    r->share = 1;
+    r->quiet = false;
+    r->lowest = INT64_MAX;
+    r->highest = INT64_MIN;
   }
 }
 
@@ -504,6 +530,7 @@ static struct runahead_nest *enter(struct runahead_site *site, const int64_t *gi
   }
   struct nest *nest = stream && previous && mine(previous) ? (struct nest *)previous : take_nest(site);
   if (!nest) return (struct runahead_nest *)&idle;
+  bool again = nest->site == site;
   nest->site = site;
   nest->levels = site->levels;
   nest->references = site->references;
@@ -514,18 +541,13 @@ static struct runahead_nest *enter(struct runahead_site *site, const int64_t *gi
     int64_t trip = *at++;
     nest->trip[i] = trip < 0 ? RUNAHEAD_UNKNOWN : trip > FAR ? FAR : trip;
   }
-  for (unsigned i = 0; i < nest->references; i++)
-    at = shape_read(&nest->reference[i], &site->reference[i], nest->levels, at);
-  for (unsigned i = 0; i < nest->references; i++) {
-    nest->reference[i].share = 1;
-    nest->reference[i].quiet = false;
-  }
+  read_references(nest, again, at);
   if (!find_regions(nest)) {
     count(COUNT_DECLINED, 1);
     return stream ? idle_stream(nest) : (struct runahead_nest *)&idle;
   }
   nest->run_on = stream && site_get(site, SITE_RUN_ON) < 4;
-  nest->room = limits_memory();
+  find_room(nest);
   shape_find_leaders(nest);
   if (!shape_choose_level(nest)) {
     count(COUNT_DECLINED, 1);
@@ -555,7 +577,7 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
 
 /* What the kernel reads by itself it keeps in large pieces and drops by itself. */
 static bool releasing(const struct nest *nest, const struct reference *r) {
-  return nest->ours || nest->following || adapt_prefetch_sequential(nest->site) || !r->sequential;
+  return reads_runs(nest) || !r->sequential;
 }
 
 /* What the program has passed: pages that it changed are written now and those that it will
