@@ -81,6 +81,9 @@ void submit_release(uint64_t start, uint64_t bytes, bool anonymous);
 /* Starts the writing of what was changed there, so that memory can be had back without
  * waiting for it. */
 void submit_write(const struct region *region, uint64_t start, uint64_t end);
+/* The helper's part: makes the writes that are handed over to it within so many nanoseconds. */
+void submit_handed_over(uint64_t nanoseconds);
+void submit_forget(void); /* in a forked child: those are the parent's */
 
 /* --- filter.c ------------------------------------------------------------ */
 
@@ -202,12 +205,9 @@ uint64_t adapt_waits(void); /* of this thread so far */
 /* Looks now and then whether all regions are in memory, and disarms if so. */
 void adapt_shut_off(uint64_t now);
 void adapt_rearm(void);
-/* A small thread of ours that gets no signals. A program whose main thread has ended ends with
- * its last thread: ours have to end by themselves. */
-bool adapt_thread(void *(*run)(void *));
-/* This thread is on its way through a copy, which may be one in a signal handler, where memory
- * must not be allocated: starting a thread does. */
-extern __thread bool copying;
+/* Starts the thread of ours that watches and writes, if there is none. Allocates memory. */
+void adapt_get_help(void);
+bool adapt_helped(void); /* is there one? */
 bool adapt_armed(void);
 
 /* --- statistics.c -------------------------------------------------------- */

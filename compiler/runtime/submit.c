@@ -212,10 +212,8 @@ void submit_release(uint64_t start, uint64_t bytes, bool anonymous) {
 /* Starting a write waits while the disk's queue is full: MG on the machine's own disk stood still
  * for 0.5 s, a fifth of it for that, and for 0.19 to 0.26 with a thread of ours that does it. But
  * a page that is written by another processor's thread costs an interrupt on this one (a sixth of
- * LU's processor time on a disk where nothing waits): so the thread gets the next writes after
- * one that waited. What it has no room for is left to the kernel. A forked child has no such
- * thread, though it may look so: there the writes that would be the thread's are left to the
- * kernel, and the others are made. */
+ * LU's processor time on a disk where nothing waits): so the helper gets the next writes after
+ * one that waited. What it has no room for is left to the kernel. */
 #define AFTER_A_WAIT 128
 #define WRITES 64
 static struct {
@@ -223,7 +221,6 @@ static struct {
   uint64_t start, end;
 } queue[WRITES];
 static unsigned queued, next_write;
-static bool writing; /* the thread exists */
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 
@@ -234,39 +231,39 @@ static void write_now(const struct region *region, uint64_t start, uint64_t end)
   count(COUNT_WRITTEN, (end - start) >> PAGE_SHIFT);
 }
 
-/* With the lock held. False after a second without anything to write. */
-static bool wait_for_more(void) {
-  struct timespec until;
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_sec++;
+/* With the lock held. False when the time is over and there is nothing to write. */
+static bool wait_for_more(const struct timespec *until) {
   while (!queued)
-    if (pthread_cond_clockwait(&more, &queue_lock, CLOCK_MONOTONIC, &until)) break;
+    if (pthread_cond_clockwait(&more, &queue_lock, CLOCK_MONOTONIC, until)) break;
   return queued;
 }
 
-/* Ends when it is idle: a program whose main thread has ended would wait for it for ever. */
-static void *write_queued(void *unused) {
+void submit_handed_over(uint64_t nanoseconds) {
+  uint64_t end = limits_now() + nanoseconds;
+  struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
   pthread_mutex_lock(&queue_lock);
-  while (wait_for_more()) {
+  while (wait_for_more(&until)) {
     unsigned i = next_write++ % WRITES;
     const struct region *region = queue[i].region;
-    uint64_t start = queue[i].start, end = queue[i].end;
+    uint64_t from = queue[i].start, to = queue[i].end;
     queued--;
     pthread_mutex_unlock(&queue_lock);
-    write_now(region, start, end);
+    write_now(region, from, to);
     pthread_mutex_lock(&queue_lock);
   }
-  writing = false;
   pthread_mutex_unlock(&queue_lock);
-  return unused;
 }
 
-/* To the thread, or, if that has no room, to the kernel. False: there is no thread. */
-static bool hand_over(const struct region *region, uint64_t start, uint64_t end) {
-  if (pthread_mutex_trylock(&queue_lock)) return true;
-  if (!writing && !copying) writing = adapt_thread(write_queued);
-  bool taken = writing;
-  if (taken && queued < WRITES) {
+void submit_forget(void) {
+  queued = 0;
+  pthread_mutex_init(&queue_lock, NULL);
+  pthread_cond_init(&more, NULL);
+}
+
+/* To the helper, or, if that has no room, to the kernel. */
+static void hand_over(const struct region *region, uint64_t start, uint64_t end) {
+  if (pthread_mutex_trylock(&queue_lock)) return;
+  if (queued < WRITES) {
     unsigned i = (next_write + queued++) % WRITES;
     queue[i].region = region;
     queue[i].start = start;
@@ -274,19 +271,20 @@ static bool hand_over(const struct region *region, uint64_t start, uint64_t end)
     pthread_cond_signal(&more);
   }
   pthread_mutex_unlock(&queue_lock);
-  return taken;
 }
 
 void submit_write(const struct region *region, uint64_t start, uint64_t end) {
-  static _Atomic unsigned by_thread; /* writes still to be handed over */
+  static _Atomic unsigned by_helper; /* writes still to be handed over */
   if (region->descriptor < 0) return;
   int saved = errno;
-  unsigned left = atomic_load_explicit(&by_thread, RELAXED);
-  if (left) atomic_store_explicit(&by_thread, left - 1, RELAXED);
-  if (!left || !hand_over(region, start, end)) {
+  unsigned left = atomic_load_explicit(&by_helper, RELAXED);
+  if (left) atomic_store_explicit(&by_helper, left - 1, RELAXED);
+  if (left && adapt_helped()) {
+    hand_over(region, start, end);
+  } else {
     uint64_t waits = adapt_waits();
     write_now(region, start, end);
-    if (adapt_waits() != waits) atomic_store_explicit(&by_thread, AFTER_A_WAIT, RELAXED);
+    if (adapt_waits() != waits) atomic_store_explicit(&by_helper, AFTER_A_WAIT, RELAXED);
   }
   errno = saved;
 }
