@@ -147,7 +147,7 @@ static void look(struct batch *batch) {
   bool sample = atomic_fetch_add_explicit(&turn, 1, RELAXED) % 8 == 0;
   struct findings findings = {0, 0};
   struct view view;
-  view.pages = 0;
+  view.start = view.pages = 0;
   unsigned kept = 0, single = 0;
   for (unsigned i = 0; i < batch->used; i++) {
     struct iovec range = batch->range[i];
