@@ -259,7 +259,7 @@ def measure(arguments, group, suite, code, share):
     medians = {variant: {field: median(of, field) for field in fields if median(of, field) is not None}
                for variant, of in runs.items()}
     return {"code": code, **suite.details(code), "share": share, "limit_mb": limit >> 20, "disk": arguments.disk,
-            "runs": arguments.runs, "patience": arguments.patience, "same": len(bits) == 1,
+            "runs": arguments.runs, "patience": arguments.patience, "same": len(bits) <= 1,
             "times": {variant: [r and r["seconds"] for r in of] for variant, of in runs.items()}, **medians}
 
 
@@ -275,10 +275,12 @@ def table(lines):
         first = f'{rival["seconds"]:.2f}' + (f" ({best})" if best != "alone" else "") if best else f'over {line["patience"]}'
         a, o = rival.get("seconds", line["patience"]), ours.get("seconds")
         gain = f'{"" if best else "over "}{a / o:.2f}x' if o else "-"
+        # Nothing to compare where one of the two did not end in time.
+        result = "-" if not best or o is None else "bit-equal" if line["same"] else "DIFFERENT"
         name = line["code"] + (f' {line["class"]}, {line["steps"]}' if "class" in line else "")
         print(f'| {name} | {line["disk"]} | {line["limit_mb"]} of {line["megabytes"]} MB | {first} | '
               f'{o if o is None else format(o, ".2f")} | {gain} | {rival.get("stalled", "-")} | {ours.get("stalled", "-")} | '
-              f'{percent("covered")} | {percent("dropped")} | {"bit-equal" if line["same"] else "DIFFERENT"} |')
+              f'{percent("covered")} | {percent("dropped")} | {result} |')
 
 
 def main():

@@ -42,6 +42,10 @@ struct region {
   uint64_t device, file;           /* which file that is */
   uint64_t offset;                 /* in that file, of the region's start; immutable */
   _Atomic int advice;              /* what we last told the kernel */
+  /* Tables that look-ups stay in, as far as memory can hold them: */
+  _Atomic uint64_t table_bytes;
+  _Atomic uint64_t table_start, table_end; /* between these addresses */
+  _Atomic unsigned table_entries;          /* for so many more nests they are to be kept */
   _Atomic unsigned turn;           /* which of the two bit vectors is the newer */
   _Atomic uint64_t *recent[2];     /* a bit per page: believed to be in memory */
 };

@@ -117,17 +117,62 @@ static bool scattered(const struct reference *r) {
   return !r->quiet && r->highest > r->lowest && !fits(r);
 }
 
-/* What tables that look-ups stay in take up of memory is not there for what is only passed
- * through: an eighth of 3.4 MB ahead of the keys, beside 2 MB of counts, drove the counts out. */
-static void find_room(struct nest *nest) {
-  uint64_t memory = limits_memory();
-  double taken = 0;
+/* The tables of a nest concern those that come between its entries as well: a sort zeroes its counts
+ * and sums them up, and what these loops gave up as passed, and wrote, counting had to wait for.
+ * Nests that look nothing up for so long have nothing to do with it. */
+#define KEPT_ENTRIES 16
+static void keep_tables(struct nest *nest) {
   for (unsigned i = 0; i < nest->references; i++) {
     const struct reference *r = &nest->reference[i];
-    if (r->region && r->shape->flags & RUNAHEAD_INDIRECT && fits(r))
-      taken += (double)r->highest - (double)r->lowest;
+    if (!r->region || !(r->shape->flags & RUNAHEAD_INDIRECT) || !fits(r)) continue;
+    atomic_store_explicit(&r->region->table_bytes, (uint64_t)(r->highest - r->lowest), RELAXED);
+    atomic_store_explicit(&r->region->table_start, (uint64_t)r->lowest, RELAXED);
+    atomic_store_explicit(&r->region->table_end, (uint64_t)r->highest, RELAXED);
+    atomic_store_explicit(&r->region->table_entries, KEPT_ENTRIES, RELAXED);
   }
-  double left = (double)memory - taken;
+}
+
+static bool has_table(const struct region *region) {
+  return atomic_load_explicit(&region->table_entries, RELAXED) > 0;
+}
+
+/* Does the reference go through a table that is to be kept? */
+static bool is_kept(const struct nest *nest, const struct reference *r) {
+  uint64_t start = (uint64_t)(r->address + r->shape->low);
+  return has_table(r->region) && start < atomic_load_explicit(&r->region->table_end, RELAXED) &&
+         (double)start + shape_footprint(nest, r) > (double)atomic_load_explicit(&r->region->table_start, RELAXED);
+}
+
+/* One more nest has been entered. */
+static void let_tables_go(const struct nest *nest) {
+  const struct region *before = NULL;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct region *region = nest->reference[i].region;
+    if (region && region != before && has_table(region))
+      atomic_fetch_sub_explicit(&region->table_entries, 1, RELAXED);
+    if (region) before = region;
+  }
+}
+
+/* What tables that look-ups stay in take up of memory is not there for what is only passed
+ * through: an eighth of 3.4 MB ahead of the keys, beside 2 MB of counts, drove the counts out. */
+static double taken_by_tables(const struct nest *nest) {
+  double own = 0, kept = 0;
+  const struct region *before = NULL;
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *r = &nest->reference[i];
+    if (!r->region) continue;
+    if (r->shape->flags & RUNAHEAD_INDIRECT && fits(r)) own += (double)r->highest - (double)r->lowest;
+    if (r->region != before && has_table(r->region))
+      kept += (double)atomic_load_explicit(&r->region->table_bytes, RELAXED);
+    before = r->region;
+  }
+  return own > 0 ? own : kept;
+}
+
+static void find_room(struct nest *nest) {
+  uint64_t memory = limits_memory();
+  double left = (double)memory - taken_by_tables(nest);
   nest->room = left < (double)memory / 16 ? memory / 16 : (uint64_t)left;
 }
 
@@ -255,7 +300,9 @@ static void judge_indirect(struct nest *nest) {
     r->seen = r->found = 0;
     changed = true;
   }
-  if (changed) change_unit(nest);
+  if (!changed) return;
+  keep_tables(nest);
+  change_unit(nest);
 }
 
 static void probe_quiet(struct nest *nest, int64_t unit) {
@@ -339,9 +386,10 @@ static void prepare(struct nest *nest) {
     r->issued = 0;
     r->confirmed = -1;
     r->seen = r->found = 0;
-    r->releases = streams && r->region && shape_releases(nest, r);
+    bool passed_for_good = streams && r->region && !is_kept(nest, r);
+    r->releases = passed_for_good && shape_releases(nest, r);
     /* Where look-ups have written is not known afterwards. */
-    r->writes = streams && r->region && r->shape->flags & RUNAHEAD_WRITES &&
+    r->writes = passed_for_good && r->shape->flags & RUNAHEAD_WRITES &&
                 !(r->shape->flags & RUNAHEAD_INDIRECT);
     if (r->region && r->shape->flags & RUNAHEAD_INDIRECT) nest->indirect = true;
   }
@@ -547,6 +595,8 @@ static struct runahead_nest *enter(struct runahead_site *site, const int64_t *gi
     return stream ? idle_stream(nest) : (struct runahead_nest *)&idle;
   }
   nest->run_on = stream && site_get(site, SITE_RUN_ON) < 4;
+  keep_tables(nest);
+  let_tables_go(nest);
   find_room(nest);
   shape_find_leaders(nest);
   if (!shape_choose_level(nest)) {

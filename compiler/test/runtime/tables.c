@@ -1,5 +1,6 @@
 // Tables that look-ups lead to: what was learnt of one holds at the next entry, and one that takes
-// most of memory is left to the kernel, even where it is not there.
+// most of memory is left to the kernel, even where it is not there, and not given up by the loops
+// that come between two uses.
 // RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=33554432 %t %t.data
 #include "../../runtime/nest.h"
@@ -67,6 +68,24 @@ static void most_of_memory_is_left_to_the_kernel(char *keys, char *table, int fi
   IS(nest->reference[1].quiet);
 }
 
+/* Enters a loop that sets the whole table. */
+static const struct nest *set(char *table) {
+  static const struct runahead_reference reference[1] = {{.flags = RUNAHEAD_WRITES, .high = 4096}};
+  static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .where = "set",
+                                      .reference = reference, .given = all_given, .values = 3};
+  const int64_t value[] = {(24 << 20) / 4096, (int64_t)table, 4096};
+  return (const struct nest *)runahead_ooc_enter(&site, value, NULL);
+}
+
+static void loops_between_keep_it(char *table) {
+  const struct nest *nest = set(table);
+  IS(!nest->reference[0].releases && !nest->reference[0].writes);
+  IS(nest->room < (uint64_t)16 << 20);
+  for (int i = 0; i < 20; i++) nest = set(table);
+  IS(nest->reference[0].releases && nest->reference[0].writes);
+  IS(nest->room == (uint64_t)32 << 20);
+}
+
 int main(int argc, char **argv) {
   if (argc < 2) return 1;
   size_t bytes = (size_t)KEYS * 4 + (32 << 20);
@@ -76,5 +95,6 @@ int main(int argc, char **argv) {
   what_was_learnt_holds(keys, table);
   memset(table, 1, 32 << 20);
   most_of_memory_is_left_to_the_kernel(keys, table, file);
+  loops_between_keep_it(table);
   return wrong;
 }
