@@ -10,6 +10,9 @@ medians are shown. Stall: the part of the timed stretch in which the program nei
 waited for a processor (kernels/stall.h). Covered: of the pages that came from the disk, those
 that were prefetched. Dropped: of the requests for pages in memory, those without a system call.
 
+With each line go the disk's read-ahead and how busy the machine was, on which times depend: other
+work may change both.
+
 One JSON line for each code, limit and disk goes to --results; --show FILE... prints the table of
 such files and measures nothing.
 """
@@ -42,6 +45,11 @@ class Group:
         root, self.limit = (old, "memory.limit_in_bytes") if old.is_dir() else (Path("/sys/fs/cgroup"), "memory.max")
         self.path = root / f"runahead-measure-{os.getpid()}"
         self.path.mkdir()
+        # Data is on files; a swap that somebody has set up, on whatever disk, is not what is measured. (MG on
+        # the machine's own disk: a third of its stall was its stack's pages coming back from one.)
+        for name in ("memory.swappiness", "memory.swap.max"):
+            if (self.path / name).exists():
+                (self.path / name).write_text("0")
 
     def set_limit(self, size):
         (self.path / self.limit).write_text(str(size))
@@ -227,6 +235,12 @@ def call(command):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
+def read_ahead_kb(directory):
+    device = os.stat(directory).st_dev
+    setting = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    return int(setting.read_text()) if setting.exists() else None
+
+
 def median(runs, field):
     values = [r[field] for r in runs if r and r.get(field) is not None]
     return round(statistics.median(values), 4) if values else None
@@ -245,7 +259,7 @@ def measure(arguments, group, suite, code, share):
     medians = {variant: {field: median(of, field) for field in fields if median(of, field) is not None}
                for variant, of in runs.items()}
     return {"code": code, **suite.details(code), "share": share, "limit_mb": limit >> 20, "disk": arguments.disk,
-            "runs": arguments.runs, "patience": arguments.patience, "same": len(bits) == 1,
+            "runs": arguments.runs, "patience": arguments.patience, "same": len(bits) <= 1,
             "times": {variant: [r and r["seconds"] for r in of] for variant, of in runs.items()}, **medians}
 
 
@@ -261,10 +275,12 @@ def table(lines):
         first = f'{rival["seconds"]:.2f}' + (f" ({best})" if best != "alone" else "") if best else f'over {line["patience"]}'
         a, o = rival.get("seconds", line["patience"]), ours.get("seconds")
         gain = f'{"" if best else "over "}{a / o:.2f}x' if o else "-"
+        # Nothing to compare where one of the two did not end in time.
+        result = "-" if not best or o is None else "bit-equal" if line["same"] else "DIFFERENT"
         name = line["code"] + (f' {line["class"]}, {line["steps"]}' if "class" in line else "")
         print(f'| {name} | {line["disk"]} | {line["limit_mb"]} of {line["megabytes"]} MB | {first} | '
               f'{o if o is None else format(o, ".2f")} | {gain} | {rival.get("stalled", "-")} | {ours.get("stalled", "-")} | '
-              f'{percent("covered")} | {percent("dropped")} | {"bit-equal" if line["same"] else "DIFFERENT"} |')
+              f'{percent("covered")} | {percent("dropped")} | {result} |')
 
 
 def main():
@@ -303,7 +319,8 @@ def main():
         for code in arguments.codes:
             for share in arguments.shares:
                 line = measure(arguments, group, kernels if code in KERNELS else nas, code, share)
-                line["kernel"] = platform.release()
+                line.update(kernel=platform.release(), load=round(os.getloadavg()[0], 1),
+                            read_ahead_kb=read_ahead_kb(arguments.directory))
                 lines.append(line)
                 print(json.dumps(line["times"]), code, share, file=sys.stderr)
                 if arguments.results:

@@ -16,6 +16,10 @@ else
   group="/sys/fs/cgroup/runahead-sweep-$$" limit_file=memory.max
 fi
 mkdir "$group"
+# A swap that somebody has set up is not what is measured.
+for file in memory.swappiness memory.swap.max; do
+  [ ! -e "$group/$file" ] || echo 0 > "$group/$file"
+done
 # A run in the group may outlive a signal to this script by a moment.
 tidy() {
   trap - EXIT

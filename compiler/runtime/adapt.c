@@ -9,8 +9,8 @@
  * the faster; the kernel's where there is no clear difference.
  *
  * Shut-off: when everything registered can stay in memory and is there, the flag
- * that compiled code tests is cleared. A sleeping thread watches for major faults
- * from then on and sets it again.
+ * that compiled code tests is cleared. A thread of ours, which sleeps otherwise, watches
+ * for major faults and sets it again.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -218,7 +218,11 @@ void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanosec
 
 static _Atomic uint64_t next_look;
 static _Atomic uint64_t look_interval;
-static _Atomic bool watched;
+
+static bool switched_on(void) {
+  const char *off = getenv("RUNAHEAD_OOC");
+  return !off || off[0] != '0';
+}
 
 static bool all_in_memory(void) {
   enum { CHUNK = 1024 };
@@ -260,11 +264,17 @@ static bool alone(void) {
          main_thread == 'Z' && threads <= 2;
 }
 
-static void *watch(void *unused) {
+/* The helper: one thread of ours for what loops must not do themselves, watching and writes that
+ * have to wait. It is there from the first region on and sleeps: a loop may be one in a signal
+ * handler, where memory must not be allocated, and starting a thread does. */
+static _Atomic bool helped;
+
+bool adapt_helped(void) { return atomic_load_explicit(&helped, RELAXED); }
+
+static void *help(void *unused) {
   uint64_t before = major_faults();
-  struct timespec pause = {0, WATCH_INTERVAL_NS};
   while (!alone()) {
-    nanosleep(&pause, NULL);
+    submit_handed_over(WATCH_INTERVAL_NS);
     uint64_t now = major_faults();
     if (!atomic_load_explicit(&runahead_armed, RELAXED) && region_total_bytes() &&
         now - before > FAULTS_TO_REARM) {
@@ -273,38 +283,48 @@ static void *watch(void *unused) {
     }
     before = now;
   }
+  atomic_store(&helped, false);
   return unused;
 }
 
-bool adapt_thread(void *(*run)(void *)) {
+/* A thread that gets no signals: the program's are not for it. */
+static bool start_helper(void) {
   sigset_t all, old;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's signals are not for it */
+  pthread_sigmask(SIG_SETMASK, &all, &old);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, 64 * 1024);
   pthread_t thread;
-  bool started = pthread_create(&thread, &attributes, run, NULL) == 0;
+  bool started = pthread_create(&thread, &attributes, help, NULL) == 0;
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   return started;
 }
 
-static void start_watching(void) {
-  if (atomic_exchange(&watched, true)) return;
-  if (!adapt_thread(watch)) atomic_store(&watched, false);
+/* The helper stayed with the parent. A child gets one of its own with its first region. */
+static void in_child(void) {
+  atomic_store(&helped, false);
+  submit_forget();
 }
 
+void adapt_get_help(void) {
+  static _Atomic bool told;
+  if (!switched_on() || atomic_exchange(&helped, true)) return;
+  if (!atomic_exchange(&told, true)) pthread_atfork(NULL, NULL, in_child);
+  if (!start_helper()) atomic_store(&helped, false);
+}
+
+/* Only what the helper can arm again is disarmed. */
 void adapt_shut_off(uint64_t now) {
-  if (copying || now < atomic_load_explicit(&next_look, RELAXED)) return;
+  if (now < atomic_load_explicit(&next_look, RELAXED)) return;
   uint64_t interval = atomic_load_explicit(&look_interval, RELAXED);
   atomic_store_explicit(&next_look, now + interval, RELAXED);
-  if (region_total_bytes() > limits_memory() / 4 * 3) return;
+  if (!adapt_helped() || region_total_bytes() > limits_memory() / 4 * 3) return;
   if (interval < 1000000000) atomic_store_explicit(&look_interval, 2 * interval, RELAXED);
   int saved = errno;
   if (all_in_memory()) {
-    start_watching();
     count(COUNT_DISARMED, 1);
     atomic_store_explicit(&runahead_armed, 0, RELAXED);
   }
@@ -312,8 +332,7 @@ void adapt_shut_off(uint64_t now) {
 }
 
 void adapt_rearm(void) {
-  const char *off = getenv("RUNAHEAD_OOC");
-  if (off && off[0] == '0') return;
+  if (!switched_on()) return;
   atomic_store_explicit(&look_interval, 5000000, RELAXED);
   atomic_store_explicit(&next_look, 0, RELAXED);
   atomic_store_explicit(&runahead_armed, 1, RELAXED);

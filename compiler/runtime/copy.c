@@ -25,24 +25,9 @@ static struct runahead_site copy_site = {
 static struct runahead_site set_site = {
     RUNAHEAD_ABI, 1, 1, 0, "memset", shapes, nothing_known, &all_given, 3, {0}};
 
-__thread bool copying;
-
-static struct runahead_nest *enter(struct runahead_site *site, const int64_t *values) {
-  bool before = copying; /* a handler may have interrupted another copy here */
-  copying = true;
-  struct runahead_nest *nest = runahead_ooc_enter(site, values, NULL);
-  copying = before;
-  return nest;
-}
-
 /* Calls step where the nest wants it. */
 static int64_t step_at(struct runahead_nest *nest, int64_t piece, int64_t next) {
-  if (nest->level != 0 || piece < next) return next;
-  bool before = copying;
-  copying = true;
-  next = runahead_ooc_step(nest, piece, 0, 0, 0);
-  copying = before;
-  return next;
+  return nest->level != 0 || piece < next ? next : runahead_ooc_step(nest, piece, 0, 0, 0);
 }
 
 EXPORTED void runahead_ooc_copy(void *to, const void *from, uint64_t bytes) {
@@ -52,7 +37,7 @@ EXPORTED void runahead_ooc_copy(void *to, const void *from, uint64_t bytes) {
   }
   int64_t pieces = (int64_t)((bytes + PIECE - 1) / PIECE), next = 0;
   const int64_t values[5] = {pieces, (int64_t)to, PIECE, (int64_t)from, PIECE};
-  struct runahead_nest *nest = enter(&copy_site, values);
+  struct runahead_nest *nest = runahead_ooc_enter(&copy_site, values, NULL);
   for (int64_t i = 0; i < pieces; i++) {
     next = step_at(nest, i, next);
     uint64_t done = (uint64_t)i * PIECE, part = bytes - done < PIECE ? bytes - done : PIECE;
@@ -67,7 +52,7 @@ EXPORTED void runahead_ooc_set(void *to, int byte, uint64_t bytes) {
   }
   int64_t pieces = (int64_t)((bytes + PIECE - 1) / PIECE), next = 0;
   const int64_t values[3] = {pieces, (int64_t)to, PIECE};
-  struct runahead_nest *nest = enter(&set_site, values);
+  struct runahead_nest *nest = runahead_ooc_enter(&set_site, values, NULL);
   for (int64_t i = 0; i < pieces; i++) {
     next = step_at(nest, i, next);
     uint64_t done = (uint64_t)i * PIECE, part = bytes - done < PIECE ? bytes - done : PIECE;

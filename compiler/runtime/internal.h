@@ -42,6 +42,10 @@ struct region {
   uint64_t device, file;           /* which file that is */
   uint64_t offset;                 /* in that file, of the region's start; immutable */
   _Atomic int advice;              /* what we last told the kernel */
+  /* Tables that look-ups stay in, as far as memory can hold them: */
+  _Atomic uint64_t table_bytes;
+  _Atomic uint64_t table_start, table_end; /* between these addresses */
+  _Atomic unsigned table_entries;          /* for so many more nests they are to be kept */
   _Atomic unsigned turn;           /* which of the two bit vectors is the newer */
   _Atomic uint64_t *recent[2];     /* a bit per page: believed to be in memory */
 };
@@ -81,6 +85,9 @@ void submit_release(uint64_t start, uint64_t bytes, bool anonymous);
 /* Starts the writing of what was changed there, so that memory can be had back without
  * waiting for it. */
 void submit_write(const struct region *region, uint64_t start, uint64_t end);
+/* The helper's part: makes the writes that are handed over to it within so many nanoseconds. */
+void submit_handed_over(uint64_t nanoseconds);
+void submit_forget(void); /* in a forked child: those are the parent's */
 
 /* --- filter.c ------------------------------------------------------------ */
 
@@ -89,10 +96,14 @@ void submit_write(const struct region *region, uint64_t start, uint64_t end);
 uint64_t filter_want(struct region *region, uint64_t start, uint64_t end, struct batch *batch);
 /* The program has been at [start, end): it is in memory now, whoever read it. */
 void filter_note(struct region *region, uint64_t start, uint64_t end);
+/* A look has found them in memory, where they may have been for long. How many were not believed
+ * in so far? */
+uint64_t filter_believe(struct region *region, uint64_t start, uint64_t end);
 /* Looks at all of the pages; what is missing goes to the batch. */
-void filter_confirm(uint64_t start, uint64_t end, struct batch *batch);
-/* Looks at those of the pages that are believed in for a turn or longer. */
-void filter_check_old(struct region *region, uint64_t start, uint64_t end);
+void filter_confirm(struct region *region, uint64_t start, uint64_t end, struct batch *batch);
+/* Looks at those of the pages that are believed in for a turn or longer; where many such beliefs
+ * in a row were `right`, at a sample. */
+void filter_check_old(struct region *region, uint64_t start, uint64_t end, uint64_t *right);
 /* Believed to be in memory? For a turn or longer? */
 bool filter_believes(struct region *region, uint64_t address);
 bool filter_is_old(struct region *region, uint64_t address);
@@ -126,6 +137,7 @@ struct walk {
   struct batch *batch;      /* NULL: the program has been there, just note it */
   bool doubt;               /* old beliefs are looked at before they are relied on */
   bool confirmed_later;     /*   but for runs of pages */
+  uint64_t right;           /* how many of them in a row were right */
   bool confirm;             /* runs of pages are looked at, believed in or not */
   unsigned looks;           /* probing: pages that may still be looked at; nothing is sent */
   struct region *region;    /* of the last range; a hint */
@@ -173,6 +185,7 @@ enum site_word {
   SITE_SIZE,              /*   the most iterations of an entry, and how many entries */
   SITE_ENTRIES,
   SITE_SKIP_SIZE,         /* entries much larger than this are not passed over */
+  SITE_RIGHT,             /* how many old beliefs in a row were right */
   SITE_WORDS
 };
 
@@ -196,12 +209,9 @@ uint64_t adapt_waits(void); /* of this thread so far */
 /* Looks now and then whether all regions are in memory, and disarms if so. */
 void adapt_shut_off(uint64_t now);
 void adapt_rearm(void);
-/* A small thread of ours that gets no signals. A program whose main thread has ended ends with
- * its last thread: ours have to end by themselves. */
-bool adapt_thread(void *(*run)(void *));
-/* This thread is on its way through a copy, which may be one in a signal handler, where memory
- * must not be allocated: starting a thread does. */
-extern __thread bool copying;
+/* Starts the thread of ours that watches and writes, if there is none. Allocates memory. */
+void adapt_get_help(void);
+bool adapt_helped(void); /* is there one? */
 bool adapt_armed(void);
 
 /* --- statistics.c -------------------------------------------------------- */

@@ -117,18 +117,74 @@ static bool scattered(const struct reference *r) {
   return !r->quiet && r->highest > r->lowest && !fits(r);
 }
 
-/* What tables that look-ups stay in take up of memory is not there for what is only passed
- * through: an eighth of 3.4 MB ahead of the keys, beside 2 MB of counts, drove the counts out. */
-static void find_room(struct nest *nest) {
-  uint64_t memory = limits_memory();
-  double taken = 0;
+/* The tables of a nest concern those that come between its entries as well: a sort zeroes its counts
+ * and sums them up, and what these loops gave up as passed, and wrote, counting had to wait for.
+ * Nests that look nothing up for so long have nothing to do with it. */
+#define KEPT_ENTRIES 16
+static void keep_tables(struct nest *nest) {
   for (unsigned i = 0; i < nest->references; i++) {
     const struct reference *r = &nest->reference[i];
-    if (r->region && r->shape->flags & RUNAHEAD_INDIRECT && fits(r))
-      taken += (double)r->highest - (double)r->lowest;
+    if (!r->region || !(r->shape->flags & RUNAHEAD_INDIRECT) || !fits(r)) continue;
+    atomic_store_explicit(&r->region->table_bytes, (uint64_t)(r->highest - r->lowest), RELAXED);
+    atomic_store_explicit(&r->region->table_start, (uint64_t)r->lowest, RELAXED);
+    atomic_store_explicit(&r->region->table_end, (uint64_t)r->highest, RELAXED);
+    atomic_store_explicit(&r->region->table_entries, KEPT_ENTRIES, RELAXED);
   }
-  double left = (double)memory - taken;
+}
+
+static bool has_table(const struct region *region) {
+  return atomic_load_explicit(&region->table_entries, RELAXED) > 0;
+}
+
+/* Does the reference go through a table that is to be kept? */
+static bool is_kept(const struct nest *nest, const struct reference *r) {
+  uint64_t start = (uint64_t)(r->address + r->shape->low);
+  return has_table(r->region) && start < atomic_load_explicit(&r->region->table_end, RELAXED) &&
+         (double)start + shape_footprint(nest, r) > (double)atomic_load_explicit(&r->region->table_start, RELAXED);
+}
+
+/* One more nest has been entered. */
+static void let_tables_go(const struct nest *nest) {
+  const struct region *before = NULL;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct region *region = nest->reference[i].region;
+    if (region && region != before && has_table(region))
+      atomic_fetch_sub_explicit(&region->table_entries, 1, RELAXED);
+    if (region) before = region;
+  }
+}
+
+/* What tables that look-ups stay in take up of memory is not there for what is only passed
+ * through: an eighth of 3.4 MB ahead of the keys, beside 2 MB of counts, drove the counts out. */
+static double taken_by_tables(const struct nest *nest) {
+  double own = 0, kept = 0;
+  const struct region *before = NULL;
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *r = &nest->reference[i];
+    if (!r->region) continue;
+    if (r->shape->flags & RUNAHEAD_INDIRECT && fits(r)) own += (double)r->highest - (double)r->lowest;
+    if (r->region != before && has_table(r->region))
+      kept += (double)atomic_load_explicit(&r->region->table_bytes, RELAXED);
+    before = r->region;
+  }
+  return own > 0 ? own : kept;
+}
+
+static void find_room(struct nest *nest) {
+  uint64_t memory = limits_memory();
+  double left = (double)memory - taken_by_tables(nest);
   nest->room = left < (double)memory / 16 ? memory / 16 : (uint64_t)left;
+}
+
+/* Where tables take most of memory, what little is left is best used by the kernel, which reads
+ * ahead less as memory gets tight: reading ahead ourselves, or trying which is the faster, drives
+ * out the tables, and so does following the indices that lead there. (The counts of a sort in a
+ * tenth of its memory, 2 of 3.4 MB: a fifth more reads, and faults by the thousand.) */
+static bool is_tight(const struct nest *nest) { return nest->room < limits_memory() / 2; }
+
+/* Are runs of pages read by us, and not left to the kernel? */
+static bool reads_runs(const struct nest *nest) {
+  return nest->ours || nest->following || (!is_tight(nest) && adapt_prefetch_sequential(nest->site));
 }
 
 static void tell(struct region *region, int advice) {
@@ -234,20 +290,24 @@ static void change_unit(struct nest *nest) {
  * each of the sort's 4 ns, so only a sample of each unit is looked at. */
 static void judge_indirect(struct nest *nest) {
   bool changed = false;
+  find_room(nest);
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
     if (!(r->shape->flags & RUNAHEAD_INDIRECT) || !r->region || r->seen < 4096) continue;
     double share = (double)r->found / (double)r->seen;
-    r->quiet = share < (fits(r) ? LEAST_SHARE_FITTING : LEAST_SHARE);
+    r->quiet = share < (fits(r) ? is_tight(nest) ? 1 : LEAST_SHARE_FITTING : LEAST_SHARE);
     r->share = r->quiet ? LEAST_SHARE : share;
     r->seen = r->found = 0;
     changed = true;
   }
-  if (changed) change_unit(nest);
+  if (!changed) return;
+  keep_tables(nest);
+  change_unit(nest);
 }
 
 static void probe_quiet(struct nest *nest, int64_t unit) {
   bool changed = false;
+  if (is_tight(nest)) return;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
     if (!r->quiet || !r->region || prefetch_misses(nest, r, unit) < (fits(r) ? 8 : 1))
@@ -293,7 +353,7 @@ static void confirm(struct nest *nest, struct reference *r, int64_t unit, int64_
 
 /* Brings prefetching up to date with the program being at `unit`. */
 static void advance(struct nest *nest, int64_t unit) {
-  bool ours = nest->ours || nest->following || adapt_prefetch_sequential(nest->site);
+  bool ours = reads_runs(nest);
   uint64_t distance = adapt_distance(nest->site, nest->following);
   if (distance > nest->room / 8) distance = nest->room / 8;
   int64_t ahead = (int64_t)((double)distance / nest->unit_bytes) + 1;
@@ -326,11 +386,10 @@ static void prepare(struct nest *nest) {
     r->issued = 0;
     r->confirmed = -1;
     r->seen = r->found = 0;
-    r->lowest = INT64_MAX;
-    r->highest = INT64_MIN;
-    r->releases = streams && r->region && shape_releases(nest, r);
+    bool passed_for_good = streams && r->region && !is_kept(nest, r);
+    r->releases = passed_for_good && shape_releases(nest, r);
     /* Where look-ups have written is not known afterwards. */
-    r->writes = streams && r->region && r->shape->flags & RUNAHEAD_WRITES &&
+    r->writes = passed_for_good && r->shape->flags & RUNAHEAD_WRITES &&
                 !(r->shape->flags & RUNAHEAD_INDIRECT);
     if (r->region && r->shape->flags & RUNAHEAD_INDIRECT) nest->indirect = true;
   }
@@ -418,7 +477,7 @@ static struct runahead_nest *idle_stream(struct nest *nest) {
 /* The program has gone through so many units since the last time. */
 static void passed(struct nest *nest, int64_t units, uint64_t now) {
   uint64_t waits = adapt_waits();
-  if (units > 0 && nest->sequential_bytes)
+  if (units > 0 && nest->sequential_bytes && !is_tight(nest))
     adapt_measured(nest->site, nest->sequential_bytes * (uint64_t)units, now - nest->since,
                    waits - nest->waits);
   nest->since = now;
@@ -433,6 +492,21 @@ static void go_back(struct nest *nest, int64_t unit) {
   for (unsigned i = 0; i < nest->references; i++) {
     nest->reference[i].issued = unit;
     nest->reference[i].confirmed = -1;
+  }
+}
+
+/* What is known of a reference's look-ups holds until its table is another one: learnt anew at each
+ * entry, a sort's counts were followed for an eighth of its keys each time. */
+static void read_references(struct nest *nest, bool again, const int64_t *at) {
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    int64_t before = r->address;
+    at = shape_read(r, &nest->site->reference[i], nest->levels, at);
+    if (again && r->address == before) continue;
+    r->share = 1;
+    r->quiet = false;
+    r->lowest = INT64_MAX;
+    r->highest = INT64_MIN;
   }
 }
 
@@ -504,6 +578,7 @@ static struct runahead_nest *enter(struct runahead_site *site, const int64_t *gi
   }
   struct nest *nest = stream && previous && mine(previous) ? (struct nest *)previous : take_nest(site);
   if (!nest) return (struct runahead_nest *)&idle;
+  bool again = nest->site == site;
   nest->site = site;
   nest->levels = site->levels;
   nest->references = site->references;
@@ -514,18 +589,15 @@ static struct runahead_nest *enter(struct runahead_site *site, const int64_t *gi
     int64_t trip = *at++;
     nest->trip[i] = trip < 0 ? RUNAHEAD_UNKNOWN : trip > FAR ? FAR : trip;
   }
-  for (unsigned i = 0; i < nest->references; i++)
-    at = shape_read(&nest->reference[i], &site->reference[i], nest->levels, at);
-  for (unsigned i = 0; i < nest->references; i++) {
-    nest->reference[i].share = 1;
-    nest->reference[i].quiet = false;
-  }
+  read_references(nest, again, at);
   if (!find_regions(nest)) {
     count(COUNT_DECLINED, 1);
     return stream ? idle_stream(nest) : (struct runahead_nest *)&idle;
   }
   nest->run_on = stream && site_get(site, SITE_RUN_ON) < 4;
-  nest->room = limits_memory();
+  keep_tables(nest);
+  let_tables_go(nest);
+  find_room(nest);
   shape_find_leaders(nest);
   if (!shape_choose_level(nest)) {
     count(COUNT_DECLINED, 1);
@@ -555,7 +627,7 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
 
 /* What the kernel reads by itself it keeps in large pieces and drops by itself. */
 static bool releasing(const struct nest *nest, const struct reference *r) {
-  return nest->ours || nest->following || adapt_prefetch_sequential(nest->site) || !r->sequential;
+  return reads_runs(nest) || !r->sequential;
 }
 
 /* What the program has passed: pages that it changed are written now and those that it will

@@ -188,6 +188,7 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
     struct walk walk = {.batch = &nest->batch, .region = r->region, .budget = *budget,
                         .doubt = true,
                         .confirmed_later = nest->confirming && !(r->shape->flags & RUNAHEAD_INDIRECT),
+                        .right = site_get(nest->site, SITE_RIGHT),
                         .lowest = r->lowest, .highest = r->highest};
     if (r->shape->flags & RUNAHEAD_INDIRECT)
       want_indirect(nest, r, counter, many, &walk);
@@ -197,6 +198,7 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
     if (walk.sample && unit - nest->present < SAMPLES) {
       nest->sample[(uint64_t)unit % SAMPLES] = (struct sample){unit, walk.sample};
     }
+    site_set(nest->site, SITE_RIGHT, walk.right);
     r->lowest = walk.lowest;
     r->highest = walk.highest;
     *budget = walk.budget;

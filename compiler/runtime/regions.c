@@ -137,6 +137,8 @@ int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset) 
     errno = ENOSPC;
     return -1;
   }
+  limits_memory(); /* found out here, and not in a loop, which may be a signal handler's */
+  adapt_get_help();
   adapt_rearm();
   return 0;
 }

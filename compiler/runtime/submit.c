@@ -83,8 +83,14 @@ static void send_vector(const struct iovec *range, unsigned ranges) {
 /* --- what is in memory already -------------------------------------------- */
 
 /* Behind a run that somebody else has read (the kernel's read-ahead, as a rule) more of
- * the same is looked for, so that it is dropped without a call. */
-#define LOOK_ON_PAGES 1024
+ * the same is looked for, so that it is dropped without a call: in this batch and in later ones. */
+#define VIEW_PAGES 1024
+
+/* What was where at the last look behind a run. */
+struct view {
+  uint64_t start, pages;
+  unsigned char present[VIEW_PAGES];
+};
 
 static uint64_t count_present(const unsigned char *present, uint64_t pages) {
   uint64_t there = 0;
@@ -92,16 +98,46 @@ static uint64_t count_present(const unsigned char *present, uint64_t pages) {
   return there;
 }
 
-static void look_on(uint64_t start) {
-  unsigned char present[LOOK_ON_PAGES];
+/* All that is there is believed in, behind gaps as well: in SP, which goes through its planes in
+ * three directions, two thirds of it are. */
+static void look_on(struct view *view, uint64_t start) {
   struct region *region = region_at(start, NULL);
+  view->pages = 0;
   if (!region) return;
   uint64_t pages = (region->end - start) >> PAGE_SHIFT;
-  if (pages > LOOK_ON_PAGES) pages = LOOK_ON_PAGES;
-  if (mincore((void *)start, pages << PAGE_SHIFT, present)) return;
-  uint64_t there = 0;
-  while (there < pages && present[there] & 1) there++;
-  if (there) filter_note(region, start, start + (there << PAGE_SHIFT));
+  if (pages > VIEW_PAGES) pages = VIEW_PAGES;
+  if (mincore((void *)start, pages << PAGE_SHIFT, view->present)) return;
+  view->start = start;
+  view->pages = pages;
+  for (uint64_t first = 0, end; first < pages; first = end + 1) {
+    for (end = first; end < pages && view->present[end] & 1;) end++;
+    if (end > first) filter_believe(region, start + (first << PAGE_SHIFT), start + (end << PAGE_SHIFT));
+  }
+}
+
+static bool in_view(const struct view *view, struct iovec range) {
+  uint64_t first = ((uint64_t)range.iov_base - view->start) >> PAGE_SHIFT;
+  uint64_t pages = range.iov_len >> PAGE_SHIFT;
+  return first < view->pages && pages <= view->pages - first &&
+         count_present(view->present + first, pages) == pages;
+}
+
+/* Of the pages that were looked at one by one or in runs: how many, and how many were there. */
+struct findings {
+  uint64_t looked, there;
+};
+
+/* Is the whole run in memory? Single pages are looked at for the findings' sake only. */
+static bool is_there(struct iovec range, struct findings *findings) {
+  unsigned char present[LONGEST_REQUEST / PAGE_BYTES];
+  if (mincore(range.iov_base, range.iov_len, present)) return false;
+  uint64_t pages = range.iov_len >> PAGE_SHIFT, there = count_present(present, pages);
+  findings->looked += pages;
+  findings->there += there;
+  bool dropped = pages >= RUN_PAGES && there == pages;
+  count(dropped ? COUNT_RUNS : COUNT_LOOKED, pages);
+  if (!dropped) count(COUNT_THERE, there);
+  return dropped;
 }
 
 /* Takes runs that are in memory out of the batch; of single pages a sample is looked at,
@@ -109,31 +145,25 @@ static void look_on(uint64_t start) {
 static void look(struct batch *batch) {
   static _Atomic unsigned turn;
   bool sample = atomic_fetch_add_explicit(&turn, 1, RELAXED) % 8 == 0;
-  unsigned char present[LONGEST_REQUEST / PAGE_BYTES];
-  uint64_t looked = 0, known = 0;
+  struct findings findings = {0, 0};
+  struct view view;
+  view.start = view.pages = 0;
   unsigned kept = 0, single = 0;
   for (unsigned i = 0; i < batch->used; i++) {
     struct iovec range = batch->range[i];
-    uint64_t pages = range.iov_len >> PAGE_SHIFT;
-    bool run = pages >= RUN_PAGES;
-    if ((run || (sample && single++ % 16 == 0)) &&
-        mincore(range.iov_base, range.iov_len, present) == 0) {
-      uint64_t there = count_present(present, pages);
-      looked += pages;
-      known += there;
-      if (run && there == pages) {
-        count(COUNT_RUNS, pages);
-        batch->pages -= pages;
-        look_on((uint64_t)range.iov_base + range.iov_len);
-        continue;
-      }
-      count(COUNT_LOOKED, pages);
-      count(COUNT_THERE, there);
+    bool asked = range.iov_len >> PAGE_SHIFT >= RUN_PAGES || (sample && single++ % 16 == 0);
+    bool there = in_view(&view, range);
+    if (!there && asked && is_there(range, &findings)) {
+      there = true;
+      look_on(&view, (uint64_t)range.iov_base + range.iov_len);
     }
-    batch->range[kept++] = range;
+    if (there)
+      batch->pages -= range.iov_len >> PAGE_SHIFT;
+    else
+      batch->range[kept++] = range;
   }
   batch->used = kept;
-  filter_saw_sent(looked, known);
+  filter_saw_sent(findings.looked, findings.there);
 }
 
 void batch_flush(struct batch *batch) {
@@ -182,10 +212,8 @@ void submit_release(uint64_t start, uint64_t bytes, bool anonymous) {
 /* Starting a write waits while the disk's queue is full: MG on the machine's own disk stood still
  * for 0.5 s, a fifth of it for that, and for 0.19 to 0.26 with a thread of ours that does it. But
  * a page that is written by another processor's thread costs an interrupt on this one (a sixth of
- * LU's processor time on a disk where nothing waits): so the thread gets the next writes after
- * one that waited. What it has no room for is left to the kernel. A forked child has no such
- * thread, though it may look so: there the writes that would be the thread's are left to the
- * kernel, and the others are made. */
+ * LU's processor time on a disk where nothing waits): so the helper gets the next writes after
+ * one that waited. What it has no room for is left to the kernel. */
 #define AFTER_A_WAIT 128
 #define WRITES 64
 static struct {
@@ -193,7 +221,6 @@ static struct {
   uint64_t start, end;
 } queue[WRITES];
 static unsigned queued, next_write;
-static bool writing; /* the thread exists */
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 
@@ -204,39 +231,39 @@ static void write_now(const struct region *region, uint64_t start, uint64_t end)
   count(COUNT_WRITTEN, (end - start) >> PAGE_SHIFT);
 }
 
-/* With the lock held. False after a second without anything to write. */
-static bool wait_for_more(void) {
-  struct timespec until;
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_sec++;
+/* With the lock held. False when the time is over and there is nothing to write. */
+static bool wait_for_more(const struct timespec *until) {
   while (!queued)
-    if (pthread_cond_clockwait(&more, &queue_lock, CLOCK_MONOTONIC, &until)) break;
+    if (pthread_cond_clockwait(&more, &queue_lock, CLOCK_MONOTONIC, until)) break;
   return queued;
 }
 
-/* Ends when it is idle: a program whose main thread has ended would wait for it for ever. */
-static void *write_queued(void *unused) {
+void submit_handed_over(uint64_t nanoseconds) {
+  uint64_t end = limits_now() + nanoseconds;
+  struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
   pthread_mutex_lock(&queue_lock);
-  while (wait_for_more()) {
+  while (wait_for_more(&until)) {
     unsigned i = next_write++ % WRITES;
     const struct region *region = queue[i].region;
-    uint64_t start = queue[i].start, end = queue[i].end;
+    uint64_t from = queue[i].start, to = queue[i].end;
     queued--;
     pthread_mutex_unlock(&queue_lock);
-    write_now(region, start, end);
+    write_now(region, from, to);
     pthread_mutex_lock(&queue_lock);
   }
-  writing = false;
   pthread_mutex_unlock(&queue_lock);
-  return unused;
 }
 
-/* To the thread, or, if that has no room, to the kernel. False: there is no thread. */
-static bool hand_over(const struct region *region, uint64_t start, uint64_t end) {
-  if (pthread_mutex_trylock(&queue_lock)) return true;
-  if (!writing && !copying) writing = adapt_thread(write_queued);
-  bool taken = writing;
-  if (taken && queued < WRITES) {
+void submit_forget(void) {
+  queued = 0;
+  pthread_mutex_init(&queue_lock, NULL);
+  pthread_cond_init(&more, NULL);
+}
+
+/* To the helper, or, if that has no room, to the kernel. */
+static void hand_over(const struct region *region, uint64_t start, uint64_t end) {
+  if (pthread_mutex_trylock(&queue_lock)) return;
+  if (queued < WRITES) {
     unsigned i = (next_write + queued++) % WRITES;
     queue[i].region = region;
     queue[i].start = start;
@@ -244,19 +271,20 @@ static bool hand_over(const struct region *region, uint64_t start, uint64_t end)
     pthread_cond_signal(&more);
   }
   pthread_mutex_unlock(&queue_lock);
-  return taken;
 }
 
 void submit_write(const struct region *region, uint64_t start, uint64_t end) {
-  static _Atomic unsigned by_thread; /* writes still to be handed over */
+  static _Atomic unsigned by_helper; /* writes still to be handed over */
   if (region->descriptor < 0) return;
   int saved = errno;
-  unsigned left = atomic_load_explicit(&by_thread, RELAXED);
-  if (left) atomic_store_explicit(&by_thread, left - 1, RELAXED);
-  if (!left || !hand_over(region, start, end)) {
+  unsigned left = atomic_load_explicit(&by_helper, RELAXED);
+  if (left) atomic_store_explicit(&by_helper, left - 1, RELAXED);
+  if (left && adapt_helped()) {
+    hand_over(region, start, end);
+  } else {
     uint64_t waits = adapt_waits();
     write_now(region, start, end);
-    if (adapt_waits() != waits) atomic_store_explicit(&by_thread, AFTER_A_WAIT, RELAXED);
+    if (adapt_waits() != waits) atomic_store_explicit(&by_helper, AFTER_A_WAIT, RELAXED);
   }
   errno = saved;
 }

@@ -1,0 +1,102 @@
+// What a look at memory tells is used for more than the pages that it was for, and is not taken
+// for pages that have come in.
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=mincore,--wrap=madvise -o %t
+// RUN: env RUNAHEAD_OOC_MEMORY=16777216 %t %t.data
+#include "../../runtime/internal.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAGES = 4096, TURN = (16 << 20) / 4096 / 4 + 64 };
+static int wrong, looks, requests;
+#define IS(what)                                 \
+  do {                                           \
+    if (!(what)) printf("not so: %s\n", #what), wrong = 1; \
+  } while (0)
+
+int __real_mincore(void *, size_t, unsigned char *);
+int __wrap_mincore(void *start, size_t bytes, unsigned char *present) {
+  looks++;
+  return __real_mincore(start, bytes, present);
+}
+int __real_madvise(void *, size_t, int);
+int __wrap_madvise(void *start, size_t bytes, int advice) {
+  requests++;
+  return __real_madvise(start, bytes, advice);
+}
+
+static uint64_t at(struct region *region, uint64_t page) { return region->start + page * PAGE_BYTES; }
+
+static void believe(struct region *region, uint64_t first, uint64_t pages) {
+  filter_believe(region, at(region, first), at(region, first + pages));
+}
+
+/* Passes whole turns, so that what was believed is old, or forgotten. */
+static void turns(int many) {
+  for (int i = 0; i < many; i++) filter_age(2 * PAGES);
+}
+
+static void found_is_not_arrived(struct region *region) {
+  believe(region, 0, 1);
+  believe(region, 1000, TURN + 100);
+  IS(!filter_is_old(region, at(region, 0)));
+  turns(2);
+  believe(region, 0, 1);
+  filter_note(region, at(region, 1000), at(region, 1100 + TURN));
+  IS(filter_is_old(region, at(region, 0)));
+}
+
+/* A batch of 16 MB that is all in memory: a look at a run, one at what is behind it, and so on. */
+static void one_look_serves_many_runs(struct region *region) {
+  struct batch batch = {0};
+  looks = requests = 0;
+  batch_add(&batch, region->start, PAGES * PAGE_BYTES);
+  IS(batch.used == 128);
+  batch_flush(&batch);
+  IS(requests == 0);
+  IS(looks <= 10);
+}
+
+/* Single pages, as a walk along a column wants them. */
+static void right_beliefs_are_trusted(struct region *region) {
+  turns(2);
+  for (uint64_t page = 0; page < 2000; page += 10) believe(region, page, 1);
+  turns(1);
+  uint64_t right = 0;
+  looks = 0;
+  for (uint64_t page = 0; page < 2000; page += 10)
+    filter_check_old(region, at(region, page), at(region, page + 1), &right);
+  IS(looks >= 32 && looks <= 50);
+  /* One that is gone brings the looks back. */
+  right = 7;
+  madvise((void *)at(region, 2000), PAGE_BYTES, MADV_PAGEOUT);
+  believe(region, 2000, 1);
+  turns(1);
+  filter_check_old(region, at(region, 2000), at(region, 2001), &right);
+  IS(right == 0 && !filter_believes(region, at(region, 2000)));
+}
+
+static void confirming_renews(struct region *region) {
+  struct batch batch = {0};
+  turns(2);
+  believe(region, 0, 64);
+  turns(1);
+  IS(filter_is_old(region, at(region, 5)));
+  filter_confirm(region, at(region, 0), at(region, 64), &batch);
+  IS(!filter_is_old(region, at(region, 5)) && batch.pages == 0);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) return 1;
+  char *p = runahead_ooc_map(argv[1], PAGES * PAGE_BYTES, RUNAHEAD_OOC_CREATE);
+  if (!p) return 1;
+  memset(p, 1, PAGES * PAGE_BYTES);
+  if (msync(p, PAGES * PAGE_BYTES, MS_SYNC)) return 1;
+  struct region *region = region_at((uint64_t)p, NULL);
+  found_is_not_arrived(region);
+  one_look_serves_many_runs(region);
+  right_beliefs_are_trusted(region);
+  confirming_renews(region);
+  return wrong;
+}

@@ -1,0 +1,100 @@
+// Tables that look-ups lead to: what was learnt of one holds at the next entry, and one that takes
+// most of memory is left to the kernel, even where it is not there, and not given up by the loops
+// that come between two uses.
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -o %t
+// RUN: env RUNAHEAD_OOC_MEMORY=33554432 %t %t.data
+#include "../../runtime/nest.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct runahead_nest *runahead_ooc_enter(struct runahead_site *, const int64_t *, struct runahead_nest *);
+int64_t runahead_ooc_step(struct runahead_nest *, int64_t, int64_t, int64_t, int64_t);
+
+enum { KEYS = 16 << 20 };
+static int wrong;
+#define IS(what)                                 \
+  do {                                           \
+    if (!(what)) printf("not so: %s\n", #what), wrong = 1; \
+  } while (0)
+
+static const struct runahead_reference shapes[2] = {
+    {.flags = RUNAHEAD_INDEX, .high = 4, .index_bytes = 4},
+    {.flags = RUNAHEAD_INDIRECT | RUNAHEAD_WRITES, .index_bytes = 4, .index = 0, .high = 4},
+};
+static const uint64_t all_given[1] = {~(uint64_t)0};
+
+static void fill(char *where, uint32_t table_bytes) {
+  uint32_t *key = (uint32_t *)where;
+  for (uint32_t i = 0; i < KEYS; i++) key[i] = i * 2654435761u % (table_bytes / 4);
+}
+
+/* Goes once through the keys, and gives the nest as it was after its first steps and at the end. */
+static struct nest *pass(struct runahead_site *site, char *keys, char *table, int64_t many, bool *quiet_at_first) {
+  const int64_t value[] = {many, (int64_t)keys, 4, (int64_t)table, 0, 4, 0};
+  struct runahead_nest *front = runahead_ooc_enter(site, value, NULL);
+  struct nest *nest = (struct nest *)front;
+  *quiet_at_first = nest->reference[1].quiet;
+  for (int64_t i = 0; i < many;) i = runahead_ooc_step(front, i, 0, 0, 0);
+  return nest;
+}
+
+static void what_was_learnt_holds(char *keys, char *table) {
+  static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "small",
+                                      .reference = shapes, .given = all_given, .values = 7};
+  bool quiet_at_first;
+  fill(keys, 4 << 20);
+  memset(table, 1, 4 << 20);
+  IS(pass(&site, keys, table, KEYS, &quiet_at_first)->reference[1].quiet && !quiet_at_first);
+  pass(&site, keys, table, 1 << 16, &quiet_at_first);
+  IS(quiet_at_first);
+  pass(&site, keys, table + (16 << 20), 1 << 16, &quiet_at_first);
+  IS(!quiet_at_first); /* another one */
+}
+
+static void most_of_memory_is_left_to_the_kernel(char *keys, char *table, int file) {
+  static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "large",
+                                      .reference = shapes, .given = all_given, .values = 7};
+  bool quiet_at_first;
+  fill(keys, 24 << 20);
+  msync(table, 24 << 20, MS_SYNC);
+  madvise(table, 24 << 20, MADV_PAGEOUT);
+  posix_fadvise(file, KEYS * 4, 24 << 20, POSIX_FADV_DONTNEED);
+  struct nest *nest = pass(&site, keys, table, 3 << 12, &quiet_at_first);
+  IS(nest->room < (uint64_t)16 << 20);
+  IS(nest->reference[1].quiet);
+}
+
+/* Enters a loop that sets the whole table. */
+static const struct nest *set(char *table) {
+  static const struct runahead_reference reference[1] = {{.flags = RUNAHEAD_WRITES, .high = 4096}};
+  static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .where = "set",
+                                      .reference = reference, .given = all_given, .values = 3};
+  const int64_t value[] = {(24 << 20) / 4096, (int64_t)table, 4096};
+  return (const struct nest *)runahead_ooc_enter(&site, value, NULL);
+}
+
+static void loops_between_keep_it(char *table) {
+  const struct nest *nest = set(table);
+  IS(!nest->reference[0].releases && !nest->reference[0].writes);
+  IS(nest->room < (uint64_t)16 << 20);
+  for (int i = 0; i < 20; i++) nest = set(table);
+  IS(nest->reference[0].releases && nest->reference[0].writes);
+  IS(nest->room == (uint64_t)32 << 20);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) return 1;
+  size_t bytes = (size_t)KEYS * 4 + (32 << 20);
+  char *keys = runahead_ooc_map(argv[1], bytes, RUNAHEAD_OOC_CREATE), *table = keys + (size_t)KEYS * 4;
+  int file = open(argv[1], O_RDWR);
+  if (!keys || file < 0) return 1;
+  what_was_learnt_holds(keys, table);
+  memset(table, 1, 32 << 20);
+  most_of_memory_is_left_to_the_kernel(keys, table, file);
+  loops_between_keep_it(table);
+  return wrong;
+}
