@@ -11,7 +11,7 @@
 //
 // A function of this file that is handed one short line of an array at each call (FT's
 // transform) gets no sites for it: they were entered, and declined, 2.2 million times
-// in a step of class A, and made a tenth of FT's compile time.
+// in a step of class A, and took a fifteenth of the compile time.
 //
 //===----------------------------------------------------------------------===//
 #include "Runahead/Compat.h"
