@@ -14,7 +14,11 @@
 //
 // Its inner loop is free of calls and has a trip count, so it vectorises as the
 // original does. A loop whose trip count nobody knows gets a call behind a test
-// at its head instead: such loops are not vectorised anyway.
+// at its head instead: such loops are not vectorised anyway. So does the copy of a loop
+// that is told how often to run only at each entry (the rows of a sparse matrix): strips
+// and vectors around each short row took a twentieth of CG's compile time, and no time
+// less to run (CG, and sums over rows of 200 and of 5000 bytes or ints, told to have
+// little memory).
 //
 //===----------------------------------------------------------------------===//
 #include "Runahead/Emit.h"
@@ -125,7 +129,8 @@ Emitter::Copy Emitter::copyNest(const Site &S, unsigned From, Guard &G) {
     if (L->isInnermost())
       keepSmall(L);
   Result.AtInnermost = From + 1 == S.Levels.size();
-  Result.Last = lastIteration(Result.Levels.back());
+  if (tripCountIn(S.innermost(), S.Stream ? S.root()->getParentLoop() : S.root(), SE))
+    Result.Last = lastIteration(Result.Levels.back());
   return Result;
 }
 

@@ -186,9 +186,12 @@ static unsigned sizeOf(const Loop *L) {
 unsigned Emitter::copyFrom(const Site &S, ArrayRef<Site> All) const {
   unsigned Levels = S.Levels.size();
   Loop *Inner = S.innermost();
+  // All tests stand beside whole inner loops, and are nothing there.
+  if (!Inner->isInnermost())
+    return Levels;
   // A loop by itself is entered once in a while, a long one runs long: strips cost
   // them nothing.
-  if (Inner->isInnermost() && stripMinable(Inner) &&
+  if (stripMinable(Inner) &&
       (!Inner->getParentLoop() || SE.getSmallConstantTripCount(Inner) >= LongLoop))
     return Levels;
   for (unsigned From = 0; From < Levels; ++From) {
@@ -248,6 +251,10 @@ static Constant *linkTimeConstant(Value *V, const DataLayout &DL) {
     return C;
   GlobalValue *Of = nullptr;
   APInt Offset;
+  // address() adds to a number that was a pointer, which the test below does not look into.
+  auto *Sum = dyn_cast<ConstantExpr>(C);
+  if (Sum && Sum->getOpcode() == Instruction::Add && isa<ConstantInt>(Sum->getOperand(1)))
+    return linkTimeConstant(Sum->getOperand(0), DL) ? C : nullptr;
   return IsConstantOffsetFromGlobal(C, Of, Offset, DL) && !Of->isThreadLocal() ? C : nullptr;
 }
 
@@ -353,9 +360,11 @@ Guard Emitter::emitGuard(const Site &S) {
   Value *Previous = Null;
   BasicBlock *EnterFrom = Then, *Inside = nullptr;
   if (S.Stream) {
+    // Volatile, or it becomes a register that is carried through every loop around.
     Slot = scratch(Ptr, "runahead.stream");
-    IRBuilder<>(&F.getEntryBlock(), std::next(Slot->getIterator())).CreateStore(Null, Slot);
-    Previous = B.CreateLoad(Ptr, Slot);
+    IRBuilder<>(&F.getEntryBlock(), std::next(Slot->getIterator()))
+        .CreateStore(Null, Slot, /*isVolatile=*/true);
+    Previous = B.CreateLoad(Ptr, Slot, /*isVolatile=*/true);
     // Known to be idle here: nothing to look up, nothing to call.
     BasicBlock *Look = BranchIf(B.CreateIsNotNull(Previous), B.GetInsertPoint());
     BasicBlock *Call = Look->getSingleSuccessor();
@@ -378,7 +387,7 @@ Guard Emitter::emitGuard(const Site &S) {
       I32, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Entered, offsetof(runahead_nest, level)),
       Align(4), "runahead.level");
   if (Slot)
-    B.CreateStore(Entered, Slot);
+    B.CreateStore(Entered, Slot, /*isVolatile=*/true);
 
   Guard G;
   B.SetInsertPoint(Join, Join->begin());
