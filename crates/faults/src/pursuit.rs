@@ -42,6 +42,8 @@ pub trait Link: Send {
     fn has_begun(&self) -> bool;
     /// Whether speculation from the latest post has ended since it had copied as much as it may.
     fn is_full(&self) -> bool;
+    /// Ends speculation from the latest post: nobody will read what it writes.
+    fn cancel(&self);
     /// Sees to it that the latest post is not overlooked.
     fn nudge(&self);
     /// What speculation touched at a position of its log.
@@ -213,6 +215,7 @@ mod tests {
         fn is_full(&self) -> bool {
             self.full
         }
+        fn cancel(&self) {}
         fn nudge(&self) {}
         fn touch(&self, position: u32) -> Option<Touch> {
             self.log.get(position as usize).copied()

@@ -145,6 +145,8 @@ impl Watcher {
             let then = self.armed();
             self.disarm();
             if let Then::Pause(ns) = then {
+                // It does not know that it is of no use, and ran on over thousands of pages: a chain's, all of them wrong.
+                self.link.cancel();
                 self.pause(Duration::from_nanos(ns));
             }
         }

@@ -221,6 +221,12 @@ impl Link for InSlot {
         idle && self.has_begun() && part.ended.load(Ordering::Relaxed) == ended::MEMORY
     }
 
+    fn cancel(&self) {
+        let part = &self.slot.get().faults;
+        part.ahead.store(0, Ordering::Relaxed);
+        wake(&part.passed);
+    }
+
     fn nudge(&self) {
         // It may have looked for posts just before this one and gone to sleep after the wake-up.
         if self.epoch != 0 && !self.has_begun() {
