@@ -30,6 +30,8 @@ pub trait Link: Send {
     fn is_paused(&self) -> bool;
     /// Pages on swap that may be brought in ahead of the process; 0: none, as swap is all but full.
     fn room(&mut self) -> u32;
+    /// Bytes of mapped files that may be brought in ahead of the process in blocks.
+    fn file_room(&mut self) -> u64;
     /// What is on swap cannot be brought in, and why.
     fn swap_refused(&self, error: &io::Error);
     /// Tells speculation that so many pages may be ahead, which may be none; None: nothing is on swap.
@@ -199,6 +201,9 @@ mod tests {
             false
         }
         fn room(&mut self) -> u32 {
+            0
+        }
+        fn file_room(&mut self) -> u64 {
             0
         }
         fn swap_refused(&self, _: &io::Error) {}

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 /// How often it is looked whether a process with much memory has any of it on swap: 30 us each time.
 const SWAP_EVERY: Duration = Duration::from_millis(50);
 
-/// Of the memory that there is, one part in so many may be brought in from swap ahead of all programs together: what they
+/// Of the memory that there is, one part in so many may be brought in from swap, or in blocks of files, ahead of all programs
+/// together: what they
 /// have in use is to stay, and what was brought in is not to be pushed out before it is reached.
 const ROOM: u64 = 16;
 
@@ -124,7 +125,7 @@ struct InSlot {
     slot: SharedSlot,
     session: Shared,
     epoch: u32,
-    /// From the first page on swap on.
+    /// From the first time on that it is watched.
     group: Option<Group>,
     /// Bytes that the user lets be in memory ahead.
     most: u64,
@@ -166,6 +167,11 @@ impl Link for InSlot {
         }
         let bytes = (limit / ROOM).min(self.most) / self.processes();
         u32::try_from(bytes / PAGE).unwrap_or(u32::MAX)
+    }
+
+    fn file_room(&mut self) -> u64 {
+        let group = self.group.get_or_insert_with(Group::find);
+        (group.memory(self.most).limit / ROOM).min(self.most) / self.processes()
     }
 
     fn swap_refused(&self, error: &io::Error) {
