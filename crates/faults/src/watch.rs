@@ -332,7 +332,9 @@ impl Watcher {
                     useful += u32::from(found.useful);
                     follows += u32::from(found.follows);
                     waits |= found.waits;
-                    if !found.useful {
+                    if found.useful {
+                        drifts.foretold();
+                    } else {
                         let drifted = drift(mappings, drifts, fault.address, found.waits, self.blocks);
                         asked += drifted.new;
                         useful += drifted.useful;

@@ -22,9 +22,8 @@ const PAUSE_FIRST: u64 = 5_000_000;
 const PAUSE_TIMES: u64 = 4;
 const PAUSE_MOST: u64 = 1_000_000_000;
 
-/// Useful pages, one for so many faults, make watching worth it: that many cost the program 0.5 us each at most, half of
-/// what one page costs it on a fast disk (60 us).
-const WORTH_ONE_IN: u32 = 64;
+/// Useful pages, one for so many faults, make watching worth it.
+const WORTH_ONE_IN: u32 = 16;
 
 /// Faults in which the program merely follows speculation count as one for so many.
 const FOLLOWED_FOR_ONE: u32 = 4;
@@ -154,7 +153,7 @@ mod tests {
     fn what_pays_now_and_then_is_watched_through_what_is_cached() {
         let mut arming = Arming::default();
         for look in 0..10_000 {
-            let useful = u32::from(look % 10 == 0);
+            let useful = u32::from(look % 3 == 0);
             assert_eq!(arming.looked(20_000, seen(5, useful, false)), Then::Watch, "{look}");
         }
     }

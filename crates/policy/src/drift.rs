@@ -88,6 +88,12 @@ impl Drifts {
         Outcome { ask: Some((block, 1)), served: false }
     }
 
+    /// Speculation has foretold a place: waits of before it are no sign of a drift. (Look-ups by an index in sqlite wait in its
+    /// 90 MB often enough to look like one; asked for in blocks, on a disk of 1 ms, they took twice as long.)
+    pub fn foretold(&mut self) {
+        self.latest = [NOWHERE; LATEST];
+    }
+
     /// Whether the latest waits lay near this one, which is taken in.
     fn is_dense(&mut self, block: u64) -> bool {
         if let Some(place) = self.latest.get_mut(self.next) {
@@ -186,6 +192,17 @@ mod tests {
         // One fault in each block is what a stride of 2 MB makes.
         (1..50).for_each(|block| made.touch(block * BLOCK));
         assert!(made.brought.len() <= 3, "{:?}", made.brought);
+    }
+
+    #[test]
+    fn where_speculation_foretells_nothing_is_asked_for_in_blocks() {
+        let mut drifts = Drifts::default();
+        for page in 0..1000 {
+            assert!(drifts.fault(page * 4096, true, AHEAD_MOST).ask.is_none(), "{page}");
+            if page % 2 == 1 {
+                drifts.foretold();
+            }
+        }
     }
 
     #[test]
