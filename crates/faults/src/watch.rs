@@ -39,7 +39,7 @@ const SCAN_QUARTERS: u64 = 3;
 const READ_AROUND_ONE_IN: u64 = 10;
 
 /// Bytes that are asked for at a time: of more, some file systems drop the rest.
-const REQUEST: u64 = 128 * 1024;
+pub const REQUEST: u64 = 128 * 1024;
 
 /// How long nobody watches, ns, where nothing may be asked for.
 const PAUSED: u64 = 250_000_000;

@@ -7,11 +7,11 @@ use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers};
 use runahead_abi::session::{NO_ROOM, Slot, activity, ended, watch, watching};
 use runahead_faults::memory::{is_allowed, on_swap};
-use runahead_faults::{Fault, Link, REGISTERS_COUNT, Touch, Watch};
+use runahead_faults::{Fault, Link, REGISTERS_COUNT, REQUEST, Touch, Watch};
 use runahead_prefetch::PAGE;
 use runahead_prefetcher::limits::Group;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether a process with much memory has any of it on swap: 30 us each time.
@@ -170,8 +170,19 @@ impl Link for InSlot {
     }
 
     fn file_room(&mut self) -> u64 {
+        let allowance = &self.slot.get().speculator.allowance;
+        // Where the user limits bandwidth, nothing of it goes to guesses.
+        if allowance.bytes_a_second.load(Ordering::Relaxed) != 0 {
+            return 0;
+        }
+        // What courtesy and memory leave to speculation; 0 is no limit.
+        let left = |count: &AtomicU32, bytes| match count.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            count => u64::from(count) * bytes,
+        };
+        let left = left(&allowance.requests, REQUEST).min(left(&allowance.pages, PAGE));
         let group = self.group.get_or_insert_with(Group::find);
-        (group.memory(self.most).limit / ROOM).min(self.most) / self.processes()
+        ((group.memory(self.most).limit / ROOM).min(self.most) / self.processes()).min(left)
     }
 
     fn swap_refused(&self, error: &io::Error) {
