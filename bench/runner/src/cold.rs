@@ -4,14 +4,21 @@
 //! is asked for resident pages. Asking opens the files, which warms their names again: those are
 //! dropped once more, which leaves pages alone.
 //!
+//! Some workloads begin with a part of their data cached: so many percent of the pages, in no order. Each stretch of
+//! them is asked for by itself, with nothing read around it.
+//!
 //! An ordinary user can only ask the kernel to drop the files' own pages. Names stay cached then, and
 //! results say so.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use bench_programs::scramble;
+
+use crate::limit;
 
 /// At most so many files are asked: enough to see a cache that was not dropped, in a few milliseconds.
 const SAMPLE: usize = 200;
@@ -55,6 +62,34 @@ pub fn make_cold(disk: &Path, files: &[String]) -> Result<Sample> {
         drop_caches("2")?;
     }
     Ok(found)
+}
+
+/// How long what was asked for may take to arrive: a hundred times what a fast disk needs for a gigabyte.
+const ARRIVING: Duration = Duration::from_secs(60);
+
+/// Brings so many percent of the files' pages in and returns when they are there. Samples them then.
+pub fn bring_in(disk: &Path, files: &[String], percent: u64) -> Result<Sample> {
+    for name in files {
+        let path = disk.join(name);
+        let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        let wanted: Vec<bool> =
+            (0..file.metadata()?.len().div_ceil(PAGE)).map(|page| scramble(page) % 100 < percent).collect();
+        for (offset, length) in limit::runs(&wanted) {
+            // SAFETY: advice on a descriptor of our own.
+            unsafe {
+                libc::posix_fadvise(file.as_raw_fd(), offset as i64, length as i64, libc::POSIX_FADV_WILLNEED)
+            };
+        }
+        let begin = Instant::now();
+        while missing(&file, &wanted)? > 0 && begin.elapsed() < ARRIVING {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    sample(disk, files)
+}
+
+fn missing(file: &File, wanted: &[bool]) -> Result<usize> {
+    Ok(resident(file)?.iter().zip(wanted).filter(|(there, wanted)| **wanted && !**there).count())
 }
 
 /// One file's pages; what cannot be opened has none.
@@ -131,5 +166,25 @@ mod tests {
         drop_pages(&directory.join("file"));
         assert_eq!(sample(&directory, &files).unwrap().resident, 0);
         fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_share_of_the_pages_is_brought_in() {
+        let directory = tempfile();
+        fs::write(directory.join("file"), vec![1u8; 2000 * PAGE as usize]).unwrap();
+        File::open(directory.join("file")).unwrap().sync_all().unwrap();
+        drop_pages(&directory.join("file"));
+        let files = vec!["file".to_string()];
+        let share = bring_in(&directory, &files, 90).unwrap();
+        assert!((1740..=1860).contains(&share.resident), "{share:?}");
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// Not in memory, where nothing is ever cold.
+    fn tempfile() -> std::path::PathBuf {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("../../target/runahead-bench-share-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        directory
     }
 }

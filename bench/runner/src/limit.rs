@@ -64,7 +64,7 @@ pub fn capture(disk: &Path, files: &[String], contents: bool) -> Result<Requests
 }
 
 /// Stretches of resident pages, cut into requests.
-fn runs(pages: &[bool]) -> Vec<(u64, u64)> {
+pub fn runs(pages: &[bool]) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = Vec::new();
     for (index, _) in pages.iter().enumerate().filter(|(_, resident)| **resident) {
         let offset = index as u64 * PAGE;

@@ -132,9 +132,10 @@ fn missing_commands(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Megabytes of swap that the disk must have room for.
-fn most_swap(options: &Options) -> u64 {
-    options.workloads().filter_map(|workload| workload.swap_mb).max().unwrap_or(0)
+/// Megabytes of swap and of other files that the disk must have room for.
+fn most_written(options: &Options) -> u64 {
+    let megabytes = |workload: &Workload| workload.swap_mb.unwrap_or(0) + workload.writes_mb;
+    options.workloads().map(megabytes).max().unwrap_or(0)
 }
 
 fn data_sets(options: &Options) -> Vec<&'static str> {
@@ -201,7 +202,7 @@ impl<'a> Session<'a> {
             name: format!("{}{}", guard::DISK_PREFIX, options.profile.name),
             profile: options.profile.clone(),
             // A tenth for the file system's own tables, and room for its journal.
-            size: (megabytes * 11 / 10 + 200 + most_swap(options)) << 20,
+            size: (megabytes * 11 / 10 + 200 + most_written(options)) << 20,
             directory: native.then(|| data.to_path_buf()),
             filesystem: options.filesystem.clone(),
             read_ahead_kb: options.read_ahead_kb,
@@ -293,12 +294,13 @@ impl<'a> Session<'a> {
         let mut replays = Vec::new();
         for _ in 0..self.options.replays {
             let _hold = lock::hold()?;
-            cold::make_cold(&self.place.disk, &prepared.files)?;
+            self.make_ready(workload, &prepared.files)?;
             replays.push(limit::replay(&self.place.disk, &prepared.files, &prepared.requests)?);
         }
         let summary = Summary::of(&runs, &replays, |name| {
             configuration::by_name(name).map_or_else(|_| name.to_string(), |found| found.base.to_string())
         });
+        let expected = marks::Expected { warm: prepared.warm, percent: workload.resident_percent };
         let record = Record {
             format: FORMAT,
             time: machine::now(),
@@ -316,7 +318,7 @@ impl<'a> Session<'a> {
             memory_mb: workload.memory_mb,
             swap_mb: workload.swap_mb,
             floor: results::floor_for(workload.floor, &self.options.profile.name),
-            marks: marks::of(&runs, &self.check, prepared.warm, self.machine.processors),
+            marks: marks::of(&runs, &self.check, expected, self.machine.processors),
             runs,
             replays,
             summary,
@@ -382,6 +384,15 @@ impl<'a> Session<'a> {
         Ok(Prepared { command, alone, manual, hinted, files, programs, requests, warm })
     }
 
+    /// Makes the files as cold as the workload wants them.
+    fn make_ready(&self, workload: &Workload, files: &[String]) -> Result<Sample> {
+        let cold = cold::make_cold(&self.place.disk, files)?;
+        if workload.resident_percent == 0 {
+            return Ok(cold);
+        }
+        self.at_full_speed(|| cold::bring_in(&self.place.disk, files, workload.resident_percent))
+    }
+
     fn one_run(
         &self,
         workload: &Workload,
@@ -396,7 +407,7 @@ impl<'a> Session<'a> {
             self.start(&prepared.alone, &ALONE_UNLIMITED)?;
             cold::sample(disk, files)?
         } else {
-            let sample = cold::make_cold(disk, files)?;
+            let sample = self.make_ready(workload, files)?;
             warm_programs(&prepared.programs);
             sample
         };

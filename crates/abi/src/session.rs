@@ -379,7 +379,8 @@ pub struct FaultPart {
     pub posted: AtomicU32,
     /// Posts need a speculator.
     pub speculator_wanted: AtomicU32,
-    /// Missing pages of which the speculator may be ahead.
+    /// Missing pages of which the speculator may be ahead; 0: nobody reads what it writes, and a speculation from a fault is
+    /// to end.
     pub ahead: AtomicU32,
     /// Pages that a speculation from a fault may copy of the program's memory while some of that is on swap; 0: nothing
     /// is, or nobody looks; [`NO_ROOM`]: something is, and is not brought in.

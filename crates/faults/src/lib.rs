@@ -32,4 +32,4 @@ pub mod watch;
 
 pub use pursuit::{Link, Touch};
 pub use record::{Fault, REGISTERS_COUNT};
-pub use watch::Watch;
+pub use watch::{REQUEST, Watch};

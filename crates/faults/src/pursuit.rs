@@ -30,6 +30,8 @@ pub trait Link: Send {
     fn is_paused(&self) -> bool;
     /// Pages on swap that may be brought in ahead of the process; 0: none, as swap is all but full.
     fn room(&mut self) -> u32;
+    /// Bytes of mapped files that may be brought in ahead of the process in blocks.
+    fn file_room(&mut self) -> u64;
     /// What is on swap cannot be brought in, and why.
     fn swap_refused(&self, error: &io::Error);
     /// Tells speculation that so many pages may be ahead, which may be none; None: nothing is on swap.
@@ -42,6 +44,8 @@ pub trait Link: Send {
     fn has_begun(&self) -> bool;
     /// Whether speculation from the latest post has ended since it had copied as much as it may.
     fn is_full(&self) -> bool;
+    /// Ends speculation from the latest post: nobody will read what it writes.
+    fn cancel(&self);
     /// Sees to it that the latest post is not overlooked.
     fn nudge(&self);
     /// What speculation touched at a position of its log.
@@ -199,6 +203,9 @@ mod tests {
         fn room(&mut self) -> u32 {
             0
         }
+        fn file_room(&mut self) -> u64 {
+            0
+        }
         fn swap_refused(&self, _: &io::Error) {}
         fn swapping(&self, _: Option<u32>) {}
         fn looked(&self, _: u64, _: u64, _: u64) {}
@@ -213,6 +220,7 @@ mod tests {
         fn is_full(&self) -> bool {
             self.full
         }
+        fn cancel(&self) {}
         fn nudge(&self) {}
         fn touch(&self, position: u32) -> Option<Touch> {
             self.log.get(position as usize).copied()

@@ -6,11 +6,12 @@
 //! for what comes next.
 
 use crate::event::{Event, Kind};
-use crate::mappings::Mappings;
+use crate::mappings::{Mapping, Mappings};
 use crate::memory::{Followed, Memory};
 use crate::pursuit::{Link, Pursuit};
 use crate::record::Fault;
 use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
+use runahead_policy::drift::{self, Drifts};
 use runahead_policy::strides::Strides;
 use runahead_policy::swapped::Streams;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -32,6 +33,13 @@ const LOOK_AROUND: Duration = Duration::from_millis(100);
 
 /// Of the pages between two that were asked for, these many of four make it a scan.
 const SCAN_QUARTERS: u64 = 3;
+
+/// Of the pages of a block in which three waits were, one of so many is cached if the kernel reads around what is missed.
+/// Where it does not, the program has told it (`MADV_RANDOM`) that the rest is not wanted.
+const READ_AROUND_ONE_IN: u64 = 10;
+
+/// Bytes that are asked for at a time: of more, some file systems drop the rest.
+pub const REQUEST: u64 = 128 * 1024;
 
 /// How long nobody watches, ns, where nothing may be asked for.
 const PAUSED: u64 = 250_000_000;
@@ -87,6 +95,7 @@ struct Observed {
     /// While armed.
     every: Option<Event>,
     strides: Strides,
+    drifts: Drifts,
     streams: Streams,
     pursuit: Pursuit,
     faults: Vec<Fault>,
@@ -95,7 +104,15 @@ struct Observed {
 impl Observed {
     fn new(waited: Event) -> Observed {
         let (strides, streams, pursuit) = (Strides::default(), Streams::default(), Pursuit::default());
-        Observed { waited, every: None, strides, streams, pursuit, faults: Vec::new() }
+        Observed {
+            waited,
+            every: None,
+            strides,
+            drifts: Drifts::default(),
+            streams,
+            pursuit,
+            faults: Vec::new(),
+        }
     }
 }
 
@@ -108,6 +125,8 @@ struct Watcher {
     memory: Memory,
     /// Pages on swap that may be ahead of each thread.
     room: u32,
+    /// Blocks of files that may be.
+    blocks: u64,
     arming: Arming,
     looked_around: Instant,
 }
@@ -122,6 +141,7 @@ impl Watcher {
             mappings: Mappings::new(process),
             memory: Memory::new(process),
             room: 0,
+            blocks: 0,
             arming: Arming::default(),
             looked_around: Instant::now(),
         }
@@ -145,6 +165,8 @@ impl Watcher {
             let then = self.armed();
             self.disarm();
             if let Then::Pause(ns) = then {
+                // It does not know that it is of no use, and ran on over thousands of pages: a chain's, all of them wrong.
+                self.link.cancel();
                 self.pause(Duration::from_nanos(ns));
             }
         }
@@ -250,6 +272,7 @@ impl Watcher {
         if self.memory.is_swapped() {
             self.room = self.link.room() / self.threads.len().max(1) as u32;
         }
+        self.blocks = self.link.file_room() / drift::BLOCK / self.threads.len().max(1) as u64;
         self.memory.allow(self.room > 0);
         self.link.swapping(self.memory.is_any_on_swap().then_some(self.room));
     }
@@ -258,6 +281,7 @@ impl Watcher {
         for observed in self.threads.values_mut() {
             observed.every = None;
             observed.strides = Strides::default();
+            observed.drifts = Drifts::default();
             observed.streams = Streams::default();
             observed.waited.enable(true);
         }
@@ -281,7 +305,8 @@ impl Watcher {
         let (mappings, memory) = (&mut self.mappings, &mut self.memory);
         let link = &mut *self.link;
         for (&thread, observed) in &mut self.threads {
-            let Observed { every: Some(every), strides, streams, pursuit, faults: seen, .. } = observed
+            let Observed { every: Some(every), strides, drifts, streams, pursuit, faults: seen, .. } =
+                observed
             else {
                 continue;
             };
@@ -307,6 +332,13 @@ impl Watcher {
                     useful += u32::from(found.useful);
                     follows += u32::from(found.follows);
                     waits |= found.waits;
+                    if found.useful {
+                        drifts.foretold();
+                    } else {
+                        let drifted = drift(mappings, drifts, fault.address, found.waits, self.blocks);
+                        asked += drifted.new;
+                        useful += drifted.useful;
+                    }
                 }
             }
             faults += seen.len() as u64;
@@ -317,6 +349,32 @@ impl Watcher {
         }
         Looked { faults: faults as u32, useful, follows, waits }
     }
+}
+
+/// Takes in a fault that neither a stride nor speculation has foretold.
+fn drift(mappings: &mut Mappings, drifts: &mut Drifts, address: u64, waits: bool, room: u64) -> Followed {
+    let Some(mapping) = mappings.at(address) else { return Followed::default() };
+    let outcome = drifts.fault(address, waits, room);
+    let mut followed =
+        Followed { new: 0, useful: u32::from(outcome.served && !waits), served: outcome.served };
+    let Some((first, count)) = outcome.ask else { return followed };
+    let (start, end) = (first * drift::BLOCK, (first + count) * drift::BLOCK);
+    if !outcome.served && !is_read_around(mappings, mapping, start, end) {
+        return followed;
+    }
+    let mut at = start.max(mapping.start);
+    while at < end.min(mapping.end) {
+        let asked = mappings.ask(mapping, at, (at + REQUEST).min(end));
+        followed.new += if asked { (REQUEST / PAGE) as u32 } else { 0 };
+        at += REQUEST;
+    }
+    followed
+}
+
+/// Whether the kernel reads around what is missed of a part of a mapping.
+fn is_read_around(mappings: &mut Mappings, mapping: Mapping, start: u64, end: u64) -> bool {
+    let found = mappings.cached(mapping, start.max(mapping.start), end.min(mapping.end));
+    found.is_some_and(|(cached, pages)| cached * READ_AROUND_ONE_IN >= pages)
 }
 
 /// Takes one fault in.

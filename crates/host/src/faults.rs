@@ -7,17 +7,18 @@ use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers};
 use runahead_abi::session::{NO_ROOM, Slot, activity, ended, watch, watching};
 use runahead_faults::memory::{is_allowed, on_swap};
-use runahead_faults::{Fault, Link, REGISTERS_COUNT, Touch, Watch};
+use runahead_faults::{Fault, Link, REGISTERS_COUNT, REQUEST, Touch, Watch};
 use runahead_prefetch::PAGE;
 use runahead_prefetcher::limits::Group;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether a process with much memory has any of it on swap: 30 us each time.
 const SWAP_EVERY: Duration = Duration::from_millis(50);
 
-/// Of the memory that there is, one part in so many may be brought in from swap ahead of all programs together: what they
+/// Of the memory that there is, one part in so many may be brought in from swap, or in blocks of files, ahead of all programs
+/// together: what they
 /// have in use is to stay, and what was brought in is not to be pushed out before it is reached.
 const ROOM: u64 = 16;
 
@@ -124,7 +125,7 @@ struct InSlot {
     slot: SharedSlot,
     session: Shared,
     epoch: u32,
-    /// From the first page on swap on.
+    /// From the first time on that it is watched.
     group: Option<Group>,
     /// Bytes that the user lets be in memory ahead.
     most: u64,
@@ -166,6 +167,22 @@ impl Link for InSlot {
         }
         let bytes = (limit / ROOM).min(self.most) / self.processes();
         u32::try_from(bytes / PAGE).unwrap_or(u32::MAX)
+    }
+
+    fn file_room(&mut self) -> u64 {
+        let allowance = &self.slot.get().speculator.allowance;
+        // Where the user limits bandwidth, nothing of it goes to guesses.
+        if allowance.bytes_a_second.load(Ordering::Relaxed) != 0 {
+            return 0;
+        }
+        // What courtesy and memory leave to speculation; 0 is no limit.
+        let left = |count: &AtomicU32, bytes| match count.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            count => u64::from(count) * bytes,
+        };
+        let left = left(&allowance.requests, REQUEST).min(left(&allowance.pages, PAGE));
+        let group = self.group.get_or_insert_with(Group::find);
+        ((group.memory(self.most).limit / ROOM).min(self.most) / self.processes()).min(left)
     }
 
     fn swap_refused(&self, error: &io::Error) {
@@ -219,6 +236,12 @@ impl Link for InSlot {
         let part = &self.slot.get().speculator;
         let idle = part.activity.load(Ordering::Acquire) == activity::IDLE;
         idle && self.has_begun() && part.ended.load(Ordering::Relaxed) == ended::MEMORY
+    }
+
+    fn cancel(&self) {
+        let part = &self.slot.get().faults;
+        part.ahead.store(0, Ordering::Relaxed);
+        wake(&part.passed);
     }
 
     fn nudge(&self) {

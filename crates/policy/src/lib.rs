@@ -13,6 +13,7 @@ pub mod arming;
 pub mod attention;
 pub mod coldness;
 pub mod depth;
+pub mod drift;
 pub mod following;
 pub mod hold;
 pub mod memory;

@@ -427,7 +427,8 @@ fn pointless() -> Option<u32> {
         return Some(ended::OVERTAKEN);
     }
     if RUN.get().fault != 0 {
-        return None;
+        let unread = shared::faults().ahead.load(Ordering::Relaxed) == 0;
+        return unread.then_some(ended::CANCELLED);
     }
     (agent.cancelled.load(Ordering::Relaxed) == RUN.get().epoch).then_some(ended::CANCELLED)
 }

@@ -44,6 +44,29 @@ pub fn repository(maker: &Maker) -> Result<()> {
     write_list(maker, "git", &names)
 }
 
+/// The whole source as one pack, as a clone has it: nothing is checked out. Dates and names are fixed, so that every
+/// machine has the same commit; where in the pack its objects lie may differ from one git to another.
+pub fn packs(maker: &Maker) -> Result<()> {
+    let package = maker.package(PACKAGE)?;
+    let script = format!(
+        r#"
+        export HOME=/nonexistent GIT_CONFIG_NOSYSTEM=1
+        export GIT_AUTHOR_NAME=bench GIT_AUTHOR_EMAIL=bench@localhost GIT_AUTHOR_DATE=2001-01-01T00:00:00Z
+        export GIT_COMMITTER_NAME=bench GIT_COMMITTER_EMAIL=bench@localhost GIT_COMMITTER_DATE=2001-01-01T00:00:00Z
+        mkdir files
+        {TAR} | tar -x --strip-components=1 --no-same-owner -C files
+        git -c init.defaultBranch=main init -q --bare linux.git
+        files="--git-dir=linux.git --work-tree=files"
+        git $files -c gc.auto=0 -c core.compression=1 add -A -f
+        git $files -c gc.auto=0 commit -q -m 'The sources'
+        git -C linux.git repack -q -a -d -F
+        rm -rf files linux.git/index
+        find linux.git/objects/pack -type f | sed "s|^|packs/|" > "$2"
+    "#
+    );
+    maker.shell(&script, &[&package, &maker.beside("files")])
+}
+
 /// Agrep's files in 1999: 1349 of 18,091,527 bytes.
 pub fn sources_1999(maker: &Maker) -> Result<()> {
     alike(maker, "source-1999", 1349, 18_091_527)

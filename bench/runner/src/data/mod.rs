@@ -38,7 +38,7 @@ pub struct DataSet {
 const COMPILER: &[(&str, &str)] = &[("gcc", "gcc"), ("make", "make"), ("ar", "binutils")];
 
 /// All sets, an ingredient before what is made from it.
-pub const SETS: [DataSet; 16] = [
+pub const SETS: [DataSet; 17] = [
     DataSet {
         name: "kernel",
         about: "the first 9000 .c and .h files of Debian's linux-source-6.1, by path",
@@ -56,6 +56,15 @@ pub const SETS: [DataSet; 16] = [
         needs: &[("git", "git")],
         from: &["kernel"],
         make: kernel::repository,
+    },
+    DataSet {
+        name: "packs",
+        about: "all of linux-source-6.1 as a bare git repository of one commit, in one pack",
+        megabytes: 260,
+        version: 1,
+        needs: &[("git", "git")],
+        from: &[],
+        make: kernel::packs,
     },
     DataSet {
         name: "tree",

@@ -85,17 +85,41 @@ pub(super) fn memmap(place: &Place, order: &str) -> Result<Vec<OsString>> {
 
 /// A C program of ours, compiled when its source is newer.
 pub(super) fn compiled(place: &Place, name: &str) -> Result<String> {
-    let source = place.bench.join("programs/c").join(name).with_extension("c");
+    compiled_from(place, name, &[&format!("bench/programs/c/{name}.c")], &["-g", "-Wall", "-Wextra"])
+}
+
+/// The same of several sources, named from the checkout on.
+fn compiled_from(place: &Place, name: &str, sources: &[&str], options: &[&str]) -> Result<String> {
+    let checkout = place.bench.parent().context("the bench lies nowhere")?;
+    let sources: Vec<PathBuf> = sources.iter().map(|source| checkout.join(source)).collect();
     let program = place.programs.join(format!("bench-c-{name}"));
     let age = |path: &Path| std::fs::metadata(path).and_then(|found| found.modified());
-    let written = age(&source).with_context(|| format!("there is no {}", source.display()))?;
-    if age(&program).is_ok_and(|made| made >= written) {
+    let mut written = Vec::new();
+    for source in &sources {
+        written.push(age(source).with_context(|| format!("there is no {}", source.display()))?);
+    }
+    if age(&program).is_ok_and(|made| written.iter().all(|written| made >= *written)) {
         return Ok(program.to_string_lossy().into_owned());
     }
-    let words = ["-O2", "-g", "-Wall", "-Wextra", "-o"].map(OsString::from);
-    let output: [&OsStr; 2] = [program.as_os_str(), source.as_os_str()];
-    slowdisk::system::run("cc", &[&words.each_ref().map(OsString::as_os_str)[..], &output].concat())?;
+    let mut words: Vec<&OsStr> = vec!["-O2".as_ref(), "-o".as_ref(), program.as_os_str()];
+    words.extend(sources.iter().map(|source| source.as_os_str()));
+    words.extend(options.iter().map(OsStr::new));
+    slowdisk::system::run("cc", &words)?;
     Ok(program.to_string_lossy().into_owned())
+}
+
+/// One step of a NAS code of class A (`compiler/nas`), compiled plainly. `on_a_file`: its arrays are a mapped file in the
+/// directory where it runs, else they are memory. What it prints of its own times is left out.
+pub(super) fn nas(place: &Place, code: &str, on_a_file: bool) -> Result<Vec<OsString>> {
+    let source = format!("compiler/nas/{code}.c");
+    let mut sources = vec![source.as_str()];
+    if on_a_file {
+        sources.extend(["compiler/runtime/static_arrays.c", "bench/programs/c/plain_arrays.c"]);
+    }
+    let name = if on_a_file { format!("{code}-on-a-file") } else { code.to_string() };
+    let options = ["-mcmodel=medium", "-DCLASS=NAS_A", "-DNAS_STEPS=1", "-lm"];
+    let program = compiled_from(place, &name, &sources, &options)?;
+    words(&["env", "RUNAHEAD_OOC_DIR=.", "sh", "-c", "exec \"$0\" 2>/dev/null", &program])
 }
 
 /// Links what the set holds into `objdump` in the scratch directory.

@@ -104,6 +104,61 @@ pub(super) const WORKLOADS: &[Workload] = &[
         ..MAPPED_PLAIN
     },
     Workload {
+        name: "gather-90",
+        about: "40,000 words of a mapped file of 1 GB at computed places, 90% of its pages cached",
+        resident_percent: 90,
+        floor: floor(1.3, 2.0),
+        ..PARTLY_CACHED
+    },
+    Workload {
+        name: "gather-98",
+        about: "the same with 98% of the pages cached",
+        resident_percent: 98,
+        floor: floor(0.98, 0.98),
+        ..PARTLY_CACHED
+    },
+    Workload {
+        name: "git-grep-pack",
+        about: "git grep in the 2800 makefiles of a kernel's commit, all objects in one mapped pack of 250 MB",
+        data: &["packs"],
+        needs: &[("git", "git")],
+        floor: floor(1.5, 4.0),
+        touches: Touches::Contents("packs", EVERY),
+        command: |_| {
+            // The repository belongs to whoever made it, and git asks about that.
+            let safe = ["git", "-c", "safe.directory=*", "-c", "grep.threads=1", "-C", "packs/linux.git"];
+            words(&[&safe[..], &["grep", "-c", "obj-m", "HEAD", "--", "*Makefile"]].concat())
+        },
+        ..MAPPED_PLAIN
+    },
+    Workload {
+        name: "mgrid-file",
+        about: "NAS MG, class A, one step, its 432 MB of arrays a mapped file, in 160 MB",
+        floor: floor(1.3, 2.0),
+        command: |place| nas(place, "mg", true),
+        memory_mb: Some(160),
+        writes_mb: 440,
+        ..NAS
+    },
+    Workload {
+        name: "fftpde-file",
+        about: "NAS FT, class A, one step, its 336 MB of arrays a mapped file, in 128 MB",
+        floor: floor(1.3, 2.0),
+        command: |place| nas(place, "ft", true),
+        memory_mb: Some(128),
+        writes_mb: 340,
+        ..NAS
+    },
+    Workload {
+        name: "faults-useless",
+        about: "a million faults on fresh memory, and 1200 on places of a mapped file that nobody can know",
+        data: &["blocks"],
+        floor: floor(0.98, 0.98),
+        touches: Touches::Contents("blocks", EVERY),
+        command: |place| own(place, "bench-faults", &["blocks/blocks.raw"]),
+        ..MAPPED_PLAIN
+    },
+    Workload {
         name: "chain-mapped",
         about: "4000 words of a mapped file, each at a place that follows from the one before",
         data: &["blocks"],
@@ -143,6 +198,21 @@ const SWAPPED: Workload = Workload {
     touches: Touches::Contents("small", 1),
     memory_mb: Some(96),
     swap_mb: Some(640),
+    ..MAPPED_PLAIN
+};
+
+const PARTLY_CACHED: Workload = Workload {
+    data: &["blocks"],
+    touches: Touches::Contents("blocks", EVERY),
+    command: |place| own(place, MAPPED, &["blocks/blocks.raw", "computed", "40000"]),
+    ..MAPPED_PLAIN
+};
+
+/// Nothing is read of its file here either.
+const NAS: Workload = Workload {
+    data: &["small"],
+    needs: &[("cc", "gcc")],
+    touches: Touches::Contents("small", 1),
     ..MAPPED_PLAIN
 };
 

@@ -68,6 +68,10 @@ pub struct Workload {
     pub memory_mb: Option<u64>,
     /// Megabytes of swap on the disk under test.
     pub swap_mb: Option<u64>,
+    /// Percent of its files' pages that are cached when it begins, here and there.
+    pub resident_percent: u64,
+    /// Megabytes that it writes on the disk under test, to a file without a name.
+    pub writes_mb: u64,
     /// Its program refuses to run as root: Runahead and it are started as `nobody` there.
     pub never_root: bool,
     /// What it asks of Runahead that reads alone do not.
@@ -98,6 +102,8 @@ const PLAIN: Workload = Workload {
     helpers: &[],
     memory_mb: None,
     swap_mb: None,
+    resident_percent: 0,
+    writes_mb: 0,
     never_root: false,
     wants: None,
 };
