@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 const SWAP_EVERY: Duration = Duration::from_millis(50);
 
 /// Of the memory that there is, one part in so many may be brought in from swap, or in blocks of files, ahead of all programs
-/// together: what they
-/// have in use is to stay, and what was brought in is not to be pushed out before it is reached.
+/// together: what they have in use is to stay, and what was brought in is not to be pushed out before it is reached.
 const ROOM: u64 = 16;
 
 /// So much swap must be free, of the machine's and of what each group above us may use, or twice as much as the memory that
