@@ -58,10 +58,10 @@ int main(int argc, char **argv) {
   site_set(&blocks, SITE_NARROW, 1);
   site_set(&blocks, SITE_PHASE, 6);
   go(&rows, data, 1024);
-  IS(given_up > BYTES / 2 && given_up <= BYTES - MEMORY / 2);
+  IS(given_up > BYTES / 2 && given_up <= BYTES - MEMORY / 4);
   IS(ahead == 0);
   go(&blocks, data, 4 << 20);
-  IS(given_up > BYTES / 2 && given_up <= BYTES - MEMORY / 2);
+  IS(given_up > BYTES / 2 && given_up <= BYTES - MEMORY / 4);
   IS(ahead == 0);
   return wrong;
 }
