@@ -524,7 +524,7 @@ static bool releasing(const struct nest *nest, const struct reference *r) {
 }
 
 /* How long a stream is, only its way shows: its entries are as short as a matrix's rows. (CG in a
- * tenth on 1 ms, where nothing was given up: 10.7 to 14 s, and 5.5 to 6.2 so.) */
+ * tenth on 1 ms, where nothing was given up: 8 to 16 s, and 1.4 to 6 so.) */
 static void look_at_way(struct nest *nest, int64_t unit) {
   if (!(nest->site->flags & RUNAHEAD_STREAM) || nest->gone_through ||
       (double)unit * (double)nest->sequential_bytes < (double)limits_memory() / 2)
