@@ -283,6 +283,7 @@ static void *help(void *unused) {
     }
     before = now;
   }
+  submit_handed_over(0); /* what came while it was looked whether anybody is left */
   atomic_store(&helped, false);
   return unused;
 }

@@ -60,6 +60,7 @@ struct nest {
   int64_t present;     /* unit */
   uint64_t since;      /* when it began, */
   uint64_t waits;      /*   and how often the thread had waited by then */
+  bool gone_through;   /* a stream that has come past half of memory: what is behind it may go */
   int64_t released;    /* units before this one have been given up, or were not to be */
   uint64_t looked;     /* when, whether memory is full */
   struct sample sample[SAMPLES];

@@ -221,7 +221,8 @@ double shape_nest_footprint(const struct nest *nest) {
 /* Trailing reference of its group, never touched again in the nest? */
 bool shape_releases(const struct nest *nest, const struct reference *r) {
   if (r->shape->flags & (RUNAHEAD_INDIRECT | RUNAHEAD_CONDITIONAL)) return false;
-  double footprint = shape_footprint(nest, r);
+  bool stream = nest->site->flags & RUNAHEAD_STREAM; /* goes on past its entry's end */
+  double footprint = stream ? (double)FAR : shape_footprint(nest, r);
   int64_t direction = 0;
   for (unsigned i = 0; i < nest->levels; i++) {
     if (nest->trip[i] > 1 && r->stride[i] == 0) return false; /* used again */

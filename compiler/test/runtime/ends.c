@@ -1,6 +1,6 @@
 // A program whose main thread ends by pthread_exit ends, though a thread of ours writes and watches.
 // What the thread wrote is counted.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_waits -o %t
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_waits,--wrap=pthread_mutex_trylock -o %t
 // RUN: env RUNAHEAD_OOC_STATS=1 timeout -s KILL 20 %t 2>&1 | FileCheck %s
 // CHECK: threads 2
 // CHECK: told to be written 12{{$}}
@@ -17,6 +17,9 @@ uint64_t __wrap_adapt_waits(void) {
   static uint64_t waits;
   return waits++;
 }
+
+/* Where the helper holds the lock, a write is left to the kernel; here it is waited for. */
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *lock) { return pthread_mutex_lock(lock); }
 
 int main(void) {
   size_t bytes = 1 << 20;
