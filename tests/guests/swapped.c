@@ -1,6 +1,7 @@
 // trap: memory of its own that went to swap is asked for ahead: contents and outcome stay as they were
 // run: scan 24 2
 // run: gather 24 2000
+// run: gather-heap 24 2000
 // modes: cold
 #include "guest.h"
 
@@ -33,12 +34,25 @@ static uint64_t gather(uint64_t *memory, uint64_t words, uint64_t count) {
     return sum;
 }
 
+// Behind the break, in steps, as a heap of small blocks grows.
+static void *grown(uint64_t length) {
+    enum { STEP = 1 << 20 };
+    char *start = sbrk(0);
+    for (uint64_t got = 0; got < length; got += STEP) CHECK(sbrk(STEP) == start + got);
+    return start;
+}
+
+static void *mapped(uint64_t length) {
+    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 4);
     uint64_t length = strtoull(arguments[2], NULL, 10) << 20, words = length / 8;
     uint64_t times = strtoull(arguments[3], NULL, 10);
-    uint64_t *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(memory != MAP_FAILED);
+    uint64_t *memory = strstr(arguments[1], "-heap") ? grown(length) : mapped(length);
     for (uint64_t at = 0; at < words; at++) memory[at] = mix(at + 1);
     bool scans = strcmp(arguments[1], "scan") == 0;
     uint64_t met = scans ? scan(memory, words, times) : gather(memory, words, times);

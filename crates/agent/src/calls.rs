@@ -19,7 +19,7 @@ const WATCHED_LEAST: usize = 8 << 20;
 /// What reading ahead does to files, as inotify(7) tells it. (Most programs watch for changes only.)
 const SEEN_BY_WATCHERS: u32 = n::IN_ACCESS | n::IN_OPEN | n::IN_CLOSE_NOWRITE;
 
-/// Bytes of memory of a program's own, all that it has ever mapped, from which on it is worth looking whether some of
+/// Bytes of memory of a program's own, all that it has ever got, from which on it is worth looking whether some of
 /// it is on swap. To touch so much takes some ms; to attach, 50 us, once.
 const SWAPPED_LEAST: usize = 32 << 20;
 
@@ -34,6 +34,7 @@ pub fn wanted(number: u16) -> bool {
         || matches!(
             u32::from(number),
             n::__NR_mmap
+                | n::__NR_brk
                 | n::__NR_prctl
                 | n::__NR_seccomp
                 | n::__NR_exit_group
@@ -93,6 +94,10 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
             reads::with_process(frame, |visit| attach::want_watch(visit.state, watch::FILE));
             Answer::plain(frame)
         }
+        n::__NR_brk => {
+            heap_ends(frame, a[0]);
+            Answer::plain(frame)
+        }
         n::__NR_prctl if a[0] as u32 != PR_SET_SECCOMP => Answer::plain(frame),
         // A filter of the program's own may forbid the calls that the agent makes.
         n::__NR_prctl | n::__NR_seccomp => {
@@ -131,7 +136,22 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
     }
 }
 
-/// Memory of the program's own is mapped. Where it is much, and there is swap, it may go there.
+/// The program's heap is to end there. (0: it asks where it ends.)
+fn heap_ends(frame: &Frame, end: usize) {
+    if end == 0 {
+        return;
+    }
+    let before = match frame.state().process().heap_end.swap(end, Ordering::Relaxed) {
+        // SAFETY: only asks.
+        0 => unsafe { syscall(n::__NR_brk as usize, [0; 6]) as usize },
+        before => before,
+    };
+    if end > before {
+        own_memory(frame, end - before);
+    }
+}
+
+/// The program gets memory of its own. Where it is much, and there is swap, it may go there.
 fn own_memory(frame: &Frame, length: usize) {
     let process = frame.state().process();
     let mapped = process.mapped.load(Ordering::Relaxed).saturating_add(length);

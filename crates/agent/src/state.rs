@@ -65,8 +65,10 @@ pub struct Process {
     /// Threads that look a name up at present. (A handler that jumps out of one leaves it too high: then less is looked
     /// up ahead.)
     pub looking_up: AtomicU32,
-    /// Bytes of memory of the program's own that were mapped.
+    /// Bytes of memory of the program's own, mapped or behind the break.
     pub mapped: AtomicUsize,
+    /// Where the program last asked its heap to end; 0: it has not.
+    pub heap_end: AtomicUsize,
     /// The host has been told of that, or need not be.
     pub mapped_told: AtomicU32,
     /// The program's copy of its latest post; 0: there is none.

@@ -46,6 +46,8 @@ pub struct Followed {
     pub useful: u32,
     /// A stride serves it.
     pub served: bool,
+    /// A stride may soon.
+    pub steady: bool,
 }
 
 /// A process's memory on swap.
@@ -185,7 +187,7 @@ impl Memory {
         room: u32,
     ) -> Followed {
         let outcome = streams.fault(instruction, address, room);
-        let mut followed = Followed { new: 0, useful: outcome.useful, served: outcome.served };
+        let mut followed = Followed { useful: outcome.useful, served: outcome.served, ..Followed::default() };
         if let Some(ask) = outcome.ask {
             let (taken, brought) = self.bring(ask, start..end);
             streams.asked(outcome.stream, ask, taken, brought);

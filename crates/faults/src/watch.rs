@@ -315,7 +315,7 @@ impl Watcher {
             pursuit.read_log(link, memory);
             for (at, fault) in seen.iter().enumerate() {
                 let own = mappings.memory_at(fault.address).filter(|_| memory.is_swapped());
-                let Followed { new, useful: used, served } = match own {
+                let Followed { new, useful: used, served, steady } = match own {
                     Some(range) => {
                         memory.follow(streams, (fault.instruction, fault.address), range, self.room)
                     }
@@ -335,7 +335,8 @@ impl Watcher {
                     if found.useful {
                         drifts.foretold();
                     } else {
-                        let drifted = drift(mappings, drifts, fault.address, found.waits, self.blocks);
+                        let what = Missed { address: fault.address, waits: found.waits, steady };
+                        let drifted = drift(mappings, drifts, what, self.blocks);
                         asked += drifted.new;
                         useful += drifted.useful;
                     }
@@ -351,12 +352,21 @@ impl Watcher {
     }
 }
 
-/// Takes in a fault that neither a stride nor speculation has foretold.
-fn drift(mappings: &mut Mappings, drifts: &mut Drifts, address: u64, waits: bool, room: u64) -> Followed {
+/// A fault that neither a stride nor speculation has foretold.
+struct Missed {
+    address: u64,
+    waits: bool,
+    /// It looks like a stride's beginning.
+    steady: bool,
+}
+
+/// Takes such a fault in.
+fn drift(mappings: &mut Mappings, drifts: &mut Drifts, missed: Missed, room: u64) -> Followed {
+    let Missed { address, waits, steady } = missed;
     let Some(mapping) = mappings.at(address) else { return Followed::default() };
-    let outcome = drifts.fault(address, waits, room);
-    let mut followed =
-        Followed { new: 0, useful: u32::from(outcome.served && !waits), served: outcome.served };
+    let outcome = drifts.fault(address, waits && !steady, room);
+    let useful = u32::from(outcome.served && !waits);
+    let mut followed = Followed { useful, served: outcome.served, ..Followed::default() };
     let Some((first, count)) = outcome.ask else { return followed };
     let (start, end) = (first * drift::BLOCK, (first + count) * drift::BLOCK);
     if !outcome.served && !is_read_around(mappings, mapping, start, end) {
@@ -390,7 +400,8 @@ fn follow(mappings: &mut Mappings, strides: &mut Strides, fault: Fault) -> Follo
             return Followed { useful: outcome.useful, ..Followed::default() };
         }
     }
-    let mut followed = Followed { new: 0, useful: outcome.useful, served: outcome.served };
+    let mut followed =
+        Followed { new: 0, useful: outcome.useful, served: outcome.served, steady: outcome.steady };
     let Some(ask) = outcome.ask else { return followed };
     for address in ask.addresses() {
         if !(mapping.start..mapping.end).contains(&address) {

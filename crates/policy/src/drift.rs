@@ -67,7 +67,8 @@ impl Default for Drifts {
 }
 
 impl Drifts {
-    /// A fault at the address; `waits`: for the disk. At most so many blocks may be ahead.
+    /// A fault at the address. `waits`: for the disk, and where no stride begins (a column of a matrix with rows of 64 KB begins
+    /// with three waits in one block). At most so many blocks may be ahead.
     pub fn fault(&mut self, address: u64, waits: bool, room: u64) -> Outcome {
         let block = address / BLOCK;
         self.clock += 1;

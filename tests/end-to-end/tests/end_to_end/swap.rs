@@ -28,6 +28,7 @@ const AMPLE: &str = "1G";
 type Run = [&'static str; 3];
 const SCAN: Run = ["scan", "144", "2"];
 const GATHER: Run = ["gather", "144", "8000"];
+const GATHER_HEAP: Run = ["gather-heap", "144", "8000"];
 /// With 48 MB in memory they leave little of the smaller swap.
 const SCAN_TIGHT: Run = ["scan", "104", "2"];
 const GATHER_LONG: Run = ["gather", "144", "60000"];
@@ -49,6 +50,7 @@ fn is_run_ahead_of() -> Verdict {
     // Strides alone serve the one, speculation the other.
     foretells(SCAN, "/faults/prefetched_pages")?;
     foretells(GATHER, "/faults/foretold_pages")?;
+    foretells(GATHER_HEAP, "/faults/foretold_pages")?;
     ends_during_the_run(swap)?;
     let Some(_swap) = Swap::on(TIGHT) else { return Ok(()) };
     is_as_alone(SCAN_TIGHT, LIMIT).map(drop)
