@@ -35,6 +35,7 @@ pub fn demo(checkout: &Path, builds: Builds) -> Result<String> {
         read_ahead_kb: 128,
         jobs: part.jobs.clone(),
         runs: RUNS,
+        most_runs: RUNS,
         replays: 0,
         // A show is no result: it stays beside the data.
         results: data::root(checkout).join("demo.jsonl"),

@@ -13,6 +13,7 @@
 //!   machine that was busy with something else.
 //! - Whatever a session sets up is taken down again even if it is killed ([`guard`]).
 
+pub mod certainty;
 pub mod cold;
 pub mod compare;
 pub mod configuration;

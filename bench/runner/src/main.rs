@@ -33,6 +33,10 @@ struct Arguments {
     /// Runs of each configuration
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Runs at most of a configuration whose median is not sure to 2.5% with --runs [three times as many; fewer
+    /// than three are never added to]
+    #[arg(long)]
+    most_runs: Option<usize>,
     /// Only workloads with this in their name or description
     #[arg(long)]
     command: Option<String>,
@@ -253,6 +257,7 @@ fn measure(checkout: &Path, arguments: &Arguments) -> Result<()> {
             read_ahead_kb: arguments.read_ahead_kb,
             jobs: part.jobs,
             runs,
+            most_runs: arguments.most_runs.unwrap_or(3 * runs),
             replays: if arguments.smoke { arguments.replays.min(1) } else { arguments.replays },
             results: results.clone(),
             patience: Duration::from_secs(arguments.patience),

@@ -20,6 +20,7 @@ use slowdisk::setup;
 use slowdisk::state::State;
 use slowdisk::system::Process;
 
+use crate::certainty;
 use crate::cold::{self, Sample};
 use crate::configuration::{self, Builds, Configuration};
 use crate::guard::{self, Guard};
@@ -44,6 +45,8 @@ pub struct Options {
     pub jobs: Vec<Job>,
     /// Of each configuration, for each workload.
     pub runs: usize,
+    /// Of a configuration whose median is not sure with so many (see [`certainty`]).
+    pub most_runs: usize,
     /// Replays for the limit; 0: none, and no captured requests either.
     pub replays: usize,
     /// Where the results go.
@@ -282,14 +285,7 @@ impl<'a> Session<'a> {
         let (warm, cold): (Vec<Configuration>, Vec<_>) = job.configurations.iter().partition(|one| one.warm);
         let mut runs = Vec::new();
         for group in [warm, cold] {
-            for round in 0..self.options.runs {
-                for index in 0..group.len() {
-                    let configuration = group[(index + round) % group.len()];
-                    let run = self.one_run(workload, &prepared, configuration, round)?;
-                    progress(workload, &self.options.profile.name, &run, self.options.runs);
-                    runs.push(run);
-                }
-            }
+            runs.extend(self.rounds(workload, &prepared, &group)?);
         }
         let mut replays = Vec::new();
         for _ in 0..self.options.replays {
@@ -324,6 +320,30 @@ impl<'a> Session<'a> {
             summary,
         };
         results::for_the_record(record, &self.places())
+    }
+
+    /// Every configuration so often as was asked for, in turning order; then, in further rounds, those whose median is
+    /// not sure yet.
+    fn rounds(&self, workload: &Workload, prepared: &Prepared, group: &[Configuration]) -> Result<Vec<Run>> {
+        let mut runs: Vec<Run> = Vec::new();
+        for round in 0..self.options.most_runs.max(self.options.runs) {
+            let unsure = |one: &Configuration| {
+                let of = runs.iter().filter(|run| run.configuration == one.name);
+                round < self.options.runs || !certainty::sure(&of.map(Run::seconds).collect::<Vec<_>>())
+            };
+            let mut wanted: Vec<Configuration> = group.iter().copied().filter(unsure).collect();
+            if wanted.is_empty() {
+                break;
+            }
+            let turned = round % wanted.len();
+            wanted.rotate_left(turned);
+            for configuration in wanted {
+                let run = self.one_run(workload, prepared, configuration, round)?;
+                progress(workload, &self.options.profile.name, &run, self.options.runs);
+                runs.push(run);
+            }
+        }
+        Ok(runs)
     }
 
     /// Where things lie on this machine.
@@ -409,6 +429,9 @@ impl<'a> Session<'a> {
         } else {
             let sample = self.make_ready(workload, files)?;
             warm_programs(&prepared.programs);
+            if let Kind::Fixed { .. } = self.options.profile.kind {
+                slowdisk::check::calibrate(&self.disk)?;
+            }
             sample
         };
         let report = guard::scratch().join("report.json");

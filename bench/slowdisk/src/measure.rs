@@ -30,6 +30,9 @@ pub struct Measured {
     pub requests: usize,
     pub mean_latency_ns: f64,
     pub median_latency_ns: u64,
+    /// The mean without the slowest hundredth: what a program waits for time and again, and no single accident.
+    #[serde(default)]
+    pub usual_latency_ns: f64,
     pub requests_per_second: f64,
 }
 
@@ -57,11 +60,13 @@ pub fn measure(probe: Probe, in_flight: usize, duration: Duration, seed: u64) ->
     let mut latencies: Vec<u64> = results.into_iter().collect::<Result<Vec<_>>>()?.concat();
     latencies.sort_unstable();
     let count = latencies.len().max(1);
+    let usual = &latencies[..latencies.len() - latencies.len() / 100];
     Ok(Measured {
         in_flight,
         requests: latencies.len(),
         mean_latency_ns: latencies.iter().sum::<u64>() as f64 / count as f64,
         median_latency_ns: latencies.get(count / 2).copied().unwrap_or(0),
+        usual_latency_ns: usual.iter().sum::<u64>() as f64 / usual.len().max(1) as f64,
         requests_per_second: latencies.len() as f64 / elapsed.as_secs_f64(),
     })
 }
