@@ -162,8 +162,7 @@ pub fn calibrate(state: &State) -> Result<u64> {
     for round in 0..2 {
         let measured = measure(probe, 1, CALIBRATION, 21 + round)?;
         overhead = corrected(overhead, measured.usual_latency_ns, latency_ns);
-        control::ask(&state.socket(), Ask::Overhead(overhead))
-            .context("cannot set the daemon's overhead")?;
+        control::ask(&state.socket(), Ask::Overhead(overhead)).context("cannot set the daemon's overhead")?;
     }
     Ok(overhead)
 }

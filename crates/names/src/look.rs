@@ -67,6 +67,16 @@ pub fn open_inside(parent: BorrowedFd, name: &CStr, device: u64) -> io::Result<(
     Ok((directory, identity))
 }
 
+/// Opens the directory above this one, if it is on the same device.
+pub fn open_above(directory: BorrowedFd, device: u64) -> io::Result<(OwnedFd, Identity)> {
+    let above = open_quietly(directory, c"..", OFlags::empty())?;
+    let identity = identity(above.as_fd())?;
+    if identity.device != device {
+        return Err(io::ErrorKind::CrossesDevices.into());
+    }
+    Ok((above, identity))
+}
+
 /// Opens a directory so that listing it leaves no access time, where that is permitted: to its owner.
 fn open_quietly(at: BorrowedFd, path: impl Arg + Copy, more: OFlags) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | more;

@@ -48,9 +48,16 @@ struct Frame<D> {
     /// Directories among the names, by place, and the next of these to be listed.
     directories: Vec<usize>,
     next_directory: usize,
+    /// Look-ups that were given out and have not come back: any may turn out to be a directory.
+    under_way: usize,
 }
 
 impl<D> Frame<D> {
+    /// Nothing is left to be done here.
+    fn is_finished(&self) -> bool {
+        self.next == self.names.len() && self.next_directory == self.directories.len() && self.under_way == 0
+    }
+
     /// Goes on to the next name that is worth a look-up; returns how many were not.
     fn pass_over(&mut self, choose: &mut dyn FnMut(&Name) -> Verdict) -> usize {
         let from = self.next;
@@ -87,20 +94,44 @@ impl<D> Walk<D> {
         key
     }
 
+    /// The program is below this directory, and these are the names behind the one where it is: the directories among
+    /// them are walked when later roots are done. A program that goes down has looked all names up by then.
+    pub fn root_above(&mut self, directory: Arc<D>, mut names: Vec<Name>) -> Key {
+        names.retain(|one| one.is_directory);
+        let key = self.root(directory, names);
+        if let Some(frame) = self.frames.get_mut(&key) {
+            self.waiting -= frame.names.len();
+            frame.next = frame.names.len();
+        }
+        key
+    }
+
+    /// Whether something is left to be done in this directory.
+    pub fn holds(&self, key: &Key) -> bool {
+        self.frames.contains_key(key)
+    }
+
     /// A listing has come in.
     pub fn listed(&mut self, key: Key, directory: Arc<D>, names: Vec<Name>) {
         let directories = (0..names.len()).filter(|&place| names[place].is_directory).collect();
         self.waiting += names.len();
-        self.frames
-            .insert(key, Frame { directory, names, next: 0, chosen: None, directories, next_directory: 0 });
+        self.frames.insert(
+            key,
+            Frame { directory, names, next: 0, chosen: None, directories, next_directory: 0, under_way: 0 },
+        );
     }
 
-    /// A name turned out to be a directory although its listing did not say so.
-    pub fn is_directory(&mut self, key: &Key, number: usize) {
-        if let Some(frame) = self.frames.get_mut(key)
-            && frame.names.get(number).is_some_and(|name| !name.is_directory)
-        {
+    /// A look-up that was given out has come back. A name may turn out to be a directory although its listing did
+    /// not say so.
+    pub fn looked_up(&mut self, key: &Key, number: usize, is_directory: bool) {
+        // Gone meanwhile: cleared, or hurried to another key.
+        let Some(frame) = self.frames.get_mut(key) else { return };
+        frame.under_way = frame.under_way.saturating_sub(1);
+        if is_directory && frame.names.get(number).is_some_and(|name| !name.is_directory) {
             frame.directories.push(number);
+        }
+        if frame.is_finished() {
+            self.frames.remove(key);
         }
     }
 
@@ -108,8 +139,10 @@ impl<D> Walk<D> {
     pub fn hurry(&mut self, key: &Key) -> bool {
         match self.frames.remove(key) {
             None => false,
-            Some(frame) => {
+            Some(mut frame) => {
                 self.roots -= 1;
+                // Those under way come back under the old key.
+                frame.under_way = 0;
                 self.frames.insert(vec![self.roots], frame);
                 true
             }
@@ -127,11 +160,16 @@ impl<D> Walk<D> {
 
     fn find(&mut self, choose: &mut dyn FnMut(&Name) -> Verdict) -> Option<Job<D>> {
         let mut best: Option<(Key, Key)> = None;
+        let mut finished: Vec<Key> = Vec::new();
         for (key, frame) in &mut self.frames {
             if best.as_ref().is_some_and(|(_, least)| key > least) {
                 break;
             }
             self.waiting -= frame.pass_over(choose);
+            if frame.is_finished() {
+                finished.push(key.clone());
+                continue;
+            }
             let at = if frame.chosen.is_some() {
                 key.clone()
             } else if frame.next_directory < frame.directories.len() && self.waiting < NAMES_MOST {
@@ -143,7 +181,11 @@ impl<D> Walk<D> {
                 best = Some((key.clone(), at));
             }
         }
-        self.forget_finished();
+        // At once, wherever they stand: the root has something left until the end, and whatever is met again at each
+        // step makes the walk of a large tree slower and slower.
+        for key in finished {
+            self.frames.remove(&key);
+        }
         let (key, at) = best?;
         let frame = self.frames.get_mut(&key)?;
         let directory = frame.directory.clone();
@@ -151,6 +193,7 @@ impl<D> Walk<D> {
             let number = frame.next;
             let sample = frame.chosen.take() == Some(true);
             frame.next += 1;
+            frame.under_way += 1;
             self.waiting -= 1;
             let name = frame.names[number].name.clone();
             return Some(Job::LookUp { key, number, directory, name, sample });
@@ -158,17 +201,6 @@ impl<D> Walk<D> {
         let name = frame.names[frame.directories[frame.next_directory]].name.clone();
         frame.next_directory += 1;
         Some(Job::List { key: at, directory, name })
-    }
-
-    /// Drops directories that have nothing left, from the first on; those behind are looked at in their turn.
-    fn forget_finished(&mut self) {
-        while let Some(first) = self.frames.first_entry() {
-            let frame = first.get();
-            if frame.next < frame.names.len() || frame.next_directory < frame.directories.len() {
-                return;
-            }
-            first.remove();
-        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -223,6 +255,9 @@ mod tests {
                 return all;
             }
             all.push(text(&job));
+            if let Some(Job::LookUp { key, number, .. }) = &job {
+                walk.looked_up(key, *number, false);
+            }
             if let Some(Job::List { key, name, .. }) = job {
                 match name.to_str().unwrap() {
                     "b" => walk.listed(key, Arc::new("b"), names(&["x", "y/"])),
@@ -249,6 +284,44 @@ mod tests {
         walk.root(Arc::new("/"), names(&["a", "b/", "c", "d/"]));
         assert_eq!(order(&mut walk, none), ["/:b/", "b:y/", "/:d/"]);
         assert!(walk.is_empty());
+    }
+
+    #[test]
+    fn what_is_finished_is_not_met_again() {
+        let mut walk = Walk::default();
+        walk.root(Arc::new("/"), (0..1000).flat_map(|_| names(&["b/"])).collect());
+        for _ in 0..900 {
+            // Its names are passed over, and its listing is the last that is wanted of it.
+            if let Some(Job::List { key, .. }) = walk.take(none).0 {
+                walk.listed(key, Arc::new("b"), names(&["x", "z"]));
+            }
+            assert!(walk.frames.len() <= 2, "{} directories are still held", walk.frames.len());
+        }
+    }
+
+    #[test]
+    fn a_name_that_turns_out_to_be_a_directory_is_walked() {
+        let mut walk = Walk::default();
+        walk.root(Arc::new("/"), names(&["a", "b"]));
+        let jobs = [walk.take(all).0, walk.take(all).0];
+        // Nothing is left to be given out, and it is not over.
+        assert_eq!(text(&walk.take(all).0), "none");
+        let Some(Job::LookUp { key, number, .. }) = &jobs[1] else { panic!("{jobs:?}") };
+        walk.looked_up(key, *number, true);
+        assert_eq!(text(&walk.take(all).0), "/:b/");
+        let Some(Job::LookUp { key, number, .. }) = &jobs[0] else { panic!("{jobs:?}") };
+        walk.looked_up(key, *number, false);
+        assert!(walk.is_empty());
+    }
+
+    #[test]
+    fn above_where_the_program_is_directories_alone_are_walked_and_last() {
+        let mut walk = Walk::default();
+        walk.root_above(Arc::new("/"), names(&["file", "b/", "c", "d/"]));
+        walk.root(Arc::new("a"), names(&["f"]));
+        assert_eq!(order(&mut walk, all), ["a:f", "/:b/", "b:x", "b:y", "b:y/", "y:z", "/:d/", "d:w"]);
+        assert!(walk.is_empty());
+        assert_eq!(walk.waiting, 0);
     }
 
     #[test]
