@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::environment::flags;
 use runahead_abi::owner;
 use runahead_abi::session::{
-    AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity,
-    companions, names_ahead, retire, slot_offset, watching,
+    AGENT_BYTES, AgentPart, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot,
+    SpeculatorPart, activity, companions, names_ahead, retire, slot_offset, watching,
 };
 use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{close, open_at, read_link};
@@ -184,15 +184,27 @@ fn dismiss(slot: &Slot, header: &Header, why: u32, longest: u64) {
     let wanted = |word: &AtomicU32| word.load(Ordering::Relaxed) != 0;
     let ahead = wanted(&agent.speculator_wanted) || wanted(&slot.faults.speculator_wanted);
     if ahead {
-        futex_wake(&agent.posted);
-        futex_wake(&agent.passed);
-        wait_for(&speculator.activity, activity::GONE, end);
+        call_away(agent, speculator, end);
     }
     if names {
         wait_for(&speculator.names_ahead, names_ahead::GONE, end);
     }
     if names || watches {
         wait_for(&speculator.companions, companions::NONE, end);
+    }
+}
+
+/// Wakes the speculator until it has gone, at most until `end` (monotonic ns).
+///
+/// Time and again: it looks whether it is to go and then falls asleep on a word that nobody writes any more, so one call
+/// that comes in between is lost. (Of 200 programs whose speculation had come to
+/// its end as well, 6 exited 200 ms late.)
+fn call_away(agent: &AgentPart, speculator: &SpeculatorPart, end: u64) {
+    const AGAIN_NS: u64 = 1_000_000;
+    while speculator.activity.load(Ordering::Acquire) != activity::GONE && monotonic_ns() < end {
+        futex_wake(&agent.posted);
+        futex_wake(&agent.passed);
+        wait_for(&speculator.activity, activity::GONE, end.min(monotonic_ns() + AGAIN_NS));
     }
 }
 
