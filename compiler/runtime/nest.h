@@ -59,7 +59,7 @@ struct nest {
   uint64_t sequential_bytes; /* a unit's, of sequential references */
   int64_t present;     /* unit */
   uint64_t since;      /* when it began, */
-  uint64_t waits;      /*   and how often the thread had waited by then */
+  struct waiting waiting; /*   and how often the thread had waited by then */
   bool gone_through;   /* a stream that has come past half of memory: what is behind it may go */
   int64_t released;    /* units before this one have been given up, or were not to be */
   uint64_t looked;     /* when, whether memory is full */
@@ -97,8 +97,8 @@ void prefetch_note(struct nest *nest, struct reference *r, int64_t until);
 /* How many pages a sample of an indirect reference's next look-ups misses. */
 uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit);
 /* What a reference's units [from, until) touched: what it changed is written, and if told to
- * what will not be touched again is given up. */
+ * what will not be touched again is given up, at once where it was not changed. */
 void prefetch_behind(struct nest *nest, const struct reference *r, int64_t from, int64_t until,
-                     bool give_up);
+                     bool give_up, bool at_once);
 
 #endif
