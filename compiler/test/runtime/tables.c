@@ -32,7 +32,7 @@ void __wrap_submit_release(uint64_t start, uint64_t bytes, bool at_once) {
 int __real_madvise(void *, size_t, int);
 int __wrap_madvise(void *start, size_t bytes, int advice) {
   if (advice == MADV_RANDOM) told_start = (uint64_t)start, told_end = (uint64_t)start + bytes;
-  if (advice == MADV_WILLNEED) asked_to = (uint64_t)start + bytes;
+  if (advice == MADV_WILLNEED && (uint64_t)start + bytes > asked_to) asked_to = (uint64_t)start + bytes;
   return __real_madvise(start, bytes, advice);
 }
 
@@ -83,13 +83,15 @@ static void most_of_memory_is_left_to_the_kernel(char *keys, char *table, int fi
   IS(nest->reference[1].quiet);
 }
 
-static void what_goes_past_makes_room(char *keys, char *table) {
+static void what_goes_past_makes_room(char *keys, char *table, int file) {
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "past",
                                       .reference = shapes, .given = all_given, .values = 7};
   bool quiet_at_first;
   region_at((uint64_t)keys, NULL)->window = 128 << 10; /* as on most disks */
   pass(&site, keys, table, KEYS, &quiet_at_first); /* the table is learnt here, */
+  msync(keys, KEYS * 4, MS_SYNC);
   madvise(keys, KEYS * 4, MADV_PAGEOUT);
+  posix_fadvise(file, 0, KEYS * 4, POSIX_FADV_DONTNEED);
   thrown_out = of_table = told_start = told_end = asked_to = 0;
   the_table = table;
   const int64_t half = KEYS / 2, value[] = {KEYS, (int64_t)keys, 4, (int64_t)table, 0, 4, 0};
@@ -150,7 +152,7 @@ int main(int argc, char **argv) {
   what_was_learnt_holds(keys, table);
   memset(table, 1, 32 << 20);
   most_of_memory_is_left_to_the_kernel(keys, table, file);
-  what_goes_past_makes_room(keys, table);
+  what_goes_past_makes_room(keys, table, file);
   a_distance_is_found();
   loops_between_keep_it(table);
   return wrong;
