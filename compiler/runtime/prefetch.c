@@ -238,12 +238,12 @@ void prefetch_note(struct nest *nest, struct reference *r, int64_t until) {
   }
 }
 
-uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit) {
+uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit, bool doubt) {
   enum { LOOKED_UP = 256, LOOKS = 32 };
   int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
   int64_t many = unit_start(nest, unit, 1, counter);
   if (many <= 0) return 0;
-  struct walk walk = {.region = r->region, .budget = 4 * LOOKED_UP, .looks = LOOKS};
+  struct walk walk = {.region = r->region, .budget = 4 * LOOKED_UP, .looks = LOOKS, .doubt = doubt};
   want_indirect(nest, r, counter, many < LOOKED_UP ? many : LOOKED_UP, &walk);
   return walk.sent;
 }

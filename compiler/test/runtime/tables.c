@@ -1,8 +1,9 @@
 // Tables that look-ups lead to: what was learnt of one holds at the next entry, and one that takes
 // most of memory is left to the kernel, even where it is not there, and not given up by the loops
-// that come between two uses. What goes past such a table is read no further ahead than there is
+// that come between two uses. A table that stays in memory is looked at ever more rarely, until it
+// leaves. What goes past such a table is read no further ahead than there is
 // room for, under an advice of its own, and thrown out behind.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=submit_release,--wrap=madvise -o %t
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=submit_release,--wrap=madvise,--wrap=mincore -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=33554432 %t %t.data
 #include "../../runtime/nest.h"
 #include <fcntl.h>
@@ -28,6 +29,12 @@ static char *the_table;
 void __wrap_submit_release(uint64_t start, uint64_t bytes, bool at_once) {
   thrown_out += at_once ? bytes : 0;
   of_table += start + bytes > (uint64_t)the_table ? bytes : 0;
+}
+static unsigned looks;
+int __real_mincore(void *, size_t, unsigned char *);
+int __wrap_mincore(void *start, size_t bytes, unsigned char *present) {
+  looks += bytes == PAGE_BYTES;
+  return __real_mincore(start, bytes, present);
 }
 int __real_madvise(void *, size_t, int);
 int __wrap_madvise(void *start, size_t bytes, int advice) {
@@ -68,6 +75,32 @@ static void what_was_learnt_holds(char *keys, char *table) {
   IS(quiet_at_first);
   pass(&site, keys, table + (16 << 20), 1 << 16, &quiet_at_first);
   IS(!quiet_at_first); /* another one */
+}
+
+static void a_calm_table_is_left_alone(char *keys, char *table, int file) {
+  enum { TABLE = 4 << 20 };
+  static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "calm",
+                                      .reference = shapes, .given = all_given, .values = 7};
+  bool quiet_at_first;
+  memset(table, 1, TABLE);
+  pass(&site, keys, table, KEYS, &quiet_at_first);
+  looks = 0;
+  pass(&site, keys, table, KEYS, &quiet_at_first);
+  IS(looks < 1500); /* 256 units, 32 a probe */
+
+  const int64_t value[] = {KEYS, (int64_t)keys, 4, (int64_t)table, 0, 4, 0};
+  struct runahead_nest *front = runahead_ooc_enter(&site, value, NULL);
+  int64_t i = 0;
+  while (i < KEYS / 4) i = runahead_ooc_step(front, i, 0, 0, 0);
+  const struct reference *r = &((const struct nest *)front)->reference[1];
+  IS(r->quiet && r->calm > 2);
+  msync(table, TABLE, MS_SYNC);
+  madvise(table, TABLE, MADV_PAGEOUT);
+  posix_fadvise(file, table - keys, TABLE, POSIX_FADV_DONTNEED);
+  for (int page = 0; page < 8; page++) ((volatile char *)table)[page * (TABLE / 8)]++;
+  asked_to = 0;
+  for (int n = 0; n < 2; n++) i = runahead_ooc_step(front, i, 0, 0, 0);
+  IS(asked_to > (uint64_t)table); /* brought back */
 }
 
 static void most_of_memory_is_left_to_the_kernel(char *keys, char *table, int file) {
@@ -150,6 +183,7 @@ int main(int argc, char **argv) {
   int file = open(argv[1], O_RDWR);
   if (!keys || file < 0) return 1;
   what_was_learnt_holds(keys, table);
+  a_calm_table_is_left_alone(keys, table, file);
   memset(table, 1, 32 << 20);
   most_of_memory_is_left_to_the_kernel(keys, table, file);
   what_goes_past_makes_room(keys, table, file);
