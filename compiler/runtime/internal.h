@@ -81,7 +81,7 @@ struct batch {
 void batch_add(struct batch *batch, uint64_t start, uint64_t bytes);
 void batch_flush(struct batch *batch);
 /* Gives pages up: first to be taken when memory is short, or out at once. */
-void submit_release(uint64_t start, uint64_t bytes, bool anonymous);
+void submit_release(uint64_t start, uint64_t bytes, bool at_once);
 /* Starts the writing of what was changed there, so that memory can be had back without
  * waiting for it. */
 void submit_write(const struct region *region, uint64_t start, uint64_t end);
@@ -186,6 +186,9 @@ enum site_word {
   SITE_ENTRIES,
   SITE_SKIP_SIZE,         /* entries much larger than this are not passed over */
   SITE_RIGHT,             /* how many old beliefs in a row were right */
+  SITE_TIGHT,             /* beside tables that take most of memory: bytes ahead; 0: not yet chosen, */
+  SITE_TIGHT_MOST,        /*   and how far it may grow, */
+  SITE_TIGHT_HOLD,        /*   and bytes until what is seen tells of the present distance */
   SITE_WORDS
 };
 
@@ -205,7 +208,16 @@ void adapt_late(struct runahead_site *site, bool indirect, bool late);
 bool adapt_prefetch_sequential(struct runahead_site *site);
 /* What a stretch of sequential data took, and how often the thread stood still for it. */
 void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanoseconds, uint64_t waits);
-uint64_t adapt_waits(void); /* of this thread so far */
+/* Of this thread so far: how often it stood still, and pages that it had to read itself. */
+struct waiting {
+  uint64_t waits, faults;
+};
+struct waiting adapt_waiting(void);
+/* Bytes ahead beside tables that take most of memory. */
+uint64_t adapt_tight_distance(struct runahead_site *site, uint64_t room);
+void adapt_tight_begins(struct runahead_site *site, uint64_t room);
+/* What the program met in so many bytes. True: it was too far ahead, and now is less. */
+bool adapt_tight_passed(struct runahead_site *site, uint64_t room, uint64_t bytes, struct waiting met);
 /* Looks now and then whether all regions are in memory, and disarms if so. */
 void adapt_shut_off(uint64_t now);
 void adapt_rearm(void);

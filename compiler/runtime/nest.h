@@ -31,6 +31,8 @@ struct reference {
   int64_t lowest, highest; /* addresses that its look-ups led to */
   double share;
   bool quiet;
+  unsigned calm;         /* probes in a row that missed nothing, */
+  int64_t probe_at;      /*   and the unit of the next one */
 };
 
 /* An in-core table is looked up for nothing; one page in 256 is 0.2 us a look-up on a disk
@@ -59,7 +61,8 @@ struct nest {
   uint64_t sequential_bytes; /* a unit's, of sequential references */
   int64_t present;     /* unit */
   uint64_t since;      /* when it began, */
-  uint64_t waits;      /*   and how often the thread had waited by then */
+  struct waiting waiting; /*   and how often the thread had waited by then; */
+  uint64_t faults;     /* pages that it had to read itself in the unit before */
   bool gone_through;   /* a stream that has come past half of memory: what is behind it may go */
   int64_t released;    /* units before this one have been given up, or were not to be */
   uint64_t looked;     /* when, whether memory is full */
@@ -94,11 +97,12 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
 void prefetch_confirm(struct nest *nest, struct reference *r, int64_t until, uint64_t *budget);
 /* Notes that the program has passed an affine reference's units before `until`. */
 void prefetch_note(struct nest *nest, struct reference *r, int64_t until);
-/* How many pages a sample of an indirect reference's next look-ups misses. */
-uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit);
+/* How many pages a sample of an indirect reference's next look-ups misses; in doubt it is looked
+ * at what is believed to be in memory, too. */
+uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit, bool doubt);
 /* What a reference's units [from, until) touched: what it changed is written, and if told to
- * what will not be touched again is given up. */
+ * what will not be touched again is given up, at once where it was not changed. */
 void prefetch_behind(struct nest *nest, const struct reference *r, int64_t from, int64_t until,
-                     bool give_up);
+                     bool give_up, bool at_once);
 
 #endif

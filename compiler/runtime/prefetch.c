@@ -238,12 +238,12 @@ void prefetch_note(struct nest *nest, struct reference *r, int64_t until) {
   }
 }
 
-uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit) {
+uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit, bool doubt) {
   enum { LOOKED_UP = 256, LOOKS = 32 };
   int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
   int64_t many = unit_start(nest, unit, 1, counter);
   if (many <= 0) return 0;
-  struct walk walk = {.region = r->region, .budget = 4 * LOOKED_UP, .looks = LOOKS};
+  struct walk walk = {.region = r->region, .budget = 4 * LOOKED_UP, .looks = LOOKS, .doubt = doubt};
   want_indirect(nest, r, counter, many < LOOKED_UP ? many : LOOKED_UP, &walk);
   return walk.sent;
 }
@@ -251,7 +251,7 @@ uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit) {
 /* As one range: each piece costs a call, and at its ends the kernel splits the larger
  * pieces in which it keeps a file. */
 void prefetch_behind(struct nest *nest, const struct reference *r, int64_t from, int64_t until,
-                     bool give_up) {
+                     bool give_up, bool at_once) {
   if (from < 0) from = 0;
   while (from < until) {
     int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
@@ -270,6 +270,6 @@ void prefetch_behind(struct nest *nest, const struct reference *r, int64_t from,
     if (r->writes) submit_write(r->region, start, end);
     if (!give_up || !r->releases) continue;
     filter_doubt(r->region, start, end);
-    submit_release(start, end - start, false);
+    submit_release(start, end - start, at_once && !r->writes);
   }
 }

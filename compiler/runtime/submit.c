@@ -200,9 +200,9 @@ void batch_add(struct batch *batch, uint64_t start, uint64_t bytes) {
   }
 }
 
-void submit_release(uint64_t start, uint64_t bytes, bool anonymous) {
+void submit_release(uint64_t start, uint64_t bytes, bool at_once) {
   int saved = errno;
-  madvise((void *)start, bytes, anonymous ? MADV_PAGEOUT : MADV_COLD);
+  madvise((void *)start, bytes, at_once ? MADV_PAGEOUT : MADV_COLD);
   count(COUNT_RELEASED, bytes >> PAGE_SHIFT);
   errno = saved;
 }
@@ -282,9 +282,9 @@ void submit_write(const struct region *region, uint64_t start, uint64_t end) {
   if (left && adapt_helped()) {
     hand_over(region, start, end);
   } else {
-    uint64_t waits = adapt_waits();
+    uint64_t waits = adapt_waiting().waits;
     write_now(region, start, end);
-    if (adapt_waits() != waits) atomic_store_explicit(&by_helper, AFTER_A_WAIT, RELAXED);
+    if (adapt_waiting().waits != waits) atomic_store_explicit(&by_helper, AFTER_A_WAIT, RELAXED);
   }
   errno = saved;
 }

@@ -26,16 +26,18 @@ static void look_at_dropped(struct region *region, uint64_t address) {
   errno = saved;
 }
 
-/* Probing: is the page in memory, or believed to be? */
+/* Probing: is the page in memory, or believed to be? In doubt beliefs count for nothing. */
 static void look_for(struct walk *walk, uint64_t address) {
-  if (filter_believes(walk->region, address)) return;
+  if (!walk->doubt && filter_believes(walk->region, address)) return;
   uint64_t page = address & ~(PAGE_BYTES - 1);
   unsigned char present = 0;
   int saved = errno;
-  if (mincore((void *)page, PAGE_BYTES, &present) == 0 && present & 1)
+  if (mincore((void *)page, PAGE_BYTES, &present) == 0 && present & 1) {
     filter_note(walk->region, page, page + PAGE_BYTES);
-  else
+  } else {
+    filter_forget(walk->region, page, page + PAGE_BYTES);
     walk->sent++;
+  }
   errno = saved;
   if (--walk->looks == 0) walk->budget = 0;
 }

@@ -1,6 +1,6 @@
 // A program whose main thread ends by pthread_exit ends, though a thread of ours writes and watches.
 // What the thread wrote is counted.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_waits,--wrap=pthread_mutex_trylock -o %t
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_waiting,--wrap=pthread_mutex_trylock -o %t
 // RUN: env RUNAHEAD_OOC_STATS=1 timeout -s KILL 20 %t 2>&1 | FileCheck %s
 // CHECK: threads 2
 // CHECK: told to be written 12{{$}}
@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 /* As if each write had waited: the next ones are the helper's. */
-uint64_t __wrap_adapt_waits(void) {
+struct waiting __wrap_adapt_waiting(void) {
   static uint64_t waits;
-  return waits++;
+  return (struct waiting){waits++, 0};
 }
 
 /* Where the helper holds the lock, a write is left to the kernel; here it is waited for. */

@@ -1,7 +1,7 @@
 // A signal handler may copy much, and run any loop, wherever it interrupts: in the run-time layer
 // its copy is a plain one and its loop is not assisted, and on the way of neither memory is
 // allocated or a thread started, though its regions turn out to be in memory.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_waits,--wrap=malloc,--wrap=pthread_create -o %t
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_waiting,--wrap=malloc,--wrap=pthread_create -o %t
 // RUN: env RUNAHEAD_OOC_STATS=1 %t 2>&1 | FileCheck %s
 // CHECK: interrupted, all equal, allocated 0
 // CHECK: nests entered 2, declined 0
@@ -18,10 +18,10 @@ static char *out, *from, other[BYTES];
 static volatile int copies, handled, allocated;
 
 /* Asked within enter and step, and before and after a write, which so seems to have waited. */
-uint64_t __wrap_adapt_waits(void) {
+struct waiting __wrap_adapt_waiting(void) {
   static uint64_t waits;
   if (copies && handled < 3) raise(SIGUSR1);
-  return waits++;
+  return (struct waiting){waits++, 0};
 }
 void *__real_malloc(size_t);
 void *__wrap_malloc(size_t bytes) {

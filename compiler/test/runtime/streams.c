@@ -20,8 +20,8 @@ static uint64_t now, position, given_up, ahead;
 /* Memory is full, and a look at it is never too soon. */
 bool __wrap_limits_pressed(void) { return true; }
 uint64_t __wrap_limits_now(void) { return now += 2000000; }
-void __wrap_submit_release(uint64_t start, uint64_t bytes, bool anonymous) {
-  (void)anonymous;
+void __wrap_submit_release(uint64_t start, uint64_t bytes, bool at_once) {
+  (void)at_once;
   given_up += bytes;
   ahead += start + bytes > position;
 }
