@@ -67,10 +67,10 @@ pub struct Process {
     pub looking_up: AtomicU32,
     /// Bytes of memory of the program's own, mapped or behind the break.
     pub mapped: AtomicUsize,
-    /// Where the program last asked its heap to end; 0: it has not.
-    pub heap_end: AtomicUsize,
     /// The host has been told of that, or need not be.
     pub mapped_told: AtomicU32,
+    /// Where the program last asked its heap to end; 0: it has not.
+    pub heap_end: AtomicUsize,
     /// The program's copy of its latest post; 0: there is none.
     #[cfg(feature = "forked")]
     pub copy: AtomicI32,
