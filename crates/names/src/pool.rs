@@ -14,7 +14,7 @@ use crate::neighbours::{Neighbours, Verdict};
 use crate::pace::Pace;
 use crate::walk::{Job, Key, Name, Walk};
 use runahead_policy::coldness::WAITED_NS;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -67,8 +67,8 @@ struct Known {
 struct State {
     walk: Walk<Directory>,
     known: HashMap<Identity, Known>,
-    /// Directories above those where walks began: the program goes through one of which it is met in two.
-    above: HashSet<Identity>,
+    /// Directories above those in which the program was met, and the inode of the one in which it was met last.
+    above: HashMap<Identity, u64>,
     /// How often the walk was given up since it met cached names only.
     given_up: u64,
     pace: Pace,
@@ -110,7 +110,7 @@ impl Lookahead {
         let state = State {
             walk: Walk::default(),
             known: HashMap::new(),
-            above: HashSet::new(),
+            above: HashMap::new(),
             given_up: 0,
             pace: Pace::default(),
             neighbours: Neighbours::default(),
@@ -203,12 +203,12 @@ impl State {
         self.known.insert(identity, Known { key, given_up: self.given_up });
     }
 
-    /// True if nothing below this directory had been noted before.
-    fn note_above(&mut self, above: Identity) -> bool {
+    /// The program is met in the directory `inside`, below `above`. Returns in which one it was met there before.
+    fn meet(&mut self, above: Identity, inside: Identity) -> Option<u64> {
         if self.above.len() >= REMEMBERED {
             self.above.clear();
         }
-        self.above.insert(above)
+        self.above.insert(above, inside.inode).filter(|&before| before != inside.inode)
     }
 
     /// Nothing more is to be looked up until the next note.
@@ -274,31 +274,36 @@ impl Shared {
         Ok(())
     }
 
-    /// The directory above one in which the program is met, and what comes there behind that one; if the program may be
-    /// supposed to go on there, as it has been met in another one below it or the walk has been there, and the walk does not
-    /// hold it.
+    /// The directory above one in which the program is met, and the names there behind that one: if the program may be
+    /// supposed to go on there, and the walk does not hold it. So it may if the walk has been there, or if it was met before
+    /// in another directory there, in front of this one.
     ///
     /// A program is met where it waits, and its first waits may be anywhere: find on a cloud disk took 0.4 s where its first
     /// note was of the directory that it was told to search, and 1.3 s where that was of one far below, since then each
     /// walk ended with the directory where it began.
     fn above(&self, directory: &Directory, identity: Identity) -> Option<(Directory, Identity, Vec<Name>)> {
         let (fd, above) = look::open_above(directory.fd.as_fd(), identity.device).ok()?;
-        {
+        let (known, met) = {
             let mut state = self.lock();
             let known = state.known.get(&above).cloned();
-            let first = state.note_above(above);
-            match known {
-                Some(known) if state.walk.holds(&known.key) => return None,
-                None if first => return None,
-                _ => {}
+            if known.as_ref().is_some_and(|known| state.walk.holds(&known.key)) {
+                return None;
             }
-        }
-        if let Ok((_, next)) = look::open_above(fd.as_fd(), above.device) {
-            self.lock().note_above(next);
+            (known.is_some(), state.meet(above, identity))
+        };
+        if !known && met.is_none() {
+            return None;
         }
         let mut names = look::list(fd.as_fd());
-        let place = names.iter().position(|name| name.inode == identity.inode)?;
-        names.drain(..=place);
+        let place = |inode: u64| names.iter().position(|name| name.inode == inode);
+        let here = place(identity.inode)?;
+        if !known && met.and_then(place).is_none_or(|before| before >= here) {
+            return None;
+        }
+        if let Ok((_, next)) = look::open_above(fd.as_fd(), above.device) {
+            self.lock().meet(next, above);
+        }
+        names.drain(..=here);
         Some((Directory { fd, device: above.device }, above, names))
     }
 
@@ -472,9 +477,12 @@ mod tests {
         assert!(until(|| ahead.looked_up() > 0 && !ahead.is_busy()));
         let known = |ahead: &Lookahead| ahead.shared.lock().known.len();
         assert_eq!(known(&ahead), 1);
+        // Backwards: a program that opens files here and there.
+        ahead.note(path(1));
+        assert!(until(|| known(&ahead) == 2 && !ahead.is_busy()));
         ahead.note(path(4));
-        // Those two, the one above, and the three behind.
-        assert!(until(|| known(&ahead) == 6 && !ahead.is_busy()), "{} are known", known(&ahead));
+        // Those three, the one above, and the three behind.
+        assert!(until(|| known(&ahead) == 7 && !ahead.is_busy()), "{} are known", known(&ahead));
     }
 
     #[test]
