@@ -84,7 +84,7 @@ impl Mappings {
             let Some(map) = text::maps_line(line) else { continue };
             let (start, end) = (map.start as u64, map.end as u64);
             if map.inode != 0 && map.name.starts_with(b"/") {
-                let file = self.file_of(&map, device_of(line), &mut known);
+                let file = self.file_of(&map, &mut known);
                 self.mappings.push(Mapping { start, end, offset: map.offset, file });
             } else if map.inode == 0 && !map.shared && map.protection & PROT_READ != 0 {
                 self.memory.push((start, end));
@@ -100,14 +100,17 @@ impl Mappings {
         (address < found.1).then_some(found)
     }
 
-    fn file_of(&mut self, map: &MapsLine, device: (u32, u32), known: &mut Vec<File>) -> usize {
-        let same = |file: &File| file.inode == map.inode && file.device == device && file.path == map.name;
+    fn file_of(&mut self, map: &MapsLine, known: &mut Vec<File>) -> usize {
+        let same =
+            |file: &File| file.inode == map.inode && file.device == map.device && file.path == map.name;
         if let Some(at) = self.files.iter().position(same) {
             return at;
         }
         self.files.push(match known.iter().position(same) {
             Some(at) => known.swap_remove(at),
-            None => File { device, inode: map.inode, path: map.name.to_vec(), state: State::NotYet },
+            None => {
+                File { device: map.device, inode: map.inode, path: map.name.to_vec(), state: State::NotYet }
+            }
         });
         self.files.len() - 1
     }
@@ -183,14 +186,6 @@ fn place(mapping: Mapping, first: u64, end: u64) -> (u64, u64) {
 
 fn cached(file: &OwnedFd, offset: u64, length: u64) -> Option<u64> {
     runahead_kernel::files::cached_pages(file.as_raw_fd(), offset, length).ok()
-}
-
-/// The device in a line of `/proc/PID/maps`: two hexadecimal numbers behind the third blank.
-fn device_of(line: &[u8]) -> (u32, u32) {
-    let field = line.split(|&byte| byte == b' ').nth(3).unwrap_or_default();
-    let (major, rest) = text::hex(field);
-    let minor = rest.strip_prefix(b":").map_or(0, |rest| text::hex(rest).0);
-    (major as u32, minor as u32)
 }
 
 /// Opens a mapped file for reading: by its path, by a descriptor of the program's, or by the mapping itself.
@@ -320,11 +315,5 @@ mod tests {
         assert_eq!(place(mapping, 17 * PAGE + 5, 18 * PAGE), (5 * PAGE, PAGE));
         assert_eq!(place(mapping, 0, u64::MAX), (4 * PAGE, 16 * PAGE));
         assert_eq!(place(mapping, 40 * PAGE, 41 * PAGE), (20 * PAGE, 0));
-    }
-
-    #[test]
-    fn devices_are_read() {
-        assert_eq!(device_of(b"7f12-7f34 r-xp 00001000 fe:01 1234   /usr/lib/a b.so"), (0xfe, 1));
-        assert_eq!(device_of(b"garbage"), (0, 0));
     }
 }
