@@ -35,21 +35,21 @@ impl<const N: usize> Text<N> {
     }
 
     pub fn push_number(self, number: u64) -> Self {
-        self.push_digits(number, 10)
+        self.push_digits::<10>(number)
     }
 
     /// Hexadecimal, as in the names of `/proc/PID/map_files`.
     pub fn push_hex(self, number: u64) -> Self {
-        self.push_digits(number, 16)
+        self.push_digits::<16>(number)
     }
 
-    fn push_digits(self, mut number: u64, base: u64) -> Self {
+    fn push_digits<const BASE: u64>(self, mut number: u64) -> Self {
         // 2^64 has 20 digits.
         let mut digits = [0u8; 20];
         let mut used = 0;
         for place in digits.iter_mut().rev() {
-            *place = b"0123456789abcdef".get((number % base) as usize).copied().unwrap_or(b'0');
-            number /= base;
+            *place = b"0123456789abcdef".get((number % BASE) as usize).copied().unwrap_or(b'0');
+            number /= BASE;
             used += 1;
             if number == 0 {
                 break;
