@@ -120,6 +120,15 @@ impl Event {
         Ok(Event { fd, base: base.cast(), pages })
     }
 
+    /// How many there have been while it was enabled.
+    pub fn count(&self) -> u64 {
+        let mut bytes = [0; 8];
+        match rustix::io::read(&self.fd, &mut bytes) {
+            Ok(8) => u64::from_ne_bytes(bytes),
+            _ => 0,
+        }
+    }
+
     pub fn enable(&self, on: bool) {
         let request = if on { IOC_ENABLE } else { IOC_DISABLE };
         // SAFETY: takes no address. A thread that has ended has nothing to count.

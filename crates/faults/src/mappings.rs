@@ -2,7 +2,8 @@
 //!
 //! `/proc/PID/map_files` would lead straight to the file, but not without privilege. So the file is looked up by
 //! its path as the program sees it, or among the program's descriptors where it has none any more, and taken
-//! only if it is a regular file with the mapping's inode on the mapping's device.
+//! only if it is a regular file with the mapping's inode on the mapping's device. A file that has neither name nor
+//! descriptor (temporary files are made so) is to be had through `map_files` alone.
 
 use runahead_kernel::Errno;
 use runahead_kernel::files::{IoVec, RWF_NOWAIT, preadv2};
@@ -83,7 +84,7 @@ impl Mappings {
             let Some(map) = text::maps_line(line) else { continue };
             let (start, end) = (map.start as u64, map.end as u64);
             if map.inode != 0 && map.name.starts_with(b"/") {
-                let file = self.file_of(&map, device_of(line), &mut known);
+                let file = self.file_of(&map, &mut known);
                 self.mappings.push(Mapping { start, end, offset: map.offset, file });
             } else if map.inode == 0 && !map.shared && map.protection & PROT_READ != 0 {
                 self.memory.push((start, end));
@@ -99,14 +100,17 @@ impl Mappings {
         (address < found.1).then_some(found)
     }
 
-    fn file_of(&mut self, map: &MapsLine, device: (u32, u32), known: &mut Vec<File>) -> usize {
-        let same = |file: &File| file.inode == map.inode && file.device == device && file.path == map.name;
+    fn file_of(&mut self, map: &MapsLine, known: &mut Vec<File>) -> usize {
+        let same =
+            |file: &File| file.inode == map.inode && file.device == map.device && file.path == map.name;
         if let Some(at) = self.files.iter().position(same) {
             return at;
         }
         self.files.push(match known.iter().position(same) {
             Some(at) => known.swap_remove(at),
-            None => File { device, inode: map.inode, path: map.name.to_vec(), state: State::NotYet },
+            None => {
+                File { device: map.device, inode: map.inode, path: map.name.to_vec(), state: State::NotYet }
+            }
         });
         self.files.len() - 1
     }
@@ -129,7 +133,7 @@ impl Mappings {
     /// cached, and has been asked for.
     pub fn ask(&mut self, mapping: Mapping, first: u64, end: u64) -> bool {
         let (offset, length) = place(mapping, first, end);
-        let Some(file) = self.descriptor(mapping.file) else { return false };
+        let Some(file) = self.descriptor(mapping) else { return false };
         // Asking for what is there costs twice what looking does. Where nobody can tell, it is asked for.
         if cached(file, offset, length) == Some(length.div_ceil(PAGE)) {
             return false;
@@ -142,7 +146,7 @@ impl Mappings {
     /// told.
     pub fn cached(&mut self, mapping: Mapping, first: u64, end: u64) -> Option<(u64, u64)> {
         let (offset, length) = place(mapping, first, end);
-        let file = self.descriptor(mapping.file)?;
+        let file = self.descriptor(mapping)?;
         Some((cached(file, offset, length)?, length.div_ceil(PAGE)))
     }
 
@@ -150,7 +154,7 @@ impl Mappings {
     /// (`cachestat` counts what is on its way.)
     pub fn is_missing(&mut self, mapping: Mapping, address: u64) -> Option<bool> {
         let (offset, _) = place(mapping, address, address);
-        let file = self.descriptor(mapping.file)?;
+        let file = self.descriptor(mapping)?;
         let mut byte = 0u8;
         let piece = [IoVec { base: &raw mut byte as usize, length: 1 }];
         // SAFETY: one byte of ours may be overwritten.
@@ -161,10 +165,10 @@ impl Mappings {
         }
     }
 
-    fn descriptor(&mut self, file: usize) -> Option<&OwnedFd> {
-        let file = self.files.get_mut(file)?;
+    fn descriptor(&mut self, mapping: Mapping) -> Option<&OwnedFd> {
+        let file = self.files.get_mut(mapping.file)?;
         if matches!(file.state, State::NotYet) {
-            file.state = open(self.process, file).map_or(State::Refused, State::Open);
+            file.state = open(self.process, file, mapping).map_or(State::Refused, State::Open);
         }
         match &file.state {
             State::Open(descriptor) => Some(descriptor),
@@ -184,16 +188,8 @@ fn cached(file: &OwnedFd, offset: u64, length: u64) -> Option<u64> {
     runahead_kernel::files::cached_pages(file.as_raw_fd(), offset, length).ok()
 }
 
-/// The device in a line of `/proc/PID/maps`: two hexadecimal numbers behind the third blank.
-fn device_of(line: &[u8]) -> (u32, u32) {
-    let field = line.split(|&byte| byte == b' ').nth(3).unwrap_or_default();
-    let (major, rest) = text::hex(field);
-    let minor = rest.strip_prefix(b":").map_or(0, |rest| text::hex(rest).0);
-    (major as u32, minor as u32)
-}
-
-/// Opens a mapped file for reading, by its path or by a descriptor of the program's.
-fn open(process: u32, file: &File) -> Option<OwnedFd> {
+/// Opens a mapped file for reading: by its path, by a descriptor of the program's, or by the mapping itself.
+fn open(process: u32, file: &File, mapping: Mapping) -> Option<OwnedFd> {
     let mut path = PathBuf::from(format!("/proc/{process}/root")).into_os_string();
     path.push(OsStr::from_bytes(&file.path));
     if let Some(found) = open_if(Path::new(&path), file) {
@@ -203,7 +199,11 @@ fn open(process: u32, file: &File) -> Option<OwnedFd> {
         return None;
     }
     let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
-    descriptors.flatten().find_map(|entry| open_if(&entry.path(), file))
+    let by_descriptor = descriptors.flatten().find_map(|entry| open_if(&entry.path(), file));
+    let Mapping { start, end, .. } = mapping;
+    // The way that is left for who has mapped a file of his own without a name and closed it. The kernel wants privilege.
+    let by_mapping = || open_if(Path::new(&format!("/proc/{process}/map_files/{start:x}-{end:x}")), file);
+    by_descriptor.or_else(by_mapping)
 }
 
 /// Opens the file at `path` if it is the one. It is looked at before it is opened: opening a device or a FIFO
@@ -285,7 +285,28 @@ mod tests {
         mappings.clear();
         mappings.refresh().unwrap();
         let mapping = mappings.at(address).unwrap();
-        assert_eq!(mappings.cached(mapping, address, address + PAGE), None);
+        // By the mapping, where that is allowed; never the other file, which has one page.
+        let found = mappings.cached(mapping, address, address + 8 * PAGE);
+        assert!(matches!(found, None | Some((8, 8))), "{found:?}");
+    }
+
+    #[test]
+    fn a_file_without_name_and_descriptor_is_found_by_its_mapping() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = folder.path().join("file");
+        let (file, map) = mapped(&path);
+        fs::remove_file(&path).unwrap();
+        drop(file);
+        let address = map.as_ptr() as u64;
+        let by_mapping = format!("/proc/self/map_files/{address:x}-{:x}", address + PAGES * PAGE);
+        if let Err(error) = fs::File::open(by_mapping) {
+            eprintln!("SKIPPED: no privilege to open map_files: {error}");
+            return;
+        }
+        let mut mappings = Mappings::new(std::process::id());
+        mappings.refresh().unwrap();
+        let mapping = mappings.at(address).unwrap();
+        assert_eq!(mappings.cached(mapping, address, address + PAGE), Some((1, 1)));
     }
 
     #[test]
@@ -294,11 +315,5 @@ mod tests {
         assert_eq!(place(mapping, 17 * PAGE + 5, 18 * PAGE), (5 * PAGE, PAGE));
         assert_eq!(place(mapping, 0, u64::MAX), (4 * PAGE, 16 * PAGE));
         assert_eq!(place(mapping, 40 * PAGE, 41 * PAGE), (20 * PAGE, 0));
-    }
-
-    #[test]
-    fn devices_are_read() {
-        assert_eq!(device_of(b"7f12-7f34 r-xp 00001000 fe:01 1234   /usr/lib/a b.so"), (0xfe, 1));
-        assert_eq!(device_of(b"garbage"), (0, 0));
     }
 }

@@ -8,7 +8,7 @@
 use crate::event::{Event, Kind};
 use crate::mappings::{Mapping, Mappings};
 use crate::memory::{Followed, Memory};
-use crate::pursuit::{Link, Pursuit};
+use crate::pursuit::{Link, Pursuit, Standing};
 use crate::record::Fault;
 use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
 use runahead_policy::drift::{self, Drifts};
@@ -40,6 +40,9 @@ const READ_AROUND_ONE_IN: u64 = 10;
 
 /// Bytes that are asked for at a time: of more, some file systems drop the rest.
 pub const REQUEST: u64 = 128 * 1024;
+
+/// How often waits are counted in a pause that they may end.
+const COUNT_WAITS: Duration = Duration::from_millis(10);
 
 /// How long nobody watches, ns, where nothing may be asked for.
 const PAUSED: u64 = 250_000_000;
@@ -164,10 +167,10 @@ impl Watcher {
             woken = false;
             let then = self.armed();
             self.disarm();
-            if let Then::Pause(ns) = then {
+            if let Then::Pause { ns, waits } = then {
                 // It does not know that it is of no use, and ran on over thousands of pages: a chain's, all of them wrong.
                 self.link.cancel();
-                self.pause(Duration::from_nanos(ns));
+                self.pause(Duration::from_nanos(ns), waits);
             }
         }
     }
@@ -230,7 +233,7 @@ impl Watcher {
             return Then::Rest;
         }
         if self.link.is_paused() {
-            return Then::Pause(PAUSED);
+            return Then::Pause { ns: PAUSED, waits: None };
         }
         self.look_at_memory();
         for (thread, observed) in &mut self.threads {
@@ -251,7 +254,7 @@ impl Watcher {
                 return then;
             }
             if self.link.is_paused() {
-                return Then::Pause(PAUSED);
+                return Then::Pause { ns: PAUSED, waits: None };
             }
             if self.looked_around.elapsed() >= LOOK_AROUND {
                 self.looked_around = Instant::now();
@@ -291,11 +294,25 @@ impl Watcher {
         self.mappings.clear();
     }
 
-    fn pause(&mut self, longest: Duration) {
-        self.threads.values().for_each(|observed| observed.waited.enable(false));
-        let longest =
-            rustix::event::Timespec { tv_sec: 0, tv_nsec: (longest.as_nanos() as i64).min(999_999_999) };
-        let _ = poll(&mut [PollFd::new(&self.stop.bell, PollFlags::IN)], Some(&longest));
+    /// Sleeps so long, or until so many faults have waited. Nobody is woken by these; they are counted now and then.
+    fn pause(&mut self, longest: Duration, waits: Option<u32>) {
+        let counted = || self.threads.values().map(|observed| observed.waited.count()).sum::<u64>();
+        self.threads.values().for_each(|observed| observed.waited.enable(waits.is_some()));
+        let (begun, before) = (Instant::now(), counted());
+        let enough = |waits: Option<u32>| {
+            waits.is_some_and(|waits| counted().saturating_sub(before) >= u64::from(waits))
+        };
+        while begun.elapsed() < longest && !self.is_over() {
+            if enough(waits) {
+                self.arming.waits_came();
+                break;
+            }
+            let left = longest.saturating_sub(begun.elapsed());
+            let sleep = if waits.is_some() { left.min(COUNT_WAITS) } else { left };
+            let sleep =
+                rustix::event::Timespec { tv_sec: 0, tv_nsec: sleep.as_nanos().min(999_999_999) as i64 };
+            let _ = poll(&mut [PollFd::new(&self.stop.bell, PollFlags::IN)], Some(&sleep));
+        }
         self.threads.values().for_each(|observed| observed.waited.enable(true));
     }
 
@@ -319,7 +336,7 @@ impl Watcher {
                     Some(range) => {
                         memory.follow(streams, (fault.instruction, fault.address), range, self.room)
                     }
-                    None => follow(mappings, strides, *fault),
+                    None => follow(mappings, strides, *fault, self.blocks * (drift::BLOCK / PAGE)),
                 };
                 asked += new;
                 useful += used;
@@ -327,8 +344,8 @@ impl Watcher {
                 // the program, and stays where it is. (Else it fetched what the stride would have, at a third of the
                 // speed: columns of a mapped matrix took 0.2 s or 0.8, by who came first.)
                 if used == 0 && !served {
-                    let latest = at + 1 == seen.len();
-                    let found = pursuit.fault(link, (&mut *mappings, &mut *memory), thread, fault, latest);
+                    let standing = Standing { latest: at + 1 == seen.len(), scans: drifts.is_any() };
+                    let found = pursuit.fault(link, (&mut *mappings, &mut *memory), thread, fault, standing);
                     useful += u32::from(found.useful);
                     follows += u32::from(found.follows);
                     waits |= found.waits;
@@ -387,10 +404,10 @@ fn is_read_around(mappings: &mut Mappings, mapping: Mapping, start: u64, end: u6
     found.is_some_and(|(cached, pages)| cached * READ_AROUND_ONE_IN >= pages)
 }
 
-/// Takes one fault in.
-fn follow(mappings: &mut Mappings, strides: &mut Strides, fault: Fault) -> Followed {
+/// Takes one fault in. `room`: pages that may be ahead.
+fn follow(mappings: &mut Mappings, strides: &mut Strides, fault: Fault, room: u64) -> Followed {
     let Some(mapping) = mappings.at(fault.address) else { return Followed::default() };
-    let outcome = strides.fault(fault.instruction, fault.address);
+    let outcome = strides.fault(fault.instruction, fault.address, u32::try_from(room).unwrap_or(u32::MAX));
     if let Some((first, end)) = outcome.look
         && let Some((cached, pages)) = mappings.cached(mapping, first, end)
     {
@@ -403,12 +420,17 @@ fn follow(mappings: &mut Mappings, strides: &mut Strides, fault: Fault) -> Follo
     let mut followed =
         Followed { new: 0, useful: outcome.useful, served: outcome.served, steady: outcome.steady };
     let Some(ask) = outcome.ask else { return followed };
+    let mut steps = 0;
     for address in ask.addresses() {
         if !(mapping.start..mapping.end).contains(&address) {
             break;
         }
-        followed.new += u32::from(mappings.ask(mapping, address, address + PAGE));
+        // A wide step's pages that follow one that is cached came with it.
+        let is_there = ask.width > 1 && mappings.cached(mapping, address, address + PAGE) == Some((1, 1));
+        let end = address + u64::from(ask.width) * PAGE;
+        steps += u32::from(!is_there && mappings.ask(mapping, address, end));
     }
-    strides.asked(outcome.stream, followed.new);
+    strides.asked(outcome.stream, steps);
+    followed.new = steps * ask.width;
     followed
 }

@@ -41,7 +41,8 @@ struct Known {
     memory: Memory,
     /// None: there was room.
     counts: Option<Counts>,
-    /// Pages brought in lately.
+    /// Pages brought in lately, less those that were of use: of a program that goes through more than fits every page comes
+    /// back, again and again, and counted against what was brought in for it that ended NAS MG's prefetches for seconds.
     brought: u64,
 }
 
@@ -155,7 +156,8 @@ impl Costs {
         let new = || Known { process: one.process, memory: Memory::default(), counts: None, brought: 0 };
         let known = self.known.entry(one.index).or_insert_with(new);
         let since = now.since(&known.counts.replace(now).unwrap_or(now));
-        known.brought = (known.brought - known.brought / LATELY).saturating_add(since.brought);
+        let brought = (known.brought - known.brought / LATELY).saturating_add(since.brought);
+        known.brought = brought.saturating_sub(since.removed);
         since
     }
 }

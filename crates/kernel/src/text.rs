@@ -34,13 +34,22 @@ impl<const N: usize> Text<N> {
         self
     }
 
-    pub fn push_number(self, mut number: u64) -> Self {
+    pub fn push_number(self, number: u64) -> Self {
+        self.push_digits::<10>(number)
+    }
+
+    /// Hexadecimal, as in the names of `/proc/PID/map_files`.
+    pub fn push_hex(self, number: u64) -> Self {
+        self.push_digits::<16>(number)
+    }
+
+    fn push_digits<const BASE: u64>(self, mut number: u64) -> Self {
         // 2^64 has 20 digits.
         let mut digits = [0u8; 20];
         let mut used = 0;
         for place in digits.iter_mut().rev() {
-            *place = b'0' + (number % 10) as u8;
-            number /= 10;
+            *place = b"0123456789abcdef".get((number % BASE) as usize).copied().unwrap_or(b'0');
+            number /= BASE;
             used += 1;
             if number == 0 {
                 break;
@@ -97,6 +106,8 @@ pub struct MapsLine<'a> {
     pub shared: bool,
     /// Bytes from the start of the file.
     pub offset: u64,
+    /// Major and minor number; a file system without a device of its own has major 0.
+    pub device: (u32, u32),
     pub inode: u64,
     /// Path, `[heap]`-like name, or empty.
     pub name: &'a [u8],
@@ -110,8 +121,9 @@ pub fn maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let (permissions, rest) = rest.split_at_checked(4)?;
     let (offset, rest) = hex(rest.strip_prefix(b" ")?);
     let rest = rest.strip_prefix(b" ")?;
-    let device_end = rest.iter().position(|&b| b == b' ')?;
-    let (inode, rest) = decimal(rest.get(device_end + 1..)?);
+    let (major, rest) = hex(rest);
+    let (minor, rest) = hex(rest.strip_prefix(b":")?);
+    let (inode, rest) = decimal(rest.strip_prefix(b" ")?);
     let name_start = rest.iter().position(|&b| b != b' ').unwrap_or(rest.len());
     let flag =
         |index: usize, letter: u8, bit: u32| if permissions.get(index) == Some(&letter) { bit } else { 0 };
@@ -121,6 +133,7 @@ pub fn maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
         protection: flag(0, b'r', 1) | flag(1, b'w', 2) | flag(2, b'x', 4),
         shared: permissions.get(3) == Some(&b's'),
         offset,
+        device: (major as u32, minor as u32),
         inode,
         name: rest.get(name_start..).unwrap_or(&[]),
     })
@@ -132,13 +145,14 @@ mod tests {
 
     #[test]
     fn takes_a_maps_line_apart() {
-        let line = b"7f12-7f34 r-xp 00001000 fe:00 1234   /usr/lib/a b.so";
+        let line = b"7f12-7f34 r-xp 00001000 fe:01 1234   /usr/lib/a b.so";
         let parsed = maps_line(line).unwrap();
         assert_eq!(parsed.start, 0x7f12);
         assert_eq!(parsed.end, 0x7f34);
         assert_eq!(parsed.protection, 5);
         assert!(!parsed.shared);
         assert_eq!(parsed.offset, 0x1000);
+        assert_eq!(parsed.device, (0xfe, 1));
         assert_eq!(parsed.inode, 1234);
         assert_eq!(parsed.name, b"/usr/lib/a b.so");
         assert_eq!(maps_line(b"55-66 rw-s 00000000 00:00 0").unwrap().name, b"");
@@ -152,5 +166,6 @@ mod tests {
         assert_eq!(Text::<8>::new().push(b"/proc/12").as_c_str(), c"");
         assert_eq!(Text::<24>::new().push_number(u64::MAX).as_c_str(), c"18446744073709551615");
         assert_eq!(Text::<24>::new().push_number(0).as_c_str(), c"0");
+        assert_eq!(Text::<24>::new().push_hex(0x7ff0_89ab_cdef).as_c_str(), c"7ff089abcdef");
     }
 }

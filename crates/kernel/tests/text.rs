@@ -23,7 +23,7 @@ proptest! {
             line = format!("{line:<72} {name}");
         }
         let expected =
-            MapsLine { start, end, protection: bits, shared, offset, inode, name: name.trim_start().as_bytes() };
+            MapsLine { start, end, protection: bits, shared, offset, device: (major.into(), minor.into()), inode, name: name.trim_start().as_bytes() };
         prop_assert_eq!(maps_line(line.as_bytes()), Some(expected));
     }
 

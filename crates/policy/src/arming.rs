@@ -22,6 +22,13 @@ const PAUSE_FIRST: u64 = 5_000_000;
 const PAUSE_TIMES: u64 = 4;
 const PAUSE_MOST: u64 = 1_000_000_000;
 
+/// Where few of the faults waited, one of so many or less, what begins to wait later is another phase of the program: so many
+/// waits end the pause, twice as many each time that nothing came of it. (NAS MG on a file writes to fresh pages first, 4 ms
+/// for a thousand, then goes through its arrays: of 4 s with us one was such a pause.)
+const FEW_WAIT: u32 = 32;
+const WAITS_FIRST: u32 = 32;
+const WAITS_MOST: u32 = 1 << 16;
+
 /// Useful pages, one for so many faults, make watching worth it.
 const WORTH_ONE_IN: u32 = 16;
 
@@ -46,10 +53,15 @@ pub struct Arming {
     useless: i32,
     /// Something was of use since watching began.
     pays: bool,
+    /// Waits ended the pause before.
+    waited: bool,
     quiet: u64,
-    /// How long it has been watched.
+    /// How long it has been watched, how many faults, and how many looks found a thread waiting.
     watched: u64,
+    faults: u32,
+    waits: u32,
     pause: u64,
+    pause_waits: u32,
 }
 
 /// What is to be done after a look.
@@ -58,13 +70,26 @@ pub enum Then {
     Watch,
     /// Stop watching until the next faults that wait for the disk.
     Rest,
-    /// Stop watching for so many ns.
-    Pause(u64),
+    /// Stop watching for so many ns, or until so many faults have waited.
+    Pause {
+        ns: u64,
+        waits: Option<u32>,
+    },
 }
 
 impl Default for Arming {
     fn default() -> Arming {
-        Arming { useless: 0, pays: false, quiet: 0, watched: 0, pause: PAUSE_FIRST }
+        Arming {
+            useless: 0,
+            pays: false,
+            waited: false,
+            quiet: 0,
+            watched: 0,
+            faults: 0,
+            waits: 0,
+            pause: PAUSE_FIRST,
+            pause_waits: WAITS_FIRST,
+        }
     }
 }
 
@@ -76,10 +101,12 @@ impl Arming {
             let worth = useful.saturating_mul(WORTH_ONE_IN).min(PATIENCE) as i32;
             self.useless = (self.useless - worth).max(-(PATIENCE as i32));
             self.pays = true;
-            self.pause = PAUSE_FIRST;
+            (self.pause, self.pause_waits) = (PAUSE_FIRST, WAITS_FIRST);
         }
         self.watched = self.watched.saturating_add(elapsed);
-        let weight = if waits || self.pays { 1 } else { NONE_WAITS };
+        self.faults = self.faults.saturating_add(faults);
+        self.waits = self.waits.saturating_add(u32::from(waits));
+        let weight = if waits || self.pays || self.waited { 1 } else { NONE_WAITS };
         // Faults that were foretold and found in memory: in the layers of an index, what the run before has fetched.
         let counted = faults.saturating_sub(follows).saturating_add(follows.min(faults) / FOLLOWED_FOR_ONE);
         let useless = i32::try_from(counted.saturating_mul(weight)).unwrap_or(i32::MAX);
@@ -88,14 +115,28 @@ impl Arming {
         if self.useless >= PATIENCE as i32 {
             let pause = self.pause.max(self.watched.saturating_mul(PAUSE_TIMES)).min(PAUSE_MOST);
             self.pause = (pause * 2).min(PAUSE_MOST);
-            (self.useless, self.pays, self.quiet, self.watched) = (0, false, 0, 0);
-            Then::Pause(pause)
+            let few = self.waits.saturating_mul(FEW_WAIT) <= self.faults;
+            let waits = few.then_some(self.pause_waits);
+            self.pause_waits = (self.pause_waits * 2).min(WAITS_MOST);
+            self.begin();
+            Then::Pause { ns: pause, waits }
         } else if self.quiet >= QUIET {
-            (self.quiet, self.watched) = (0, 0);
+            (self.waited, self.quiet, self.watched, self.faults, self.waits) = (false, 0, 0, 0, 0);
             Then::Rest
         } else {
             Then::Watch
         }
+    }
+
+    /// Waits have ended the pause: that none waits now says little. (FT's columns wait in each 32nd only.)
+    pub fn waits_came(&mut self) {
+        self.waited = true;
+    }
+
+    /// What was seen before a pause counts no more.
+    fn begin(&mut self) {
+        let Arming { pause, pause_waits, .. } = *self;
+        *self = Arming { pause, pause_waits, ..Arming::default() };
     }
 }
 
@@ -133,12 +174,24 @@ mod tests {
         let mut arming = Arming::default();
         let mut pauses = Vec::new();
         for _ in 0..2000 {
-            if let Then::Pause(ns) = arming.looked(20_000, seen(100, 0, true)) {
+            if let Then::Pause { ns, .. } = arming.looked(20_000, seen(100, 0, true)) {
                 pauses.push(ns);
             }
         }
         assert!(pauses.windows(2).all(|pair| pair[1] == (pair[0] * 2).min(PAUSE_MOST)));
         assert_eq!(pauses.last(), Some(&PAUSE_MOST));
+    }
+
+    #[test]
+    fn waits_end_a_pause_where_few_had_waited_before() {
+        let mut arming = Arming::default();
+        let mut pause = |waits: u32| {
+            let looks = (0..1000).map(|look| arming.looked(20_000, seen(20, 0, look < waits)));
+            looks.into_iter().find(|then| *then != Then::Watch)
+        };
+        assert!(matches!(pause(0), Some(Then::Pause { waits: Some(WAITS_FIRST), .. })));
+        assert!(matches!(pause(2), Some(Then::Pause { waits: Some(64), .. })), "and ever more of them");
+        assert!(matches!(pause(100), Some(Then::Pause { waits: None, .. })));
     }
 
     #[test]
@@ -168,12 +221,13 @@ mod tests {
 
     #[test]
     fn where_nothing_waits_it_ends_soon() {
-        let looks = |waits| {
-            let mut arming = Arming::default();
+        let looks = |waits, came| {
+            let mut arming = Arming { waited: came, ..Arming::default() };
             (0..1000).position(|_| arming.looked(20_000, seen(20, 0, waits)) != Then::Watch)
         };
-        assert_eq!(looks(true), Some((PATIENCE / 20) as usize - 1));
-        assert_eq!(looks(false), Some((PATIENCE / 20 / NONE_WAITS) as usize));
+        assert_eq!(looks(true, false), Some((PATIENCE / 20) as usize - 1));
+        assert_eq!(looks(false, false), Some((PATIENCE / 20 / NONE_WAITS) as usize));
+        assert_eq!(looks(false, true), Some((PATIENCE / 20) as usize - 1), "waits came before");
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl Streams {
             return None;
         }
         stream.passed = 0;
-        let ask = Ask { from: stream.last, stride: stream.stride, first: stream.ahead + 1, count };
+        let ask = Ask { from: stream.last, stride: stream.stride, first: stream.ahead + 1, count, width: 1 };
         stream.ahead += count;
         Some(ask)
     }

@@ -34,8 +34,9 @@ pub enum Then {
     Post,
 }
 
-/// Faults that wait before the first restart: time for a constant stride to show.
-const FIRST: u32 = 8;
+/// Faults that wait before the first restart: time for a constant stride to show, or for three scans at once, each of which
+/// wants three waits.
+const FIRST: u32 = 12;
 
 /// Faults that wait while speculation is late; and while it has not touched anything yet: the first time that takes
 /// 20 ms, and a later post would only make it begin again. (Reads allow 6. On a machine with six runnable processes

@@ -267,6 +267,7 @@ proptest! {
     #[test]
     fn strides_survive_any_faults(
         faults in prop::collection::vec((0u64..20, any::<u64>(), 0u8..4, any::<bool>(), 0u32..300), 0..400),
+        room in 0u32..100_000,
     ) {
         let mut strides = Strides::default();
         let mut address = 0u64;
@@ -277,7 +278,7 @@ proptest! {
                 2 => address.wrapping_add(65536),
                 _ => address.wrapping_sub(1 << 20),
             };
-            let outcome = strides.fault(instruction, address);
+            let outcome = strides.fault(instruction, address, room);
             if outcome.look.is_some() {
                 strides.judged(outcome.stream, cached);
             }
@@ -302,7 +303,7 @@ proptest! {
         for (number, skip) in skips.into_iter().enumerate() {
             // The stride is learnt where every step faults.
             step += if number < 5 { 1 } else { skip };
-            let outcome = strides.fault(1, start.wrapping_add_signed(stride * step as i64));
+            let outcome = strides.fault(1, start.wrapping_add_signed(stride * step as i64), 1000);
             if outcome.look.is_some() {
                 strides.judged(outcome.stream, false);
             }

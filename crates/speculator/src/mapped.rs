@@ -15,10 +15,10 @@
 use crate::cell::Global;
 use crate::descriptors::open_quietly;
 use crate::pagemap::PAGEMAP;
-use runahead_kernel::PAGE;
 use runahead_kernel::files;
 use runahead_kernel::memory::PROT_WRITE;
 use runahead_kernel::text::{MapsLine, Text};
+use runahead_kernel::{PAGE, Result};
 
 /// Files that are taken so, at most.
 const FILES_MOST: usize = 64;
@@ -99,9 +99,7 @@ impl Mapped {
         if self.count >= FILES_MOST {
             return NONE;
         }
-        // As the program sees it, and only if it is the file that is mapped.
-        let path = Text::<1024>::new().push(b"root").push(map.name);
-        let Ok(real) = open_quietly(process_directory, path.as_c_str().as_ptr() as usize, 0) else {
+        let Ok(real) = open(process_directory, map) else {
             return NONE;
         };
         const REGULAR: u32 = 0o100000;
@@ -181,4 +179,28 @@ impl Mapped {
         }
         self.blanks.get(..count)
     }
+}
+
+/// Opens a mapped file: as the program sees it, or by the mapping where it has no name any more, which takes privilege. The
+/// program's memory would do, but copying from there makes the kernel read what is not cached, and nothing bounds the copies.
+fn open(process_directory: i32, map: &MapsLine) -> Result<i32> {
+    let path = Text::<1024>::new().push(b"root").push(map.name);
+    let found = open_quietly(process_directory, path.as_c_str().as_ptr() as usize, 0);
+    if found.is_ok() || !is_nameless(map) {
+        return found;
+    }
+    let path =
+        Text::<64>::new().push(b"map_files/").push_hex(map.start as u64).push(b"-").push_hex(map.end as u64);
+    open_quietly(process_directory, path.as_c_str().as_ptr() as usize, 0)
+}
+
+/// Whether it is a file on a disk that has lost its name.
+fn is_nameless(map: &MapsLine) -> bool {
+    map.name.ends_with(b" (deleted)") && map.device.0 != 0
+}
+
+/// Whether such a file, shared and large, is to be left out where nobody may open it: speculation ends there. (Copied from
+/// the program's memory, 60 MB of NAS FT's arrays stood in its 128 MB, and its own pages were gone before it came to them.)
+pub fn is_left_out(map: &MapsLine, file: u16) -> bool {
+    file == NONE && map.shared && is_nameless(map) && map.end - map.start >= LEAST_PRIVATE
 }

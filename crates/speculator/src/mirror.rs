@@ -163,6 +163,9 @@ impl Mirror {
             return false;
         }
         let file = if stable { mapped::NONE } else { MAPPED.get().adopt(process_directory, map) };
+        if mapped::is_left_out(map, file) {
+            return true;
+        }
         self.add(Region { start: map.start, end: map.end, protection: map.protection, stable, file })
     }
 

@@ -97,6 +97,8 @@ const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("not-inherited", "faults_mapped", "child b", &[]),
     ("stale-mapping", "faults_mapped", "replaced", &[]),
     ("zeros-behind-the-end", "faults_mapped", "bus at", &[]),
+    ("unshared-mapping", "faults_nameless", "columns", &[]),
+    ("not-inherited", "faults_nameless", "child b", &[]),
     ("opened-beside", "beside::watched", "others 0", &[]),
     ("read-beside", "beside::plain", "readers of the pipe", &[]),
     ("vector-control", "registers_mask_x87", "mxcsr changed", &["flag avx512bw"]),

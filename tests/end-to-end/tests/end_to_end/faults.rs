@@ -16,6 +16,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 const GATHER: &[&str] = &["/faults/seen", "/faults/posts", "/faults/foretold_pages"];
 /// Its walks are so short that a watcher on a busy machine comes too late to ask for anything.
 const MAPPED: &[&str] = &["/faults/seen"];
+/// What it has mapped can be opened by its mapping only, which takes privilege.
+const NAMELESS: &[&str] = &["/faults/prefetched_pages", "/faults/useful_pages"];
 
 /// Asked for before the program came, or at least while it came.
 const GROWN: &[&str] = &["/speculator/prefetches", "/full_prefetches"];
@@ -34,6 +36,9 @@ pub fn add(suite: &mut Suite) {
         let name = format!("faults::{words} is run ahead of");
         suite.add_plain(name, move || is_run_ahead_of(guest, arguments, counts));
     }
+    suite.add("faults::faults_nameless is run ahead of", ["root"], || {
+        is_run_ahead_of("faults_nameless", &[], NAMELESS)
+    });
 }
 
 fn is_run_ahead_of(name: &str, arguments: &[&str], counts: &[&str]) -> Verdict {
