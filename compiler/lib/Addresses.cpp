@@ -161,8 +161,13 @@ Value *plainPointer(Instruction *I) {
 
 std::optional<Linear> linearAddress(Instruction *Access, Loop *Root, ScalarEvolution &SE,
                                     const char *&Why) {
+  return linearAddress(SE.getSCEV(plainPointer(Access)), Root, SE, Why);
+}
+
+std::optional<Linear> linearAddress(const SCEV *Pointer, Loop *Root, ScalarEvolution &SE,
+                                    const char *&Why) {
   Linearizer L(Root, SE);
-  if (!L.address(SE.getSCEV(plainPointer(Access)))) {
+  if (!L.address(Pointer)) {
     Why = L.Why;
     return std::nullopt;
   }
@@ -197,6 +202,13 @@ struct AtOneEnd : SCEVRewriteVisitor<AtOneEnd> {
 
 } // namespace
 
+const SCEV *greatestIn(const SCEV *Count, const Loop *Root, ScalarEvolution &SE) {
+  // The bound of a triangular loop is greatest at one of the ends.
+  if (!SE.isLoopInvariant(Count, Root))
+    Count = SE.getSMaxExpr(AtOneEnd(Root, SE, false).visit(Count), AtOneEnd(Root, SE, true).visit(Count));
+  return SE.isLoopInvariant(Count, Root) ? Count : nullptr;
+}
+
 const SCEV *tripCountIn(const Loop *L, const Loop *Root, ScalarEvolution &SE) {
   const SCEV *Count = SE.getBackedgeTakenCount(L);
   if (isa<SCEVCouldNotCompute>(Count)) {
@@ -210,10 +222,8 @@ const SCEV *tripCountIn(const Loop *L, const Loop *Root, ScalarEvolution &SE) {
   }
   if (isa<SCEVCouldNotCompute>(Count) || SE.getTypeSizeInBits(Count->getType()) > 64)
     return nullptr;
-  // The bound of a triangular loop is greatest at one of the ends.
-  if (!SE.isLoopInvariant(Count, Root))
-    Count = SE.getSMaxExpr(AtOneEnd(Root, SE, false).visit(Count), AtOneEnd(Root, SE, true).visit(Count));
-  if (!SE.isLoopInvariant(Count, Root))
+  Count = greatestIn(Count, Root, SE);
+  if (!Count)
     return nullptr;
   Type *I64 = Type::getInt64Ty(SE.getContext());
   return SE.getAddExpr(SE.getTruncateOrZeroExtend(Count, I64), SE.getOne(I64));

@@ -84,6 +84,7 @@ GlobalVariable *RuntimeInterface::siteTable(const Site &S, StringRef Where,
   SmallVector<Constant *, 8> Shapes;
   for (const Reference &R : S.References) {
     uint64_t Flags = (R.Writes ? RUNAHEAD_WRITES : 0) |
+                     (R.Called ? RUNAHEAD_CALLED : 0) |
                      (R.Conditional ? RUNAHEAD_CONDITIONAL : 0) |
                      (R.IsIndex ? RUNAHEAD_INDEX : 0);
     uint64_t IndexBytes = 0;
@@ -92,7 +93,7 @@ GlobalVariable *RuntimeInterface::siteTable(const Site &S, StringRef Where,
       IndexBytes = M.getDataLayout().getTypeStoreSize(Index->Load->getType());
     }
     Shapes.push_back(ConstantStruct::get(
-        Shape, {Byte(Flags), Byte(boxesOf(S, R).size()), Byte(IndexBytes),
+        Shape, {Byte(Flags), Byte(boxesOf(S, R).size() + R.Address.Inside.size()), Byte(IndexBytes),
                 Byte(R.IndexReference), Int(I32, R.IndexOffset), Int(I64, R.Low),
                 Int(I64, R.High)}));
   }
@@ -210,7 +211,7 @@ void Emitter::emit(ArrayRef<Site> Sites) {
   for (const Site &S : Sites) {
     unsigned Count = S.Levels.size();
     for (const Reference &R : S.References)
-      Count += 1 + S.Levels.size() + 2 * boxesOf(S, R).size() + 2;
+      Count += 1 + S.Levels.size() + 2 * (boxesOf(S, R).size() + R.Address.Inside.size()) + 2;
     Most = std::max(Most, Count);
   }
   Values = scratch(ArrayType::get(Type::getInt64Ty(F.getContext()), Most), "runahead.values");
@@ -289,6 +290,10 @@ SmallVector<Constant *, 64> Emitter::fillValues(const Site &S, IRBuilder<> &B) {
     for (const Loop *L : boxesOf(S, R)) {
       Put(Stride(R, L));
       Put(Trip(L));
+    }
+    for (auto &[Stride, Count] : R.Address.Inside) {
+      Put(expand(Stride, B));
+      Put(expand(Count, B));
     }
     if (const auto &Index = R.Address.Index) {
       Put(expand(Index->Scale, B));

@@ -37,6 +37,13 @@ static void remarkOnSite(const Site &S, OptimizationRemarkEmitter &ORE) {
            << ") over " << ore::NV("Levels", S.Levels.size()) << " loop levels"
            << (S.Stream ? ", running on past the end of this inner loop" : "");
   });
+  for (auto &[Call, Count] : S.Calls)
+    ORE.emit([&, Call = Call, Count = Count] {
+      return OptimizationRemark("runahead", "Call", Call)
+             << "prefetch inserted for " << ore::NV("References", Count)
+             << " references inside the called function "
+             << ore::NV("Callee", Call->getCalledFunction());
+    });
 }
 
 /// Loops that only copy or set memory are calls by now, and the program has some of its own:
@@ -111,8 +118,10 @@ PreservedAnalyses OutOfCorePass::run(Function &F, FunctionAnalysisManager &FAM) 
   for (Loop *L : Tops)
     Changed |= simplifyLoop(L, &DT, &LI, &SE, &AC, nullptr, /*PreserveLCSSA=*/false);
 
+  const Summaries *Called = FAM.getResult<ModuleAnalysisManagerFunctionProxy>(F)
+                                .getCachedResult<SummariesAnalysis>(*F.getParent());
   SmallVector<Site, 4> Sites;
-  for (Site &S : findSites(F, LI, SE, DT, ORE)) {
+  for (Site &S : findSites(F, LI, SE, DT, Called, ORE)) {
     const char *Why = nullptr;
     if (Emitter::canEmit(S, Why)) {
       remarkOnSite(S, ORE);

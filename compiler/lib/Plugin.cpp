@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Runahead/Pass.h"
+#include "Runahead/Summaries.h"
 #include "llvm/Passes/PassBuilder.h"
 #if __has_include("llvm/Plugins/PassPlugin.h")
 #include "llvm/Plugins/PassPlugin.h"
@@ -29,6 +30,16 @@ static unsigned hostMajor() {
 }
 
 static void registerPass(PassBuilder &PB) {
+  PB.registerAnalysisRegistrationCallback([](ModuleAnalysisManager &MAM) {
+    MAM.registerPass([] { return runahead::SummariesAnalysis(); });
+  });
+  // After inlining as well, and before the first function goes through the pass below.
+  // (LLVM 20 and later also tell the phase of link-time optimisation.)
+  PB.registerOptimizerEarlyEPCallback(
+      [](ModulePassManager &MPM, OptimizationLevel Level, auto...) {
+        if (Level != OptimizationLevel::O0)
+          MPM.addPass(RequireAnalysisPass<runahead::SummariesAnalysis, Module>());
+      });
   // After inlining and the simplification of induction variables, before
   // vectorisation and loop-strength reduction: addresses are simplest here, and
   // the vectoriser still comes to the inner loops.

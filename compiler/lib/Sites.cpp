@@ -9,6 +9,10 @@
 // Several innermost loops side by side in the body of the chain's last loop
 // belong to it as well: they are what one of its iterations touches.
 //
+// A call of a function of the module counts as the loads and stores in it (Summaries.h), as
+// far as some loop here moves them: what every call touches in the same way is the function's own
+// affair.
+//
 // A function of this file that is handed one short line of an array at each call (FT's
 // transform) gets no sites for it: they were entered, and declined, 2.2 million times
 // in a step of class A, and took a fifteenth of the compile time.
@@ -17,10 +21,12 @@
 #include "Runahead/Compat.h"
 #include "Runahead/Sites.h"
 #include "runahead_abi.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/Dominators.h"
 #include "llvm/IR/Instructions.h"
+#include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/Module.h"
 
 using namespace llvm;
@@ -40,6 +46,16 @@ constexpr uint64_t SmallestFootprint = 64 * 1024;
 constexpr uint64_t OneUnit = 256 * 1024;
 /// The smallest footprint of a stream, whose many short entries make one long one.
 constexpr uint64_t SmallestStream = 16 * 1024;
+
+/// A load or store, or one that a called function makes.
+struct Access {
+  Instruction *At; ///< the load, the store or the call
+  const SCEV *Pointer;
+  const Value *Object; ///< what the pointer points into, as far as is known
+  int64_t Size;
+  bool Writes, Conditional;
+  const CalledAccess *Called = nullptr;
+};
 
 /// Finds the pointer arguments behind which no call of a function has more than a little,
 /// as far as can be seen: a loop runs along them as often as an integer argument says, and
@@ -113,8 +129,8 @@ private:
 class SiteFinder {
 public:
   SiteFinder(Function &F, LoopInfo &LI, ScalarEvolution &SE, DominatorTree &DT,
-             OptimizationRemarkEmitter &ORE)
-      : LI(LI), SE(SE), DT(DT), ORE(ORE), Short(F, LI, SE) {}
+             const Summaries *Called, OptimizationRemarkEmitter &ORE)
+      : LI(LI), SE(SE), DT(DT), Called(Called), ORE(ORE), Short(F, LI, SE) {}
 
   SmallVector<Site, 4> Sites;
 
@@ -141,6 +157,7 @@ private:
   LoopInfo &LI;
   ScalarEvolution &SE;
   DominatorTree &DT;
+  const Summaries *Called;
   OptimizationRemarkEmitter &ORE;
   ShortArguments Short;
 
@@ -161,12 +178,15 @@ private:
 
     for (unsigned I = 0; I < Roots.size(); ++I) {
       bool IsSide = I >= Chain.size();
+      Places Where{Roots, IsSide ? unsigned(Chain.size()) : I + 1, IsSide ? I : ~0u, Found};
       for (BasicBlock *BB : Roots[I]->blocks()) {
         if (LI.getLoopFor(BB) != Roots[I])
           continue;
-        for (Instruction &Access : *BB)
-          if (plainPointer(&Access))
-            place(Access, Roots, IsSide ? Chain.size() : I + 1, IsSide ? I : ~0u, Found);
+        for (Instruction &Inst : *BB)
+          if (plainPointer(&Inst))
+            placeOwn(Inst, Where);
+          else if (auto *Call = dyn_cast<CallBase>(&Inst))
+            placeCall(*Call, Where);
       }
     }
     unsigned Limit = Chain.size(); // levels above this one belong to the outer site
@@ -192,41 +212,135 @@ private:
       Sites.push_back(std::move(S));
   }
 
-  /// Gives the access to the outermost root from which its address can be told.
-  void place(Instruction &Access, ArrayRef<Loop *> Roots, unsigned Outer, unsigned Own,
-             MutableArrayRef<Site> Found) {
-    const Value *Object = getUnderlyingObject(plainPointer(&Access));
-    if (isa<AllocaInst>(Object))
+  /// The roots that an access may belong to: the first `Outer` and, of a side loop, `Own`.
+  struct Places {
+    ArrayRef<Loop *> Roots;
+    unsigned Outer, Own;
+    MutableArrayRef<Site> Found;
+  };
+
+  void placeOwn(Instruction &I, const Places &Where) {
+    Access A = own(I);
+    if (isa<AllocaInst>(A.Object))
       return; // the stack is in memory
-    if (Short.contains(Object))
-      return missed(Access, "each call is handed a short piece of memory");
-    auto *Array = dyn_cast<GlobalVariable>(Object);
-    if (Array && Array->hasInitializer() && !Array->isInterposable() &&
-        Access.getModule()->getDataLayout().getTypeAllocSize(Array->getValueType()) < SmallestStream)
-      return missed(Access, "the array is small");
     const char *Why = "";
+    if (!place(A, Where, Why))
+      missed(I, Why);
+  }
+
+  Access own(Instruction &I) {
+    Value *Pointer = plainPointer(&I);
+    TypeSize Size = I.getModule()->getDataLayout().getTypeStoreSize(getLoadStoreType(&I));
+    return {&I, SE.getSCEV(Pointer), getUnderlyingObject(Pointer), int64_t(Size.getKnownMinValue()),
+            isa<StoreInst>(I), isConditional(I)};
+  }
+
+  /// What the called function touches, one by one.
+  void placeCall(CallBase &Call, const Places &Where) {
+    Function *F = Call.getCalledFunction();
+    if (!Called || isa<IntrinsicInst>(Call) || Call.isInlineAsm() || Call.doesNotAccessMemory() ||
+        (F && F->getName().starts_with("runahead_")))
+      return;
+    // A function elsewhere that is handed no address (a square root) is not worth a remark.
+    if (F && F->isDeclaration() &&
+        none_of(Call.args(), [](Value *V) { return V->getType()->isPointerTy(); }))
+      return;
+    const FunctionSummary *Summary = F ? Called->of(F) : nullptr;
+    if (!Summary || Call.getFunctionType() != F->getFunctionType())
+      return missedCall(Call, "its body is not known here");
+    SmallVector<unsigned, 8> Placed(Where.Found.size());
+    SmallSetVector<StringRef, 2> Reasons;
+    if (Summary->Why)
+      Reasons.insert(Summary->Why);
+    for (const CalledAccess &A : Summary->Accesses) {
+      const SCEV *Base = A.Base.at(Call, SE);
+      auto *Known = dyn_cast<SCEVUnknown>(SE.getPointerBase(Base));
+      const Value *Object = Known ? getUnderlyingObject(Known->getValue()) : nullptr;
+      if (Object && isa<AllocaInst>(Object))
+        continue;
+      const char *Why = "";
+      if (Site *S = place({&Call, SE.getAddExpr(Base, A.Rest.at(Call, SE)), Object, A.Size, A.Writes,
+                           A.Conditional || isConditional(Call), &A},
+                          Where, Why))
+        ++Placed[S - Where.Found.data()];
+      else
+        Reasons.insert(Why);
+    }
+    for (unsigned I = 0; I < Placed.size(); ++I)
+      if (Placed[I])
+        Where.Found[I].Calls.push_back({&Call, Placed[I]});
+    for (StringRef Why : Reasons)
+      missedCall(Call, Why);
+  }
+
+  bool isConditional(Instruction &I) {
+    BasicBlock *Latch = LI.getLoopFor(I.getParent())->getLoopLatch();
+    return !Latch || !DT.dominates(I.getParent(), Latch);
+  }
+
+  /// Gives the access to the outermost root from which its address can be told.
+  Site *place(const Access &A, const Places &Where, const char *&Why) {
+    if (A.Object && Short.contains(A.Object)) {
+      Why = "each call is handed a short piece of memory";
+      return nullptr;
+    }
+    auto *Array = dyn_cast_or_null<GlobalVariable>(A.Object);
+    if (Array && Array->hasInitializer() && !Array->isInterposable() &&
+        Array->getDataLayout().getTypeAllocSize(Array->getValueType()) < SmallestStream) {
+      Why = "the array is small";
+      return nullptr;
+    }
     auto Try = [&](unsigned I) {
-      auto Address = linearAddress(&Access, Roots[I], SE, Why);
-      if (!Address)
+      Loop *Root = Where.Roots[I];
+      auto Address = linearAddress(A.Pointer, Root, SE, Why);
+      if (!Address || (A.Called && !goInside(*A.Called, cast<CallBase>(*A.At), *Address, Root, Why)))
         return false;
-      if (!known(*Address, Roots[I])) {
+      if (!known(*Address, Root)) {
         Why = "a bound or a stride is not known before the nest";
         return false;
       }
-      return addReference(Found[I], Access, Roots[I], std::move(*Address), Why);
+      return addChain(Where.Found[I], A, Root, std::move(*Address), Why, 0).has_value();
     };
-    for (unsigned I = 0; I < Outer; ++I)
+    for (unsigned I = 0; I < Where.Outer; ++I)
       if (Try(I))
-        return;
-    if (Own != ~0u && Try(Own))
-      return;
-    missed(Access, Why);
+        return &Where.Found[I];
+    return Where.Own != ~0u && Try(Where.Own) ? &Where.Found[Where.Own] : nullptr;
   }
 
-  void missed(Instruction &Access, const char *Why) {
+  /// Adds the loops of the called function to an address that is its first one.
+  bool goInside(const CalledAccess &A, CallBase &Call, Linear &Address, Loop *Root, const char *&Why) {
+    if (!Address.Index && none_of(Address.Strides, [](auto &S) { return !S.second->isZero(); })) {
+      Why = "it touches the same memory at each call";
+      return false;
+    }
+    // Loops here that turn out to be no levels are dimensions as well.
+    if (Address.Strides.size() + A.Loops.size() > RUNAHEAD_MAX_BOXES) {
+      Why = "there are too many loops around it, here and in the function";
+      return false;
+    }
+    for (const CalledAccess::Dimension &D : A.Loops) {
+      const SCEV *Count = greatestIn(D.Count.at(Call, SE), Root, SE);
+      if (!Count) {
+        Why = "how far the function goes is not known before the nest";
+        return false;
+      }
+      Address.Inside.push_back({D.Stride.at(Call, SE), Count});
+    }
+    return true;
+  }
+
+  void missed(Instruction &I, const char *Why) {
     ORE.emit([&] {
-      return OptimizationRemarkMissed("runahead", "Reference", &Access)
+      return OptimizationRemarkMissed("runahead", "Reference", &I)
              << "no prefetch for this reference: " << ore::NV("Reason", Why);
+    });
+  }
+
+  void missedCall(CallBase &Call, StringRef Why) {
+    ORE.emit([&] {
+      return OptimizationRemarkMissed("runahead", "Call", &Call)
+             << "no prefetch for what this call touches, or for some of it: "
+             << ore::NV("Reason", Why);
     });
   }
 
@@ -245,6 +359,9 @@ private:
     for (auto &[L, Stride] : Address.Strides)
       if (!Safe(Stride))
         return false;
+    for (auto &[Stride, Count] : Address.Inside)
+      if (!Safe(Stride) || !Safe(Count))
+        return false;
     if (Address.Index)
       return Safe(Address.Index->Scale) && (!Address.Index->Add || Safe(Address.Index->Add));
     return true;
@@ -253,13 +370,9 @@ private:
   /// Longest chain of indices, a[b[c[i]]]: the run-time layer reads that far.
   static constexpr unsigned LongestChain = 2;
 
-  bool addReference(Site &S, Instruction &Access, Loop *Root, Linear Address, const char *&Why) {
-    return addChain(S, Access, Root, std::move(Address), Why, 0).has_value();
-  }
-
   /// Adds the access, behind the references that its address needs. Group number,
   /// and the place of the access inside the group.
-  std::optional<std::pair<unsigned, int64_t>> addChain(Site &S, Instruction &Access, Loop *Root,
+  std::optional<std::pair<unsigned, int64_t>> addChain(Site &S, const Access &A, Loop *Root,
                                                        Linear Address, const char *&Why,
                                                        unsigned Depth) {
     std::optional<std::pair<unsigned, int64_t>> Index;
@@ -276,12 +389,12 @@ private:
         Why = "a bound or a stride is not known before the nest";
         return std::nullopt;
       }
-      Index = addChain(S, *Load, Root, std::move(*Of), Why, Depth + 1);
+      Index = addChain(S, own(*Load), Root, std::move(*Of), Why, Depth + 1);
       if (!Index)
         return std::nullopt;
       S.References[Index->first].IsIndex = true;
     }
-    auto Place = group(S, Access, std::move(Address));
+    auto Place = group(S, A, std::move(Address));
     if (!Place) {
       Why = "the nest has too many different references";
       return std::nullopt;
@@ -295,30 +408,28 @@ private:
 
   /// Adds the access to the group it differs from by a constant, or makes a new
   /// one. Group number, and the offset of the access inside it.
-  std::optional<std::pair<unsigned, int64_t>> group(Site &S, Instruction &Access,
-                                                    Linear Address) {
-    const DataLayout &DL = Access.getModule()->getDataLayout();
-    Loop *Inner = LI.getLoopFor(Access.getParent());
-    bool Writes = isa<StoreInst>(Access);
-    int64_t Size = DL.getTypeStoreSize(getLoadStoreType(&Access)).getKnownMinValue();
+  std::optional<std::pair<unsigned, int64_t>> group(Site &S, const Access &A, Linear Address) {
+    Loop *Inner = LI.getLoopFor(A.At->getParent());
     for (unsigned I = 0; I < S.References.size(); ++I) {
       Reference &R = S.References[I];
       if (auto Offset = constantOffset(R, Inner, Address)) {
         R.Low = std::min(R.Low, *Offset);
-        R.High = std::max(R.High, *Offset + Size);
-        R.Writes |= Writes;
+        R.High = std::max(R.High, *Offset + A.Size);
+        R.Writes |= A.Writes;
+        R.Called &= A.Called != nullptr;
         return {{I, *Offset}};
       }
     }
     if (S.References.size() == RUNAHEAD_MAX_REFERENCES)
       return std::nullopt;
     Reference R;
-    R.First = &Access;
+    R.First = A.At;
     R.Inner = Inner;
     R.Address = std::move(Address);
-    R.High = Size;
-    R.Writes = Writes;
-    R.Conditional = !DT.dominates(Access.getParent(), Inner->getLoopLatch());
+    R.High = A.Size;
+    R.Writes = A.Writes;
+    R.Conditional = A.Conditional;
+    R.Called = A.Called != nullptr;
     S.References.push_back(std::move(R));
     return {{unsigned(S.References.size() - 1), 0}};
   }
@@ -331,6 +442,11 @@ private:
     for (auto &[L, Stride] : A.Strides)
       if (B.strideIn(L) != Stride)
         return std::nullopt;
+    if (!std::equal(A.Inside.begin(), A.Inside.end(), B.Inside.begin(), B.Inside.end(),
+                    [](auto &One, auto &Other) {
+                      return One.Stride == Other.Stride && One.Count == Other.Count;
+                    }))
+      return std::nullopt;
     if (A.Index && (A.Index->Load != B.Index->Load || A.Index->Scale != B.Index->Scale ||
                     A.Index->Add != B.Index->Add || A.Index->Signed != B.Index->Signed))
       return std::nullopt;
@@ -409,6 +525,13 @@ private:
           return ~0ull;
         Bytes += double(Count) * std::abs(double(Constant->getAPInt().getSExtValue()));
       }
+      for (auto &[Stride, Count] : R.Address.Inside) {
+        auto *Step = dyn_cast<SCEVConstant>(Stride), *Times = dyn_cast<SCEVConstant>(Count);
+        if (!Step || !Times)
+          return ~0ull;
+        Bytes += std::abs(double(Step->getAPInt().getSExtValue()) *
+                          double(Times->getAPInt().getSExtValue()));
+      }
       if (Bytes > 1e15)
         return ~0ull;
       Total += uint64_t(Bytes);
@@ -420,8 +543,9 @@ private:
 } // namespace
 
 SmallVector<Site, 4> findSites(Function &F, LoopInfo &LI, ScalarEvolution &SE,
-                               DominatorTree &DT, OptimizationRemarkEmitter &ORE) {
-  SiteFinder Finder(F, LI, SE, DT, ORE);
+                               DominatorTree &DT, const Summaries *Called,
+                               OptimizationRemarkEmitter &ORE) {
+  SiteFinder Finder(F, LI, SE, DT, Called, ORE);
   for (Loop *L : LI)
     Finder.visit(L);
   return std::move(Finder.Sites);

@@ -465,13 +465,15 @@ static void prepare(struct nest *nest) {
   if (is_tight(nest)) adapt_tight_begins(nest->site, nest->room);
 }
 
-/* Finds the regions; an indirect reference lives if its index can be read. */
+/* Finds the regions of what this nest prefetches; an indirect reference lives if its index can be read. */
 static bool find_regions(struct nest *nest) {
   bool any = false;
   struct region *last = NULL;
   for (unsigned i = 0; i < nest->references; i++) {
     struct reference *r = &nest->reference[i];
-    if (r->shape->flags & RUNAHEAD_INDIRECT) {
+    if (shape_left_to_called(nest, r)) {
+      r->region = NULL;
+    } else if (r->shape->flags & RUNAHEAD_INDIRECT) {
       /* Where the values lead is not known; the base is as good a guess as any. */
       r->region = region_at((uint64_t)(r->address + r->shape->low), last);
       for (unsigned s = 0; !r->region && s < region_slots(); s++)

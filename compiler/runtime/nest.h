@@ -79,6 +79,7 @@ const struct reference *shape_index(const struct nest *nest, const struct refere
 int64_t shape_count(int64_t count, int64_t stride, int64_t outer);
 unsigned shape_below(const struct nest *nest, const struct reference *r, unsigned level,
                      struct dimension *out);
+bool shape_left_to_called(const struct nest *nest, const struct reference *r);
 void shape_find_leaders(struct nest *nest);
 bool shape_choose_level(struct nest *nest);
 void shape_set_unit(struct nest *nest);

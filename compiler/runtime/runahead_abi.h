@@ -27,7 +27,8 @@
 /* Loops on the way from a site's root inwards that carry a counter. */
 #define RUNAHEAD_MAX_LEVELS 4
 /* Further inner loops that a reference may run through in one iteration: chains
- * of at most MAX_LEVELS loops, one loop beside, and at least one is a level. */
+ * of at most MAX_LEVELS loops, one loop beside, and at least one is a level; of a
+ * reference in a called function, all loops around it, here and there, are no more. */
 #define RUNAHEAD_MAX_BOXES 4
 #define RUNAHEAD_MAX_REFERENCES 24
 
@@ -39,7 +40,8 @@ enum runahead_reference_flag {
   RUNAHEAD_CONDITIONAL = 2, /* not executed in every iteration */
   RUNAHEAD_INDEX = 4,       /* its values are the index of another reference */
   RUNAHEAD_INDIRECT = 8,    /* the address needs the value of reference `index` */
-  RUNAHEAD_SIGNED = 16      /* the index value is sign-extended */
+  RUNAHEAD_SIGNED = 16,     /* the index value is sign-extended */
+  RUNAHEAD_CALLED = 32      /* lies in a function that the nest calls; its boxes are loops there */
 };
 
 /* One group of references that differ by constants only. */

@@ -55,6 +55,17 @@ unsigned shape_below(const struct nest *nest, const struct reference *r,
   return n;
 }
 
+/* A called function that goes through more than a block by itself prefetches for itself (its
+ * loops are a nest that is large enough), and by whole calls it would be asked for too much at
+ * once: a call may touch more than memory holds. */
+bool shape_left_to_called(const struct nest *nest, const struct reference *r) {
+  if (!(r->shape->flags & RUNAHEAD_CALLED)) return false;
+  struct dimension d[MAX_DIMENSIONS];
+  unsigned n = shape_below(nest, r, nest->levels - 1, d);
+  bool solid;
+  return walk_bytes(r->shape->low, r->shape->high, d, n, &solid) > BLOCK_BYTES;
+}
+
 /* Bytes that one more iteration of `level` brings in. */
 static double bytes_per_iteration(const struct nest *nest, const struct reference *r,
                                   unsigned level) {

@@ -13,6 +13,7 @@
 #ifndef RUNAHEAD_SITES_H
 #define RUNAHEAD_SITES_H
 
+#include "Runahead/Summaries.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Analysis/LoopInfo.h"
 #include "llvm/Analysis/OptimizationRemarkEmitter.h"
@@ -37,6 +38,11 @@ struct Linear {
   /// Byte stride for each loop from the root inwards that the address depends on.
   llvm::SmallVector<std::pair<const llvm::Loop *, const llvm::SCEV *>, 4> Strides;
   std::optional<IndexTerm> Index;
+  /// Byte stride and count of loops that lie in a called function.
+  struct Dimension {
+    const llvm::SCEV *Stride, *Count;
+  };
+  llvm::SmallVector<Dimension, 2> Inside;
 
   const llvm::SCEV *strideIn(const llvm::Loop *L) const {
     for (auto &[Loop, Stride] : Strides)
@@ -54,6 +60,7 @@ struct Reference {
   int64_t Low = 0, High = 0; ///< bytes touched, relative to the address of First
   bool Writes = false;
   bool Conditional = false;
+  bool Called = false;       ///< all members lie in called functions
   bool IsIndex = false;
   unsigned IndexReference = 0; ///< with an index term: which reference holds it
   int64_t IndexOffset = 0;     ///< the index load's place inside that reference
@@ -62,6 +69,8 @@ struct Reference {
 struct Site {
   llvm::SmallVector<llvm::Loop *, 4> Levels; ///< root first
   llvm::SmallVector<Reference, 8> References;
+  /// Calls that stand for loads and stores of the called function, and for how many.
+  llvm::SmallVector<std::pair<llvm::CallBase *, unsigned>, 2> Calls;
   bool AtOnce = false; ///< known to be so small that all is prefetched on entering
   bool Stream = false; ///< the root lies inside another loop that could not be joined
 
@@ -73,6 +82,8 @@ struct Site {
 /// inwards, or says in `Why` what stands in the way.
 std::optional<Linear> linearAddress(llvm::Instruction *Access, llvm::Loop *Root,
                                     llvm::ScalarEvolution &SE, const char *&Why);
+std::optional<Linear> linearAddress(const llvm::SCEV *Pointer, llvm::Loop *Root,
+                                    llvm::ScalarEvolution &SE, const char *&Why);
 
 /// Pointer operand of a plain load or store in address space 0, else null.
 llvm::Value *plainPointer(llvm::Instruction *I);
@@ -81,10 +92,15 @@ llvm::Value *plainPointer(llvm::Instruction *I);
 /// count changes with an outer counter, its greater end. Null when unknown.
 const llvm::SCEV *tripCountIn(const llvm::Loop *L, const llvm::Loop *Root,
                               llvm::ScalarEvolution &SE);
+/// The same for a count that is given.
+const llvm::SCEV *greatestIn(const llvm::SCEV *Count, const llvm::Loop *Root,
+                             llvm::ScalarEvolution &SE);
 
-/// All sites of a function, outer before inner, with remarks on what is missed.
+/// All sites of a function, outer before inner, with remarks on what is missed. Without
+/// `Called` calls are not looked into.
 llvm::SmallVector<Site, 4> findSites(llvm::Function &F, llvm::LoopInfo &LI,
                                      llvm::ScalarEvolution &SE, llvm::DominatorTree &DT,
+                                     const Summaries *Called,
                                      llvm::OptimizationRemarkEmitter &ORE);
 
 } // namespace runahead

@@ -6,7 +6,8 @@ fuzz.py --build DIR [--programs N] [--seed S] [--keep DIR]
 Each program has a dozen functions of random shape: one to four loops inside each
 other or side by side, counting up or down by any step, with constant, symbolic and
 triangular bounds, early exits, conditions, references that are affine, strided,
-negative, indirect (with offsets), stores that alias loads, sparse rows. They run over
+negative, indirect (with offsets), stores that alias loads, sparse rows, calls of functions
+that are not inlined. They run over
 out-of-core memory that is declared tiny, so that the run-time layer takes every
 nest for out of core, and over memory that it knows nothing of.
 """
@@ -19,6 +20,16 @@ import sys
 import tempfile
 
 SIZE = 200_000  # elements of each array
+LONGEST_CALL = 200  # elements that a called function goes through, to either side
+CALLED = """
+#define CALLED __attribute__((noinline)) static
+CALLED double sum(const double *p, long n, long step) { double s = 0; for (long i = 0; i < n; i++) s = s * 0.5 + p[i * step]; return s; }
+CALLED double range(const double *p, const double *end) { double s = 0; for (; p < end; p++) s = s * 0.5 + *p; return s; }
+CALLED void put(double *p, int n, double v) { for (int i = n - 1; i >= 0; i -= 2) p[i] = p[i] * 0.5 + v; }
+CALLED double square(const double *p, long rows, long n) { double s = 0; for (long j = 0; j < rows; j++) for (long i = 0; i <= j; i++) s = s * 0.5 + p[j * n + i]; return s; }
+CALLED double get(const double *p, unsigned i) { return i % 3 ? p[i] + p[i + 1] : p[i]; }
+CALLED double look(const double *p, const int *at, long i) { return p[at[i]]; }
+"""
 FLAGS = [["-O1"], ["-O2"], ["-O3"], ["-O2", "-march=native"], ["-O3", "-fwrapv"], ["-Os"],
          ["-O2", "-fno-vectorize"]]
 
@@ -73,6 +84,29 @@ class Function:
             return f"{array}[{which}[{self.index(0, SIZE - 4)}]{c}]"
         return f"{array}[{self.index()}]"
 
+    def called(self):
+        """A call that goes through a piece of an array; how far may depend on a loop."""
+        rng = self.rng
+        at = f"{rng.choice('abc')} + {self.index(LONGEST_CALL, SIZE - LONGEST_CALL)}"
+        n = self.symbol(rng.choice([0, 1, 7, LONGEST_CALL // 2, LONGEST_CALL]))
+        if rng.random() < 0.2 and self.loops:
+            n = f"({self.loops[-1][0]} & 127)"
+        kind = rng.choice(["sum", "sum", "range", "put", "square", "get", "look", "gather"])
+        if kind == "sum":
+            return f"s += sum({at}, {n}, {self.symbol(rng.choice([1, 1, -1]))});"
+        if kind == "range":
+            array, place = at.split(" + ", 1)
+            return f"{{ long p = {place}; s += range({array} + p, {array} + p + {n}); }}"
+        if kind == "put":
+            return f"put({at}, (int){n}, s * 1e-6);"
+        if kind == "square":
+            return f"s += square({at}, {self.symbol(rng.randrange(9))}, {self.symbol(20)});"
+        if kind == "get":
+            return f"s += get({rng.choice('abc')}, {self.index(0, SIZE - 1)});"
+        if kind == "look":
+            return f"s += look({rng.choice('abc')}, {rng.choice('xy')}, {self.index()});"
+        return f"s += get({rng.choice('abc')}, {rng.choice('xy')}[{self.index()}]);"
+
     def statement(self, depth):
         rng = self.rng
         kind = rng.random()
@@ -81,9 +115,11 @@ class Function:
             self.body.append(f"{pad}s = s * 0.75 + {self.reference()};")
         elif kind < 0.75:
             self.body.append(f"{pad}{self.reference()} = {self.reference()} * 0.5 + {self.reference()} - s * 1e-6;")
-        elif kind < 0.85:
+        elif kind < 0.81:
+            self.body.append(f"{pad}{self.called()}")
+        elif kind < 0.87:
             self.body.append(f"{pad}if ({self.reference()} > {rng.randrange(1000)}.5) s += {self.reference()};")
-        elif kind < 0.9:
+        elif kind < 0.91:
             self.body.append(f"{pad}if ({self.reference()} < -1e200) return s;")
         elif kind < 0.95 and self.loops:
             self.body.append(f"{pad}if ({self.reference()} > 1000000.5 - {rng.randrange(1500)}) break;")
@@ -158,6 +194,7 @@ def program(rng):
 #include <stdlib.h>
 #include <string.h>
 #define SIZE {SIZE}
+{CALLED}
 {''.join(texts)}
 static void show(int i, double v) {{ uint64_t b; memcpy(&b, &v, 8); printf("%d %016lx\\n", i, (unsigned long)b); fflush(stdout); }}
 int main(void) {{
