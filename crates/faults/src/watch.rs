@@ -344,7 +344,7 @@ impl Watcher {
                 // the program, and stays where it is. (Else it fetched what the stride would have, at a third of the
                 // speed: columns of a mapped matrix took 0.2 s or 0.8, by who came first.)
                 if used == 0 && !served {
-                    let standing = Standing { latest: at + 1 == seen.len(), scans: drifts.is_any() };
+                    let standing = Standing { latest: at + 1 == seen.len(), scans: drifts.are_scans() };
                     let found = pursuit.fault(link, (&mut *mappings, &mut *memory), thread, fault, standing);
                     useful += u32::from(found.useful);
                     follows += u32::from(found.follows);
