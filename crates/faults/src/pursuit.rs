@@ -156,11 +156,11 @@ impl Pursuit {
             },
         };
         let mut found = Found { waits: seen == Seen::Missing, follows: false, useful: false };
-        let seen = if scans && seen == Seen::Missing { Seen::Cached } else { seen };
         if let (Seen::Cached, Some(earlier)) = (seen, entry) {
             (found.follows, found.useful) = (true, earlier.fetched);
             self.log.remove(&page);
         }
+        let seen = if scans && seen == Seen::Missing { Seen::Cached } else { seen };
         let mut then = self.touches.fault(seen, link.has_begun().then_some(self.written));
         if then == Then::Passed && latest && link.is_full() {
             then = self.touches.passed_of(self.written);
@@ -192,6 +192,7 @@ impl Pursuit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::FileExt;
 
     /// A speculator that writes what it is told to.
     #[derive(Default)]
@@ -247,15 +248,8 @@ mod tests {
         let fault = Fault { instruction: 1, address: at * PAGE, registers: None };
         let mut memory = Memory::new(0);
         pursuit.read_log(made, &mut memory);
-        pursuit
-            .fault(
-                made,
-                (&mut Mappings::new(0), &mut memory),
-                1,
-                &fault,
-                Standing { latest: true, scans: false },
-            )
-            .useful
+        let memories = (&mut Mappings::new(0), &mut memory);
+        pursuit.fault(made, memories, 1, &fault, Standing { latest: true, scans: false }).useful
     }
 
     fn touch(at: u64) -> Touch {
@@ -330,5 +324,69 @@ mod tests {
         // What it has touched, the program had passed: it is late, and not off track.
         assert_eq!(pursuit.touches.fault(Seen::Missing, Some(3)), Then::Nothing);
         assert_eq!(made.posts, 0);
+    }
+
+    /// A mapped file of which nothing is in memory.
+    struct Cold {
+        _folder: tempfile::TempDir,
+        map: memmap2::Mmap,
+        mappings: Mappings,
+    }
+
+    /// Pages from one that is looked at to the next, so that the kernel does not read it meanwhile; holes lie between.
+    const APART: u64 = 512;
+    const PLACES: u64 = 32;
+
+    impl Cold {
+        fn new() -> Cold {
+            let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+            let file = std::fs::File::create_new(folder.path().join("cold")).unwrap();
+            (1..=PLACES).for_each(|place| {
+                file.write_all_at(&[7; PAGE as usize], place * APART * PAGE).unwrap();
+            });
+            file.sync_all().unwrap();
+            let file = std::fs::File::open(folder.path().join("cold")).unwrap();
+            // SAFETY: nobody cuts the file short.
+            let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            let mut mappings = Mappings::new(std::process::id());
+            mappings.refresh().unwrap();
+            Cold { _folder: folder, map, mappings }
+        }
+
+        /// The program faults on such a page, one after the other.
+        fn fault(&mut self, pursuit: &mut Pursuit, made: &mut Made, place: u64, scans: bool) -> Found {
+            let address = self.map.as_ptr() as u64 + (1 + place) * APART * PAGE;
+            let fault = Fault { instruction: 1, address, registers: None };
+            let mut memory = Memory::new(0);
+            pursuit.read_log(made, &mut memory);
+            let memories = (&mut self.mappings, &mut memory);
+            pursuit.fault(made, memories, 1, &fault, Standing { latest: true, scans })
+        }
+    }
+
+    #[test]
+    fn waits_restart_speculation_and_amid_scans_they_do_not() {
+        let posts = |scans| {
+            let (mut cold, mut pursuit, mut made) = (Cold::new(), Pursuit::default(), Made::default());
+            for number in 0..PLACES {
+                assert!(cold.fault(&mut pursuit, &mut made, number, scans).waits, "{number}");
+            }
+            made.posts
+        };
+        assert!(posts(false) > 0);
+        assert_eq!(posts(true), 0);
+    }
+
+    #[test]
+    fn what_was_foretold_and_is_gone_again_was_of_no_use() {
+        for scans in [false, true] {
+            let (mut cold, mut pursuit, mut made) = (Cold::new(), on_track(), Made::default());
+            made.log = vec![touch(cold.map.as_ptr() as u64 / PAGE + APART)];
+            pursuit.read_log(&made, &mut Memory::new(0));
+            (pursuit.written, pursuit.restarts) = (0, 1);
+            made.log.clear();
+            assert!(!cold.fault(&mut pursuit, &mut made, 0, scans).useful, "{scans}");
+        }
     }
 }

@@ -152,12 +152,20 @@ impl Costs {
     }
 
     fn since_the_latest_look(&mut self, one: &Running) -> Counts {
-        let now = Counts::of(one);
-        let new = || Known { process: one.process, memory: Memory::default(), counts: None, brought: 0 };
-        let known = self.known.entry(one.index).or_insert_with(new);
-        let since = now.since(&known.counts.replace(now).unwrap_or(now));
-        let brought = (known.brought - known.brought / LATELY).saturating_add(since.brought);
-        known.brought = brought.saturating_sub(since.removed);
+        self.known.entry(one.index).or_insert_with(|| Known::new(one.process)).since(Counts::of(one))
+    }
+}
+
+impl Known {
+    fn new(process: u32) -> Known {
+        Known { process, memory: Memory::default(), counts: None, brought: 0 }
+    }
+
+    /// What has come since the latest look.
+    fn since(&mut self, now: Counts) -> Counts {
+        let since = now.since(&self.counts.replace(now).unwrap_or(now));
+        let brought = (self.brought - self.brought / LATELY).saturating_add(since.brought);
+        self.brought = brought.saturating_sub(since.removed);
         since
     }
 }
@@ -189,5 +197,23 @@ mod tests {
     fn faults_of_a_process_whose_name_looks_like_the_next_fields() {
         assert_eq!(major_faults_of("7 (a) S 1) R 1 7 7 0 -1 4194304 12345 0 99 0 5 6"), 99);
         assert_eq!(major_faults_of(""), 0);
+    }
+
+    #[test]
+    fn what_was_brought_in_for_nothing_counts_and_what_was_of_use_does_not() {
+        let after = |useful_of_ten: u64| {
+            let mut known = Known::new(1);
+            for look in 0..100 {
+                known.since(Counts { stalls: 0, removed: look * 100 * useful_of_ten, brought: look * 1000 });
+            }
+            known.brought
+        };
+        assert_eq!(after(10), 0);
+        // An eighth is forgotten at each look: what stays is eight times what comes, less an eighth of what came last.
+        assert!((7900..=8000).contains(&after(0)), "{}", after(0));
+        assert!((3900..=4000).contains(&after(5)), "{}", after(5));
+        let mut known = Known::new(1);
+        known.since(Counts { stalls: 1, removed: 1 << 40, brought: 1 << 50 });
+        assert_eq!(known.brought, 0, "what was there before the first look is nobody's");
     }
 }

@@ -113,6 +113,13 @@ pub struct MapsLine<'a> {
     pub name: &'a [u8],
 }
 
+impl MapsLine<'_> {
+    /// Whether it is a file on a disk that has lost its name.
+    pub fn is_nameless_file(&self) -> bool {
+        self.name.ends_with(b" (deleted)") && self.device.0 != 0
+    }
+}
+
 /// Takes one line of `/proc/PID/maps` apart (proc(5)); None if it is not one.
 pub fn maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let (start, rest) = hex(line);
@@ -142,6 +149,15 @@ pub fn maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_without_a_name_lies_on_a_disk() {
+        let is = |line: &[u8]| maps_line(line).unwrap().is_nameless_file();
+        assert!(is(b"7f12-7f34 rw-s 00000000 fe:01 1234   /data/#12 (deleted)"));
+        assert!(!is(b"7f12-7f34 rw-s 00000000 fe:01 1234   /data/12"));
+        assert!(!is(b"7f12-7f34 rw-s 00000000 00:01 1234   /memfd:shared (deleted)"), "in memory");
+        assert!(!is(b"7f12-7f34 rw-p 00000000 00:00 0"));
+    }
 
     #[test]
     fn takes_a_maps_line_apart() {

@@ -2,7 +2,7 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
 //! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`],
-//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`] and [`allowance`]; the host drives [`arming`],
+//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`], [`copies`] and [`allowance`]; the host drives [`arming`],
 //! [`strides`], [`swapped`], [`touches`] and [`memory`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
@@ -12,6 +12,7 @@ pub mod allowance;
 pub mod arming;
 pub mod attention;
 pub mod coldness;
+pub mod copies;
 pub mod depth;
 pub mod drift;
 pub mod following;

@@ -19,6 +19,7 @@ use runahead_kernel::files;
 use runahead_kernel::memory::PROT_WRITE;
 use runahead_kernel::text::{MapsLine, Text};
 use runahead_kernel::{PAGE, Result};
+use runahead_policy::copies;
 
 /// Files that are taken so, at most.
 const FILES_MOST: usize = 64;
@@ -26,9 +27,9 @@ const FILES_MOST: usize = 64;
 /// Bytes of a mapping from which on it is: a descriptor costs some us.
 const LEAST: usize = 1 << 20;
 
-/// Of a private mapping that may be written to, in which each page is asked about and filled by itself: as long as
-/// those whose page faults are watched. (The data of python's executable are 1.2 MB.)
-const LEAST_PRIVATE: usize = 8 << 20;
+/// Of a private mapping that may be written to, in which each page is asked about and filled by itself. (The data of
+/// python's executable are 1.2 MB.)
+const LEAST_PRIVATE: usize = copies::LARGE;
 
 /// Pages filled together where they are touched one after the other, as in an index that is read through.
 const TOGETHER_MOST: usize = 16;
@@ -186,7 +187,7 @@ impl Mapped {
 fn open(process_directory: i32, map: &MapsLine) -> Result<i32> {
     let path = Text::<1024>::new().push(b"root").push(map.name);
     let found = open_quietly(process_directory, path.as_c_str().as_ptr() as usize, 0);
-    if found.is_ok() || !is_nameless(map) {
+    if found.is_ok() || !map.is_nameless_file() {
         return found;
     }
     let path =
@@ -194,13 +195,8 @@ fn open(process_directory: i32, map: &MapsLine) -> Result<i32> {
     open_quietly(process_directory, path.as_c_str().as_ptr() as usize, 0)
 }
 
-/// Whether it is a file on a disk that has lost its name.
-fn is_nameless(map: &MapsLine) -> bool {
-    map.name.ends_with(b" (deleted)") && map.device.0 != 0
-}
-
-/// Whether such a file, shared and large, is to be left out where nobody may open it: speculation ends there. (Copied from
-/// the program's memory, 60 MB of NAS FT's arrays stood in its 128 MB, and its own pages were gone before it came to them.)
+/// Whether the mapping is to be left out; `file` is its number.
 pub fn is_left_out(map: &MapsLine, file: u16) -> bool {
-    file == NONE && map.shared && is_nameless(map) && map.end - map.start >= LEAST_PRIVATE
+    let (nameless, opened) = (map.is_nameless_file(), file != NONE);
+    copies::Mapping { length: map.end - map.start, shared: map.shared, nameless, opened }.is_left_out()
 }
