@@ -154,6 +154,7 @@ impl Lookahead {
         let mut state = self.shared.lock();
         state.stops += 1;
         state.known.clear();
+        state.above.clear();
         let stopped = self.shared.idle.wait_timeout_while(state, longest, |state| {
             // A listing that came in meanwhile.
             state.walk.clear();
