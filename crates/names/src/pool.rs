@@ -73,7 +73,8 @@ struct State {
     given_up: u64,
     pace: Pace,
     neighbours: Neighbours,
-    /// Names in the listings so far.
+    /// Directories listed so far, and the names in them.
+    directories_listed: u64,
     names_listed: u64,
     /// How often the walk was stopped: what was begun before is not to go on.
     stops: u64,
@@ -114,6 +115,7 @@ impl Lookahead {
             given_up: 0,
             pace: Pace::default(),
             neighbours: Neighbours::default(),
+            directories_listed: 0,
             names_listed: 0,
             stops: 0,
             busy: 0,
@@ -189,12 +191,18 @@ impl Drop for Lookahead {
 
 impl State {
     fn next_job(&mut self, done: Done) -> Option<Job<Directory>> {
-        let names = Pace::wants_names(self.names_listed, done.looked_up.saturating_sub(done.listed));
+        let looked_up = done.looked_up.saturating_sub(done.listed);
+        let names = Pace::wants_names(self.names_listed, self.directories_listed, done.listed, looked_up);
         let neighbours = &mut self.neighbours;
         let choose = |name: &Name| if names { neighbours.meets(name.inode) } else { Verdict::Skip };
         let (job, passed_over) = self.walk.take(choose);
         self.pace.issued(passed_over + u64::from(job.is_some()));
         job
+    }
+
+    fn has_listed(&mut self, names: usize) {
+        self.directories_listed += 1;
+        self.names_listed += names as u64;
     }
 
     fn remember(&mut self, identity: Identity, key: Key) {
@@ -267,7 +275,7 @@ impl Shared {
             let key = state.walk.root_above(Arc::new(directory), names);
             state.remember(identity, key);
         }
-        state.names_listed += names.len() as u64;
+        state.has_listed(names.len());
         let key = state.walk.root(Arc::new(directory), names);
         state.remember(identity, key);
         state.pace.restart((self.done)().looked_up);
@@ -402,7 +410,7 @@ impl Shared {
         if let Ok((names, fd, identity)) = listed
             && !state.known.contains_key(&identity)
         {
-            state.names_listed += names.len() as u64;
+            state.has_listed(names.len());
             let directory = Arc::new(Directory { fd, device: identity.device });
             state.walk.listed(key.clone(), directory, names);
             state.remember(identity, key);
