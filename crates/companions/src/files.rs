@@ -1,6 +1,7 @@
 //! The kernel's side: where a descriptor's file stands, and asking for the files beside it.
 
 use crate::choice::File;
+use runahead_kernel::files::cached_pages;
 use runahead_names::look;
 use rustix::fs::{
     Advice, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, fadvise, makedev, openat, statat, statx,
@@ -9,9 +10,10 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::ffi::{CStr, OsStr};
 use std::io::IoSliceMut;
 use std::num::NonZeroU64;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Longer requests are cut off silently by some kernels (`force_page_cache_readahead`).
 const CHUNK: u64 = 128 << 10;
@@ -62,9 +64,35 @@ pub fn open_directory(path: &Path) -> Option<(OwnedFd, look::Identity)> {
     look::open_root(path).ok()
 }
 
-/// Asks for a file of a directory, if its first page is not in the cache or `anyway`. Returns which it is and whether
-/// that page was missing.
-pub fn ask(directory: BorrowedFd, name: &CStr, anyway: bool) -> Option<(File, bool)> {
+/// Which files to ask for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Even {
+    /// Those whose first page is not in the cache.
+    IfCold,
+    /// Those whose first page is there as well.
+    IfWarm,
+}
+
+/// Whether to wait for what was asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    No,
+    /// Until the first page is there, to see how long that takes.
+    ForTheBeginning,
+}
+
+/// What has become of asking for a file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub file: File,
+    /// Its first page was not in the cache.
+    pub cold: bool,
+    /// After so many ns it was there; if it was waited for and nobody else had asked for it before.
+    pub answered: Option<u64>,
+}
+
+/// Asks for a file of a directory. None: it is no regular file, or not to be had.
+pub fn ask(directory: BorrowedFd, name: &CStr, even: Even, wait: Wait) -> Option<Asked> {
     // Opening what is no regular file may have effects.
     let status = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT).ok()?;
     if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
@@ -78,14 +106,19 @@ pub fn ask(directory: BorrowedFd, name: &CStr, anyway: bool) -> Option<(File, bo
     };
     let file = file.ok()?;
     let mut byte = [0];
-    let cold =
-        preadv2(&file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
-    if cold || anyway {
+    let mut first = |flags| preadv2(&file, &mut [IoSliceMut::new(&mut byte)], 0, flags);
+    // In flight it may be on account of somebody else.
+    let absent = wait == Wait::ForTheBeginning && cached_pages(file.as_raw_fd(), 0, 1) == Ok(0);
+    let began = Instant::now();
+    let cold = first(ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
+    let answered =
+        (cold && absent && first(ReadWriteFlags::empty()).is_ok()).then(|| began.elapsed().as_nanos() as u64);
+    if cold || even == Even::IfWarm {
         for offset in (0..(status.st_size as u64).min(LONGEST)).step_by(CHUNK as usize) {
             let _ = fadvise(&file, offset, NonZeroU64::new(CHUNK), Advice::WillNeed);
         }
     }
-    Some((File { device: status.st_dev, inode: status.st_ino }, cold))
+    Some(Asked { file: File { device: status.st_dev, inode: status.st_ino }, cold, answered })
 }
 
 /// Whether a name is a shared library's. Those are mapped: after the first page the program waits for each piece that it
@@ -98,7 +131,7 @@ pub fn is_library(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::{AsFd, AsRawFd};
+    use std::os::fd::AsFd;
 
     #[test]
     fn an_open_file_is_found_where_it_stands() {
@@ -110,7 +143,8 @@ mod tests {
         assert_eq!(found.name, b"module.pyc");
         assert!(open_directory(&found.directory).is_some());
         let (directory, _) = open_directory(folder.path()).unwrap();
-        assert_eq!(ask(directory.as_fd(), c"module.pyc", false), Some((found.file, false)));
+        let asked = ask(directory.as_fd(), c"module.pyc", Even::IfCold, Wait::ForTheBeginning);
+        assert_eq!(asked, Some(Asked { file: found.file, cold: false, answered: None }));
         assert!(place(std::process::id(), directory.as_raw_fd()).is_none());
         assert!(place(std::process::id(), 1 << 20).is_none());
     }
@@ -124,7 +158,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let (directory, _) = open_directory(folder.path()).unwrap();
         for name in [c"link", c"pipe", c"absent", c"."] {
-            assert_eq!(ask(directory.as_fd(), name, true), None, "{name:?}");
+            assert_eq!(ask(directory.as_fd(), name, Even::IfWarm, Wait::No), None, "{name:?}");
         }
     }
 

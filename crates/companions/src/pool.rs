@@ -2,7 +2,8 @@
 //! the others ask for files. They are made when they are needed, and sleep.
 
 use crate::choice::{Choice, File};
-use crate::files::{self, Place};
+use crate::disks::{Ask, Disks};
+use crate::files::{self, Even, Place, Wait};
 use runahead_names::look;
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -31,6 +32,7 @@ struct Job {
 #[derive(Default)]
 struct State {
     choice: Choice,
+    disks: Disks,
     jobs: VecDeque<Job>,
     /// Threads that open or list something now.
     busy: usize,
@@ -126,6 +128,25 @@ impl Companions {
     }
 }
 
+impl State {
+    /// The first job that may be done now. Those on disks that are not worth it are dropped.
+    fn next_job(&mut self) -> Option<(Job, Wait)> {
+        let mut at = 0;
+        while let Some(job) = self.jobs.get(at) {
+            match self.disks.ask(job.file.device) {
+                Ask::AndGoOn => return Some((self.jobs.remove(at)?, Wait::No)),
+                Ask::AndWait => return Some((self.jobs.remove(at)?, Wait::ForTheBeginning)),
+                Ask::Later => at += 1,
+                Ask::Never => {
+                    let job = self.jobs.remove(at)?;
+                    self.choice.not_asked(job.file);
+                }
+            }
+        }
+        None
+    }
+}
+
 impl Drop for Companions {
     fn drop(&mut self) {
         self.shared.lock().ending = true;
@@ -162,9 +183,15 @@ impl Shared {
         if files::is_library(&place.name)
             && let Ok(name) = CString::new(place.name.clone())
         {
-            let _ = files::ask(directory.as_fd(), &name, true);
+            let _ = files::ask(directory.as_fd(), &name, Even::IfWarm, Wait::No);
         }
-        let list = self.lock().choice.waited(identity, &place.name);
+        let list = {
+            let mut state = self.lock();
+            if state.disks.is_quick(identity.device) {
+                return;
+            }
+            state.choice.waited(identity, &place.name)
+        };
         if list {
             let names = look::list(directory.as_fd());
             self.lock().choice.listed(identity, &place.name, names);
@@ -198,7 +225,7 @@ impl Shared {
     fn work(self: Arc<Self>) {
         let mut state = self.lock();
         while !state.ending {
-            let Some(job) = state.jobs.pop_front() else {
+            let Some((job, wait)) = state.next_job() else {
                 state.sleeping += 1;
                 state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.sleeping -= 1;
@@ -207,13 +234,18 @@ impl Shared {
             };
             state.busy += 1;
             drop(state);
-            let asked = files::ask(job.directory.as_fd(), &job.name, false);
+            let asked = files::ask(job.directory.as_fd(), &job.name, Even::IfCold, wait);
             let listed = job.file;
             drop(job);
             state = self.lock();
-            match asked {
-                Some((file, true)) => state.choice.is_really(listed, file),
-                Some((_, false)) | None => state.choice.not_asked(listed),
+            match &asked {
+                Some(asked) if asked.cold => state.choice.is_really(listed, asked.file),
+                _ => state.choice.not_asked(listed),
+            }
+            if wait == Wait::ForTheBeginning {
+                state.disks.answered(listed.device, asked.and_then(|asked| asked.answered));
+                // Perhaps they all may be asked for now.
+                (0..state.jobs.len().min(THREADS)).for_each(|_| self.call_one(&mut state));
             }
             self.done_with_one(&mut state);
         }
