@@ -10,6 +10,7 @@ use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
 use runahead_kernel::uapi::{general as n, ioctl as c};
 use runahead_kernel::{Errno, PAGE};
+use runahead_policy::scattered::Advice;
 
 /// The most memory pieces of a vectored call; more end the speculation.
 const PIECES: usize = 64;
@@ -199,6 +200,9 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
         },
     };
     let returned = pieces.returned(entry.size, place);
+    if let Some(Ok(entry)) = table.get(fd) {
+        advise(entry, place, returned);
+    }
     let (asked, before) = take(&entry, &pieces, place, returned);
     if offset.is_none()
         && let Some(Ok(entry)) = table.get(fd)
@@ -222,6 +226,20 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
         run::log(&prediction);
     }
     Outcome::Return(returned as isize)
+}
+
+/// Tells the kernel how far to read ahead of a read of `bytes` bytes at `place`. Small files are asked for whole
+/// anyway.
+fn advise(entry: &mut Descriptor, place: i64, bytes: usize) {
+    if entry.size <= WHOLE_FILE {
+        return;
+    }
+    let advice = match entry.scattered.read(place as u64, bytes as u64) {
+        Some(Advice::Random) => n::POSIX_FADV_RANDOM,
+        Some(Advice::Normal) => n::POSIX_FADV_NORMAL,
+        None => return,
+    };
+    let _ = files::fadvise(entry.real, 0, 0, advice);
 }
 
 /// Reads `bytes` bytes at `place` as far as they are cached and asks for the rest. Returns the number of
