@@ -6,6 +6,7 @@ use crate::record::Fault;
 use runahead_policy::touches::{Seen, Then, Touches};
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::time::Instant;
 
 /// Entries of the log that are remembered; what is farther back is found in memory.
 const REMEMBERED: usize = 1 << 16;
@@ -40,6 +41,8 @@ pub trait Link: Send {
     fn looked(&self, faults: u64, asked: u64, useful: u64);
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
     fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool;
+    /// Processor time that speculation has taken so far, ns.
+    fn spent(&self) -> u64;
     /// Whether speculation runs from the latest post.
     fn has_begun(&self) -> bool;
     /// Whether speculation from the latest post has ended since it had copied as much as it may.
@@ -90,6 +93,8 @@ pub struct Pursuit {
     written: u32,
     restarts: u32,
     scan_seen: bool,
+    /// When it was restarted last.
+    restarted: Option<Instant>,
     /// Pages that the program has faulted on since the latest restart and that were not in the log then.
     ahead_of_log: HashSet<u64>,
 }
@@ -160,7 +165,9 @@ impl Pursuit {
             (found.follows, found.useful) = (true, earlier.fetched);
             self.log.remove(&page);
         }
-        let seen = if scans && seen == Seen::Missing { Seen::Cached } else { seen };
+        let age = self.restarted.map_or(u64::MAX, |at| at.elapsed().as_nanos() as u64);
+        let let_be = scans || self.touches.is_young(age);
+        let seen = if let_be && seen == Seen::Missing { Seen::Cached } else { seen };
         let mut then = self.touches.fault(seen, link.has_begun().then_some(self.written));
         if then == Then::Passed && latest && link.is_full() {
             then = self.touches.passed_of(self.written);
@@ -175,7 +182,8 @@ impl Pursuit {
             Then::Post => {
                 if link.post(thread, fault, self.touches.ahead()) {
                     memory.forget();
-                    self.touches.posted();
+                    self.restarted = Some(Instant::now());
+                    self.touches.posted(link.spent());
                     self.written = 0;
                     self.restarts = self.restarts.wrapping_add(1);
                     self.ahead_of_log.clear();
@@ -224,6 +232,9 @@ mod tests {
             self.log.clear();
             true
         }
+        fn spent(&self) -> u64 {
+            0
+        }
         fn has_begun(&self) -> bool {
             true
         }
@@ -258,7 +269,7 @@ mod tests {
 
     fn on_track() -> Pursuit {
         let mut pursuit = Pursuit::default();
-        pursuit.touches.posted();
+        pursuit.touches.posted(0);
         pursuit
     }
 

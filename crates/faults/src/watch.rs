@@ -95,8 +95,9 @@ impl Drop for Watch {
 /// One thread of the program.
 struct Observed {
     waited: Event,
-    /// While armed.
+    /// While armed; and of how many faults one is recorded.
     every: Option<Event>,
+    one_in: u64,
     strides: Strides,
     drifts: Drifts,
     streams: Streams,
@@ -112,6 +113,7 @@ impl Observed {
         Observed {
             waited,
             every: None,
+            one_in: 1,
             strides,
             drifts: Drifts::default(),
             streams,
@@ -241,6 +243,7 @@ impl Watcher {
         for (thread, observed) in &mut self.threads {
             observed.waited.enable(false);
             observed.every = Event::open(*thread, Kind::Every).ok();
+            observed.one_in = 1;
             observed.every.iter().for_each(|event| event.enable(true));
         }
         let mut sleep = LOOK_LEAST;
@@ -324,8 +327,9 @@ impl Watcher {
         let (mappings, memory) = (&mut self.mappings, &mut self.memory);
         let link = &mut *self.link;
         for (&thread, observed) in &mut self.threads {
-            let Observed { every: Some(every), strides, drifts, streams, pursuit, faults: seen, .. } =
-                observed
+            let Observed {
+                every: Some(every), one_in, strides, drifts, streams, pursuit, faults: seen, ..
+            } = observed
             else {
                 continue;
             };
@@ -344,6 +348,8 @@ impl Watcher {
                     Some(range) => {
                         memory.follow(streams, (fault.instruction, fault.address), range, self.room)
                     }
+                    // Strides do not show where only some of the faults are seen; and what lies in a drift has been asked for.
+                    None if *one_in > 1 || drifts.holds(address) => Followed::default(),
                     None => follow(mappings, strides, *fault, self.blocks * (drift::BLOCK / PAGE)),
                 };
                 asked += new;
@@ -368,6 +374,12 @@ impl Watcher {
                 }
             }
             faults += seen.len() as u64;
+            // Those on memory that is on swap are streams' steps.
+            let wanted = if memory.is_swapped() { 1 } else { drifts.one_in() };
+            if wanted != *one_in {
+                every.record_one_in(wanted);
+                *one_in = wanted;
+            }
         }
         link.nudge();
         if faults > 0 {

@@ -227,6 +227,10 @@ impl Link for InSlot {
         true
     }
 
+    fn spent(&self) -> u64 {
+        self.slot.get().speculator.counts.processor_ns.load(Ordering::Relaxed)
+    }
+
     fn has_begun(&self) -> bool {
         self.slot.get().speculator.fault_synced.load(Ordering::Acquire) == self.epoch
     }

@@ -5,7 +5,8 @@
 //! - *removed*: reads and faults of the program that found what had been asked for ahead;
 //! - *added*: pages that came back after they had been evicted (the kernel's own list of evicted pages, by its counts for
 //!   the control group, or the machine where there is none), as far as programs waited for pages at all, shared out by
-//!   the memory that the speculators use. No speculator has added more than it holds and has brought in lately.
+//!   the memory that the speculators use. No speculator has added more than it holds and has brought in lately, and none
+//!   anything in an interval in which it brought nothing in.
 //!
 //! Both in stalls, each as long as one is on the device in question. Where there is room nothing is looked at but that
 //! there is, nothing is counted, and nothing is ever stopped; what had been stopped begins again, if there is room for
@@ -141,6 +142,10 @@ impl Costs {
             // Nobody has waited for longer than the interval was.
             let time = |stalls: u64| stalls.saturating_mul(one_stall).min(elapsed);
             let interval = Interval { elapsed, removed: time(counts.removed), added: time(added) };
+            if !off && counts.brought == 0 {
+                known.memory.idle(interval);
+                continue;
+            }
             if !off {
                 let part = &one.slot.speculator.allowance;
                 part.stalls_removed.fetch_add(counts.removed, Ordering::Relaxed);

@@ -9,7 +9,7 @@
 //!   [`ALLOWED`] stops it. Gains count, but not without end: a program changes.
 //! - while it is *off*, what it had cost is averaged over the pause, and below a [`PAUSE_TIMES`]th it may begin again.
 //! - a program whose data do not fit loses pages without us, too. How much of that there is shows while speculation is
-//!   off, and is no cost of ours from then on.
+//!   off, or brings nothing in, and is no cost of ours from then on.
 //!
 //! On balance it costs 20 ms, one interval, and 3% of the time at most, by the estimates that it is given
 //! (property-tested). Times are of stalls, in ns.
@@ -53,7 +53,7 @@ pub struct Memory {
     /// While on: what it costs, less what it gained. While off: what it had cost.
     balance: i64,
     paused: u64,
-    /// What is added while it is off, in all pauses together, and how long they were.
+    /// What is added while it is off or idle, in all such intervals together, and how long they were.
     usual: u64,
     usual_in: u64,
 }
@@ -81,13 +81,28 @@ impl Memory {
         }
     }
 
+    /// An interval while it is on in which nothing was brought in: it shows what goes on without us. (NAS FT on a file, 1 ms disk:
+    /// 117 pages came back while nothing was asked for, which ended prefetching for 3.5 of 4.9 s.)
+    pub fn idle(&mut self, seen: Interval) {
+        self.forget(seen.elapsed);
+        self.learn(seen);
+    }
+
+    fn forget(&mut self, elapsed: u64) {
+        let forgotten = part(self.balance.unsigned_abs(), elapsed, FORGOTTEN_IN);
+        self.balance -= signed(forgotten).min(self.balance.abs()) * self.balance.signum();
+    }
+
+    fn learn(&mut self, seen: Interval) {
+        self.usual = self.usual.saturating_add(seen.added);
+        self.usual_in = self.usual_in.saturating_add(seen.elapsed);
+    }
+
     fn weigh(&mut self, seen: Interval) -> Then {
         let usual = part(self.usual, seen.elapsed, self.usual_in);
         let added = signed(seen.added.saturating_sub(usual));
-        let forgotten = part(self.balance.unsigned_abs(), seen.elapsed, FORGOTTEN_IN);
-        let forgotten = signed(forgotten).min(self.balance.abs()) * self.balance.signum();
-        let balance = self.balance - forgotten;
-        self.balance = balance.saturating_add(added).saturating_sub(signed(seen.removed)).max(-CREDIT);
+        self.forget(seen.elapsed);
+        self.balance = self.balance.saturating_add(added).saturating_sub(signed(seen.removed)).max(-CREDIT);
         if self.balance <= ALLOWED {
             return Then::AsBefore;
         }
@@ -97,8 +112,7 @@ impl Memory {
 
     fn wait(&mut self, seen: Interval) -> Then {
         self.paused = self.paused.saturating_add(seen.elapsed);
-        self.usual = self.usual.saturating_add(seen.added);
-        self.usual_in = self.usual_in.saturating_add(seen.elapsed);
+        self.learn(seen);
         let cost = self.balance.unsigned_abs();
         if self.paused < cost.saturating_mul(PAUSE_TIMES).max(PAUSE_LEAST) {
             return Then::AsBefore;
@@ -143,6 +157,16 @@ mod tests {
         }
         assert_eq!(stops, 1, "the first time nobody knows");
         assert!(!memory.is_off());
+    }
+
+    #[test]
+    fn what_goes_on_while_nothing_is_brought_in_is_not_our_fault() {
+        let mut memory = Memory::default();
+        for _ in 0..100 {
+            memory.idle(interval(0, LOOK / 2));
+            assert_eq!(memory.interval(interval(0, LOOK / 2)), Then::AsBefore);
+        }
+        assert_eq!(memory.interval(interval(0, LOOK)), Then::Stop, "what is more is ours");
     }
 
     #[test]

@@ -345,7 +345,7 @@ proptest! {
                 Then::Passed => prop_assert_eq!(Seen::Foretold { position: passed - 1, fetched }, seen),
                 Then::Post => {
                     prop_assert_eq!(seen, Seen::Missing);
-                    touches.posted();
+                    touches.posted(0);
                     passed = 0;
                 }
             }

@@ -311,6 +311,8 @@ fn sync_to_fault(posted: u32) {
     part.fault_synced.store(run.fault, Ordering::Release);
     count(&part.counts.syncs, 1);
     count(&part.counts.sync_ns, monotonic_ns().saturating_sub(began));
+    // The host weighs it against what speculation is good for.
+    at_least(&part.counts.processor_ns, processor_ns());
 }
 
 fn is_swapping_now() -> bool {
