@@ -294,7 +294,8 @@ static void advise(struct nest *nest) {
  * piece does (two fifths of MG's processor time; it waited for 0.7 to 1.3 of 3.2 to 3.9 s,
  * with us first for 0.2 to 0.5 of 2.8 to 3.2; FT 0.5 of 2.1 to 2.5, with us first 0.1 of 1.7). */
 static void look_at_windows(struct nest *nest) {
-  bool narrow = true, changes = false;
+  bool narrow = true;
+  uint64_t changed = 0;
   nest->ours = false;
   for (unsigned i = 0; i < nest->references; i++) {
     struct region *region = nest->reference[i].region;
@@ -304,8 +305,9 @@ static void look_at_windows(struct nest *nest) {
     /* A table that takes up much of memory is easily driven out: then try the kernel first. */
     const struct reference *r = &nest->reference[i];
     narrow &= !(r->quiet && (double)r->highest - (double)r->lowest > (double)limits_memory() / 4);
-    changes |= r->sequential && r->shape->flags & RUNAHEAD_WRITES;
+    if (r->sequential && !r->led && r->shape->flags & RUNAHEAD_WRITES) changed += (uint64_t)r->run_bytes;
   }
+  bool changes = changed && changed >= nest->sequential_bytes / 4; /* not a product's few results */
   site_set(nest->site, SITE_OURS_FIRST, narrow || changes);
 }
 

@@ -1,4 +1,4 @@
-// How far ahead of itself a program is read for, and what is written behind it.
+// How far ahead of itself a program is read for, what is written behind it, and who reads first.
 // RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=madvise,--wrap=sync_file_range -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=16777216 %t %t.data
 #define _GNU_SOURCE
@@ -62,6 +62,19 @@ static uint64_t written_behind(char *p, int64_t megabytes) {
   return written;
 }
 
+/* Are runs read by us first, of which so many bytes of each 4096 read are changed? */
+static bool ours_first(char *p, int64_t changed) {
+  static struct runahead_reference reference[2] = {{.high = 4096}, {.flags = RUNAHEAD_WRITES}};
+  static struct runahead_site sites[3], *next = sites;
+  struct runahead_site *site = next++;
+  *site = (struct runahead_site){.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "first",
+                                 .reference = reference, .given = all_given, .values = 5};
+  reference[1].high = changed;
+  const int64_t value[] = {4096, (int64_t)p, 4096, (int64_t)p + 32 * MEGABYTE, changed};
+  runahead_ooc_enter(site, value, NULL);
+  return adapt_prefetch_sequential(site);
+}
+
 int main(int argc, char **argv) {
   if (argc < 2) return 1;
   char *p = runahead_ooc_map(argv[1], 64 * MEGABYTE, RUNAHEAD_OOC_CREATE);
@@ -69,5 +82,11 @@ int main(int argc, char **argv) {
   across_lines(p);
   /* What stays until the next nest comes by is changed again. */
   IS(written_behind(p, MEMORY / 4 * 3) == 0);
+  struct region *region = region_at((uint64_t)p, NULL);
+  region->window = MEGABYTE;
+  IS(ours_first(p, 4096));
+  IS(!ours_first(p, 8));
+  region->window = 128 << 10;
+  IS(ours_first(p, 8));
   return wrong;
 }
