@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { MEGABYTE = 1 << 20, MEMORY = 16 };
 static int wrong;
@@ -77,6 +78,7 @@ static bool ours_first(char *p, int64_t changed) {
 
 int main(int argc, char **argv) {
   if (argc < 2) return 1;
+  unlink(argv[1]); /* nothing of an earlier run is to be in memory */
   char *p = runahead_ooc_map(argv[1], 64 * MEGABYTE, RUNAHEAD_OOC_CREATE);
   if (!p) return 1;
   across_lines(p);
