@@ -82,10 +82,10 @@ int main(int argc, char **argv) {
   char *p = runahead_ooc_map(argv[1], 64 * MEGABYTE, RUNAHEAD_OOC_CREATE);
   if (!p) return 1;
   across_lines(p);
-  /* What stays until the next nest comes by is changed again. */
-  IS(written_behind(p, MEMORY / 4 * 3) == 0);
   struct region *region = region_at((uint64_t)p, NULL);
   region->window = MEGABYTE;
+  /* What stays until the next nest comes by is changed again. */
+  IS(written_behind(p, MEMORY / 4 * 3) == 0);
   IS(ours_first(p, 4096));
   IS(!ours_first(p, 8));
   region->window = 128 << 10;

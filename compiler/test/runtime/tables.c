@@ -148,12 +148,12 @@ static void a_distance_is_found(void) {
   IS(adapt_tight_distance(&site, room) > far / 6 * 5 && adapt_tight_distance(&site, room) < far / 16 * 15);
 }
 
-/* Enters a loop that sets the whole table and what is behind it: nearly all that memory holds. */
+/* Enters a loop that sets the whole table. */
 static const struct nest *set(char *table) {
   static const struct runahead_reference reference[1] = {{.flags = RUNAHEAD_WRITES, .high = 4096}};
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .where = "set",
                                       .reference = reference, .given = all_given, .values = 3};
-  const int64_t value[] = {(30 << 20) / 4096, (int64_t)table, 4096};
+  const int64_t value[] = {(24 << 20) / 4096, (int64_t)table, 4096};
   return (const struct nest *)runahead_ooc_enter(&site, value, NULL);
 }
 
