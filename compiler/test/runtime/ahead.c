@@ -30,20 +30,34 @@ int __wrap_sync_file_range(int descriptor, off_t start, off_t bytes, unsigned fl
 
 static const uint64_t all_given[1] = {~(uint64_t)0};
 
-/* A plane of 256 lines of a page each, gone through across the lines: 16 bytes of each at a time. */
+/* Goes through the first planes of many, of a megabyte each or so. */
+static void planes(struct runahead_site *site, const int64_t *value) {
+  asked = 0;
+  struct runahead_nest *nest = runahead_ooc_enter(site, value, NULL);
+  IS(asked >= MEGABYTE);
+  for (int64_t plane = 0; plane < 4; plane++)
+    for (int64_t at = 0; at < value[1];)
+      at = nest->level == 1 ? runahead_ooc_step(nest, plane, at, 0, 0)
+                            : (runahead_ooc_step(nest, plane, 0, 0, 0), value[1]);
+  IS(asked <= (4 + MEMORY / 2) * MEGABYTE);
+}
+
+/* Planes of 256 lines of a page each, gone through across the lines: 16 bytes of each at a time. */
 static void across_lines(char *p) {
   static struct runahead_reference reference = {.boxes = 1, .high = 16};
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 2, .references = 1, .where = "across",
                                       .reference = &reference, .given = all_given, .values = 7};
   const int64_t value[] = {64, 256, (int64_t)p, MEGABYTE, 16, 4096, 256};
-  asked = 0;
-  struct runahead_nest *nest = runahead_ooc_enter(&site, value, NULL);
-  IS(asked >= 2 * MEGABYTE);
-  for (int64_t plane = 0; plane < 4; plane++)
-    for (int64_t at = 0; at < 256;)
-      at = nest->level == 1 ? runahead_ooc_step(nest, plane, at, 0, 0)
-                            : (runahead_ooc_step(nest, plane, 0, 0, 0), 256);
-  IS(asked <= (4 + MEMORY / 2) * MEGABYTE);
+  planes(&site, value);
+}
+
+/* 64 bytes at the beginning of each line. */
+static void beginnings(char *p) {
+  static struct runahead_reference reference = {.high = 64};
+  static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 2, .references = 1, .where = "beginnings",
+                                      .reference = &reference, .given = all_given, .values = 5};
+  const int64_t value[] = {64, 256, (int64_t)p + 64 * MEGABYTE, MEGABYTE, 4096};
+  planes(&site, value);
 }
 
 /* Changes so many megabytes, from the first to the last. */
@@ -79,9 +93,10 @@ static bool ours_first(char *p, int64_t changed) {
 int main(int argc, char **argv) {
   if (argc < 2) return 1;
   unlink(argv[1]); /* nothing of an earlier run is to be in memory */
-  char *p = runahead_ooc_map(argv[1], 64 * MEGABYTE, RUNAHEAD_OOC_CREATE);
+  char *p = runahead_ooc_map(argv[1], 128 * MEGABYTE, RUNAHEAD_OOC_CREATE);
   if (!p) return 1;
   across_lines(p);
+  beginnings(p);
   struct region *region = region_at((uint64_t)p, NULL);
   region->window = MEGABYTE;
   /* What stays until the next nest comes by is changed again. */
