@@ -5,8 +5,8 @@
 
 Each code runs under a memory limit (a cgroup, hence root) of a half and of a tenth of its data.
 The kernels map files, cold; the NAS codes have their static arrays on a nameless file. Alone
-they get each kind of advice that --advice names, and the best of them is the rival. Runs alternate;
-medians are shown. Stall: the part of the timed stretch in which the program neither ran nor
+they get each kind of advice that --advice names, and the best of them is the rival: one that takes
+half as long again as another has taken is ended. Runs alternate; medians are shown. Stall: the part of the timed stretch in which the program neither ran nor
 waited for a processor (kernels/stall.h). Covered: of the pages that came from the disk, those
 that were prefetched. Dropped: of the requests for pages in memory, those without a system call.
 
@@ -79,10 +79,10 @@ class Group:
                 time.sleep(0.1)
 
 
-def run(group, limit, command, environment, patience, directory=None):
-    """Output and errors of a command under the limit; None if it took too long. With a directory
-    the limit holds from the timed stretch on, where the program stops itself; by then its data
-    is on that disk and not in memory."""
+def run(group, limit, command, environment, patience, timed, directory=None):
+    """Output and errors of a command under the limit; None if it, or the part of it that is timed, took
+    too long. With a directory the limit holds from the timed stretch on, where the program stops itself;
+    by then its data is on that disk and not in memory."""
     group.set_limit(-1 if directory else limit)
     if directory:
         environment = {**environment, "STALL_PAUSE": "1", "RUNAHEAD_OOC_MEMORY": str(limit)}
@@ -102,7 +102,7 @@ def run(group, limit, command, environment, patience, directory=None):
                 group.empty()
                 group.set_limit(limit)
                 os.kill(child.pid, signal.SIGCONT)
-            child.wait(timeout=patience)
+            child.wait(timeout=timed)
         except subprocess.TimeoutExpired:
             return None
         finally:
@@ -167,7 +167,7 @@ class Kernels:
     def details(self, _):
         return {"megabytes": self.arguments.megabytes}
 
-    def one(self, group, limit, code, variant):
+    def one(self, group, limit, code, variant, patience):
         call(["sync", "-f", str(self.data)])
         for file in self.data.iterdir():
             descriptor = os.open(file, os.O_RDONLY)
@@ -176,7 +176,7 @@ class Kernels:
         program = self.ours if variant == "ours" else self.plain
         environment = {"RUNAHEAD_OOC_STATS": "1", "KERNEL_ADVICE": variant}
         done = run(group, limit, [program, code, str(self.data), str(self.arguments.megabytes)], environment,
-                   self.arguments.patience)
+                   self.arguments.patience, patience)
         if not done:
             return None
         bits, seconds, stalled = done[0].split()
@@ -217,12 +217,13 @@ class Nas:
         size, steps = self.codes[code]
         return {"class": size, "steps": steps or "all", "megabytes": self.size[code] >> 20}
 
-    def one(self, group, limit, code, variant):
+    def one(self, group, limit, code, variant, patience):
         environment = {"RUNAHEAD_OOC_STATS": "1", "RUNAHEAD_OOC_DIR": str(self.arguments.directory),
                        "RUNAHEAD_OOC": "1" if variant == "ours" else "0", "KERNEL_ADVICE": variant}
         # Less than a few megabytes hold a program, but not its page tables and its reads under way.
-        done = run(group, max(limit, 3 << 20), [str(self.work / f"{code}-{'ours' if variant == 'ours' else 'alone'}")], environment,
-                   self.arguments.patience, self.arguments.directory)
+        program = str(self.work / f"{code}-{'ours' if variant == 'ours' else 'alone'}")
+        done = run(group, max(limit, 3 << 20), [program], environment, self.arguments.patience, patience,
+                   self.arguments.directory)
         if not done:
             return None
         time_line = re.search(r"seconds ([\d.]+) stalled ([\d.]+)", done[1])
@@ -252,8 +253,12 @@ def measure(arguments, group, suite, code, share):
     for _ in range(arguments.runs):
         for variant in runs:
             # What did not end in time once will not the next time.
-            if None not in runs[variant]:
-                runs[variant].append(suite.one(group, limit, code, variant))
+            if None in runs[variant]:
+                continue
+            # The second for what is not in the timed stretch.
+            others = [] if variant == "ours" else [r["seconds"] * 1.5 + 1 for name, of in runs.items()
+                                                   if name not in ("ours", variant) for r in of if r]
+            runs[variant].append(suite.one(group, limit, code, variant, min([arguments.patience, *others])))
     bits = {r["bits"] for of in runs.values() for r in of if r}
     fields = ("seconds", "stalled", "faults", "covered", "late", "dropped", "asked", "sent", "calls")
     medians = {variant: {field: median(of, field) for field in fields if median(of, field) is not None}

@@ -181,10 +181,10 @@ static bool phase_over(struct runahead_site *site, uint64_t phase, uint64_t byte
 
 static uint64_t present_phase(struct runahead_site *site) {
   uint64_t phase = site_get(site, SITE_PHASE);
-  bool narrow = site_get(site, SITE_NARROW);
+  bool ours_first = site_get(site, SITE_OURS_FIRST);
   bool untried = phase == CHOSE_OURS && !site_get(site, SITE_KERNEL_PACE);
-  if (phase == FRESH || (untried && !narrow)) {
-    phase = narrow ? CHOSE_OURS : KERNEL_WARM;
+  if (phase == FRESH || (untried && !ours_first)) {
+    phase = ours_first ? CHOSE_OURS : KERNEL_WARM;
     site_set(site, SITE_PHASE, phase);
   }
   return phase;
@@ -205,8 +205,8 @@ static uint64_t pace(uint64_t nanoseconds, uint64_t bytes) {
  * one as long as it lasts. */
 static uint64_t next_phase(struct runahead_site *site, uint64_t phase, uint64_t took, bool waited) {
   uint64_t kernel = site_get(site, SITE_KERNEL_PACE);
-  /* Where the kernel's windows are narrow we start, and it has to be the faster one. */
-  uint64_t good = site_get(site, SITE_NARROW) ? kernel / 10 * 11 : kernel / 10 * 9;
+  /* Where we start, the kernel has to be the faster one. */
+  uint64_t good = site_get(site, SITE_OURS_FIRST) ? kernel / 10 * 11 : kernel / 10 * 9;
   switch (phase) {
   case KERNEL_MEASURED:
     site_set(site, SITE_KERNEL_PACE, took);
@@ -214,7 +214,7 @@ static uint64_t next_phase(struct runahead_site *site, uint64_t phase, uint64_t 
   case OURS_MEASURED:
     return took < good - kernel / 10 ? CHOSE_OURS : CHOSE_KERNEL;
   case CHOSE_OURS:
-    if (site_get(site, SITE_NARROW) && !waited) return CHOSE_OURS;
+    if (site_get(site, SITE_OURS_FIRST) && !waited) return CHOSE_OURS;
     if (!kernel) return KERNEL_WARM;
     return took < good ? CHOSE_OURS : CHOSE_KERNEL;
   case CHOSE_KERNEL:

@@ -179,7 +179,7 @@ enum site_word {
   SITE_RUN_ON,      /* biased score: streams that went on as foretold */
   SITE_PHASE,       /* of the comparison with the kernel's own read-ahead */
   SITE_PHASE_BYTES, SITE_PHASE_TIME, SITE_PHASE_WAITS,
-  SITE_NARROW,      /* the kernel reads ahead by no more than NARROW_WINDOW */
+  SITE_OURS_FIRST,  /* runs are read by us until the kernel shows that it is the faster */
   SITE_KERNEL_PACE, /* nanoseconds a megabyte when it was measured */
   SITE_WANTED, SITE_SENT, /* pages since the last judgement, */
   SITE_SIZE,              /*   the most iterations of an entry, and how many entries */

@@ -101,9 +101,9 @@ void prefetch_note(struct nest *nest, struct reference *r, int64_t until);
 /* How many pages a sample of an indirect reference's next look-ups misses; in doubt it is looked
  * at what is believed to be in memory, too. */
 uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit, bool doubt);
-/* What a reference's units [from, until) touched: what it changed is written, and if told to
- * what will not be touched again is given up, at once where it was not changed. */
+/* What a reference's units [from, until) touched: what it changed is written, and what will not
+ * be touched again is given up; if told to at once, where it was not changed. */
 void prefetch_behind(struct nest *nest, const struct reference *r, int64_t from, int64_t until,
-                     bool give_up, bool at_once);
+                     bool at_once);
 
 #endif

@@ -251,7 +251,7 @@ uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit, b
 /* As one range: each piece costs a call, and at its ends the kernel splits the larger
  * pieces in which it keeps a file. */
 void prefetch_behind(struct nest *nest, const struct reference *r, int64_t from, int64_t until,
-                     bool give_up, bool at_once) {
+                     bool at_once) {
   if (from < 0) from = 0;
   while (from < until) {
     int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
@@ -268,7 +268,7 @@ void prefetch_behind(struct nest *nest, const struct reference *r, int64_t from,
     start &= ~(PAGE_BYTES - 1);
     if (start < r->region->start || end > r->region->end || end <= start) continue;
     if (r->writes) submit_write(r->region, start, end);
-    if (!give_up || !r->releases) continue;
+    if (!r->releases) continue;
     filter_doubt(r->region, start, end);
     submit_release(start, end - start, at_once && !r->writes);
   }

@@ -35,7 +35,7 @@ static void entries_of_a_megabyte_are_not_passed_over(void) {
 /* Ours from the start where windows are narrow; a trial only after waits. */
 static bool ours_after(uint64_t waits_a_megabyte) {
   struct runahead_site site = {0};
-  site_set(&site, SITE_NARROW, 1);
+  site_set(&site, SITE_OURS_FIRST, 1);
   IS(adapt_prefetch_sequential(&site));
   for (int i = 0; i < 600; i++) adapt_measured(&site, 1 << 20, 1000000, waits_a_megabyte);
   return adapt_prefetch_sequential(&site);

@@ -89,8 +89,8 @@ CALLED double same(double *a, long i) { return a[1] += (double)i; }
     for (long i = 0; i < n; i++) sum += name(a, i);     \
     return sum;                                         \
   }
-MISSED(elsewhere, double *) // REMARK: calls.c:[[@LINE]]:1: remark: no prefetch for what this call touches, or for some of it: its body is not known here
-MISSED(replaced, double *) // REMARK: calls.c:[[@LINE]]:1: remark: no prefetch {{.*}}: its body is not known here
-MISSED(itself, double *) // REMARK: calls.c:[[@LINE]]:1: remark: no prefetch {{.*}}: the function calls itself
-MISSED(second, double **) // REMARK: calls.c:[[@LINE]]:1: remark: no prefetch {{.*}}: the address is not made of the function's arguments
-MISSED(same, double *) // REMARK: calls.c:[[@LINE]]:1: remark: no prefetch {{.*}}: it touches the same memory at each call
+MISSED(elsewhere, double *) // REMARK: calls.c:[[@LINE]]:{{[0-9]+}}: remark: no prefetch for what this call touches, or for some of it: its body is not known here
+MISSED(replaced, double *) // REMARK: calls.c:[[@LINE]]:{{[0-9]+}}: remark: no prefetch {{.*}}: its body is not known here
+MISSED(itself, double *) // REMARK: calls.c:[[@LINE]]:{{[0-9]+}}: remark: no prefetch {{.*}}: the function calls itself
+MISSED(second, double **) // REMARK: calls.c:[[@LINE]]:{{[0-9]+}}: remark: no prefetch {{.*}}: the address is not made of the function's arguments
+MISSED(same, double *) // REMARK: calls.c:[[@LINE]]:{{[0-9]+}}: remark: no prefetch {{.*}}: it touches the same memory at each call
