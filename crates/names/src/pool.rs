@@ -200,6 +200,11 @@ impl State {
         job
     }
 
+    /// Whether one more thread would find a job beside those under way and the one that has just been taken.
+    fn has_work_for_more(&mut self, done: Done) -> bool {
+        !self.walk.is_empty() && self.busy + 1 < self.pace.threads() && self.pace.may_issue(done.looked_up)
+    }
+
     fn has_listed(&mut self, names: usize) {
         self.directories_listed += 1;
         self.names_listed += names as u64;
@@ -349,7 +354,7 @@ impl Shared {
             {
                 pause = LOOK;
                 for _ in 0..CALLS {
-                    if !state.walk.is_empty() && state.busy + 1 < state.pace.threads() {
+                    if state.has_work_for_more(done) {
                         self.call_one(&mut state);
                     }
                 }
