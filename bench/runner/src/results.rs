@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::cold::Sample;
+use crate::configuration;
 use crate::machine::Machine;
 use crate::run::Measured;
 use crate::workload::Floor;
@@ -141,7 +142,38 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
+/// Name and base of a configuration, as [`Summary::of`] wants to know it; one that is no more is its own.
+pub fn base_of(name: &str) -> String {
+    configuration::by_name(name).map_or_else(|_| name.to_string(), |found| found.base.to_string())
+}
+
 impl Record {
+    /// Records from before it was stored that a run was ended say so in words only.
+    fn as_of_today(mut self) -> Record {
+        let words =
+            |run: &Run| run.measured.difference.as_ref().is_some_and(|said| said.starts_with("ended after"));
+        if self.runs.iter().any(|run| words(run) && !run.measured.late) {
+            self.runs.iter_mut().for_each(|run| run.measured.late = words(run));
+            self.summary = Summary::of(&self.runs, &self.replays, base_of);
+        }
+        self
+    }
+
+    /// Whether every run that was not ended early had the first one's output.
+    pub fn equal(&self) -> bool {
+        self.runs.iter().all(|run| run.measured.same || run.measured.late)
+    }
+
+    /// One record of two that measured the same: all runs of both.
+    pub fn together(mut self, other: &Record) -> Record {
+        self.runs.extend(other.runs.iter().cloned());
+        self.replays.extend(&other.replays);
+        self.marks.extend(other.marks.iter().cloned());
+        self.time = self.time.max(other.time);
+        self.summary = Summary::of(&self.runs, &self.replays, base_of);
+        self
+    }
+
     /// Whether the floor was missed. A floor of 1.0 asks for "never slower", which is 1.02 in the
     /// issue's words, for noise.
     pub fn below_floor(&self) -> bool {
@@ -322,6 +354,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
         .filter(|(_, line)| !line.trim().is_empty() && is_record(line))
         .map(|(number, line)| {
             serde_json::from_str(line)
+                .map(Record::as_of_today)
                 .with_context(|| format!("{} line {} is no result", path.display(), number + 1))
         })
         .collect()

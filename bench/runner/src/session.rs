@@ -5,6 +5,7 @@
 //! lost the beginning of a long first run), and that is captured. Then the warm runs, the cold rounds with
 //! a turning order, and the replays. The lock is held for one run at a time.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -22,7 +23,7 @@ use slowdisk::system::Process;
 
 use crate::certainty::{self, Way};
 use crate::cold::{self, Sample};
-use crate::configuration::{self, Builds, Configuration};
+use crate::configuration::{Builds, Configuration};
 use crate::drops::{self, Watch};
 use crate::guard::{self, Guard};
 use crate::limit::{self, Requests};
@@ -37,6 +38,7 @@ use crate::workload::{Place, Workload};
 use crate::{data, lock, marks};
 
 /// What was asked for.
+#[derive(Clone)]
 pub struct Options {
     pub checkout: PathBuf,
     pub builds: Builds,
@@ -80,11 +82,13 @@ pub struct Outcome {
 
 /// Runs it all. Each workload's record is appended to the results as soon as it is complete.
 pub fn run(options: &Options) -> Result<Outcome> {
-    missing_commands(options)?;
+    missing_subjects(options)?;
     let data = data::root(&options.checkout);
-    for set in data_sets(options) {
-        data::ensure_made(&data, data::by_name(set)?)?;
-    }
+    let (jobs, mut failed) = possible(options, &data);
+    // What is missing keeps nobody else from being measured.
+    failed.iter().for_each(|failure| eprintln!("bench: {failure}"));
+    ensure!(!jobs.is_empty(), "{}", failed.join("; "));
+    let options = &Options { jobs, ..options.clone() };
     // Only one at a time on a machine: sessions share the names of their disks.
     let path = format!("/tmp/runahead-bench-{}.lock", guard::instance());
     let session_lock = lock::open(Path::new(&path))?;
@@ -98,7 +102,6 @@ pub fn run(options: &Options) -> Result<Outcome> {
     let _guard = Guard::start()?;
     let session = Session::begin(options, &data)?;
     let mut records = Vec::new();
-    let mut failed = Vec::new();
     for job in &options.jobs {
         let (workload, disk) = (job.workload, &options.profile.name);
         match session.measure(job) {
@@ -119,13 +122,30 @@ pub fn run(options: &Options) -> Result<Outcome> {
     Ok(Outcome { records, failed })
 }
 
-fn missing_commands(options: &Options) -> Result<()> {
-    let missing = packages::missing(options.workloads().flat_map(|workload| workload.needs));
-    ensure!(
-        missing.is_empty(),
-        "these Debian packages are missing: {}; install them, or name other workloads",
-        missing.join(" ")
-    );
+/// The jobs whose commands and data are here or can be made, and why the others are none.
+fn possible(options: &Options, data: &Path) -> (Vec<Job>, Vec<String>) {
+    let (mut jobs, mut failed) = (Vec::new(), Vec::new());
+    let mut made: HashMap<&str, std::result::Result<(), String>> = HashMap::new();
+    for job in &options.jobs {
+        let missing = packages::missing(job.workload.needs);
+        let mut why = (!missing.is_empty())
+            .then(|| format!("these Debian packages are missing: {}; install them", missing.join(" ")));
+        for set in job.workload.data.iter().filter(|_| missing.is_empty()) {
+            let make = || data::by_name(set).and_then(|set| data::ensure_made(data, set));
+            let made = made.entry(*set).or_insert_with(|| make().map_err(|error| format!("{error:#}")));
+            why = why.or(made.clone().err());
+        }
+        match why {
+            None => jobs.push(job.clone()),
+            Some(why) => {
+                failed.push(format!("the workload '{}' cannot be measured: {why}", job.workload.name))
+            }
+        }
+    }
+    (jobs, failed)
+}
+
+fn missing_subjects(options: &Options) -> Result<()> {
     for subject in options.subjects() {
         ensure!(
             subject.is_file(),
@@ -300,9 +320,7 @@ impl<'a> Session<'a> {
             replays.push(seconds);
             spoilt += others;
         }
-        let summary = Summary::of(&runs, &replays, |name| {
-            configuration::by_name(name).map_or_else(|_| name.to_string(), |found| found.base.to_string())
-        });
+        let summary = Summary::of(&runs, &replays, results::base_of);
         let expected = marks::Expected { warm: prepared.warm, percent: workload.resident_percent };
         let mut marks = marks::of(&runs, &self.check, expected, self.machine.processors);
         marks.extend((spoilt > 0).then(|| format!("preparation and replays: {}", marks::spoilt(spoilt))));

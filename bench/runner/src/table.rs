@@ -53,7 +53,7 @@ fn line(record: &Record) -> String {
     let number = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
     };
-    let equal = record.runs.iter().all(|run| run.measured.same);
+    let equal = record.equal();
     let mut line = format!(
         "{:<13}{:>9.3}{:>15}{:>9.3}{:>15}{:>8}{:>7}{:>8}{:>7}{:>12}{:>14}",
         record.workload,

@@ -202,7 +202,8 @@ fn a_run_during_which_others_drop_the_caches_is_made_again() {
         (said.matches("runahead: thrown away and measured again").count(), said, sandbox.records())
     };
     let (thrown_away, said, records) = measure();
-    assert_eq!((thrown_away, records[0].runs.len()), (1, 2), "{said}");
+    // Others on this machine may add to it.
+    assert!(thrown_away >= 1 && records[0].runs.len() == 2, "{said}");
     assert!(records[0].runs.iter().all(|run| run.spoilt == 0), "{records:?}");
     assert!(!records[0].marks.iter().any(|mark| mark.contains("dropped")), "{records:?}");
     // Who does it each time is not waited for.
@@ -388,6 +389,20 @@ fn a_workload_that_fails_does_not_take_the_others_along() {
     let Some(sandbox) = Sandbox::new("failing") else {
         return;
     };
+    // Nor does one whose program is not installed.
+    let path = "/usr/sbin:/usr/bin:/sbin:/bin";
+    let without = sandbox.path.join("bin");
+    fs::create_dir_all(&without).unwrap();
+    for tool in ["grep", "find", "cp", "mount", "umount", "ldd", "sh", "sync", "blockdev", "gcc", "cat"] {
+        let found = path.split(':').map(|folder| Path::new(folder).join(tool)).find(|file| file.is_file());
+        found.into_iter().for_each(|file| std::os::unix::fs::symlink(file, without.join(tool)).unwrap());
+    }
+    let arguments = [&["smoke-find", "agrep", "--configurations", "alone"], &QUICK[..]].concat();
+    let output = sandbox.command(&arguments).env("PATH", &without).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("the workload 'agrep' cannot be measured"), "{}", said(&output));
+    assert_eq!(sandbox.records().len(), 1, "{}", said(&output));
+    fs::remove_file(sandbox.path.join("results.jsonl")).unwrap();
     // The first workload's list names a file that the disk does not have.
     let list = sandbox.path.join("data/small.files");
     let names = fs::read_to_string(&list).unwrap();

@@ -95,10 +95,14 @@ impl Found<'_> {
 /// Why a figure of ours is missing.
 pub const NOT_MEASURED: &str = "not measured yet";
 
+/// Who is killed reports nothing.
+pub const ENDED: &str = "the run was ended before it was over, as it took too long";
+
 /// What `value` makes of the runs found, or why there is none.
 pub fn figure(found: Option<&Found>, value: impl Fn(&Found) -> Option<f64>) -> Figure {
     match found {
         None => Figure::Missing(NOT_MEASURED.into()),
+        Some(found) if found.figures.late => Figure::Missing(ENDED.into()),
         Some(found) => Figure::or(value(found), "the runs' reports do not say"),
     }
 }

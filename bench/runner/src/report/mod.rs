@@ -6,6 +6,7 @@ mod papers;
 mod plot;
 mod sweeps;
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub fn write(records: &[Record], directory: &Path) -> Result<()> {
         }
     }
     let (cold, warm) = (newest(records, is_cold), newest(records, is_warm));
-    let mut plots = plots(&cold);
+    let mut plots = plots(&cold.iter().collect::<Vec<_>>());
     plots.extend(papers::plots(records));
     let mut options = usvg::Options::default();
     Arc::make_mut(&mut options.fontdb).load_system_fonts();
@@ -60,17 +61,25 @@ fn picture(svg: &str, options: &usvg::Options) -> Result<Vec<u8>> {
     Ok(pixels.encode_png()?)
 }
 
-/// The last record of each workload on each disk with so many processors, of those that `has` is true of.
-fn newest(records: &[Record], has: impl Fn(&Record) -> bool) -> Vec<&Record> {
-    let mut found: Vec<&Record> = Vec::new();
-    for record in records.iter().filter(|record| has(record)) {
+/// The last commit's record of each workload on each disk with so many processors, of those that `has` is true of; of
+/// what was measured more than once at that commit all runs together. The disks that most was measured on come first.
+fn newest(records: &[Record], has: impl Fn(&Record) -> bool) -> Vec<Record> {
+    let mut of_time: Vec<&Record> = records.iter().filter(|record| has(record)).collect();
+    of_time.sort_by_key(|record| record.time);
+    let mut found: Vec<Record> = Vec::new();
+    for record in of_time {
         let key = |one: &Record| (one.workload.clone(), disk(one));
         match found.iter_mut().find(|other| key(other) == key(record)) {
-            Some(other) if other.time <= record.time => *other = record,
-            Some(_) => {}
-            None => found.push(record),
+            Some(other) if other.commit == record.commit && other.data == record.data => {
+                *other = other.clone().together(record);
+            }
+            Some(other) => *other = record.clone(),
+            None => found.push(record.clone()),
         }
     }
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    found.iter().for_each(|record| *counts.entry(disk(record)).or_default() += 1);
+    found.sort_by_key(|record| (std::cmp::Reverse(counts[&disk(record)]), disk(record)));
     found
 }
 
@@ -133,7 +142,7 @@ fn bars(name: String, bars: Bars) -> Option<Plot> {
 
 fn elapsed(profile: &str, records: &[&Record]) -> Option<Plot> {
     let values = |record: &Record| {
-        let median = |name: &str| figures(record, name).map(|figures| figures.median);
+        let median = |name: &str| figures(record, name).filter(|one| !one.late).map(|figures| figures.median);
         Some(vec![Some(median("alone")?), median("runahead"), record.summary.limit])
     };
     bars(
@@ -269,9 +278,15 @@ mod tests {
             usual.machine.processors = 2;
         }
         let records = [two, one, warm, hopeless];
-        let names = |found: Vec<&Record>| found.iter().map(|one| disk(one)).collect::<Vec<_>>();
-        assert_eq!(names(newest(&records, is_cold)), ["cloud", "cloud, 1 processor", "cloud"]);
-        assert_eq!(newest(&records, is_warm), [&records[2]]);
+        let names = |found: Vec<Record>| found.iter().map(disk).collect::<Vec<_>>();
+        assert_eq!(names(newest(&records, is_cold)), ["cloud", "cloud", "cloud, 1 processor"]);
+        assert_eq!(newest(&records, is_warm), [records[2].clone()]);
+        // Measured again at this commit, and at another one.
+        let mut again = vec![records[0].clone(), records[0].clone()];
+        assert_eq!(newest(&again, is_cold)[0].summary.configurations["alone"].runs, 2);
+        again[1].commit = "later".into();
+        again[1].time += 1;
+        assert_eq!(newest(&again, is_cold), [again[1].clone()]);
         let directory = std::env::temp_dir().join(format!("runahead-bench-newest-{}", std::process::id()));
         write(&records, &directory).unwrap();
         let html = fs::read_to_string(directory.join("index.html")).unwrap();

@@ -14,12 +14,13 @@ height:auto;margin:1em 0}.below,.marks{color:#a32020}.wide{overflow-x:auto}pre{f
 
 /// `cold` and `warm` are shown, the newest of each; `all` tells how well repeated measurements agree.
 /// `papers` are the papers' tables as text.
-pub fn page(cold: &[&Record], warm: &[&Record], all: &[Record], svgs: &[&str], papers: &[String]) -> String {
+pub fn page(cold: &[Record], warm: &[Record], all: &[Record], svgs: &[&str], papers: &[String]) -> String {
     let mut html = format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Runahead: measurements</title>\
          <style>{STYLE}</style></head><body><h1>Runahead: measurements</h1>"
     );
-    let shown: Vec<&Record> = all.iter().filter(|one| contains(cold, one) || contains(warm, one)).collect();
+    let mut shown: Vec<&Record> = cold.iter().collect();
+    shown.extend(warm.iter().filter(|one| !cold.contains(one)));
     html += &about(&shown);
     html += &agreement(all);
     html += &table(cold);
@@ -34,29 +35,29 @@ pub fn page(cold: &[&Record], warm: &[&Record], all: &[Record], svgs: &[&str], p
     html + "</body></html>\n"
 }
 
-fn contains(records: &[&Record], record: &Record) -> bool {
-    records.iter().any(|one| std::ptr::eq(*one, record))
-}
-
 fn about(records: &[&Record]) -> String {
-    let mut seen: Vec<String> = Vec::new();
+    // One line a machine, with all that was measured on it.
+    let mut machines: Vec<(String, Vec<String>)> = Vec::new();
     for record in records {
         let machine = &record.machine;
         let line = format!(
-            "{}: commit {}, {}; {} with {} processors, {} MB, {}, Linux {}",
-            machine::date(record.time),
-            record.commit,
-            record.subject,
+            "{} with {} processor{}, {} MB, {}, Linux {}",
             machine.processor,
             machine.processors,
+            if machine.processors == 1 { "" } else { "s" },
             machine.memory_mb,
             machine.system,
             machine.kernel
         );
-        if !seen.contains(&line) {
-            seen.push(line);
+        let what = format!("{} of {}, {}", record.commit, machine::date(record.time), record.subject);
+        match machines.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, commits)) if commits.contains(&what) => {}
+            Some((_, commits)) => commits.push(what),
+            None => machines.push((line, vec![what])),
         }
     }
+    let mut seen: Vec<String> =
+        machines.iter().map(|(line, commits)| format!("{line}: commits {}", commits.join("; "))).collect();
     let mut sets: Vec<String> = Vec::new();
     for set in records.iter().flat_map(|record| &record.data) {
         let megabytes = number(set.bytes as f64 / 1e6);
@@ -75,7 +76,7 @@ fn about(records: &[&Record]) -> String {
     )
 }
 
-fn table(records: &[&Record]) -> String {
+fn table(records: &[Record]) -> String {
     let mut html = String::from(
         "<h2>Cold</h2><p>± is the standard error of <i>times as fast</i>, from how much the runs differ; with fewer than \
          three runs of either nobody can tell.</p><div class=\"wide\"><table><tr><th>workload</th><th>disk</th>\
@@ -96,7 +97,6 @@ fn table(records: &[&Record]) -> String {
         let cell = |value: Option<f64>| value.map_or_else(|| "–".into(), number);
         let (alone, ours) = (figures(record, "alone"), figures(record, "runahead"));
         let runs = |figures: Option<&Figures>| figures.map_or(0, |figures| figures.runs);
-        let equal = record.runs.iter().all(|run| run.measured.same);
         let ratio = ours.and_then(|figures| figures.ratio);
         let _ = write!(
             html,
@@ -119,7 +119,7 @@ fn table(records: &[&Record]) -> String {
             cell(record.summary.share_of_possible_gain),
             cell(alone.map(|figures| figures.processor)),
             cell(ours.map(|figures| figures.processor)),
-            if equal { "equal" } else { "<b class=\"below\">DIFFER</b>" },
+            if record.equal() { "equal" } else { "<b class=\"below\">DIFFER</b>" },
         );
     }
     html + "</table></div>"
@@ -147,7 +147,7 @@ fn error(record: &Record) -> Option<f64> {
 }
 
 /// What Runahead costs where there is nothing to wait for.
-fn warm_table(records: &[&Record]) -> String {
+fn warm_table(records: &[Record]) -> String {
     if records.is_empty() {
         return String::new();
     }
