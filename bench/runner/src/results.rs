@@ -149,11 +149,14 @@ pub fn base_of(name: &str) -> String {
 
 impl Record {
     /// Records from before it was stored that a run was ended say so in words only.
-    fn as_of_today(mut self) -> Record {
+    fn brought_up_to_date(mut self) -> Record {
         let words =
             |run: &Run| run.measured.difference.as_ref().is_some_and(|said| said.starts_with("ended after"));
         if self.runs.iter().any(|run| words(run) && !run.measured.late) {
-            self.runs.iter_mut().for_each(|run| run.measured.late = words(run));
+            for run in self.runs.iter_mut().filter(|run| words(run)) {
+                run.measured.late = true;
+                self.patience = run.measured.wall as u64;
+            }
             self.summary = Summary::of(&self.runs, &self.replays, base_of);
         }
         self
@@ -354,7 +357,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
         .filter(|(_, line)| !line.trim().is_empty() && is_record(line))
         .map(|(number, line)| {
             serde_json::from_str(line)
-                .map(Record::as_of_today)
+                .map(Record::brought_up_to_date)
                 .with_context(|| format!("{} line {} is no result", path.display(), number + 1))
         })
         .collect()

@@ -56,8 +56,7 @@ impl<'a> Stored<'a> {
             if !lines.contains(&line) {
                 lines.push(line);
             }
-            let different = record.runs.iter().any(|run| !run.measured.same);
-            if different {
+            if !record.equal() {
                 lines.push(format!("! {} on {}: OUTPUTS DIFFER", record.workload, record.disk.profile));
             }
             if !record.marks.is_empty() {
