@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bench_programs::scramble;
 
+use crate::drops::{Watch, What};
 use crate::limit;
 
 /// At most so many files are asked: enough to see a cache that was not dropped, in a few milliseconds.
@@ -42,14 +43,15 @@ pub fn may_drop_caches() -> bool {
 const ATTEMPTS: usize = 4;
 
 /// Drops all caches, or what may be dropped, and samples `files` below `disk`.
-pub fn make_cold(disk: &Path, files: &[String]) -> Result<Sample> {
+/// `watch` is told.
+pub fn make_cold(disk: &Path, files: &[String], watch: &mut Watch) -> Result<Sample> {
     let all = may_drop_caches();
     let mut found = Sample::default();
     for _ in 0..ATTEMPTS {
         // SAFETY: sync has no preconditions and cannot fail.
         unsafe { libc::sync() };
         if all {
-            drop_caches("3")?;
+            drop_caches(What::All, watch)?;
         } else {
             files.iter().for_each(|name| drop_pages(&disk.join(name)));
         }
@@ -59,7 +61,7 @@ pub fn make_cold(disk: &Path, files: &[String]) -> Result<Sample> {
         }
     }
     if all {
-        drop_caches("2")?;
+        drop_caches(What::Names, watch)?;
     }
     Ok(found)
 }
@@ -100,8 +102,14 @@ fn drop_pages(path: &Path) {
     }
 }
 
-fn drop_caches(what: &str) -> Result<()> {
-    fs::write("/proc/sys/vm/drop_caches", what).context("cannot drop caches; run the bench as root")
+fn drop_caches(what: What, watch: &mut Watch) -> Result<()> {
+    let number = match what {
+        What::Names => "2",
+        What::All => "3",
+    };
+    fs::write("/proc/sys/vm/drop_caches", number).context("cannot drop caches; run the bench as root")?;
+    watch.dropped(what);
+    Ok(())
 }
 
 /// Resident pages of evenly spread files.

@@ -29,8 +29,8 @@ impl Repetition<'_> {
 pub fn repetitions(records: &[Record]) -> Vec<Repetition<'_>> {
     let ratio = |one: &Record| one.summary.configurations.get("runahead").and_then(|figures| figures.ratio);
     let alike = |one: &Record, other: &Record| {
-        (&one.workload, &one.disk.profile, &one.commit)
-            == (&other.workload, &other.disk.profile, &other.commit)
+        (&one.workload, &one.disk.profile, &one.commit, one.machine.processors)
+            == (&other.workload, &other.disk.profile, &other.commit, other.machine.processors)
     };
     let mut sorted: Vec<&Record> = records.iter().filter(|record| ratio(record).is_some()).collect();
     sorted.sort_by_key(|record| record.time);

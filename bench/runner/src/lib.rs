@@ -11,6 +11,7 @@
 //! - A figure that was not measured under the conditions it claims is marked, never dropped and never
 //!   mended ([`marks`]): a disk whose self-check failed, data that were not cold, outputs that differ, a
 //!   machine that was busy with something else.
+//! - A run in whose course somebody else emptied the machine's caches is no figure at all: it is made again ([`drops`]).
 //! - Whatever a session sets up is taken down again even if it is killed ([`guard`]).
 
 pub mod certainty;
@@ -19,6 +20,7 @@ pub mod compare;
 pub mod configuration;
 pub mod data;
 pub mod demo;
+pub mod drops;
 pub mod experiment;
 pub mod group;
 pub mod guard;

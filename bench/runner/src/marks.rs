@@ -56,12 +56,21 @@ fn of_run(run: &Run, Expected { warm: cached, percent }: Expected, processors: u
     if warm && sample.resident * 50 < cached.resident * 49 {
         marks.push(format!("not warm, {} of {} pages were cached", sample.resident, cached.resident));
     }
+    marks.extend((run.spoilt > 0).then(|| spoilt(run.spoilt)));
     marks.extend(run.measured.difference.clone());
     if run.measured.left_behind {
         marks.push("processes outlived the command by a second".into());
     }
     marks.extend(run.measured.busy.mark(processors));
     marks
+}
+
+/// Of a run during which others dropped the caches so often.
+pub fn spoilt(others: u64) -> String {
+    match others {
+        1 => "somebody else dropped the machine's caches meanwhile".into(),
+        times => format!("somebody else dropped the machine's caches {times} times meanwhile"),
+    }
 }
 
 #[cfg(test)]
@@ -76,6 +85,7 @@ mod tests {
             round: 0,
             cold: Some(Sample { files: 1, pages: 100, resident }),
             prefetch: None,
+            spoilt: 0,
             neighbour: None,
             measured: Measured { wall: 1.0, same: true, ..measured },
             report: None,
@@ -97,6 +107,7 @@ mod tests {
                 "stdout",
             ),
             (run("alone", 0, Measured { left_behind: true, ..Measured::default() }), "outlived"),
+            (Run { spoilt: 2, ..run("alone", 0, Measured::default()) }, "caches 2 times meanwhile"),
             (run("alone", 0, busy), "other programs used 25%"),
         ] {
             let found = marks(run);

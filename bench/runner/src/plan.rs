@@ -119,18 +119,23 @@ impl Part {
         Ok(())
     }
 
-    /// Without the jobs that `done` holds a complete record of, from this commit, with so many runs.
-    pub fn without(&self, done: &[Record], commit: &str, runs: usize) -> Part {
+    /// Without the jobs that `done` holds a complete record of, from this commit, with so many runs. What was ended
+    /// after `patience` seconds or more is complete with that: it would be ended again.
+    pub fn without(&self, done: &[Record], commit: &str, runs: usize, patience: u64) -> Part {
         let is_done = |job: &Job| {
             done.iter().any(|record| {
                 let known = &record.summary.configurations;
+                let ended = |late: bool| late && record.patience >= patience;
                 record.workload == job.workload.name
                     && record.disk.profile == self.profile.name
                     && record.commit == commit
-                    && job
-                        .configurations
-                        .iter()
-                        .all(|one| known.get(one.name).is_some_and(|found| found.runs >= runs))
+                    && (ended(record.hopeless)
+                        || job.configurations.iter().all(|one| {
+                            known.get(one.name).is_some_and(|found| match found.late {
+                                true => ended(true),
+                                false => found.runs >= runs,
+                            })
+                        }))
             })
         };
         let jobs = self.jobs.iter().filter(|job| !is_done(job)).cloned().collect();
@@ -197,7 +202,7 @@ mod tests {
         let asked = Asked { profiles: &profiles, configurations: &ways, pattern: None };
         let part = &plan(&names, &asked).unwrap()[0];
         let left = |done: &[Record], commit, runs| -> Vec<&str> {
-            part.without(done, commit, runs).jobs.iter().map(|job| job.workload.name).collect()
+            part.without(done, commit, runs, 900).jobs.iter().map(|job| job.workload.name).collect()
         };
         let done = [record("grep", 1, 2.0, 1.0)];
         assert_eq!(left(&done, "abc", 1), ["grep-r"]);
@@ -205,6 +210,16 @@ mod tests {
         assert_eq!(left(&done, "abc", 3), ["grep", "grep-r"], "too few runs");
         assert_eq!(left(&[], "abc", 1), ["grep", "grep-r"]);
         let elsewhere = Part { profile: Profile::by_name("native").unwrap(), ..part.clone() };
-        assert_eq!(elsewhere.without(&done, "abc", 1).jobs.len(), 2, "another disk");
+        assert_eq!(elsewhere.without(&done, "abc", 1, 900).jobs.len(), 2, "another disk");
+        let mut ended = done.clone();
+        ended[0].summary.configurations.get_mut("alone").unwrap().late = true;
+        assert_eq!(left(&ended, "abc", 1), ["grep-r"], "it would be ended again");
+        ended[0].patience = 100;
+        assert_eq!(left(&ended, "abc", 1), ["grep", "grep-r"], "there is more patience now");
+        ended[0].summary.configurations.clear();
+        ended[0].hopeless = true;
+        assert_eq!(left(&ended, "abc", 1), ["grep", "grep-r"], "there is more patience now");
+        ended[0].patience = 900;
+        assert_eq!(left(&ended, "abc", 1), ["grep-r"], "it would be ended again");
     }
 }

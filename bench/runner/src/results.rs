@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::cold::Sample;
+use crate::configuration;
 use crate::machine::Machine;
 use crate::run::Measured;
 use crate::workload::Floor;
@@ -43,6 +44,18 @@ pub struct Record {
     pub summary: Summary,
     /// Why this result should not be believed as it stands; empty: nothing known.
     pub marks: Vec<String>,
+    /// Seconds after which a run was ended.
+    #[serde(default = "usual_patience")]
+    pub patience: u64,
+    /// There are no runs: the command alone, which is run beforehand, was not over by then even on a disk that
+    /// answers at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hopeless: bool,
+}
+
+/// The default of `--patience`, with which all was measured before it was stored.
+fn usual_patience() -> u64 {
+    900
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,6 +86,9 @@ pub struct Run {
     pub cold: Option<Sample>,
     /// Seconds of prefetching before the command, where the configuration has it.
     pub prefetch: Option<f64>,
+    /// How often somebody else dropped the machine's caches meanwhile, in each of several attempts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spoilt: u64,
     /// How long somebody else waited for his reads, where the workload has such a neighbour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<crate::neighbour::Beside>,
@@ -80,6 +96,10 @@ pub struct Run {
     pub measured: Measured,
     /// What Runahead reported of itself.
     pub report: Option<serde_json::Value>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Figures that reports show.
@@ -106,6 +126,9 @@ pub struct Figures {
     pub machine_processor: f64,
     pub device_reads: Option<f64>,
     pub device_read_bytes: Option<f64>,
+    /// A run was ended when patience was over. The times are less than the truth, and no ratio is told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
 }
 
 /// The middle value, or the mean of the two in the middle; 0 of nothing.
@@ -119,7 +142,41 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
+/// Name and base of a configuration, as [`Summary::of`] wants to know it; one that is no more is its own.
+pub fn base_of(name: &str) -> String {
+    configuration::by_name(name).map_or_else(|_| name.to_string(), |found| found.base.to_string())
+}
+
 impl Record {
+    /// Records from before it was stored that a run was ended say so in words only.
+    fn brought_up_to_date(mut self) -> Record {
+        let words =
+            |run: &Run| run.measured.difference.as_ref().is_some_and(|said| said.starts_with("ended after"));
+        if self.runs.iter().any(|run| words(run) && !run.measured.late) {
+            for run in self.runs.iter_mut().filter(|run| words(run)) {
+                run.measured.late = true;
+                self.patience = run.measured.wall as u64;
+            }
+            self.summary = Summary::of(&self.runs, &self.replays, base_of);
+        }
+        self
+    }
+
+    /// Whether every run that was not ended early had the first one's output.
+    pub fn equal(&self) -> bool {
+        self.runs.iter().all(|run| run.measured.same || run.measured.late)
+    }
+
+    /// One record of two that measured the same: all runs of both.
+    pub fn together(mut self, other: &Record) -> Record {
+        self.runs.extend(other.runs.iter().cloned());
+        self.replays.extend(&other.replays);
+        self.marks.extend(other.marks.iter().cloned());
+        self.time = self.time.max(other.time);
+        self.summary = Summary::of(&self.runs, &self.replays, base_of);
+        self
+    }
+
     /// Whether the floor was missed. A floor of 1.0 asks for "never slower", which is 1.02 in the
     /// issue's words, for noise.
     pub fn below_floor(&self) -> bool {
@@ -151,11 +208,15 @@ impl Summary {
             let of: Vec<&Run> = runs.iter().filter(|run| run.configuration == *name).collect();
             configurations.entry(name.clone()).or_insert_with(|| Figures::of(&of));
         }
-        let medians: BTreeMap<String, f64> =
-            configurations.iter().map(|(name, figures)| (name.clone(), figures.median)).collect();
+        let medians: BTreeMap<String, f64> = configurations
+            .iter()
+            .filter(|(_, figures)| !figures.late)
+            .map(|(name, figures)| (name.clone(), figures.median))
+            .collect();
         for (name, figures) in &mut configurations {
             let base = base_of(name);
-            figures.ratio = (base != *name).then(|| Some(medians.get(&base)? / figures.median)).flatten();
+            let ratio = || Some(medians.get(&base)? / medians.get(name)?);
+            figures.ratio = (base != *name).then(ratio).flatten();
         }
         let warm = medians.get("alone-warm").copied();
         let replay = (!replays.is_empty()).then(|| median(replays.iter().copied()));
@@ -192,23 +253,30 @@ impl Figures {
             machine_processor: median(runs.iter().map(|run| run.measured.machine_processor)),
             device_reads: optional(|measured| measured.device_reads),
             device_read_bytes: optional(|measured| measured.device_read_bytes),
+            late: runs.iter().any(|run| run.measured.late),
         }
     }
 }
 
-/// Adds a record to a file of JSON lines.
+/// The text without half a line at its end, as who was killed while writing may have left it.
+fn whole_lines(text: &str) -> &str {
+    let end = text.rfind('\n').map_or(0, |end| end + 1);
+    if serde_json::from_str::<serde_json::Value>(&text[end..]).is_ok() { text } else { &text[..end] }
+}
+
+/// Adds a record to a file of JSON lines, in place of half a line that somebody may have left.
 pub fn append(path: &Path, record: &Record) -> Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
-    let mut file = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .with_context(|| format!("cannot write results to {}", path.display()))?;
-    // One write: a line is there whole or not at all.
-    file.write_all(format!("{}\n", serde_json::to_string(record)?).as_bytes())?;
-    Ok(())
+    let cannot = || format!("cannot write results to {}", path.display());
+    let mut file = OpenOptions::new().create(true).append(true).open(path).with_context(cannot)?;
+    let before = fs::read_to_string(path).with_context(cannot)?;
+    let whole = whole_lines(&before);
+    file.set_len(whole.len() as u64).with_context(cannot)?;
+    let newline = if whole.is_empty() || whole.ends_with('\n') { "" } else { "\n" };
+    // One write, which only a kill can cut short.
+    file.write_all(format!("{newline}{}\n", serde_json::to_string(record)?).as_bytes()).with_context(cannot)
 }
 
 /// Arguments of a command that are kept: nine thousand file names in each run made a result of 20 MB.
@@ -275,17 +343,35 @@ fn without(text: &str, place: &str) -> String {
     result + rest
 }
 
+/// Whether a line is of ours at all. The compiler's measurements lie in the same folder, in a form of their own.
+fn is_record(line: &str) -> bool {
+    serde_json::from_str::<serde_json::Value>(line).map_or(true, |value| value.get("format").is_some())
+}
+
 /// The records of one file.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    text.lines()
+    whole_lines(&text)
+        .lines()
         .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
+        .filter(|(_, line)| !line.trim().is_empty() && is_record(line))
         .map(|(number, line)| {
             serde_json::from_str(line)
+                .map(Record::brought_up_to_date)
                 .with_context(|| format!("{} line {} is no result", path.display(), number + 1))
         })
         .collect()
+}
+
+/// All records in a folder; none if there is no such folder.
+pub fn all(directory: &Path) -> Result<Vec<Record>> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
+        .collect();
+    files.sort();
+    Ok(files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// The records that `name` means: a file, or in `directory` all those of the commit that begins so.
@@ -293,26 +379,11 @@ pub fn find(directory: &Path, name: &str) -> Result<Vec<Record>> {
     if Path::new(name).is_file() {
         return read(Path::new(name));
     }
-    let mut files: Vec<PathBuf> = fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
-        .collect();
-    files.sort();
-    let mut found = Vec::new();
-    let mut commits: Vec<String> = Vec::new();
-    for file in &files {
-        for record in read(file)? {
-            if !commits.contains(&record.commit) {
-                commits.push(record.commit.clone());
-            }
-            if record.commit.starts_with(name) {
-                found.push(record);
-            }
-        }
-    }
+    let mut found = all(directory)?;
+    let mut commits: Vec<String> = found.iter().map(|record| record.commit.clone()).collect();
+    commits.sort();
+    commits.dedup();
+    found.retain(|record| record.commit.starts_with(name));
     if found.is_empty() {
         bail!(
             "'{name}' is neither a file of results nor a commit with results in {}; those are: {}",
@@ -342,6 +413,7 @@ pub(crate) mod tests {
             round: 0,
             cold: None,
             prefetch: None,
+            spoilt: 0,
             neighbour: None,
             measured: Measured { wall, user: 0.1, same: true, device_reads: Some(7), ..Measured::default() },
             report: None,
@@ -373,6 +445,18 @@ pub(crate) mod tests {
         assert_eq!(Summary::of(&runs[..3], &[], base).limit, None);
     }
 
+    #[test]
+    fn a_run_that_was_ended_gives_no_ratio() {
+        let base = |_: &str| "alone".to_string();
+        let mut runs = vec![run("alone", 900.0), run("runahead", 2.0)];
+        runs[0].measured.late = true;
+        let summary = Summary::of(&runs, &[1.0], base);
+        assert!(summary.configurations["alone"].late && !summary.configurations["runahead"].late);
+        assert_eq!((summary.configurations["runahead"].ratio, summary.share_of_possible_gain), (None, None));
+        runs[0].measured.late = false;
+        assert_eq!(Summary::of(&runs, &[1.0], base).configurations["runahead"].ratio, Some(450.0));
+    }
+
     /// On the disk of 1 ms, alone and under Runahead, once each.
     pub fn record(workload: &str, time: u64, alone: f64, ours: f64) -> Record {
         let runs = vec![run("alone", alone), run("runahead", ours)];
@@ -400,6 +484,8 @@ pub(crate) mod tests {
             runs,
             replays: vec![],
             marks: vec!["not cold".into()],
+            patience: 900,
+            hopeless: false,
         }
     }
 
@@ -435,6 +521,27 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn half_a_line_is_passed_over_and_written_over() {
+        let directory = std::env::temp_dir().join(format!("runahead-bench-half-{}", std::process::id()));
+        let path = directory.join("results.jsonl");
+        let record = record("grep", 1, 0.125, 0.25);
+        append(&path, &record).unwrap();
+        let whole = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{whole}{}", &whole[..whole.len() / 2])).unwrap();
+        assert_eq!(read(&path).unwrap(), vec![record.clone()]);
+        append(&path, &record).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole.repeat(2));
+        fs::write(&path, whole.trim_end()).unwrap();
+        append(&path, &record).unwrap();
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            whole.repeat(2),
+            "a line that lacks but its end is whole"
+        );
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
     fn records_survive_the_file() {
         let record = record("grep", 1, 0.125, 0.25);
         let directory = std::env::temp_dir().join(format!("runahead-bench-results-{}", std::process::id()));
@@ -444,6 +551,13 @@ pub(crate) mod tests {
         assert_eq!(read(&path).unwrap(), vec![record.clone(), record]);
         assert_eq!(find(&directory.join("deep"), "ab").unwrap().len(), 2);
         assert!(find(&directory.join("deep"), "zz").unwrap_err().to_string().contains("abc"));
+        let other = directory.join("deep/compiler.jsonl");
+        fs::write(&other, "{\"code\": \"MG\", \"disk\": \"cloud\"}\n").unwrap();
+        assert_eq!(all(&directory.join("deep")).unwrap().len(), 2, "somebody else's results are passed over");
+        fs::write(&other, "{\"format\": 1, \"disk\": \"cloud\"}\n").unwrap();
+        assert!(all(&directory.join("deep")).is_err(), "ours that cannot be read are no reason for silence");
+        fs::write(&other, "{\"format\": 1, \"di\n").unwrap();
+        assert!(all(&directory.join("deep")).is_err());
         fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -77,6 +77,9 @@ pub struct Measured {
     pub same: bool,
     /// Where they differ, in words.
     pub difference: Option<String>,
+    /// It was ended when patience was over: it would have taken longer than `wall`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
     /// Processes of the run that were still there a second after its end.
     pub left_behind: bool,
 }
@@ -194,6 +197,7 @@ pub fn run(start: &Start) -> Result<Measured> {
         output_bytes,
         same: difference.is_none(),
         difference,
+        late: ended.late,
         left_behind: ended.left_behind,
     })
 }
@@ -389,7 +393,7 @@ mod tests {
     #[test]
     fn a_run_without_end_is_ended() {
         let measured = Bench::new("endless").run("sleep 3600");
-        assert!(measured.wall < 60.0 && !measured.same, "{measured:?}");
+        assert!(measured.wall < 60.0 && !measured.same && measured.late, "{measured:?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! lost the beginning of a long first run), and that is captured. Then the warm runs, the cold rounds with
 //! a turning order, and the replays. The lock is held for one run at a time.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -20,9 +21,10 @@ use slowdisk::setup;
 use slowdisk::state::State;
 use slowdisk::system::Process;
 
-use crate::certainty;
+use crate::certainty::{self, Way};
 use crate::cold::{self, Sample};
-use crate::configuration::{self, Builds, Configuration};
+use crate::configuration::{Builds, Configuration};
+use crate::drops::{self, Watch};
 use crate::guard::{self, Guard};
 use crate::limit::{self, Requests};
 use crate::machine::{self, Machine};
@@ -36,6 +38,7 @@ use crate::workload::{Place, Workload};
 use crate::{data, lock, marks};
 
 /// What was asked for.
+#[derive(Clone)]
 pub struct Options {
     pub checkout: PathBuf,
     pub builds: Builds,
@@ -45,7 +48,7 @@ pub struct Options {
     pub jobs: Vec<Job>,
     /// Of each configuration, for each workload.
     pub runs: usize,
-    /// Of a configuration whose median is not sure with so many (see [`certainty`]).
+    /// Of a configuration whose ratio is not sure with so many (see [`certainty`]).
     pub most_runs: usize,
     /// Replays for the limit; 0: none, and no captured requests either.
     pub replays: usize,
@@ -79,11 +82,13 @@ pub struct Outcome {
 
 /// Runs it all. Each workload's record is appended to the results as soon as it is complete.
 pub fn run(options: &Options) -> Result<Outcome> {
-    missing_commands(options)?;
+    missing_subjects(options)?;
     let data = data::root(&options.checkout);
-    for set in data_sets(options) {
-        data::ensure_made(&data, data::by_name(set)?)?;
-    }
+    let (jobs, mut failed) = possible(options, &data);
+    // What is missing keeps nobody else from being measured.
+    failed.iter().for_each(|failure| eprintln!("bench: {failure}"));
+    ensure!(!jobs.is_empty(), "{}", failed.join("; "));
+    let options = &Options { jobs, ..options.clone() };
     // Only one at a time on a machine: sessions share the names of their disks.
     let path = format!("/tmp/runahead-bench-{}.lock", guard::instance());
     let session_lock = lock::open(Path::new(&path))?;
@@ -97,7 +102,6 @@ pub fn run(options: &Options) -> Result<Outcome> {
     let _guard = Guard::start()?;
     let session = Session::begin(options, &data)?;
     let mut records = Vec::new();
-    let mut failed = Vec::new();
     for job in &options.jobs {
         let (workload, disk) = (job.workload, &options.profile.name);
         match session.measure(job) {
@@ -118,13 +122,30 @@ pub fn run(options: &Options) -> Result<Outcome> {
     Ok(Outcome { records, failed })
 }
 
-fn missing_commands(options: &Options) -> Result<()> {
-    let missing = packages::missing(options.workloads().flat_map(|workload| workload.needs));
-    ensure!(
-        missing.is_empty(),
-        "these Debian packages are missing: {}; install them, or name other workloads",
-        missing.join(" ")
-    );
+/// The jobs whose commands and data are here or can be made, and why the others are none.
+fn possible(options: &Options, data: &Path) -> (Vec<Job>, Vec<String>) {
+    let (mut jobs, mut failed) = (Vec::new(), Vec::new());
+    let mut made: HashMap<&str, std::result::Result<(), String>> = HashMap::new();
+    for job in &options.jobs {
+        let missing = packages::missing(job.workload.needs);
+        let mut why = (!missing.is_empty())
+            .then(|| format!("these Debian packages are missing: {}; install them", missing.join(" ")));
+        for set in job.workload.data.iter().filter(|_| missing.is_empty()) {
+            let make = || data::by_name(set).and_then(|set| data::ensure_made(data, set));
+            let made = made.entry(*set).or_insert_with(|| make().map_err(|error| format!("{error:#}")));
+            why = why.or(made.clone().err());
+        }
+        match why {
+            None => jobs.push(job.clone()),
+            Some(why) => {
+                failed.push(format!("the workload '{}' cannot be measured: {why}", job.workload.name))
+            }
+        }
+    }
+    (jobs, failed)
+}
+
+fn missing_subjects(options: &Options) -> Result<()> {
     for subject in options.subjects() {
         ensure!(
             subject.is_file(),
@@ -281,7 +302,9 @@ impl<'a> Session<'a> {
     fn measure(&self, job: &Job) -> Result<Record> {
         let workload = job.workload;
         let _swap = workload.swap_mb.map(|megabytes| self.swap(megabytes)).transpose()?;
-        let prepared = self.prepare(workload)?;
+        let (prepared, mut spoilt) =
+            self.undisturbed(workload, "preparation", |watch| self.prepare(workload, watch))?;
+        let Some(prepared) = prepared else { return self.hopeless(workload) };
         let (warm, cold): (Vec<Configuration>, Vec<_>) = job.configurations.iter().partition(|one| one.warm);
         let mut runs = Vec::new();
         for group in [warm, cold] {
@@ -289,15 +312,35 @@ impl<'a> Session<'a> {
         }
         let mut replays = Vec::new();
         for _ in 0..self.options.replays {
-            let _hold = lock::hold()?;
-            self.make_ready(workload, &prepared.files)?;
-            replays.push(limit::replay(&self.place.disk, &prepared.files, &prepared.requests)?);
+            let (seconds, others) = self.undisturbed(workload, "replay", |watch| {
+                let _hold = lock::hold()?;
+                self.make_ready(workload, &prepared.files, watch)?;
+                limit::replay(&self.place.disk, &prepared.files, &prepared.requests)
+            })?;
+            replays.push(seconds);
+            spoilt += others;
         }
-        let summary = Summary::of(&runs, &replays, |name| {
-            configuration::by_name(name).map_or_else(|_| name.to_string(), |found| found.base.to_string())
-        });
+        let summary = Summary::of(&runs, &replays, results::base_of);
         let expected = marks::Expected { warm: prepared.warm, percent: workload.resident_percent };
-        let record = Record {
+        let mut marks = marks::of(&runs, &self.check, expected, self.machine.processors);
+        marks.extend((spoilt > 0).then(|| format!("preparation and replays: {}", marks::spoilt(spoilt))));
+        let record = Record { marks, runs, replays, summary, ..self.empty_record(workload)? };
+        results::for_the_record(record, &self.places())
+    }
+
+    /// Of a command that takes longer than anybody wants to wait: it is known so far, and does not come again.
+    fn hopeless(&self, workload: &Workload) -> Result<Record> {
+        let seconds = self.options.patience.as_secs();
+        let mark = format!(
+            "not measured: alone, on a disk that does not make it wait, it was not over after {seconds} s"
+        );
+        eprintln!("bench: {:<12} {}  {mark}", workload.name, self.options.profile.name);
+        let record = Record { marks: vec![mark], hopeless: true, ..self.empty_record(workload)? };
+        results::for_the_record(record, &self.places())
+    }
+
+    fn empty_record(&self, workload: &Workload) -> Result<Record> {
+        Ok(Record {
             format: FORMAT,
             time: machine::now(),
             commit: self.commit.clone(),
@@ -314,36 +357,65 @@ impl<'a> Session<'a> {
             memory_mb: workload.memory_mb,
             swap_mb: workload.swap_mb,
             floor: results::floor_for(workload.floor, &self.options.profile.name),
-            marks: marks::of(&runs, &self.check, expected, self.machine.processors),
-            runs,
-            replays,
-            summary,
-        };
-        results::for_the_record(record, &self.places())
+            marks: Vec::new(),
+            runs: Vec::new(),
+            replays: Vec::new(),
+            summary: Summary::default(),
+            patience: self.options.patience.as_secs(),
+            hopeless: false,
+        })
     }
 
-    /// Every configuration so often as was asked for, in turning order; then, in further rounds, those whose median is
-    /// not sure yet.
+    /// Every configuration so often as was asked for, in turning order; then, in further rounds, those whose median
+    /// leaves a ratio unsure. One whose run was ended for taking too long is not run again.
     fn rounds(&self, workload: &Workload, prepared: &Prepared, group: &[Configuration]) -> Result<Vec<Run>> {
         let mut runs: Vec<Run> = Vec::new();
         for round in 0..self.options.most_runs.max(self.options.runs) {
-            let unsure = |one: &Configuration| {
-                let of = runs.iter().filter(|run| run.configuration == one.name);
-                round < self.options.runs || !certainty::sure(&of.map(Run::seconds).collect::<Vec<_>>())
+            let of = |name: &'static str| runs.iter().filter(move |run| run.configuration == name);
+            let ways = group.iter().map(|one| Way {
+                name: one.name,
+                base: one.base,
+                seconds: of(one.name).map(Run::seconds).collect(),
+                asked: self.options.runs,
+            });
+            let unsure = certainty::unsure(&ways.collect::<Vec<_>>());
+            let goes_on = |one: &Configuration| {
+                let late = of(one.name).any(|run| run.measured.late);
+                !late && (round < self.options.runs || unsure.contains(&one.name))
             };
-            let mut wanted: Vec<Configuration> = group.iter().copied().filter(unsure).collect();
+            let mut wanted: Vec<Configuration> = group.iter().copied().filter(goes_on).collect();
             if wanted.is_empty() {
                 break;
             }
             let turned = round % wanted.len();
             wanted.rotate_left(turned);
             for configuration in wanted {
-                let run = self.one_run(workload, prepared, configuration, round)?;
+                let (mut run, others) = self.undisturbed(workload, configuration.name, |watch| {
+                    self.one_run(workload, prepared, configuration, round, watch)
+                })?;
+                run.spoilt = others;
                 progress(workload, &self.options.profile.name, &run, self.options.runs);
                 runs.push(run);
             }
         }
         Ok(runs)
+    }
+
+    /// See [`drops::undisturbed`].
+    fn undisturbed<T>(
+        &self,
+        workload: &Workload,
+        what: &str,
+        attempt: impl FnMut(&mut Watch) -> Result<T>,
+    ) -> Result<(T, u64)> {
+        let disk = &self.options.profile.name;
+        drops::undisturbed(attempt, |others| {
+            eprintln!(
+                "bench: {:<12} {disk} {what}: thrown away and measured again, since {}",
+                workload.name,
+                marks::spoilt(others)
+            );
+        })
     }
 
     /// Where things lie on this machine.
@@ -366,7 +438,8 @@ impl<'a> Session<'a> {
         places
     }
 
-    fn prepare(&self, workload: &Workload) -> Result<Prepared> {
+    /// None: the command takes longer than patience lasts.
+    fn prepare(&self, workload: &Workload, watch: &mut Watch) -> Result<Option<Prepared>> {
         let _hold = lock::hold()?;
         let _ = fs::remove_dir_all(self.reference());
         let command = workload.command(&self.place)?;
@@ -382,11 +455,14 @@ impl<'a> Session<'a> {
         subjects.sort();
         subjects.dedup();
         programs.extend(subjects.into_iter().flat_map(|subject| closure(subject.as_os_str())));
-        cold::make_cold(&self.place.disk, &files)?;
+        cold::make_cold(&self.place.disk, &files, watch)?;
         // The first fills the reference; the second brings back what was paged out meanwhile. Neither is
         // measured, and on the papers' disks either would take minutes.
         for _ in 0..2 {
             let measured = self.at_full_speed(|| self.start(&alone, &ALONE_UNLIMITED))?;
+            if measured.late {
+                return Ok(None);
+            }
             ensure!(
                 measured.exit == workload.exit && measured.same,
                 "the command alone ended with status {} ({}): {}",
@@ -401,12 +477,12 @@ impl<'a> Session<'a> {
             Requests::default()
         };
         let warm = cold::sample(&self.place.disk, &files)?;
-        Ok(Prepared { command, alone, manual, hinted, files, programs, requests, warm })
+        Ok(Some(Prepared { command, alone, manual, hinted, files, programs, requests, warm }))
     }
 
     /// Makes the files as cold as the workload wants them.
-    fn make_ready(&self, workload: &Workload, files: &[String]) -> Result<Sample> {
-        let cold = cold::make_cold(&self.place.disk, files)?;
+    fn make_ready(&self, workload: &Workload, files: &[String], watch: &mut Watch) -> Result<Sample> {
+        let cold = cold::make_cold(&self.place.disk, files, watch)?;
         if workload.resident_percent == 0 {
             return Ok(cold);
         }
@@ -419,6 +495,7 @@ impl<'a> Session<'a> {
         prepared: &Prepared,
         configuration: Configuration,
         round: usize,
+        watch: &mut Watch,
     ) -> Result<Run> {
         let _hold = lock::hold()?;
         let (disk, files) = (&self.place.disk, &prepared.files);
@@ -427,7 +504,7 @@ impl<'a> Session<'a> {
             self.start(&prepared.alone, &ALONE_UNLIMITED)?;
             cold::sample(disk, files)?
         } else {
-            let sample = self.make_ready(workload, files)?;
+            let sample = self.make_ready(workload, files, watch)?;
             warm_programs(&prepared.programs);
             if let Kind::Fixed { .. } = self.options.profile.kind {
                 slowdisk::check::calibrate(&self.disk)?;
@@ -458,6 +535,7 @@ impl<'a> Session<'a> {
             round,
             cold: Some(sample),
             prefetch,
+            spoilt: 0,
             neighbour,
             measured: measured
                 .with_context(|| format!("{} under '{}'", workload.name, configuration.name))?,

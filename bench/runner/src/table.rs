@@ -45,12 +45,15 @@ fn heading(record: &Record) -> String {
 }
 
 fn line(record: &Record) -> String {
+    if record.runs.is_empty() {
+        return format!("{:<13}not measured (marked)\n", record.workload);
+    }
     let figures = |name: &str| record.summary.configurations.get(name).cloned().unwrap_or_default();
     let (alone, ours) = (figures("alone"), figures("runahead"));
     let number = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
     };
-    let equal = record.runs.iter().all(|run| run.measured.same);
+    let equal = record.equal();
     let mut line = format!(
         "{:<13}{:>9.3}{:>15}{:>9.3}{:>15}{:>8}{:>7}{:>8}{:>7}{:>12}{:>14}",
         record.workload,
@@ -67,6 +70,9 @@ fn line(record: &Record) -> String {
     );
     if record.below_floor() {
         line += "  below the floor";
+    }
+    if record.summary.configurations.values().any(|figures| figures.late) {
+        line += &format!("  ENDED AFTER {} s", record.patience);
     }
     line += if equal { "  outputs equal" } else { "  OUTPUTS DIFFER" };
     if !record.marks.is_empty() {

@@ -185,6 +185,38 @@ fn a_subject_that_changes_the_output_is_caught() {
     assert!(marks.iter().any(|mark| mark.contains("stdout differs at byte")), "{marks:?}");
 }
 
+/// Two sessions on one machine exclude each other, but not whoever drops caches by hand.
+#[test]
+fn a_run_during_which_others_drop_the_caches_is_made_again() {
+    let Some(sandbox) = Sandbox::new("spoilt") else {
+        return;
+    };
+    let once = sandbox.path.join("once").display().to_string();
+    let drop = "echo 2 > /proc/sys/vm/drop_caches";
+    sandbox.subject(&format!("[ -e {once} ] || {{ touch {once}; {drop}; }}; exec \"$@\""));
+    let measure = || {
+        let output =
+            sandbox.bench(&[&["smoke-grep", "--configurations", "alone,runahead"], &QUICK[..]].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        let said = said(&output);
+        (said.matches("runahead: thrown away and measured again").count(), said, sandbox.records())
+    };
+    let (thrown_away, said, records) = measure();
+    // Others on this machine may add to it.
+    assert!(thrown_away >= 1 && records[0].runs.len() == 2, "{said}");
+    assert!(records[0].runs.iter().all(|run| run.spoilt == 0), "{records:?}");
+    assert!(!records[0].marks.iter().any(|mark| mark.contains("dropped")), "{records:?}");
+    // Who does it each time is not waited for.
+    sandbox.subject(&format!("{drop}; exec \"$@\""));
+    let (thrown_away, said, records) = measure();
+    assert_eq!(thrown_away, runahead_bench::drops::AGAIN, "{said}");
+    let marks = &records[1].marks;
+    assert!(
+        marks.iter().any(|mark| mark.starts_with("runahead round 1: somebody else dropped")),
+        "{marks:?}"
+    );
+}
+
 /// Starts a session whose command never ends by itself, looks around, and kills it while that runs. False:
 /// it could not get there, and said so.
 fn killed_while_running(sandbox: &Sandbox, workload: &str, profile: &str, look: impl FnOnce()) -> bool {
@@ -286,6 +318,39 @@ fn an_interrupted_session_goes_on_where_it_was() {
     }
 }
 
+/// A row for each workload, marked, and the batch goes on; resumed, nobody waits for them again.
+#[test]
+fn what_takes_too_long_is_stored_and_left_at_that() {
+    let Some(sandbox) = Sandbox::new("late") else {
+        return;
+    };
+    sandbox.subject("sleep 1000");
+    let measure = |patience: &str| {
+        let ways = ["--configurations", "alone,runahead", "--runs", "2", "--replays", "1", "--resume"];
+        let output = sandbox.bench(&[&["smoke", "--patience", patience], &ways[..]].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        (said(&output), sandbox.records())
+    };
+    // Not even alone.
+    let (said, records) = measure("0");
+    assert!(records.len() == 2 && records.iter().all(|record| record.hopeless), "{records:?}");
+    assert!(
+        said.contains("not measured") && records[0].marks[0].contains("was not over after 0 s"),
+        "{said}"
+    );
+    assert_eq!(measure("0").1.len(), 2);
+    // Under Runahead only, and there once.
+    let (said, records) = measure("2");
+    assert_eq!(records.len(), 4, "there was more patience: {said}");
+    let figures = &records[3].summary.configurations;
+    assert_eq!((figures["alone"].runs, figures["runahead"].runs), (2, 1), "{said}");
+    assert!(figures["runahead"].late && figures["runahead"].ratio.is_none(), "{said}");
+    assert!(said.contains("ENDED AFTER 2 s"), "{said}");
+    assert!(records[3].marks.iter().any(|mark| mark == "runahead round 1: ended after 2 s"), "{said}");
+    assert_eq!(measure("2").1.len(), 4);
+    sandbox.wait_until_nothing_is_left();
+}
+
 /// Who may not drop caches, mount or set read-ahead can still measure on the machine's own disk.
 #[test]
 fn an_ordinary_user_measures_cold_files_on_the_native_disk() {
@@ -324,6 +389,20 @@ fn a_workload_that_fails_does_not_take_the_others_along() {
     let Some(sandbox) = Sandbox::new("failing") else {
         return;
     };
+    // Nor does one whose program is not installed.
+    let path = "/usr/sbin:/usr/bin:/sbin:/bin";
+    let without = sandbox.path.join("bin");
+    fs::create_dir_all(&without).unwrap();
+    for tool in ["grep", "find", "cp", "mount", "umount", "ldd", "sh", "sync", "blockdev", "gcc", "cat"] {
+        let found = path.split(':').map(|folder| Path::new(folder).join(tool)).find(|file| file.is_file());
+        found.into_iter().for_each(|file| std::os::unix::fs::symlink(file, without.join(tool)).unwrap());
+    }
+    let arguments = [&["smoke-find", "agrep", "--configurations", "alone"], &QUICK[..]].concat();
+    let output = sandbox.command(&arguments).env("PATH", &without).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("the workload 'agrep' cannot be measured"), "{}", said(&output));
+    assert_eq!(sandbox.records().len(), 1, "{}", said(&output));
+    fs::remove_file(sandbox.path.join("results.jsonl")).unwrap();
     // The first workload's list names a file that the disk does not have.
     let list = sandbox.path.join("data/small.files");
     let names = fs::read_to_string(&list).unwrap();

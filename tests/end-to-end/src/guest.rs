@@ -281,6 +281,7 @@ pub fn stand_in(broken: &str) -> Result<Runahead, String> {
     };
     let path = BUILT.get_or_init(build).clone()?;
     Ok(Runahead {
+        label: broken.to_owned(),
         command: path.to_string_lossy().into_owned(),
         environment: vec![("RUNAHEAD_BREAKS".to_owned(), broken.to_owned())],
     })

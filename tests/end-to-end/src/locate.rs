@@ -10,6 +10,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// The command under test, and what its environment needs (stand-ins are told what to break).
 #[derive(Clone, Debug)]
 pub struct Runahead {
+    /// What sets it apart from others under test: two of them may run one scenario at the same time.
+    pub label: String,
     pub command: String,
     pub environment: Vec<(String, String)>,
 }
@@ -31,13 +33,21 @@ impl Runahead {
                 path.display()
             ));
         }
-        Ok(Runahead { command: path.to_string_lossy().into_owned(), environment: Vec::new() })
+        Ok(Runahead {
+            label: "built".to_owned(),
+            command: path.to_string_lossy().into_owned(),
+            environment: Vec::new(),
+        })
     }
 
     /// The build with a copy of the program at each sync, whether it is there or not.
     pub fn forked() -> Runahead {
         let path = workspace().join("target/forked/release/runahead");
-        Runahead { command: path.to_string_lossy().into_owned(), environment: Vec::new() }
+        Runahead {
+            label: "forked".to_owned(),
+            command: path.to_string_lossy().into_owned(),
+            environment: Vec::new(),
+        }
     }
 }
 

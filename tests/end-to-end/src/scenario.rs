@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// The search path of every run: a fixed one, so that a developer's wrappers play no part.
@@ -28,6 +29,9 @@ pub const COLD: Mode = Mode { name: "under, cold", options: Some(&[]), cold: tru
 pub const WARM: Mode = Mode { name: "under, warm", options: Some(&[]), cold: false };
 pub const NO_SPECULATION: Mode =
     Mode { name: "under, cold, --no-speculate", options: Some(&["--no-speculate"]), cold: true };
+
+/// How complaints begin that are about the harness itself.
+pub const HARNESS_FAILED: &str = "the harness could not run";
 
 type Prepare = Box<dyn Fn(&Path) -> io::Result<()> + Send + Sync>;
 type Normalize = Box<dyn Fn(&mut Outcome) + Send + Sync>;
@@ -160,24 +164,28 @@ impl Scenario {
         if complaints.is_empty() {
             return Ok(());
         }
-        complaints.push(format!("the runs' directory: {}", self.scratch().display()));
+        complaints.push(format!("the runs' directory: {}", self.scratch(runahead).display()));
         Err(complaints.join("\n"))
     }
 
-    fn broken(&self, error: &io::Error) -> String {
-        format!("the harness could not run {}: {error}", self.name)
+    /// In words, an error of the harness itself, which says nothing about the command.
+    pub fn broken(&self, error: &io::Error) -> String {
+        format!("{HARNESS_FAILED} {}: {error}", self.name)
     }
 
-    fn scratch(&self) -> PathBuf {
+    /// The scenario's own, for each Runahead another: a canary runs a test's scenario under a stand-in while the test
+    /// itself may be running.
+    fn scratch(&self, runahead: &Runahead) -> PathBuf {
         let plain = |letter: char| {
             if letter.is_ascii_alphanumeric() { letter } else { '-' }
         };
-        locate::scratch().join(self.name.chars().map(plain).collect::<String>())
+        locate::scratch()
+            .join(format!("{} {}", self.name, runahead.label).chars().map(plain).collect::<String>())
     }
 
     /// Where the command is run.
-    pub fn directory(&self) -> PathBuf {
-        self.scratch().join("work")
+    pub fn directory(&self, runahead: &Runahead) -> PathBuf {
+        self.scratch(runahead).join("work")
     }
 
     /// One run, in a directory made anew. Its path is the same for every mode.
@@ -186,8 +194,9 @@ impl Scenario {
     }
 
     fn run_within(&self, mode: &Mode, runahead: &Runahead, timeout: Duration) -> io::Result<Outcome> {
-        let scratch = self.scratch();
-        let directory = self.directory();
+        let scratch = self.scratch(runahead);
+        let directory = self.directory(runahead);
+        let _in_use = InUse::take(&scratch)?;
         remove(&scratch)?;
         for folder in ["work", "temporary", "runtime"] {
             open_to_all(&scratch.join(folder))?;
@@ -255,7 +264,7 @@ impl Scenario {
         RunSpec {
             argv,
             environment,
-            directory: self.directory(),
+            directory: self.directory(runahead),
             stdin: self.stdin.clone(),
             terminal: self.terminal,
             timeout_ms: timeout.as_millis() as u64,
@@ -266,6 +275,31 @@ impl Scenario {
             stderr: scratch.join("stderr"),
             report: scratch.join("report.json"),
         }
+    }
+}
+
+/// A run's directory, which nobody else may have meanwhile: each run begins by removing what it finds there.
+struct InUse(PathBuf);
+
+static IN_USE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+impl InUse {
+    fn take(directory: &Path) -> io::Result<InUse> {
+        let mut all = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.iter().any(|one| one == directory) {
+            return Err(io::Error::other(format!(
+                "two tests at once have a scenario of this name, and so the directory {}",
+                directory.display()
+            )));
+        }
+        all.push(directory.to_owned());
+        Ok(InUse(directory.to_owned()))
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        IN_USE.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| *one != self.0);
     }
 }
 

@@ -231,9 +231,13 @@ fn become_command(spec: &RunSpec, streams: Streams) -> ! {
                 unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
             }
         }
-        // Rust ignores SIGPIPE; the command must start with what a shell would give it.
-        // SAFETY: resets to the default disposition, no handler is involved.
-        unsafe { nix::sys::signal::signal(Signal::SIGPIPE, SigHandler::SigDfl) }?;
+        // The command must start with what a shell would give it. Rust ignores SIGPIPE, nohup SIGHUP, a background
+        // job of a script SIGINT; who starts the suite must not decide what its programs do.
+        for signal in Signal::iterator().filter(|signal| !matches!(signal, Signal::SIGKILL | Signal::SIGSTOP))
+        {
+            // SAFETY: resets to the default disposition, no handler is involved.
+            unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
+        }
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
         std::env::set_current_dir(&spec.directory)?;
         Ok(())

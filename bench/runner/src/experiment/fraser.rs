@@ -4,7 +4,7 @@
 //! those on mapped files, and where it is privileged on swap. FFTPDE and MGRID are NAS codes, taken from the compiler's part of
 //! this project (`compiler/nas`) and compiled plainly; the paper's swap, ours have their arrays on a mapped file.
 
-use super::stored::{Found, NOT_MEASURED, figure, speculates_on_faults};
+use super::stored::{ENDED, Found, NOT_MEASURED, figure, speculates_on_faults};
 use super::{Column, Experiment, Figure, Row, Stored, Table};
 
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -187,6 +187,9 @@ fn effect_of(found: Option<Found>, on: bool) -> [Figure; 7] {
     };
     let faults = crate::workload::every()
         .any(|workload| workload.name == found.record.workload && workload.wants.is_some());
+    if found.figures.late {
+        return std::array::from_fn(|_| Figure::Missing(ENDED.into()));
+    }
     if faults && !speculates_on_faults(&found) {
         return std::array::from_fn(|_| Figure::Missing(NO_FAULTS.into()));
     }
@@ -373,7 +376,7 @@ fn table5b(stored: &Stored, disks: &[&str]) -> Table {
             column("on", 1, why, why),
             column("controlled", 1, why, why),
             column("on: syncs", 0, why, why),
-            column("controlled", 0, why, why),
+            column("controlled: syncs", 0, why, why),
             column("crossings", 0, why, why),
         ],
         rows: rows.into(),
@@ -402,6 +405,21 @@ mod tests {
         forked.report = Some(serde_json::json!({ "counts": { "posts": 2, "post_ns": 22_000_000 } }));
         found.summary = crate::results::Summary::of(&found.runs, &[], |_| "alone".to_string());
         found
+    }
+
+    #[test]
+    fn a_run_that_was_ended_is_not_taken_for_an_old_one() {
+        let mut ended = record("matvec-swap", 1, 300.0, 400.0);
+        ended.disk.profile = "array4".into();
+        for run in &mut ended.runs {
+            run.measured.late = true;
+        }
+        ended.summary = crate::results::Summary::of(&ended.runs, &[], crate::results::base_of);
+        let text = named("table2").unwrap().table(&[ended], &[]).show();
+        assert!(
+            text.contains("ended before it was over") && !text.contains("does not speculate from"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -56,8 +56,7 @@ impl<'a> Stored<'a> {
             if !lines.contains(&line) {
                 lines.push(line);
             }
-            let different = record.runs.iter().any(|run| !run.measured.same);
-            if different {
+            if !record.equal() {
                 lines.push(format!("! {} on {}: OUTPUTS DIFFER", record.workload, record.disk.profile));
             }
             if !record.marks.is_empty() {
@@ -95,10 +94,14 @@ impl Found<'_> {
 /// Why a figure of ours is missing.
 pub const NOT_MEASURED: &str = "not measured yet";
 
+/// Who is killed reports nothing.
+pub const ENDED: &str = "the run was ended before it was over, as it took too long";
+
 /// What `value` makes of the runs found, or why there is none.
 pub fn figure(found: Option<&Found>, value: impl Fn(&Found) -> Option<f64>) -> Figure {
     match found {
         None => Figure::Missing(NOT_MEASURED.into()),
+        Some(found) if found.figures.late => Figure::Missing(ENDED.into()),
         Some(found) => Figure::or(value(found), "the runs' reports do not say"),
     }
 }

@@ -6,6 +6,7 @@ mod papers;
 mod plot;
 mod sweeps;
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ pub fn write(records: &[Record], directory: &Path) -> Result<()> {
             fs::remove_file(entry.path())?;
         }
     }
-    let newest = newest(records);
-    let mut plots = plots(&newest);
+    let (cold, warm) = (newest(records, is_cold), newest(records, is_warm));
+    let mut plots = plots(&cold.iter().collect::<Vec<_>>());
     plots.extend(papers::plots(records));
     let mut options = usvg::Options::default();
     Arc::make_mut(&mut options.fontdb).load_system_fonts();
@@ -44,8 +45,8 @@ pub fn write(records: &[Record], directory: &Path) -> Result<()> {
     }
     let svgs: Vec<&str> = plots.iter().map(|plot| plot.svg.as_str()).collect();
     let path = directory.join("index.html");
-    fs::write(&path, page::page(&newest, records, &svgs, &papers::tables(records)))
-        .with_context(|| format!("cannot write {}", path.display()))
+    let page = page::page(&cold, &warm, records, &svgs, &papers::tables(records));
+    fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Twice the size on paper, for sharp letters.
@@ -60,18 +61,43 @@ fn picture(svg: &str, options: &usvg::Options) -> Result<Vec<u8>> {
     Ok(pixels.encode_png()?)
 }
 
-/// The last record of each workload on each disk.
-fn newest(records: &[Record]) -> Vec<&Record> {
-    let mut found: Vec<&Record> = Vec::new();
-    for record in records {
-        let key = |one: &Record| (one.workload.clone(), one.disk.profile.clone());
+/// The last commit's record of each workload on each disk with so many processors, of those that `has` is true of; of
+/// what was measured more than once at that commit all runs together. The disks that most was measured on come first.
+fn newest(records: &[Record], has: impl Fn(&Record) -> bool) -> Vec<Record> {
+    let mut of_time: Vec<&Record> = records.iter().filter(|record| has(record)).collect();
+    of_time.sort_by_key(|record| record.time);
+    let mut found: Vec<Record> = Vec::new();
+    for record in of_time {
+        let key = |one: &Record| (one.workload.clone(), disk(one));
         match found.iter_mut().find(|other| key(other) == key(record)) {
-            Some(other) if other.time <= record.time => *other = record,
-            Some(_) => {}
-            None => found.push(record),
+            Some(other) if other.commit == record.commit && other.data == record.data => {
+                *other = other.clone().together(record);
+            }
+            Some(other) => *other = record.clone(),
+            None => found.push(record.clone()),
         }
     }
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    found.iter().for_each(|record| *counts.entry(disk(record)).or_default() += 1);
+    found.sort_by_key(|record| (std::cmp::Reverse(counts[&disk(record)]), disk(record)));
     found
+}
+
+/// What tells a cold run from others. A measurement of warm runs alone must not stand for it, nor the other way round.
+fn is_cold(record: &Record) -> bool {
+    record.hopeless || figures(record, "alone").or(figures(record, "runahead")).is_some()
+}
+
+fn is_warm(record: &Record) -> bool {
+    figures(record, "alone-warm").is_some() && figures(record, "runahead-warm").is_some()
+}
+
+/// The disk, and that there was one processor only, which makes another machine of it.
+fn disk(record: &Record) -> String {
+    match record.machine.processors {
+        1 => format!("{}, 1 processor", record.disk.profile),
+        _ => record.disk.profile.clone(),
+    }
 }
 
 fn figures<'a>(record: &'a Record, name: &str) -> Option<&'a Figures> {
@@ -83,20 +109,22 @@ fn series(names: &[&str]) -> Vec<Series> {
 }
 
 fn plots(records: &[&Record]) -> Vec<Plot> {
-    let mut profiles: Vec<&str> = Vec::new();
+    let mut disks: Vec<String> = Vec::new();
     for record in records {
-        if !profiles.contains(&record.disk.profile.as_str()) {
-            profiles.push(&record.disk.profile);
+        if !disks.contains(&disk(record)) {
+            disks.push(disk(record));
         }
     }
     let mut plots = Vec::new();
-    for profile in &profiles {
-        let of: Vec<&Record> =
-            records.iter().copied().filter(|record| record.disk.profile == *profile).collect();
-        plots.extend([elapsed(profile, &of), stall(profile, &of), reads(profile, &of)].into_iter().flatten());
+    for name in &disks {
+        let of: Vec<&Record> = records.iter().copied().filter(|record| disk(record) == *name).collect();
+        plots.extend([elapsed(name, &of), stall(name, &of), reads(name, &of)].into_iter().flatten());
     }
     plots.extend(sweeps::latency(records));
     plots.extend(sweeps::depth(records));
+    for plot in &mut plots {
+        plot.name = plot.name.replace(", ", "-").replace(' ', "-");
+    }
     plots
 }
 
@@ -114,7 +142,7 @@ fn bars(name: String, bars: Bars) -> Option<Plot> {
 
 fn elapsed(profile: &str, records: &[&Record]) -> Option<Plot> {
     let values = |record: &Record| {
-        let median = |name: &str| figures(record, name).map(|figures| figures.median);
+        let median = |name: &str| figures(record, name).filter(|one| !one.late).map(|figures| figures.median);
         Some(vec![Some(median("alone")?), median("runahead"), record.summary.limit])
     };
     bars(
@@ -229,6 +257,42 @@ mod tests {
         // table 7, which have agrep-1999 on array4 in common.
         assert_eq!(pictures.len(), 4 * 3 + 2 + 4, "{pictures:?}");
         assert!(pictures.iter().all(|entry| fs::read(entry.path()).unwrap().starts_with(b"\x89PNG")));
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn what_was_measured_on_one_processor_or_warm_does_not_stand_for_the_rest() {
+        let two = record("grep", "cloud", 1e6, [10.0, 2.0, 0.5]);
+        let mut one = two.clone();
+        one.machine.processors = 1;
+        one.time += 1;
+        let mut warm = two.clone();
+        warm.time += 2;
+        warm.summary.configurations.retain(|name, _| name.ends_with("warm"));
+        let figures = warm.summary.configurations["alone-warm"].clone();
+        warm.summary.configurations.insert("runahead-warm".into(), figures);
+        let mut hopeless = record("slow", "cloud", 1e6, [1.0, 1.0, 1.0]);
+        (hopeless.hopeless, hopeless.runs, hopeless.summary) = (true, vec![], Summary::default());
+        let mut two = two;
+        for usual in [&mut two, &mut warm, &mut hopeless] {
+            usual.machine.processors = 2;
+        }
+        let records = [two, one, warm, hopeless];
+        let names = |found: Vec<Record>| found.iter().map(disk).collect::<Vec<_>>();
+        assert_eq!(names(newest(&records, is_cold)), ["cloud", "cloud", "cloud, 1 processor"]);
+        assert_eq!(newest(&records, is_warm), [records[2].clone()]);
+        // Measured again at this commit, and at another one.
+        let mut again = vec![records[0].clone(), records[0].clone()];
+        assert_eq!(newest(&again, is_cold)[0].summary.configurations["alone"].runs, 2);
+        again[1].commit = "later".into();
+        again[1].time += 1;
+        assert_eq!(newest(&again, is_cold), [again[1].clone()]);
+        let directory = std::env::temp_dir().join(format!("runahead-bench-newest-{}", std::process::id()));
+        write(&records, &directory).unwrap();
+        let html = fs::read_to_string(directory.join("index.html")).unwrap();
+        for wanted in ["cloud, 1 processor", "All cached", "not over after 900 s"] {
+            assert!(html.contains(wanted), "{wanted}: {html}");
+        }
         fs::remove_dir_all(directory).unwrap();
     }
 

@@ -4,54 +4,60 @@ use std::fmt::Write;
 
 use super::figures;
 use super::plot::{escape, number};
-use crate::compare;
-use crate::machine;
-use crate::results::Record;
+use crate::results::{Figures, Record};
+use crate::{certainty, compare, machine};
 
 const STYLE: &str = "body{font:15px/1.45 'DejaVu Sans',Verdana,sans-serif;max-width:1160px;margin:2em auto;padding:0 1em;\
 color:#1d2126}table{border-collapse:collapse;font-size:13px}td,th{padding:3px 7px;border-bottom:1px solid #ddd;\
 text-align:right;white-space:nowrap}th{white-space:normal;vertical-align:bottom}td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}svg{max-width:100%;\
 height:auto;margin:1em 0}.below,.marks{color:#a32020}.wide{overflow-x:auto}pre{font-size:12px;line-height:1.3}";
 
-/// `newest` is shown; `all` tells how well repeated measurements agree.
+/// `cold` and `warm` are shown, the newest of each; `all` tells how well repeated measurements agree.
 /// `papers` are the papers' tables as text.
-pub fn page(newest: &[&Record], all: &[Record], svgs: &[&str], papers: &[String]) -> String {
+pub fn page(cold: &[Record], warm: &[Record], all: &[Record], svgs: &[&str], papers: &[String]) -> String {
     let mut html = format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Runahead: measurements</title>\
          <style>{STYLE}</style></head><body><h1>Runahead: measurements</h1>"
     );
-    html += &about(newest);
-    html += &table(newest);
+    let mut shown: Vec<&Record> = cold.iter().collect();
+    shown.extend(warm.iter().filter(|one| !cold.contains(one)));
+    html += &about(&shown);
+    html += &agreement(all);
+    html += &table(cold);
     for svg in svgs {
         html += svg;
     }
+    html += &warm_table(warm);
     for table in papers {
         let _ = write!(html, "<pre class=\"wide\">{}</pre>", escape(table));
     }
-    html += &agreement(all);
-    html += &marks(newest);
+    html += &marks(&shown);
     html + "</body></html>\n"
 }
 
 fn about(records: &[&Record]) -> String {
-    let mut seen: Vec<String> = Vec::new();
+    // One line a machine, with all that was measured on it.
+    let mut machines: Vec<(String, Vec<String>)> = Vec::new();
     for record in records {
         let machine = &record.machine;
         let line = format!(
-            "{}: commit {}, {}; {} with {} processors, {} MB, {}, Linux {}",
-            machine::date(record.time),
-            record.commit,
-            record.subject,
+            "{} with {} processor{}, {} MB, {}, Linux {}",
             machine.processor,
             machine.processors,
+            if machine.processors == 1 { "" } else { "s" },
             machine.memory_mb,
             machine.system,
             machine.kernel
         );
-        if !seen.contains(&line) {
-            seen.push(line);
+        let what = format!("{} of {}, {}", record.commit, machine::date(record.time), record.subject);
+        match machines.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, commits)) if commits.contains(&what) => {}
+            Some((_, commits)) => commits.push(what),
+            None => machines.push((line, vec![what])),
         }
     }
+    let mut seen: Vec<String> =
+        machines.iter().map(|(line, commits)| format!("{line}: commits {}", commits.join("; "))).collect();
     let mut sets: Vec<String> = Vec::new();
     for set in records.iter().flat_map(|record| &record.data) {
         let megabytes = number(set.bytes as f64 / 1e6);
@@ -70,71 +76,132 @@ fn about(records: &[&Record]) -> String {
     )
 }
 
-fn table(records: &[&Record]) -> String {
+fn table(records: &[Record]) -> String {
     let mut html = String::from(
-        "<div class=\"wide\"><table><tr><th>workload</th><th>disk</th><th>runs</th><th>alone s</th><th>ours s</th>\
-         <th>times as fast</th><th>floor</th><th>limit s</th><th>share of possible gain</th><th>processor s, alone</th>\
-         <th>ours</th><th>outputs</th></tr>",
+        "<h2>Cold</h2><p>± is the standard error of <i>times as fast</i>, from how much the runs differ; with fewer than \
+         three runs of either nobody can tell.</p><div class=\"wide\"><table><tr><th>workload</th><th>disk</th>\
+         <th>runs, alone and ours</th><th>alone s</th><th>ours s</th><th>times as fast</th><th>±</th><th>floor</th>\
+         <th>limit s</th><th>share of possible gain</th><th>processor s, alone</th><th>ours</th><th>outputs</th></tr>",
     );
     for record in records {
+        if record.hopeless {
+            let _ = write!(
+                html,
+                "<tr><td>{} *</td><td>{}</td><td colspan=\"11\">not over after {} s</td></tr>",
+                escape(&record.workload),
+                escape(&super::disk(record)),
+                record.patience
+            );
+            continue;
+        }
         let cell = |value: Option<f64>| value.map_or_else(|| "–".into(), number);
         let (alone, ours) = (figures(record, "alone"), figures(record, "runahead"));
-        let spread = |figures: Option<&crate::results::Figures>| {
-            figures.map_or_else(
-                || "–".into(),
-                |figures| {
-                    format!("{} ({}–{})", number(figures.median), number(figures.least), number(figures.most))
-                },
-            )
-        };
-        let equal = record.runs.iter().all(|run| run.measured.same);
+        let runs = |figures: Option<&Figures>| figures.map_or(0, |figures| figures.runs);
         let ratio = ours.and_then(|figures| figures.ratio);
         let _ = write!(
             html,
-            "<tr><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td{}>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td>{}{}</td><td>{}</td><td>{}, {}</td><td>{}</td><td>{}</td><td{}>{}</td><td>{}</td><td>{}</td>\
+             <td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&record.workload),
             if record.marks.is_empty() { "" } else { " *" },
-            escape(&record.disk.profile),
-            alone.map_or(0, |figures| figures.runs),
-            spread(alone),
-            spread(ours),
+            escape(&super::disk(record)),
+            runs(alone),
+            runs(ours),
+            spread(alone, record.patience),
+            spread(ours, record.patience),
             if record.below_floor() { " class=\"below\"" } else { "" },
             cell(ratio),
+            ratio
+                .and_then(|_| error(record))
+                .map_or_else(|| "–".into(), |part| format!("{:.0}%", 100.0 * part)),
             cell(record.floor),
             cell(record.summary.limit),
             cell(record.summary.share_of_possible_gain),
             cell(alone.map(|figures| figures.processor)),
             cell(ours.map(|figures| figures.processor)),
-            if equal { "equal" } else { "<b class=\"below\">DIFFER</b>" },
+            if record.equal() { "equal" } else { "<b class=\"below\">DIFFER</b>" },
         );
     }
     html + "</table></div>"
 }
 
-/// Repeated measurements of the same commit on an emulated disk are to agree; where not, it is said.
+/// Median, least and most.
+fn spread(figures: Option<&Figures>, patience: u64) -> String {
+    match figures {
+        None => "–".into(),
+        Some(figures) if figures.late => format!("not over after {patience}"),
+        Some(figures) if figures.runs == 1 => number(figures.median),
+        Some(figures) => {
+            format!("{} ({}–{})", number(figures.median), number(figures.least), number(figures.most))
+        }
+    }
+}
+
+/// Of the ratio, in parts of it.
+fn error(record: &Record) -> Option<f64> {
+    let seconds = |name: &str| {
+        let of = record.runs.iter().filter(|run| run.configuration == name);
+        of.map(|run| run.seconds()).collect::<Vec<_>>()
+    };
+    certainty::error_of_ratio(&seconds("alone"), &seconds("runahead"))
+}
+
+/// What Runahead costs where there is nothing to wait for.
+fn warm_table(records: &[Record]) -> String {
+    if records.is_empty() {
+        return String::new();
+    }
+    let mut html = String::from(
+        "<h2>All cached</h2><div class=\"wide\"><table><tr><th>workload</th><th>disk</th><th>runs, alone and ours</th>\
+         <th>alone s</th><th>ours s</th><th>ms longer</th><th>% longer</th></tr>",
+    );
+    for record in records {
+        let (alone, ours) = (figures(record, "alone-warm"), figures(record, "runahead-warm"));
+        let (Some(alone), Some(ours)) = (alone, ours) else { continue };
+        let longer = ours.median - alone.median;
+        let _ = write!(
+            html,
+            "<tr><td>{}{}</td><td>{}</td><td>{}, {}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td></tr>",
+            escape(&record.workload),
+            if record.marks.is_empty() { "" } else { " *" },
+            escape(&super::disk(record)),
+            alone.runs,
+            ours.runs,
+            spread(Some(alone), record.patience),
+            spread(Some(ours), record.patience),
+            number(1000.0 * longer),
+            100.0 * longer / alone.median
+        );
+    }
+    html + "</table></div>"
+}
+
+/// Repeated measurements of the same commit on an emulated disk are to agree; how many do, and which do not.
 fn agreement(all: &[Record]) -> String {
     let mut repeated = compare::repetitions(all);
     repeated.retain(|one| one.first.disk.profile != "native");
     let mut items = String::new();
     for one in repeated.iter().filter(|one| !one.agrees()) {
+        let marked = !one.first.marks.is_empty() || !one.second.marks.is_empty();
         let _ = write!(
             items,
-            "<li>{} on {}: {} and {}</li>",
+            "<li>{} on {}, commit {}: {} and {} times as fast{}</li>",
             escape(&one.first.workload),
             escape(&one.first.disk.profile),
+            escape(&one.first.commit),
             number(one.ratios.0),
-            number(one.ratios.1)
+            number(one.ratios.1),
+            if marked { ", one of them with a reservation" } else { "" }
         );
     }
-    match (repeated.len(), items.is_empty()) {
+    let (all, agreeing) = (repeated.len(), repeated.iter().filter(|one| one.agrees()).count());
+    match (all, all == agreeing) {
         (0, _) => "<p>Nothing was measured twice, so how well repetitions agree is not known.</p>".into(),
-        (repeated, true) => {
-            format!("<p>All {repeated} repeated measurements agree within 8% in their ratio.</p>")
-        }
-        (_, false) => {
-            format!("<h2>Repetitions that disagree by more than 8%</h2><ul class=\"marks\">{items}</ul>")
-        }
+        (_, true) => format!("<p>All {all} repeated measurements agree within 8% in their ratio.</p>"),
+        (_, false) => format!(
+            "<p>Of {all} measurements on emulated disks that repeat one of the same commit, {agreeing} agree with it \
+             within 8% in their ratio. These disagree by more than 8%:</p><ul class=\"marks\">{items}</ul>"
+        ),
     }
 }
 
@@ -146,7 +213,7 @@ fn marks(records: &[&Record]) -> String {
                 items,
                 "<li>{} on {}: {}</li>",
                 escape(&record.workload),
-                escape(&record.disk.profile),
+                escape(&super::disk(record)),
                 escape(mark)
             );
         }

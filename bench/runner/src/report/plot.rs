@@ -38,7 +38,22 @@ pub struct Bars {
 }
 
 impl Bars {
-    pub fn draw(&self) -> String {
+    /// Series without a single value have neither bars nor a place in the legend.
+    pub fn draw(mut self) -> String {
+        let has = |index: usize| {
+            self.groups.iter().any(|(_, values)| values.get(index).is_some_and(Option::is_some))
+        };
+        let kept: Vec<bool> = (0..self.series.len()).map(has).collect();
+        let mut keep = kept.iter();
+        self.series.retain(|_| *keep.next().unwrap_or(&true));
+        for (_, values) in &mut self.groups {
+            let mut keep = kept.iter();
+            values.retain(|_| *keep.next().unwrap_or(&true));
+        }
+        self.draw_all()
+    }
+
+    fn draw_all(&self) -> String {
         let bar = 13.0;
         let group = bar * self.series.len() as f64 + 12.0;
         let (top, bottom) = (70.0, 45.0);
@@ -157,9 +172,13 @@ struct Axis {
 
 impl Axis {
     fn new(least: f64, most: f64, logarithmic: bool, from: f64, to: f64) -> Axis {
-        // A logarithmic axis begins and ends at a power of ten, so that the shortest bar has a length.
+        // A logarithmic axis begins and ends at a round number beyond all values, so that the shortest bar has a length.
         let (least, most) = match logarithmic {
-            true => (10f64.powf(least.log10().floor()), 10f64.powf(most.log10().ceil())),
+            true => {
+                let below = round_numbers(least, most).rfind(|round| *round < least * 0.999);
+                let above = round_numbers(least, most).find(|round| *round >= most * 0.999);
+                (below.unwrap_or(least), above.unwrap_or(most))
+            }
             false => (0.0, most),
         };
         // Of a single value there is nothing to spread.
@@ -177,8 +196,14 @@ impl Axis {
 
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
-            let decades = (self.most / self.least).log10().round() as i32;
-            return (0..=decades).map(|decade| self.least * 10f64.powi(decade)).collect();
+            let within = |round: &f64| (self.least * 0.999..self.most * 1.001).contains(round);
+            let all: Vec<f64> = round_numbers(self.least, self.most).filter(within).collect();
+            let decades: Vec<f64> = all
+                .iter()
+                .copied()
+                .filter(|round| (round.log10() - round.log10().round()).abs() < 1e-6)
+                .collect();
+            return if all.len() <= 8 { all } else { decades };
         }
         let rough = self.most / 5.0;
         let decade = 10f64.powf(rough.log10().floor());
@@ -186,6 +211,12 @@ impl Axis {
         let step = step.unwrap_or(rough);
         (0..=(self.most / step) as i32).map(|count| f64::from(count) * step).collect()
     }
+}
+
+/// 1, 2, 5, 10 and so on, from a decade below to a decade above.
+fn round_numbers(least: f64, most: f64) -> impl DoubleEndedIterator<Item = f64> {
+    let (first, last) = (least.log10().floor() as i32 - 1, most.log10().ceil() as i32 + 1);
+    (first..=last).flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(decade)))
 }
 
 fn open(title: &str, height: f64, series: &[Series]) -> String {
@@ -278,11 +309,12 @@ mod tests {
         let bars = Bars {
             title: "<b>".into(),
             axis: "a & b".into(),
-            series: vec![Series { name: "\"x\"".into(), colour: COLOURS[0] }],
-            groups: vec![("g".into(), vec![Some(1.0)]), ("none".into(), vec![None])],
+            series: ["\"x\"", "no value"].map(|name| Series { name: name.into(), colour: COLOURS[0] }).into(),
+            groups: vec![("g".into(), vec![Some(1.0), None]), ("none".into(), vec![None, None])],
             logarithmic: false,
         };
         let svg = bars.draw();
+        assert!(svg.contains("&quot;x&quot;") && !svg.contains("no value"));
         assert!(!svg.contains("<b>") && svg.contains("&lt;b&gt;") && svg.contains("a &amp; b"));
     }
 }

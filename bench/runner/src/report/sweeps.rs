@@ -22,6 +22,9 @@ struct Character {
 }
 
 fn character(record: &Record) -> Option<Character> {
+    if record.machine.processors == 1 {
+        return None;
+    }
     let latency = record.disk.check["expected_latency_ns"].as_f64().filter(|latency| *latency > 0.0)?;
     let latency = latency / 1e6;
     let found = match Profile::by_name(&record.disk.profile).ok()?.kind {
@@ -87,8 +90,12 @@ pub fn depth(records: &[&Record]) -> Vec<Plot> {
         }
     }
     let plot = |(class, found): (String, Found)| {
-        let name = format!("depth-{}", class.replace(", ", "-").replace(' ', "-"));
-        lines(&name, &format!("Speed-up against queue depth, {class}"), "requests served at once", found)
+        lines(
+            &format!("depth-{class}"),
+            &format!("Speed-up against queue depth, {class}"),
+            "requests served at once",
+            found,
+        )
     };
     classes.into_iter().filter_map(plot).collect()
 }

@@ -6,7 +6,7 @@ use crate::{contract, programs, starts};
 use runahead_end_to_end::Verdict;
 use runahead_end_to_end::guest::{Guest, stand_in};
 use runahead_end_to_end::locate::Runahead;
-use runahead_end_to_end::scenario::{COLD, Scenario};
+use runahead_end_to_end::scenario::{COLD, HARNESS_FAILED, Scenario};
 use runahead_end_to_end::supervise::{Harm, Stdin, Torture};
 use std::time::Duration;
 
@@ -143,13 +143,15 @@ pub fn add(suite: &mut Suite) {
         must_fail(starts::started("canary closed input", line, &stand_in("reopened-stream")?), "descriptor 0")
     });
     suite.add_plain("canary::shared standard input is compared", shared_stdin);
+    suite.add_plain("canary::two tests with one directory are noticed", one_directory);
 }
 
-/// The verdict must be a complaint that contains the given words.
+/// The verdict must be a complaint that contains the given words, and about the command.
 fn must_fail(verdict: Verdict, complaint: &str) -> Verdict {
     match verdict {
         Ok(()) => Err("the broken property was not noticed".to_owned()),
         Err(why) if why.contains("the run alone, our model, is wrong") => Err(why),
+        Err(why) if why.contains(HARNESS_FAILED) => Err(why),
         Err(why) if why.contains(complaint) => Ok(()),
         Err(why) => Err(format!("noticed, but without '{complaint}' in the complaint: {why}")),
     }
@@ -205,4 +207,19 @@ fn shared_stdin() -> Verdict {
         .stdin(Stdin::File("tree/folder-1/file-1.txt".into()))
         .modes([COLD]);
     must_fail(scenario.check(&stand_in("seeking")?), "stdout")
+}
+
+/// Each run begins by removing what lies in its directory, be it another's that is still running.
+fn one_directory() -> Verdict {
+    let none = stand_in("none")?;
+    let run = || Scenario::new("canary one directory", ["sleep", "1"]).run(&COLD, &none).map(drop);
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(run);
+        (run(), first.join())
+    });
+    let second = second.map_err(|_| "a run panicked")?;
+    match (first, second) {
+        (Ok(()), Err(error)) | (Err(error), Ok(())) => must_fail(Err(error.to_string()), "two tests at once"),
+        both => Err(format!("one of both runs has to be refused: {both:?}")),
+    }
 }

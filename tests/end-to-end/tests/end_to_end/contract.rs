@@ -6,7 +6,7 @@ use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
 use runahead_end_to_end::compare::{self, Outcome};
 use runahead_end_to_end::locate::Runahead;
-use runahead_end_to_end::scenario::{ALONE, COLD, Mode, Scenario};
+use runahead_end_to_end::scenario::{ALONE, COLD, HARNESS_FAILED, Mode, Scenario};
 use runahead_end_to_end::supervise::Ending;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -52,7 +52,7 @@ fn run(
         fs::set_permissions(directory.join("bad-interpreter"), fs::Permissions::from_mode(0o755))?;
         programs::files(directory)
     });
-    scenario.run(&mode, runahead).map_err(|error| error.to_string())
+    scenario.run(&mode, runahead).map_err(|error| scenario.broken(&error))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -221,7 +221,7 @@ pub fn exit_statuses(runahead: &Runahead) -> Verdict {
         let outcome = run("status", &[], &format!("exec $UNDER bash -c 'exit {code}'"), runahead)?;
         expect_code(&outcome, code)?;
     }
-    for signal in [1, 2, 9, 15, 31] {
+    for signal in [1, 2, 9, 10, 13, 15, 31] {
         let outcome = run("signal", &[], &format!("exec $UNDER bash -c 'kill -{signal} $$'"), runahead)?;
         match outcome.report.ending {
             Ending::Signalled { signal: got, .. } if got == signal => {}
@@ -312,7 +312,7 @@ pub fn verbose(runahead: &Runahead) -> Verdict {
         Scenario::new("contract verbose", ["bash", "-c", "cat tree/*/*.txt | cksum"])
             .prepare(programs::files)
             .run(&mode, runahead)
-            .map_err(|error| error.to_string())
+            .map_err(|error| format!("{HARNESS_FAILED} {error}"))
     };
     let alone = scenario(ALONE.options)?;
     let mut outcome = scenario(Some(&["--verbose"]))?;

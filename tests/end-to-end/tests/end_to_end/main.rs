@@ -17,8 +17,20 @@ mod torture;
 use libtest_mimic::Arguments;
 use runahead_end_to_end::locate;
 
+/// As from nohup, or from a script's background job, but always: what the suite was started with must not reach the
+/// programs that it starts (`contract::exit statuses pass through` ends some by these signals). It keeps minding the
+/// signals that people send it.
+fn badly_started() {
+    // SAFETY: no handler is involved, and nothing here sends these signals or waits for them.
+    unsafe {
+        libc::signal(libc::SIGUSR1, libc::SIG_IGN);
+        libc::signal(libc::SIGSYS, libc::SIG_IGN);
+    }
+}
+
 fn main() {
     let arguments = Arguments::from_args();
+    badly_started();
     locate::set_paths(env!("CARGO_BIN_EXE_supervisor"), env!("CARGO_TARGET_TMPDIR"));
     let mut suite = suite::Suite::default();
     guests::add(&mut suite);

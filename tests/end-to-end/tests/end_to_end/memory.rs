@@ -49,8 +49,9 @@ fn ends_and_is_tried_again() -> Verdict {
     let alone = run(&scenario("tight alone", CHAIN_SHORT, &group)?, &ALONE)?;
     let scenario = scenario("tight", CHAIN, &group)?;
     let over = AtomicBool::new(false);
+    let enough = scenario.directory(&Runahead::built()?).join("enough");
     let (outcome, seen) = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| group.watch(&scenario.directory().join("enough"), &over));
+        let watcher = scope.spawn(|| group.watch(&enough, &over));
         let outcome = run(&scenario, &REPORTED);
         over.store(true, Ordering::Release);
         (outcome, watcher.join())

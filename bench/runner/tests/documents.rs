@@ -1,0 +1,182 @@
+//! What the documents say was measured: each result that they name is stored and can be read, and README's tables say
+//! what it says.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use runahead_bench::results::{self, median};
+
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// README's rows by what they are called there.
+const ROWS: &[(&str, &str)] = &[
+    ("`tar` of 9000 source files to a pipe", "tar"),
+    ("`rg -j1`", "ripgrep"),
+    ("`grep -r`", "grep-r"),
+    ("`git grep`, 1 thread", "git-grep"),
+    ("`git status`", "git-status"),
+    ("`agrep`", "agrep"),
+    ("`md5sum` of 3000 files", "md5sum"),
+    ("`python3` reading them", "python"),
+    ("`sqlite3`, 1500 look-ups by index in 1 GB", "sqlite-index"),
+    ("`cscope -b`, 3000 files", "cscope"),
+    ("GNU `ld`, 490 objects", "ld"),
+    ("`du -s`, 48,000 files", "du"),
+    ("`find -ls`, the same", "find"),
+    ("`python3` importing numpy and pandas", "python-import"),
+    ("20,000 random reads of 4 KiB", "preads"),
+    ("25 slices of a volume of 512 MB", "slices"),
+    ("a pure chain: each read depends on the one before", "chain"),
+    ("a column of a matrix, 16,384 rows of 64 KB", "columns"),
+    ("10,000 words at computed places of 1 GB", "gather"),
+    ("the same at places that stand in a second file", "gather-indexed"),
+    ("`sqlite3`, 1500 look-ups by index in 1 GB, mapped", "sqlite-index-mapped"),
+    ("5000 look-ups in a B-tree as LMDB's", "tree"),
+    ("NumPy, slices of a memmap", "memmap-slices"),
+    ("`git grep` of a commit in one pack of 244 MB", "git-grep-pack"),
+    ("a mapped matrix from end to end", "scan-mapped"),
+    ("two NAS codes on a mapped file larger than memory (as root only)", "mgrid-file fftpde-file"),
+    ("40,000 words of memory on swap (as root only)", "gather-swap"),
+    ("a chain through a mapped file", "chain-mapped"),
+];
+
+/// All documents of the checkout, but those of what was built or fetched.
+fn documents() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![checkout()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            let name = name.to_string_lossy();
+            if entry.file_type().unwrap().is_dir() {
+                let foreign = ["target", "data", "node_modules", "report"].contains(&&*name);
+                folders.extend((!foreign && !name.starts_with('.')).then_some(path));
+            } else if name.ends_with(".md") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Names of results in a text: `2026-11-22-core-90de6f0.jsonl`.
+fn named(text: &str) -> Vec<String> {
+    let part_of_name = |letter: char| letter.is_ascii_alphanumeric() || "-.+".contains(letter);
+    text.split(|letter| !part_of_name(letter))
+        .map(|word| word.trim_end_matches('.'))
+        .filter(|word| word.starts_with("20") && word.ends_with(".jsonl"))
+        .map(String::from)
+        .collect()
+}
+
+#[test]
+fn each_result_that_a_document_names_is_stored() {
+    let folder = checkout().join("bench/results");
+    let mut count = 0;
+    for document in documents() {
+        for name in named(&fs::read_to_string(&document).unwrap()) {
+            count += 1;
+            assert!(folder.join(&name).is_file(), "{} names {name}, which is not stored", document.display());
+        }
+    }
+    assert!(count > 5, "the documents name {count} results: are they still looked for in the right way?");
+}
+
+#[test]
+fn stored_results_can_be_read_and_name_no_place_of_a_machine() {
+    let folder = checkout().join("bench/results");
+    assert!(results::all(&folder).unwrap().len() > 50);
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let text = fs::read_to_string(entry.path()).unwrap();
+        for place in ["/home/", "/root/", "/work/", "/mnt/", "/tmp/"] {
+            assert!(!text.contains(place), "{} names a place: {place}", entry.path().display());
+        }
+    }
+}
+
+/// Median seconds over all runs, by workload, disk and configuration.
+type Medians = BTreeMap<(String, String, String), f64>;
+
+fn medians(name: &str) -> Medians {
+    let mut seconds: BTreeMap<(String, String, String), Vec<f64>> = BTreeMap::new();
+    for record in results::read(&checkout().join("bench/results").join(name)).unwrap() {
+        for run in &record.runs {
+            let key = (record.workload.clone(), record.disk.profile.clone(), run.configuration.clone());
+            seconds.entry(key).or_default().push(run.seconds());
+        }
+    }
+    seconds.into_iter().map(|(key, values)| (key, median(values))).collect()
+}
+
+/// Whether a figure, as written, is this value: off by three quarters of its last digit at most, as a quotient of rounded
+/// figures may be.
+fn says(written: &str, value: f64) -> bool {
+    let Ok(number) = written.parse::<f64>() else { return false };
+    let digits = written.split_once('.').map_or(0, |(_, digits)| digits.len());
+    // The greater figures are rounded to two places: 217 is written 220.
+    let zeros =
+        if digits == 0 && number >= 100.0 { written.len() - written.trim_end_matches('0').len() } else { 0 };
+    (number - value).abs() <= 0.75 * 10f64.powi(zeros as i32 - digits as i32)
+}
+
+#[test]
+fn readmes_tables_say_what_was_measured() {
+    let readme = fs::read_to_string(checkout().join("README.md")).unwrap();
+    let lines: Vec<&str> = readme.lines().collect();
+    let mut rows = 0;
+    let mut wrong = Vec::new();
+    for (start, _) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("| program |")) {
+        let end = start + lines[start..].iter().position(|line| !line.starts_with('|')).unwrap();
+        // The first result named after the table, or else before it.
+        let around = |lines: &[&str]| named(&lines.join("\n"));
+        let behind = around(&lines[end..lines.len().min(end + 2)]).first().cloned();
+        let name = behind.or_else(|| around(&lines[..start]).last().cloned());
+        let medians = medians(&name.expect("no result is named beside a table"));
+        for row in &lines[start + 2..end] {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let [label, alone, ours, times, local] = cells[..] else { panic!("not five cells: {row}") };
+            let Some((_, workloads)) = ROWS.iter().find(|(known, _)| *known == label) else {
+                panic!("README has a row '{label}'; say in this test which workload that is");
+            };
+            rows += 1;
+            for (index, workload) in workloads.split(' ').enumerate() {
+                let of = |profile: &str, configuration: &str| {
+                    let key = (workload.to_string(), profile.to_string(), configuration.to_string());
+                    *medians.get(&key).unwrap_or_else(|| panic!("{key:?} was not measured: {row}"))
+                };
+                let ratio = |profile: &str| of(profile, "alone") / of(profile, "runahead");
+                for (cell, value) in [
+                    (alone, of("cloud", "alone")),
+                    (ours, of("cloud", "runahead")),
+                    (times, ratio("cloud")),
+                    (local, ratio("native")),
+                ] {
+                    let written = cell.trim_end_matches(" s").split(", ").nth(index).unwrap_or("nothing");
+                    if !says(written, value) {
+                        wrong.push(format!("{label}: {written} is written, {value:.3} was measured"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(rows > 20, "only {rows} rows were found");
+}
+
+#[test]
+fn a_figure_may_be_rounded_and_no_more() {
+    for (written, value) in
+        [("9.1", 9.089), ("21", 20.853), ("0.44", 0.4359), ("220", 217.0), ("1.0", 1.038), ("10", 10.1)]
+    {
+        assert!(says(written, value), "{written} {value}");
+    }
+    for (written, value) in
+        [("9.1", 9.2), ("21", 22.1), ("0.44", 0.46), ("220", 230.0), ("10", 11.0), ("nothing", 1.0)]
+    {
+        assert!(!says(written, value), "{written} {value}");
+    }
+    assert_eq!(named("From `bench/results/2026-11-22-a-1.jsonl`. In 2026."), ["2026-11-22-a-1.jsonl"]);
+}
