@@ -1,8 +1,8 @@
 //! Which disks are worth it.
 //!
 //! A companion costs processor time and the disk's, and half of them are wrong: on a quick disk the program is better off
-//! waiting. What a disk is like is told by a few answers of its own, one asked for at a time and waited for; the threads of a
-//! pool that only ask, or a program that waits between other things, would measure the queue instead.
+//! waiting. What a disk is like is told by a few answers of its own, one asked for at a time and waited for; many asked for at
+//! once would measure the queue. (What speculation has under way there is measured with it.)
 
 use std::collections::HashMap;
 
@@ -56,8 +56,12 @@ impl Disks {
         if std::mem::replace(&mut disk.asked, true) { Ask::Later } else { Ask::AndWait }
     }
 
-    /// The disk has answered after so many ns, with nothing else of ours under way on it. None: nobody can tell how long
-    /// it takes, since somebody else had asked before.
+    /// There was nothing to wait for.
+    pub fn not_asked(&mut self, device: u64) {
+        self.0.entry(device).or_default().asked = false;
+    }
+
+    /// The disk has answered after so many ns. None: nobody can tell how long it takes, since somebody else had asked before.
     pub fn answered(&mut self, device: u64, took: Option<u64>) {
         let disk = self.0.entry(device).or_default();
         disk.asked = false;
@@ -68,6 +72,11 @@ impl Disks {
             }
             None => disk.silent += 1,
         }
+    }
+
+    /// Whether files on this disk may be asked for, many at a time.
+    pub fn is_worth_it(&self, device: u64) -> bool {
+        self.0.get(&device).is_some_and(|disk| disk.is_known() && !disk.is_quick())
     }
 
     /// Whether files on this disk are not to be asked for.
@@ -112,7 +121,20 @@ mod tests {
     #[test]
     fn a_disk_of_which_nothing_can_be_told_is_asked() {
         let mut disks = Disks::default();
+        assert!(!disks.is_worth_it(1));
         answers(&mut disks, 1, &[None; ANSWERS as usize]);
         assert_eq!(disks.ask(1), Ask::AndGoOn);
+        assert!(disks.is_worth_it(1));
+    }
+
+    #[test]
+    fn what_was_there_says_nothing() {
+        let mut disks = Disks::default();
+        for _ in 0..20 {
+            assert_eq!(disks.ask(1), Ask::AndWait);
+            disks.not_asked(1);
+        }
+        answers(&mut disks, 1, &[Some(60_000); 3]);
+        assert_eq!(disks.ask(1), Ask::Never);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::choice::{Choice, File};
 use crate::disks::{Ask, Disks};
-use crate::files::{self, Even, Place, Wait};
+use crate::files::{self, Asked, Even, Place, Wait};
 use runahead_names::look;
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -243,11 +243,20 @@ impl Shared {
                 _ => state.choice.not_asked(listed),
             }
             if wait == Wait::ForTheBeginning {
-                state.disks.answered(listed.device, asked.and_then(|asked| asked.answered));
-                // Perhaps they all may be asked for now.
-                (0..state.jobs.len().min(THREADS)).for_each(|_| self.call_one(&mut state));
+                self.waited(&mut state, listed.device, asked);
             }
             self.done_with_one(&mut state);
+        }
+    }
+
+    /// A file was asked for and waited for, to know its disk. Once that is known the others may be asked for.
+    fn waited(self: &Arc<Self>, state: &mut State, device: u64, asked: Option<Asked>) {
+        match asked {
+            Some(Asked { cold: true, answered, .. }) => state.disks.answered(device, answered),
+            _ => state.disks.not_asked(device),
+        }
+        if state.disks.is_worth_it(device) {
+            (0..state.jobs.len().min(THREADS)).for_each(|_| self.call_one(state));
         }
     }
 

@@ -137,10 +137,10 @@ impl Event {
         unsafe { libc::ioctl(self.fd.as_raw_fd(), request as libc::Ioctl, 0) };
     }
 
-    /// From now on one of so many is recorded. The others cost the program next to nothing.
-    pub fn record_one_in(&self, period: u64) {
-        // SAFETY: the kernel reads one word. Where it refuses, all are recorded as before.
-        unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_PERIOD as libc::Ioctl, &raw const period) };
+    /// From now on one of so many is recorded. The others cost the program next to nothing. False: as many as before.
+    pub fn record_one_in(&self, period: u64) -> bool {
+        // SAFETY: the kernel reads one word.
+        unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_PERIOD as libc::Ioctl, &raw const period) == 0 }
     }
 
     pub fn descriptor(&self) -> BorrowedFd<'_> {

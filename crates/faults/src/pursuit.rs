@@ -60,7 +60,8 @@ pub trait Link: Send {
     fn met_scan(&self) -> bool;
 }
 
-/// How a fault stands: it is the last one, in which the thread may be waiting; the program is in the midst of scans, so that a
+/// How a fault stands: it is the last recorded one, in which the thread may be waiting (where one in several is recorded, it may
+/// wait in one that nobody sees); the program is in the midst of scans, so that a
 /// wait is no reason to restart speculation. (Three scans at once restarted it 60 to 160 times, which copied up to 400 MB.)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {

@@ -324,6 +324,8 @@ impl Watcher {
     /// Looks at the faults since the last look.
     fn look(&mut self) -> Looked {
         let (mut faults, mut asked, mut useful, mut follows, mut waits) = (0, 0, 0, 0, false);
+        // The same with those that were not recorded, as far as the recorded ones tell.
+        let (mut all_faults, mut all_useful) = (0, 0);
         let (mappings, memory) = (&mut self.mappings, &mut self.memory);
         let link = &mut *self.link;
         for (&thread, observed) in &mut self.threads {
@@ -334,6 +336,7 @@ impl Watcher {
                 continue;
             };
             seen.clear();
+            let useful_before = useful;
             let mut registers = None;
             every.take(|fault| {
                 seen.push((fault.instruction, fault.address));
@@ -374,16 +377,17 @@ impl Watcher {
                 }
             }
             faults += seen.len() as u64;
+            all_faults += seen.len() as u64 * *one_in;
+            all_useful += u64::from(useful - useful_before) * *one_in;
             // Those on memory that is on swap are streams' steps.
             let wanted = if memory.is_swapped() { 1 } else { drifts.one_in() };
-            if wanted != *one_in {
-                every.record_one_in(wanted);
+            if wanted != *one_in && every.record_one_in(wanted) {
                 *one_in = wanted;
             }
         }
         link.nudge();
         if faults > 0 {
-            self.link.looked(faults, u64::from(asked), u64::from(useful));
+            self.link.looked(all_faults, u64::from(asked), all_useful);
         }
         Looked { faults: faults as u32, useful, follows, waits }
     }

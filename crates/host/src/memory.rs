@@ -42,6 +42,8 @@ struct Known {
     memory: Memory,
     /// None: there was room.
     counts: Option<Counts>,
+    /// The latest look was the first one: nobody knows what came before it.
+    first: bool,
     /// Pages brought in lately, less those that were of use: of a program that goes through more than fits every page comes
     /// back, again and again, and counted against what was brought in for it that ended NAS MG's prefetches for seconds.
     brought: u64,
@@ -142,14 +144,15 @@ impl Costs {
             // Nobody has waited for longer than the interval was.
             let time = |stalls: u64| stalls.saturating_mul(one_stall).min(elapsed);
             let interval = Interval { elapsed, removed: time(counts.removed), added: time(added) };
-            if !off && counts.brought == 0 {
-                known.memory.idle(interval);
-                continue;
-            }
+            let idle = !off && known.shows_what_goes_on_without_it(&counts, evicted.min(waited));
             if !off {
                 let part = &one.slot.speculator.allowance;
                 part.stalls_removed.fetch_add(counts.removed, Ordering::Relaxed);
-                part.stalls_added.fetch_add(added, Ordering::Relaxed);
+                part.stalls_added.fetch_add(if idle { 0 } else { added }, Ordering::Relaxed);
+            }
+            if idle {
+                known.memory.idle(interval);
+                continue;
             }
             decided.push((one.index, known.memory.interval(interval)));
         }
@@ -163,15 +166,23 @@ impl Costs {
 
 impl Known {
     fn new(process: u32) -> Known {
-        Known { process, memory: Memory::default(), counts: None, brought: 0 }
+        Known { process, memory: Memory::default(), counts: None, first: true, brought: 0 }
     }
 
     /// What has come since the latest look.
     fn since(&mut self, now: Counts) -> Counts {
-        let since = now.since(&self.counts.replace(now).unwrap_or(now));
+        let before = self.counts.replace(now);
+        self.first = before.is_none();
+        let since = now.since(&before.unwrap_or(now));
         let brought = (self.brought - self.brought / LATELY).saturating_add(since.brought);
         self.brought = brought.saturating_sub(since.removed);
         since
+    }
+
+    /// Whether so many pages that came back in an interval show what goes on without it: it has brought nothing in meanwhile,
+    /// and too little lately to have pushed them out.
+    fn shows_what_goes_on_without_it(&self, seen: &Counts, came_back: u64) -> bool {
+        !self.first && seen.brought == 0 && self.brought < came_back
     }
 }
 
@@ -202,6 +213,21 @@ mod tests {
     fn faults_of_a_process_whose_name_looks_like_the_next_fields() {
         assert_eq!(major_faults_of("7 (a) S 1) R 1 7 7 0 -1 4194304 12345 0 99 0 5 6"), 99);
         assert_eq!(major_faults_of(""), 0);
+    }
+
+    #[test]
+    fn what_it_may_have_pushed_out_is_not_what_goes_on_without_it() {
+        let mut known = Known::new(1);
+        let counts = |brought| Counts { stalls: 0, removed: 0, brought };
+        let first = known.since(counts(1000));
+        assert!(!known.shows_what_goes_on_without_it(&first, 50), "nobody knows when those were brought in");
+        let nothing = known.since(counts(1000));
+        assert!(known.shows_what_goes_on_without_it(&nothing, 50));
+        let some = known.since(counts(1100));
+        assert!(!known.shows_what_goes_on_without_it(&some, 500));
+        let nothing = known.since(counts(1100));
+        assert!(!known.shows_what_goes_on_without_it(&nothing, 50), "a hundred were brought in just before");
+        assert!(known.shows_what_goes_on_without_it(&nothing, 500));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! Speculation knows which reads come next and needs no such guess. Long runs are another matter: there it makes few
 //! requests of many.
 //!
-//! Rule: the advice is given for the speculator's own descriptor. The program's read-ahead is its own.
+//! Rules: a scan is known while a few others are met between its reads; the advice is given for the speculator's own descriptor. The program's read-ahead is its own.
 
 /// A run as long as this is a scan (bytes): the kernel's greatest request, and what its read-ahead grows to where nobody
 /// has configured it.
@@ -25,19 +25,50 @@ pub enum Advice {
     Normal,
 }
 
-/// The reads of one open file. Zeros are its start: the kernel's own way.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Scattered {
-    /// Where the latest read ended, and the bytes of the run up to there.
+/// Runs that are followed at a time: a merge reads several scans in turns, and the kernel knows each by its own marks.
+const RUNS: usize = 4;
+
+/// Reads that touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    /// Where the latest read ended, and the bytes up to there. No bytes: no run.
     end: u64,
-    run: u64,
+    bytes: u64,
+}
+
+/// The reads of one open file. The kernel's own way is its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scattered {
+    /// The latest first.
+    runs: [Run; RUNS],
+    /// Short ones that have ended, one after the other.
     short_runs: u8,
     random: bool,
 }
 
+impl Default for Run {
+    fn default() -> Run {
+        Run::NONE
+    }
+}
+
+impl Run {
+    const NONE: Run = Run { end: 0, bytes: 0 };
+
+    /// Whether a read at `place` goes on with it, or is of what it holds.
+    fn takes(&self, place: u64) -> bool {
+        self.bytes > 0 && place <= self.end && place >= self.end.saturating_sub(self.bytes)
+    }
+}
+
 impl Scattered {
     pub const fn new() -> Scattered {
-        Scattered { end: 0, run: 0, short_runs: 0, random: false }
+        Scattered { runs: [Run::NONE; RUNS], short_runs: 0, random: false }
+    }
+
+    /// Whether the kernel was told to read just what is asked for.
+    pub fn is_random(&self) -> bool {
+        self.random
     }
 
     /// A read of `bytes` bytes at `place`. Returns what to tell the kernel before it, if that is something new.
@@ -45,13 +76,12 @@ impl Scattered {
         if bytes == 0 {
             return None;
         }
-        if place != self.end && self.run > 0 {
-            self.short_runs = if self.run < SCAN { (self.short_runs + 1).min(SURE) } else { 0 };
-            self.run = 0;
-        }
-        self.run = self.run.saturating_add(bytes);
-        self.end = place.saturating_add(bytes);
-        let random = self.run < SCAN && (self.random || self.short_runs >= SURE);
+        let run = self.run_at(place);
+        let end = place.saturating_add(bytes);
+        run.bytes = run.bytes.saturating_add(end.saturating_sub(run.end));
+        run.end = run.end.max(end);
+        let scans = run.bytes >= SCAN;
+        let random = !scans && (self.random || self.short_runs >= SURE);
         if random == self.random {
             return None;
         }
@@ -61,6 +91,21 @@ impl Scattered {
         }
         self.short_runs = 0;
         Some(Advice::Normal)
+    }
+
+    /// The run that a read at `place` belongs to, first in line now. A new one takes the place of the one that was met
+    /// longest ago, which is over.
+    fn run_at(&mut self, place: u64) -> &mut Run {
+        let at = self.runs.iter().position(|run| run.takes(place));
+        let upto = at.unwrap_or(RUNS - 1);
+        self.runs[..=upto].rotate_right(1);
+        if at.is_none() {
+            let over = core::mem::replace(&mut self.runs[0], Run { end: place, bytes: 0 });
+            if over.bytes > 0 {
+                self.short_runs = if over.bytes < SCAN { (self.short_runs + 1).min(SURE) } else { 0 };
+            }
+        }
+        &mut self.runs[0]
     }
 }
 
@@ -91,8 +136,17 @@ mod tests {
 
     #[test]
     fn a_few_jumps_say_nothing() {
-        assert_eq!(said(&mut Scattered::new(), 8, 1), []);
-        assert_eq!(said(&mut Scattered::new(), 9, 1), [Advice::Random]);
+        assert_eq!(said(&mut Scattered::new(), 8 + RUNS as u64 - 1, 1), []);
+        assert_eq!(said(&mut Scattered::new(), 8 + RUNS as u64, 1), [Advice::Random]);
+    }
+
+    #[test]
+    fn scans_in_turns_and_a_header_between_are_scans() {
+        let mut scattered = Scattered::new();
+        for block in 0..1000 {
+            let turns = [0, 1 << 30, 2 << 30].map(|scan| scattered.read(scan + block * BLOCK, BLOCK));
+            assert_eq!((turns, scattered.read(3 << 30, 100)), ([None; 3], None), "{block}");
+        }
     }
 
     #[test]
@@ -102,8 +156,8 @@ mod tests {
         assert_eq!(said(&mut scattered, 1, 15), []);
         assert_eq!(said(&mut scattered, 1, 1000), [Advice::Normal]);
         // And jumps have to show themselves anew.
-        assert_eq!(said(&mut scattered, 8, 1), []);
-        assert_eq!(said(&mut scattered, 8, 1), [Advice::Random]);
+        assert_eq!(said(&mut scattered, 5, 1), []);
+        assert_eq!(said(&mut scattered, 20, 1), [Advice::Random]);
     }
 
     #[test]

@@ -89,8 +89,9 @@ pub struct Touches {
     judged_after: u32,
     restarts: u32,
     useful: u32,
-    /// Processor time that speculation had taken then, ns, and what it may take from then on for nothing.
-    spent: u64,
+    /// Processor time that speculation had taken then, ns (None: nobody has looked), and what it may take from then on for
+    /// nothing.
+    spent: Option<u64>,
     to_spare: u64,
     /// Useful pages since the latest restart.
     since_restart: u32,
@@ -110,7 +111,7 @@ impl Default for Touches {
             judged_after: JUDGED,
             restarts: 0,
             useful: 0,
-            spent: 0,
+            spent: None,
             to_spare: TO_SPARE_NS,
             since_restart: 0,
             ahead: AHEAD_FIRST,
@@ -178,7 +179,8 @@ impl Touches {
         if written.saturating_sub(self.passed) <= BEFORE_THE_END { Then::Post } else { Then::Passed }
     }
 
-    /// Speculation was restarted, and has taken so many ns of processor time so far.
+    /// Speculation was restarted, and has taken so many ns of processor time so far. (A new speculator begins to count anew;
+    /// what it runs ahead of reads counts as well.)
     pub fn posted(&mut self, spent: u64) {
         self.restarts += 1;
         if self.on && self.since_restart == 0 {
@@ -187,7 +189,11 @@ impl Touches {
         }
         self.since_restart = 0;
         let worth = u64::from(self.useful).saturating_mul(WORTH_NS);
-        let is_dear = spent.saturating_sub(self.spent) > worth.saturating_add(self.to_spare);
+        let before = *self.spent.get_or_insert(spent);
+        if spent < before {
+            self.spent = Some(spent);
+        }
+        let is_dear = spent.saturating_sub(before) > worth.saturating_add(self.to_spare);
         if is_dear || self.restarts >= self.judged_after {
             if is_dear || self.useful < self.restarts {
                 self.be_quiet();
@@ -196,7 +202,7 @@ impl Touches {
                 self.pause = PAUSE_FIRST;
                 (self.judged_after, self.to_spare) = (JUDGED, TO_SPARE_NS);
             }
-            (self.restarts, self.useful, self.spent) = (0, 0, spent);
+            (self.restarts, self.useful, self.spent) = (0, 0, Some(spent));
         }
         (self.on, self.passed, self.late) = (true, 0, 0);
     }
@@ -259,6 +265,19 @@ mod tests {
         assert!(!touches.is_young(0), "before the first");
         touches.posted(0);
         assert!(touches.is_young(YOUNG_NS - 1) && !touches.is_young(YOUNG_NS));
+    }
+
+    #[test]
+    fn what_was_spent_before_the_first_restart_is_not_held_against_it() {
+        let mut touches = Touches { skip: 0, ..Touches::default() };
+        touches.posted(1_000_000_000);
+        assert_eq!(touches.skip, 0);
+        // Nor what another speculator had spent.
+        touches.posted(1_000_000);
+        touches.posted(2_000_000);
+        assert_eq!(touches.skip, 0);
+        touches.posted(1_000_000_000);
+        assert!(touches.skip > 0);
     }
 
     #[test]

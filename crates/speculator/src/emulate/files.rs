@@ -10,7 +10,7 @@ use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
 use runahead_kernel::uapi::{general as n, ioctl as c};
 use runahead_kernel::{Errno, PAGE};
-use runahead_policy::scattered::Advice;
+use runahead_policy::scattered::{Advice, Scattered};
 
 /// The most memory pieces of a vectored call; more end the speculation.
 const PIECES: usize = 64;
@@ -242,6 +242,14 @@ fn advise(entry: &mut Descriptor, place: i64, bytes: usize) {
     let _ = files::fadvise(entry.real, 0, 0, advice);
 }
 
+/// The kernel's own way again: what is said of a duplicate holds for both.
+fn forget_advice(entry: &mut Descriptor) {
+    if entry.scattered.is_random() {
+        let _ = files::fadvise(entry.real, 0, 0, n::POSIX_FADV_NORMAL);
+    }
+    entry.scattered = Scattered::new();
+}
+
 /// Reads `bytes` bytes at `place` as far as they are cached and asks for the rest. Returns the number of
 /// pages asked for, and whether what is there was asked for when the file was opened. Where nothing is cached the
 /// program's memory stays as it is.
@@ -395,7 +403,10 @@ fn duplicate(fd: i32, lowest: usize, target: Option<usize>) -> Outcome {
     let entry = match table.get(fd) {
         None => return Outcome::End(ended::DESCRIPTOR),
         Some(Err(e)) => return e.into(),
-        Some(Ok(entry)) => *entry,
+        Some(Ok(entry)) => {
+            forget_advice(entry);
+            *entry
+        }
     };
     if target == Some(fd as usize) {
         return Outcome::Return(fd as isize);
