@@ -356,6 +356,7 @@ impl<'a> Session<'a> {
             data: workload.data.iter().map(|set| self.size(set)).collect::<Result<_>>()?,
             memory_mb: workload.memory_mb,
             swap_mb: workload.swap_mb,
+            resident_percent: workload.resident_percent,
             floor: results::floor_for(workload.floor, &self.options.profile.name),
             marks: Vec::new(),
             runs: Vec::new(),
