@@ -37,6 +37,9 @@ pub struct Record {
     pub memory_mb: Option<u64>,
     #[serde(default)]
     pub swap_mb: Option<u64>,
+    /// Of the data, in memory when a cold run begins.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub resident_percent: u64,
     pub floor: Option<f64>,
     pub runs: Vec<Run>,
     /// Seconds of each replay (see [`crate::limit`]).
@@ -86,7 +89,8 @@ pub struct Run {
     pub cold: Option<Sample>,
     /// Seconds of prefetching before the command, where the configuration has it.
     pub prefetch: Option<f64>,
-    /// How often somebody else dropped the machine's caches meanwhile, in each of several attempts.
+    /// How often somebody else dropped the machine's caches meanwhile, in the last of several attempts: 0, unless none came
+    /// through undisturbed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub spoilt: u64,
     /// How long somebody else waited for his reads, where the workload has such a neighbour.
@@ -167,7 +171,29 @@ impl Record {
         self.runs.iter().all(|run| run.measured.same || run.measured.late)
     }
 
-    /// One record of two that measured the same: all runs of both.
+    /// Whether the two measured the same thing in the same circumstances, so that their runs can be pooled. What ended
+    /// before its time says nothing of how long it takes, and is no part of any pool.
+    pub fn alike(&self, other: &Record) -> bool {
+        let whole = |one: &Record| !one.hopeless && !one.runs.iter().any(|run| run.measured.late);
+        let what =
+            |one: &Record| (one.workload.clone(), one.commit.clone(), one.subject.clone(), one.data.clone());
+        let disk = |one: &Record| {
+            (
+                one.disk.profile.clone(),
+                one.disk.filesystem.clone(),
+                one.disk.read_ahead_kb,
+                one.resident_percent,
+            )
+        };
+        let machine = |one: &Record| (one.machine.processors, one.memory_mb, one.swap_mb);
+        whole(self)
+            && whole(other)
+            && what(self) == what(other)
+            && disk(self) == disk(other)
+            && machine(self) == machine(other)
+    }
+
+    /// One record of two that are alike: all runs of both.
     pub fn together(mut self, other: &Record) -> Record {
         self.runs.extend(other.runs.iter().cloned());
         self.replays.extend(&other.replays);
@@ -259,9 +285,10 @@ impl Figures {
 }
 
 /// The text without half a line at its end, as who was killed while writing may have left it.
-fn whole_lines(text: &str) -> &str {
-    let end = text.rfind('\n').map_or(0, |end| end + 1);
-    if serde_json::from_str::<serde_json::Value>(&text[end..]).is_ok() { text } else { &text[..end] }
+/// Bytes, as the half may end inside a letter.
+fn whole_lines(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    if serde_json::from_slice::<serde_json::Value>(&text[end..]).is_ok() { text } else { &text[..end] }
 }
 
 /// Adds a record to a file of JSON lines, in place of half a line that somebody may have left.
@@ -271,10 +298,14 @@ pub fn append(path: &Path, record: &Record) -> Result<()> {
     }
     let cannot = || format!("cannot write results to {}", path.display());
     let mut file = OpenOptions::new().create(true).append(true).open(path).with_context(cannot)?;
-    let before = fs::read_to_string(path).with_context(cannot)?;
+    // What looks like half a line may be one that another session is writing.
+    file.lock().with_context(cannot)?;
+    let before = fs::read(path).with_context(cannot)?;
     let whole = whole_lines(&before);
-    file.set_len(whole.len() as u64).with_context(cannot)?;
-    let newline = if whole.is_empty() || whole.ends_with('\n') { "" } else { "\n" };
+    if whole.len() < before.len() {
+        file.set_len(whole.len() as u64).with_context(cannot)?;
+    }
+    let newline = if whole.is_empty() || whole.ends_with(b"\n") { "" } else { "\n" };
     // One write, which only a kill can cut short.
     file.write_all(format!("{newline}{}\n", serde_json::to_string(record)?).as_bytes()).with_context(cannot)
 }
@@ -350,8 +381,8 @@ fn is_record(line: &str) -> bool {
 
 /// The records of one file.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    whole_lines(&text)
+    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    String::from_utf8_lossy(whole_lines(&text))
         .lines()
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty() && is_record(line))
@@ -476,6 +507,7 @@ pub(crate) mod tests {
             data: vec![DataSize { name: "kernel".into(), version: 1, files: 9000, bytes: 70 << 20 }],
             memory_mb: Some(60),
             swap_mb: None,
+            resident_percent: 0,
             floor: Some(9.0),
             summary: Summary::of(&runs, &[], |name| match name {
                 "runahead" => "alone".into(),
@@ -538,6 +570,45 @@ pub(crate) mod tests {
             whole.repeat(2),
             "a line that lacks but its end is whole"
         );
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_line_that_was_cut_inside_a_letter_is_written_over_too() {
+        let directory = std::env::temp_dir().join(format!("runahead-bench-letter-{}", std::process::id()));
+        let path = directory.join("results.jsonl");
+        let mut record = record("grep", 1, 0.125, 0.25);
+        record.marks = vec!["… was cut".into()];
+        append(&path, &record).unwrap();
+        let whole = fs::read(&path).unwrap();
+        let letter = whole.windows(3).position(|bytes| bytes == "…".as_bytes()).unwrap();
+        fs::write(&path, [&whole, &whole[..letter + 1]].concat()).unwrap();
+        assert_eq!(read(&path).unwrap(), vec![record.clone()]);
+        append(&path, &record).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), whole.repeat(2));
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn who_appends_waits_for_who_writes() {
+        let directory = std::env::temp_dir().join(format!("runahead-bench-append-{}", std::process::id()));
+        let path = directory.join("results.jsonl");
+        let record = record("grep", 1, 0.125, 0.25);
+        append(&path, &record).unwrap();
+        let whole = fs::read_to_string(&path).unwrap();
+        let (first, second) = whole.split_at(whole.len() / 2);
+        let mut writer = OpenOptions::new().append(true).open(&path).unwrap();
+        writer.lock().unwrap();
+        writer.write_all(first.as_bytes()).unwrap();
+        std::thread::scope(|scope| {
+            let appended = scope.spawn(|| append(&path, &record));
+            // Long enough for one that does not wait to cut the half line off.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            writer.write_all(second.as_bytes()).unwrap();
+            writer.unlock().unwrap();
+            appended.join().unwrap().unwrap();
+        });
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole.repeat(3));
         fs::remove_dir_all(directory).unwrap();
     }
 

@@ -313,7 +313,7 @@ impl<'a> Session<'a> {
         let mut replays = Vec::new();
         for _ in 0..self.options.replays {
             let (seconds, others) = self.undisturbed(workload, "replay", |watch| {
-                let _hold = lock::hold()?;
+                let _hold = watch.after(lock::hold)?;
                 self.make_ready(workload, &prepared.files, watch)?;
                 limit::replay(&self.place.disk, &prepared.files, &prepared.requests)
             })?;
@@ -356,6 +356,7 @@ impl<'a> Session<'a> {
             data: workload.data.iter().map(|set| self.size(set)).collect::<Result<_>>()?,
             memory_mb: workload.memory_mb,
             swap_mb: workload.swap_mb,
+            resident_percent: workload.resident_percent,
             floor: results::floor_for(workload.floor, &self.options.profile.name),
             marks: Vec::new(),
             runs: Vec::new(),
@@ -440,7 +441,7 @@ impl<'a> Session<'a> {
 
     /// None: the command takes longer than patience lasts.
     fn prepare(&self, workload: &Workload, watch: &mut Watch) -> Result<Option<Prepared>> {
-        let _hold = lock::hold()?;
+        let _hold = watch.after(lock::hold)?;
         let _ = fs::remove_dir_all(self.reference());
         let command = workload.command(&self.place)?;
         // How the command is started alone, in preparations too.
@@ -497,7 +498,7 @@ impl<'a> Session<'a> {
         round: usize,
         watch: &mut Watch,
     ) -> Result<Run> {
-        let _hold = lock::hold()?;
+        let _hold = watch.after(lock::hold)?;
         let (disk, files) = (&self.place.disk, &prepared.files);
         let sample = if configuration.warm {
             // Idle pages may have been paged out since the last run.

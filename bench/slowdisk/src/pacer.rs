@@ -10,7 +10,8 @@
 //! earlier, never before their arrival.
 //!
 //! Who sleeps until a time wakes up later than that, by how much depends on how deep the machine below this one sleeps,
-//! and changes from second to second. So the thread notes how late it was and sleeps so much less ([`Lateness`]).
+//! and changes from second to second. So the thread notes how late it was and sleeps so much less ([`Lateness`]). If it
+//! then wakes up before the time, it sleeps again: a disk that answers early flatters whoever has much in flight.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -47,6 +48,40 @@ impl Lateness {
     /// When to sleep until, to be awake at `due`.
     fn alarm(&self, due: u64) -> u64 {
         due.saturating_sub(self.0 as u64)
+    }
+}
+
+/// What the timing thread does about the answer that is due next.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Answer,
+    SleepUntil(u64),
+}
+
+/// Decides when to sleep; pure, so that a test can let years pass.
+#[derive(Default)]
+struct Timing {
+    lateness: Lateness,
+    /// The answer that the thread has slept for already.
+    slept_for: Option<u64>,
+}
+
+impl Timing {
+    /// However late sleepers wake up, and even if the time is nearer than that: no answer goes out early.
+    fn step(&self, due: u64, now: u64) -> Step {
+        if due <= now + TOGETHER_NS {
+            Step::Answer
+        } else {
+            Step::SleepUntil(self.lateness.alarm(due).max(now + 1))
+        }
+    }
+
+    /// A sleep for `due` that was to end at `wanted` is over. Only the first for an answer teaches anything: a second one,
+    /// after waking up too early, is as short as can be, and many of those would hide how late the long ones end.
+    fn woke(&mut self, due: u64, wanted: u64, now: u64) {
+        if self.slept_for.replace(due) != Some(due) {
+            self.lateness.woke(wanted, now);
+        }
     }
 }
 
@@ -163,15 +198,15 @@ impl Pacer {
 
     fn run(&self) {
         let mut queue = self.lock();
-        let mut lateness = Lateness::default();
-        // The answer that the thread has slept for: it goes out although its time may be a little off.
-        let mut slept_for = None;
+        let mut timing = Timing::default();
         loop {
+            let Some(due) = queue.waiting.peek().map(|next| next.due) else {
+                queue = self.0.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
             let now = now_ns();
-            match queue.waiting.peek().map(|next| next.due) {
-                None => queue = self.0.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
-                Some(due) if lateness.alarm(due) <= now + TOGETHER_NS || slept_for == Some(due) => {
-                    slept_for = None;
+            match timing.step(due, now) {
+                Step::Answer => {
                     let next = queue.waiting.pop();
                     drop(queue);
                     if let Some(next) = next {
@@ -179,15 +214,13 @@ impl Pacer {
                     }
                     queue = self.lock();
                 }
-                Some(due) => {
-                    let alarm = lateness.alarm(due);
+                Step::SleepUntil(alarm) => {
                     let sleep = Duration::from_nanos(alarm - now);
                     let (guard, woken) =
                         self.0.changed.wait_timeout(queue, sleep).unwrap_or_else(PoisonError::into_inner);
                     queue = guard;
                     if woken.timed_out() {
-                        lateness.woke(alarm, now_ns());
-                        slept_for = Some(due);
+                        timing.woke(due, alarm, now_ns());
                     }
                 }
             }
@@ -237,6 +270,56 @@ mod tests {
         (0..200).for_each(|_| lateness.woke(1_000_000, 1_000_000));
         assert!(5_000_000 - lateness.alarm(5_000_000) < 1_000);
         assert_eq!(lateness.alarm(0), 0);
+    }
+
+    /// A disk of 100 us with 16 requests always in flight, served by a thread that wakes up `late` after each sleep, in
+    /// virtual time. Returns how early and how late the worst answers were.
+    fn serve(timing: &mut Timing, late: u64, answers: usize) -> (u64, u64) {
+        let mut disk = Model::new(&Kind::Fixed { latency_ns: 100_000, parallel: 16 }, 1 << 20);
+        let mut now = 1_000_000_000;
+        let mut waiting: std::collections::VecDeque<u64> =
+            (0..16).map(|number| disk.admit(now + number * 6_000, 0, 4096)).collect();
+        let (mut most_early, mut most_late) = (0, 0);
+        for _ in 0..answers {
+            let due = waiting.pop_front().unwrap();
+            while let Step::SleepUntil(alarm) = timing.step(due, now) {
+                assert!(alarm > now && alarm <= due);
+                now = alarm + late;
+                timing.woke(due, alarm, now);
+            }
+            most_early = most_early.max(due.saturating_sub(now));
+            most_late = most_late.max(now.saturating_sub(due));
+            waiting.push_back(disk.admit(now, 0, 4096));
+        }
+        (most_early, most_late)
+    }
+
+    #[test]
+    fn no_answer_goes_out_early_whatever_was_learned_and_learning_goes_on() {
+        for learned in [80_000.0, Lateness::MOST] {
+            for late in [80_000, 5_000, 0] {
+                let mut timing = Timing { lateness: Lateness(learned), slept_for: None };
+                let (early, _) = serve(&mut timing, late, 5_000);
+                assert!(early <= TOGETHER_NS, "{early} ns early, learned {learned}, late by {late}");
+                let learned_now = timing.lateness.0;
+                assert!((learned_now - late as f64).abs() < 1_000.0, "{learned_now} learned, late by {late}");
+                let (_, most_late) = serve(&mut timing, late, 5_000);
+                assert!(most_late <= late + 1_000, "{most_late} ns late, sleepers by {late}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_woke_up_early_sleeps_again_and_learns_nothing_from_that() {
+        let mut timing = Timing { lateness: Lateness(80_000.0), slept_for: None };
+        assert_eq!(timing.step(1_000_000, 0), Step::SleepUntil(920_000));
+        timing.woke(1_000_000, 920_000, 960_000);
+        let learned = timing.lateness.0;
+        assert!(learned < 80_000.0);
+        assert_eq!(timing.step(1_000_000, 960_000), Step::SleepUntil(960_001));
+        timing.woke(1_000_000, 960_001, 965_000);
+        assert_eq!(timing.lateness.0, learned);
+        assert_eq!(timing.step(1_000_000, 997_000), Step::Answer);
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn picture(svg: &str, options: &usvg::Options) -> Result<Vec<u8>> {
 }
 
 /// The last commit's record of each workload on each disk with so many processors, of those that `has` is true of; of
-/// what was measured more than once at that commit all runs together. The disks that most was measured on come first.
+/// what was measured more than once in the same circumstances all runs together. The disks that most was measured on come first.
 fn newest(records: &[Record], has: impl Fn(&Record) -> bool) -> Vec<Record> {
     let mut of_time: Vec<&Record> = records.iter().filter(|record| has(record)).collect();
     of_time.sort_by_key(|record| record.time);
@@ -70,7 +70,7 @@ fn newest(records: &[Record], has: impl Fn(&Record) -> bool) -> Vec<Record> {
     for record in of_time {
         let key = |one: &Record| (one.workload.clone(), disk(one));
         match found.iter_mut().find(|other| key(other) == key(record)) {
-            Some(other) if other.commit == record.commit && other.data == record.data => {
+            Some(other) if other.alike(record) => {
                 *other = other.clone().together(record);
             }
             Some(other) => *other = record.clone(),
@@ -102,6 +102,11 @@ fn disk(record: &Record) -> String {
 
 fn figures<'a>(record: &'a Record, name: &str) -> Option<&'a Figures> {
     record.summary.configurations.get(name)
+}
+
+/// Of runs that all came to their end: the median of others is less than the truth.
+fn whole<'a>(record: &'a Record, name: &str) -> Option<&'a Figures> {
+    figures(record, name).filter(|figures| !figures.late)
 }
 
 fn series(names: &[&str]) -> Vec<Series> {
@@ -142,7 +147,7 @@ fn bars(name: String, bars: Bars) -> Option<Plot> {
 
 fn elapsed(profile: &str, records: &[&Record]) -> Option<Plot> {
     let values = |record: &Record| {
-        let median = |name: &str| figures(record, name).filter(|one| !one.late).map(|figures| figures.median);
+        let median = |name: &str| whole(record, name).map(|figures| figures.median);
         Some(vec![Some(median("alone")?), median("runahead"), record.summary.limit])
     };
     bars(
@@ -160,8 +165,8 @@ fn elapsed(profile: &str, records: &[&Record]) -> Option<Plot> {
 /// Stall is what a cold run takes longer than a warm one.
 fn stall(profile: &str, records: &[&Record]) -> Option<Plot> {
     let values = |record: &Record| {
-        let (alone, ours) = (figures(record, "alone")?.median, figures(record, "runahead")?.median);
-        let stall = alone - figures(record, "alone-warm")?.median;
+        let (alone, ours) = (whole(record, "alone")?.median, whole(record, "runahead")?.median);
+        let stall = alone - whole(record, "alone-warm")?.median;
         // Under a twentieth of the time, there is none to speak of.
         (stall > alone / 20.0).then(|| vec![Some(100.0 * (alone - ours) / stall)])
     };
@@ -179,8 +184,8 @@ fn stall(profile: &str, records: &[&Record]) -> Option<Plot> {
 
 fn reads(profile: &str, records: &[&Record]) -> Option<Plot> {
     let values = |record: &Record| {
-        let alone = figures(record, "alone")?.device_read_bytes.filter(|bytes| *bytes > 0.0)?;
-        Some(vec![Some(100.0 * (figures(record, "runahead")?.device_read_bytes? / alone - 1.0))])
+        let alone = whole(record, "alone")?.device_read_bytes.filter(|bytes| *bytes > 0.0)?;
+        Some(vec![Some(100.0 * (whole(record, "runahead")?.device_read_bytes? / alone - 1.0))])
     };
     bars(
         format!("reads-{profile}"),
@@ -294,6 +299,53 @@ mod tests {
             assert!(html.contains(wanted), "{wanted}: {html}");
         }
         fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn only_what_is_alike_is_pooled() {
+        type Change = fn(&mut Record);
+        let changes: [(&str, Change); 10] = [
+            ("hopeless", |record| {
+                (record.hopeless, record.runs, record.summary) = (true, vec![], Summary::default());
+            }),
+            ("late", |record| record.runs[0].measured.late = true),
+            ("subject", |record| record.subject = "other".into()),
+            ("read-ahead", |record| record.disk.read_ahead_kb = Some(0)),
+            ("file system", |record| record.disk.filesystem = "xfs".into()),
+            ("memory", |record| record.memory_mb = Some(7)),
+            ("swap", |record| record.swap_mb = Some(7)),
+            ("resident", |record| record.resident_percent = 90),
+            ("processors", |record| record.machine.processors = 16),
+            ("data", |record| record.data[0].version += 1),
+        ];
+        let mut usual = record("grep", "cloud", 1e6, [10.0, 2.0, 0.5]);
+        usual.machine.processors = 8;
+        for (name, change) in changes {
+            let mut other = usual.clone();
+            change(&mut other);
+            for (mut first, mut second) in [(usual.clone(), other.clone()), (other, usual.clone())] {
+                (first.time, second.time) = (1, 2);
+                assert_eq!(newest(&[first.clone(), second.clone()], is_cold), [second.clone()], "{name}");
+                assert_eq!(
+                    newest(&[second.clone(), first], is_cold),
+                    [second],
+                    "{name}: told the other way round"
+                );
+            }
+        }
+        assert_eq!(newest(&[usual.clone(), usual], is_cold)[0].runs.len(), 6);
+    }
+
+    #[test]
+    fn what_was_ended_early_is_in_no_plot_of_stall_or_reads() {
+        let usual = record("grep", "cloud", 1e6, [10.0, 2.0, 0.5]);
+        assert!(stall("cloud", &[&usual]).is_some() && reads("cloud", &[&usual]).is_some());
+        for name in ["alone", "runahead", "alone-warm"] {
+            let mut late = usual.clone();
+            late.summary.configurations.get_mut(name).unwrap().late = true;
+            assert!(stall("cloud", &[&late]).is_none(), "{name}");
+            assert_eq!(reads("cloud", &[&late]).is_none(), name != "alone-warm", "{name}");
+        }
     }
 
     /// The page in a real browser: does it show, with letters and with the plots' colours?

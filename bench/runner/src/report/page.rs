@@ -158,10 +158,12 @@ fn warm_table(records: &[Record]) -> String {
     for record in records {
         let (alone, ours) = (figures(record, "alone-warm"), figures(record, "runahead-warm"));
         let (Some(alone), Some(ours)) = (alone, ours) else { continue };
-        let longer = ours.median - alone.median;
+        let known = !alone.late && !ours.late;
+        let longer = known.then_some(ours.median - alone.median);
+        let none = || String::from("–");
         let _ = write!(
             html,
-            "<tr><td>{}{}</td><td>{}</td><td>{}, {}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td></tr>",
+            "<tr><td>{}{}</td><td>{}</td><td>{}, {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&record.workload),
             if record.marks.is_empty() { "" } else { " *" },
             escape(&super::disk(record)),
@@ -169,8 +171,8 @@ fn warm_table(records: &[Record]) -> String {
             ours.runs,
             spread(Some(alone), record.patience),
             spread(Some(ours), record.patience),
-            number(1000.0 * longer),
-            100.0 * longer / alone.median
+            longer.map_or_else(none, |longer| number(1000.0 * longer)),
+            longer.map_or_else(none, |longer| format!("{:.1}", 100.0 * longer / alone.median))
         );
     }
     html + "</table></div>"
@@ -182,7 +184,7 @@ fn agreement(all: &[Record]) -> String {
     repeated.retain(|one| one.first.disk.profile != "native");
     let mut items = String::new();
     for one in repeated.iter().filter(|one| !one.agrees()) {
-        let marked = !one.first.marks.is_empty() || !one.second.marks.is_empty();
+        let marked = [one.first, one.second].iter().filter(|record| !record.marks.is_empty()).count();
         let _ = write!(
             items,
             "<li>{} on {}, commit {}: {} and {} times as fast{}</li>",
@@ -191,7 +193,7 @@ fn agreement(all: &[Record]) -> String {
             escape(&one.first.commit),
             number(one.ratios.0),
             number(one.ratios.1),
-            if marked { ", one of them with a reservation" } else { "" }
+            ["", ", one of them with a reservation", ", both with reservations"][marked]
         );
     }
     let (all, agreeing) = (repeated.len(), repeated.iter().filter(|one| one.agrees()).count());
@@ -205,21 +207,67 @@ fn agreement(all: &[Record]) -> String {
     }
 }
 
+/// Each once, also where warm runs were measured apart on the same occasion.
 fn marks(records: &[&Record]) -> String {
-    let mut items = String::new();
+    let mut items: Vec<String> = Vec::new();
     for record in records {
         for mark in &record.marks {
-            let _ = write!(
-                items,
-                "<li>{} on {}: {}</li>",
-                escape(&record.workload),
-                escape(&super::disk(record)),
-                escape(mark)
-            );
+            let disk = super::disk(record);
+            let item =
+                format!("<li>{} on {}: {}</li>", escape(&record.workload), escape(&disk), escape(mark));
+            if !items.contains(&item) {
+                items.push(item);
+            }
         }
     }
     if items.is_empty() {
         return "<p>No result has a reservation.</p>".into();
     }
-    format!("<h2>Reservations (*)</h2><ul class=\"marks\">{items}</ul>")
+    format!("<h2>Reservations (*)</h2><ul class=\"marks\">{}</ul>", items.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Summary, base_of, tests};
+
+    #[test]
+    fn of_two_that_disagree_it_is_said_which_have_a_reservation() {
+        let said = |first: &[&str], second: &[&str]| {
+            let mut records = [tests::record("grep", 1, 10.0, 2.0), tests::record("grep", 2, 10.0, 1.0)];
+            for (record, marks) in records.iter_mut().zip([first, second]) {
+                record.marks = marks.iter().map(|mark| mark.to_string()).collect();
+            }
+            agreement(&records)
+        };
+        assert!(!said(&[], &[]).contains("reservation"));
+        assert!(said(&["x"], &[]).contains("one of them with a reservation"));
+        assert!(said(&[], &["x"]).contains("one of them with a reservation"));
+        assert!(said(&["x"], &["y"]).contains("both with reservations"));
+    }
+
+    #[test]
+    fn warm_runs_that_were_ended_early_are_not_compared() {
+        let mut record = tests::record("grep", 1, 10.0, 2.0);
+        record.runs[0].configuration = "alone-warm".into();
+        record.runs[1].configuration = "runahead-warm".into();
+        record.summary = Summary::of(&record.runs, &[], base_of);
+        assert!(warm_table(&[record.clone()]).contains("<td>-8000</td><td>-80.0</td>"));
+        record.runs[0].measured.late = true;
+        record.summary = Summary::of(&record.runs, &[], base_of);
+        let table = warm_table(&[record]);
+        assert!(
+            table.contains("<td>not over after 900</td>") && table.contains("<td>–</td><td>–</td>"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn a_reservation_and_a_data_set_are_told_once() {
+        let cold = tests::record("grep", 1, 10.0, 2.0);
+        let warm = tests::record("grep", 2, 10.0, 2.0);
+        let html = page(&[cold], &[warm], &[], &[], &[]);
+        assert_eq!(html.matches("not cold</li>").count(), 1, "{html}");
+        assert_eq!(html.matches("kernel 9000 files").count(), 1, "{html}");
+    }
 }
