@@ -10,7 +10,6 @@ use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
 use runahead_kernel::uapi::{general as n, ioctl as c};
 use runahead_kernel::{Errno, PAGE};
-use runahead_policy::scattered::{Advice, Scattered};
 
 /// The most memory pieces of a vectored call; more end the speculation.
 const PIECES: usize = 64;
@@ -200,9 +199,6 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
         },
     };
     let returned = pieces.returned(entry.size, place);
-    if let Some(Ok(entry)) = table.get(fd) {
-        advise(entry, place, returned);
-    }
     let (asked, before) = take(&entry, &pieces, place, returned);
     if offset.is_none()
         && let Some(Ok(entry)) = table.get(fd)
@@ -226,28 +222,6 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
         run::log(&prediction);
     }
     Outcome::Return(returned as isize)
-}
-
-/// Tells the kernel how far to read ahead of a read of `bytes` bytes at `place`. Small files are asked for whole
-/// anyway.
-fn advise(entry: &mut Descriptor, place: i64, bytes: usize) {
-    if entry.size <= WHOLE_FILE {
-        return;
-    }
-    let advice = match entry.scattered.read(place as u64, bytes as u64) {
-        Some(Advice::Random) => n::POSIX_FADV_RANDOM,
-        Some(Advice::Normal) => n::POSIX_FADV_NORMAL,
-        None => return,
-    };
-    let _ = files::fadvise(entry.real, 0, 0, advice);
-}
-
-/// The kernel's own way again: what is said of a duplicate holds for both.
-fn forget_advice(entry: &mut Descriptor) {
-    if entry.scattered.is_random() {
-        let _ = files::fadvise(entry.real, 0, 0, n::POSIX_FADV_NORMAL);
-    }
-    entry.scattered = Scattered::new();
 }
 
 /// Reads `bytes` bytes at `place` as far as they are cached and asks for the rest. Returns the number of
@@ -403,10 +377,7 @@ fn duplicate(fd: i32, lowest: usize, target: Option<usize>) -> Outcome {
     let entry = match table.get(fd) {
         None => return Outcome::End(ended::DESCRIPTOR),
         Some(Err(e)) => return e.into(),
-        Some(Ok(entry)) => {
-            forget_advice(entry);
-            *entry
-        }
+        Some(Ok(entry)) => *entry,
     };
     if target == Some(fd as usize) {
         return Outcome::Return(fd as isize);
