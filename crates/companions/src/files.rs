@@ -108,11 +108,14 @@ pub fn ask(directory: BorrowedFd, name: &CStr, even: Even, wait: Wait) -> Option
     let mut byte = [0];
     let mut first = |flags| preadv2(&file, &mut [IoSliceMut::new(&mut byte)], 0, flags);
     // In flight it may be on account of somebody else.
-    let absent = wait == Wait::ForTheBeginning && cached_pages(file.as_raw_fd(), 0, 1) == Ok(0);
+    let cached = || cached_pages(file.as_raw_fd(), 0, 1);
+    let absent = wait == Wait::ForTheBeginning && cached() == Ok(0);
     let began = Instant::now();
     let cold = first(ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
     let answered =
         (cold && absent && first(ReadWriteFlags::empty()).is_ok()).then(|| began.elapsed().as_nanos() as u64);
+    // Overlays say that nothing is there whatever is: nobody can tell then.
+    let answered = answered.filter(|_| cached() != Ok(0));
     if cold || even == Even::IfWarm {
         for offset in (0..(status.st_size as u64).min(LONGEST)).step_by(CHUNK as usize) {
             let _ = fadvise(&file, offset, NonZeroU64::new(CHUNK), Advice::WillNeed);
