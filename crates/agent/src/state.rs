@@ -9,6 +9,7 @@
 //! A child of fork finds `Process` zeroed: that is how it knows that it is a program of its own, with
 //! no speculator yet. A child of vfork shares everything with its parent, which sleeps meanwhile.
 
+use crate::arch;
 use crate::names::Names;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -30,7 +31,7 @@ pub const BLOCK_BYTES: usize = 2 * PAGE + SCRATCH_BYTES;
 #[repr(C, align(4096))]
 pub struct Fixed {
     /// Where a stub enters the agent. The speculator replaces it in its own copy.
-    pub entry: usize,
+    pub entry: AtomicUsize,
     /// Read-type calls that may still pass unseen; negative: look at each.
     pub calm: AtomicI32,
     /// 1: let everything through, for good.
@@ -139,6 +140,12 @@ impl Fixed {
         crate::forked::end(self.process());
     }
 
+    /// The same, without a byte of the program's stack from now on.
+    pub fn withdraw(&self) {
+        self.entry.store(arch::past_address(), Ordering::Relaxed);
+        self.stand_down();
+    }
+
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
@@ -202,7 +209,7 @@ pub fn create(entry: usize) -> Option<&'static mut Fixed> {
     }
     // SAFETY: zeros are a valid `Fixed`; exclusive, as nobody else knows the address.
     let fixed = unsafe { &mut *(address as *mut Fixed) };
-    fixed.entry = entry;
+    fixed.entry = AtomicUsize::new(entry);
     // Not a secret: it only has to differ between processes that could be mistaken for each other.
     fixed.cookie = process::monotonic_ns().rotate_left(20) ^ address as u64 ^ process::process_id() as u64;
     Some(fixed)

@@ -85,6 +85,8 @@ pub enum Reason {
     NotReached,
     /// The instruction before it has no form.
     NoForm,
+    /// It has a prefix, so it does not end where the agent would go on behind it.
+    Prefixed,
     /// The status flags may be read behind it.
     FlagsLive,
     /// No unused padding within reach.
@@ -376,6 +378,9 @@ const STREAMS: std::ops::Range<usize> = 16..48;
 /// The form that the instruction before the `syscall` with index `call` allows, if its place is proven
 /// and the flags are dead behind it.
 fn draft(function: &Function, call: usize, number: Option<u32>) -> Result<Draft, Reason> {
+    if function.instructions()[call].len() != SYSCALL.len() {
+        return Err(Reason::Prefixed);
+    }
     let index = call.checked_sub(1).ok_or(Reason::NoForm)?;
     let before = &function.instructions()[index];
     let (number, form, short) = match numbers::load_of(before) {

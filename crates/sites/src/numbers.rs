@@ -22,6 +22,7 @@ use crate::function::{Function, never_goes_on};
 /// | served: names | `open`, `openat`, `openat2`, `stat`, `fstat`, `lstat`, `newfstatat`, `statx`, `getdents`, `getdents64`, `access`, `faccessat`, `faccessat2`, `readlink`, `readlinkat` |
 /// | new code appears | `mmap` |
 /// | the sandbox or the dumpable flag changes | `prctl`, `seccomp` |
+/// | a handler's stack may be too small for the agent | `sigaltstack` |
 /// | the image goes away | `execve`, `execveat`, `exit_group` |
 /// | somebody else takes control | `ptrace` |
 pub const MUST_SEE: &[u16] = &[
@@ -48,6 +49,7 @@ pub const MUST_SEE: &[u16] = &[
     9,   // mmap
     157, // prctl
     317, // seccomp
+    131, // sigaltstack
     59,  // execve
     322, // execveat
     231, // exit_group

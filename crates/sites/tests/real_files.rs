@@ -147,6 +147,7 @@ const IN_LIBC: &[(&str, u16)] = &[
     ("readlinkat", 267),
     ("mmap64", 9),
     ("prctl", 157),
+    ("sigaltstack", 131),
     ("ptrace", 101),
     ("execve", 59),
     ("_exit", 231),

@@ -52,6 +52,17 @@ fn only_site(body: &str) -> Site {
     sites[0]
 }
 
+/// Processors take prefixes before a `syscall` and ignore them; its length is another then. Random changes to a C library made
+/// one.
+#[test]
+fn a_prefix_before_the_call_is_a_trap() {
+    only_site("mov $257, %eax\nsyscall\nret\n");
+    for prefix in ["0x66", "0x48", "0xf3"] {
+        let reasons = refused(&format!("mov $257, %eax\n.byte {prefix}\nsyscall\nret\n"));
+        assert_eq!(reasons, vec![Reason::Prefixed], "{prefix}");
+    }
+}
+
 /// `f` has no site; its system calls are left for these reasons.
 fn refused(body: &str) -> Vec<Reason> {
     let object = object(&function("f", body));

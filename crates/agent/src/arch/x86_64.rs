@@ -219,8 +219,24 @@ global_asm!(
     call = sym crate::calls::runahead_agent_call,
 );
 
+// SAFETY: as above, and nothing is touched: the program's own instruction makes the call.
+global_asm!(
+    ".globl runahead_agent_past",
+    ".hidden runahead_agent_past",
+    ".type runahead_agent_past, @function",
+    "runahead_agent_past:",
+    "  jmp qword ptr [rcx + {syscall_address}]",
+    syscall_address = const core::mem::offset_of!(Description, syscall_address),
+);
+
 unsafe extern "C" {
     fn runahead_agent_entry();
+    fn runahead_agent_past();
+}
+
+/// Address of the code that goes past the agent, for [`Fixed::entry`] too.
+pub fn past_address() -> usize {
+    runahead_agent_past as *const () as usize
 }
 
 /// Address of the entry code, for [`Fixed::entry`].
