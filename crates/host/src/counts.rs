@@ -64,7 +64,8 @@ pub struct FaultCounts {
     /// Times that watching began, and faults seen by it.
     pub watched: u64,
     pub seen: u64,
-    /// Pages asked for because of them, and of these those that the program then reached.
+    /// Pages asked for because of them, and waits that these have spared the program (the name is older: a page that was asked for
+    /// with many others and is reached counts as two).
     pub prefetched_pages: u64,
     pub useful_pages: u64,
     /// Times that speculation was restarted from a fault, and pages that it had asked for when the program faulted

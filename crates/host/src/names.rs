@@ -43,22 +43,24 @@ pub struct Names {
     companions: Option<Companions>,
     /// What it had asked for when it was given up.
     guessed: (u64, u64),
-    ended: Arc<[AtomicU64; 2]>,
+    ended: Arc<[AtomicU64; 3]>,
 }
 
 impl Names {
     pub fn new(session: Shared) -> Names {
-        let ended = Arc::new([const { AtomicU64::new(0) }; 2]);
+        let ended = Arc::new([const { AtomicU64::new(0) }; 3]);
         let before = ended.clone();
         let done = move || {
             let mut done = Done {
                 looked_up: before[0].load(Ordering::Relaxed),
                 listed: before[1].load(Ordering::Relaxed),
+                waited: before[2].load(Ordering::Relaxed),
             };
             for slot in session.owned_slots() {
                 let counts = &slot.agent.counts;
                 done.looked_up = done.looked_up.wrapping_add(counts.names.load(Ordering::Relaxed));
                 done.listed = done.listed.wrapping_add(counts.listings.load(Ordering::Relaxed));
+                done.waited = done.waited.wrapping_add(counts.name_stall_ns.load(Ordering::Relaxed));
             }
             done
         };
@@ -124,7 +126,7 @@ impl Names {
                 }
                 Some(note) => {
                     taken.names = true;
-                    self.lookahead.note(path(process, &note));
+                    self.lookahead.note(path(process, &note), note.kind == kind::LISTED);
                 }
                 None => {}
             }
@@ -179,6 +181,7 @@ impl Names {
     pub fn part(&self, slot: &Slot) {
         self.ended[0].fetch_add(slot.agent.counts.names.load(Ordering::Relaxed), Ordering::Relaxed);
         self.ended[1].fetch_add(slot.agent.counts.listings.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.ended[2].fetch_add(slot.agent.counts.name_stall_ns.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Files asked for on a guess, and those of them that programs have begun to read.

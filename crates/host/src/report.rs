@@ -120,7 +120,7 @@ impl Report {
             match &f.unseen_because {
                 Some(reason) => format!("not seen: {reason}"),
                 None => format!(
-                    "{} seen; strides: {} pages asked for ahead; speculation: {} posts, {} pages foretold; {} reached",
+                    "{} seen; strides: {} pages asked for ahead; speculation: {} posts, {} pages foretold; {} waits spared",
                     f.seen, f.prefetched_pages, f.posts, f.foretold_pages, f.useful_pages
                 ),
             },

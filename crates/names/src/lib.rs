@@ -9,6 +9,7 @@
 //! - [`walk`] is the order: pure, no system calls.
 //! - [`pace`] is how far and how wide: pure. Only so far ahead as the program follows, only as wide as the
 //!   device is slow.
+//! - [`restraint`] is what is left to the program where the disk is quick: pure.
 //! - [`neighbours`] is which names come along with others: pure.
 //! - [`look`] is the kernel: read-only calls that follow no links and cross no file systems.
 //! - [`Lookahead`] is the threads.
@@ -21,6 +22,7 @@ pub mod look;
 pub mod neighbours;
 pub mod pace;
 pub mod pool;
+pub mod restraint;
 pub mod walk;
 
 pub use pool::Lookahead;

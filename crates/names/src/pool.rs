@@ -5,6 +5,8 @@
 //! without the lock, and brings the result. A thread that finds nothing that it may do sleeps; while the walk
 //! waits for the program to follow, one of them (the *pacer*) looks at the program's count from time to time.
 //!
+//! One look-up is made at a time until it is known how long the disk takes (`pace`).
+//!
 //! Threads are called when there is a job for them: whoever takes one and leaves others calls two, who sleep or are made then.
 //! (Woken all together for each listing, 64 threads took the processors from the program: importing numpy and pandas on
 //! a fast disk took 0.67 s, so 0.60, alone 0.53.)
@@ -12,6 +14,7 @@
 use crate::look::{self, Identity};
 use crate::neighbours::{Neighbours, Verdict};
 use crate::pace::Pace;
+use crate::restraint::Restraint;
 use crate::walk::{Job, Key, Name, Walk};
 use runahead_policy::coldness::WAITED_NS;
 use std::collections::HashMap;
@@ -48,6 +51,17 @@ pub struct Done {
     /// Names looked up, and directories listed.
     pub looked_up: u64,
     pub listed: u64,
+    /// Time that it waited for names, ns, in all its threads.
+    pub waited: u64,
+}
+
+/// A directory in which the program waited.
+struct Met {
+    path: PathBuf,
+    /// It lists this directory, and does not just look up a name there.
+    listed: bool,
+    /// How often the walk had been stopped by then.
+    stops: u64,
 }
 
 /// A directory that is open for the walk.
@@ -72,14 +86,17 @@ struct State {
     /// How often the walk was given up since it met cached names only.
     given_up: u64,
     pace: Pace,
+    restraint: Restraint,
     neighbours: Neighbours,
     /// Directories listed so far, and the names in them.
     directories_listed: u64,
     names_listed: u64,
     /// How often the walk was stopped: what was begun before is not to go on.
     stops: u64,
-    /// Jobs under way.
+    /// Jobs under way, and the intake's directory.
     busy: usize,
+    /// The intake is at one.
+    taking_in: bool,
     threads: usize,
     /// Threads that could be called, or have been and are not awake yet.
     sleeping: usize,
@@ -95,14 +112,14 @@ struct Shared {
     idle: Condvar,
     looked_up: AtomicU64,
     done: Box<dyn Fn() -> Done + Send + Sync>,
+    began: Instant,
 }
 
 /// A pool of threads that walks ahead of one program (or of several that share their counts). Threads start
 /// with the first note and end when this is dropped.
 pub struct Lookahead {
     shared: Arc<Shared>,
-    /// Paths, and how often the walk had been stopped when they were noted.
-    notes: Option<SyncSender<(PathBuf, u64)>>,
+    notes: Option<SyncSender<Met>>,
 }
 
 impl Lookahead {
@@ -114,11 +131,13 @@ impl Lookahead {
             above: HashMap::new(),
             given_up: 0,
             pace: Pace::default(),
+            restraint: Restraint::default(),
             neighbours: Neighbours::default(),
             directories_listed: 0,
             names_listed: 0,
             stops: 0,
             busy: 0,
+            taking_in: false,
             threads: 0,
             sleeping: 0,
             pacing: false,
@@ -130,12 +149,13 @@ impl Lookahead {
             idle: Condvar::new(),
             looked_up: AtomicU64::new(0),
             done: Box::new(done),
+            began: Instant::now(),
         };
         Lookahead { shared: Arc::new(shared), notes: None }
     }
 
-    /// The program has stalled on a name in the directory at `path`. Does not wait.
-    pub fn note(&mut self, path: PathBuf) {
+    /// The program has stalled in the directory at `path`: it has `listed` it, or looked a name up there. Does not wait.
+    pub fn note(&mut self, path: PathBuf, listed: bool) {
         if self.notes.is_none() {
             let (sender, receiver) = sync_channel(NOTES);
             let shared = self.shared.clone();
@@ -146,7 +166,7 @@ impl Lookahead {
         }
         if let Some(notes) = &self.notes {
             let stops = self.shared.lock().stops;
-            let _ = notes.try_send((path, stops));
+            let _ = notes.try_send(Met { path, listed, stops });
         }
     }
 
@@ -193,16 +213,37 @@ impl State {
     fn next_job(&mut self, done: Done) -> Option<Job<Directory>> {
         let looked_up = done.looked_up.saturating_sub(done.listed);
         let names = Pace::wants_names(self.names_listed, self.directories_listed, done.listed, looked_up);
-        let neighbours = &mut self.neighbours;
-        let choose = |name: &Name| if names { neighbours.meets(name.inode) } else { Verdict::Skip };
+        let (neighbours, restraint, cold) = (&mut self.neighbours, &mut self.restraint, self.pace.cold());
+        let choose = |name: &Name| match names.then(|| neighbours.meets(name.inode)) {
+            None => Verdict::Skip,
+            Some(Verdict::LookUp) if !restraint.wants_name(cold) => Verdict::Skip,
+            Some(verdict) => verdict,
+        };
         let (job, passed_over) = self.walk.take(choose);
         self.pace.issued(passed_over + u64::from(job.is_some()));
+        if let Some(job) = &job {
+            self.restraint.issued(matches!(job, Job::List { .. }));
+        }
         job
     }
 
     /// Whether one more thread would find a job beside those under way and the one that has just been taken.
     fn has_work_for_more(&mut self, done: Done) -> bool {
-        !self.walk.is_empty() && self.busy + 1 < self.pace.threads() && self.pace.may_issue(done.looked_up)
+        !self.walk.is_empty() && self.jobs() + 1 < self.pace.threads() && self.may_issue(done)
+    }
+
+    /// Jobs under way in the threads that walk.
+    fn jobs(&self) -> usize {
+        self.busy - usize::from(self.taking_in)
+    }
+
+    fn is_spent(&self, done: Done) -> bool {
+        self.restraint.is_spent(self.pace.cold(), done.looked_up)
+    }
+
+    fn may_issue(&mut self, done: Done) -> bool {
+        self.pace.may_issue(done.looked_up)
+            && self.restraint.may_issue(self.pace.cold(), done.looked_up, done.listed)
     }
 
     fn has_listed(&mut self, names: usize) {
@@ -241,23 +282,35 @@ impl Shared {
     }
 
     /// The intake's loop.
-    fn take_in(self: Arc<Self>, notes: &Receiver<(PathBuf, u64)>) {
-        while let Ok((path, stops)) = notes.recv() {
+    fn take_in(self: Arc<Self>, notes: &Receiver<Met>) {
+        while let Ok(met) = notes.recv() {
             {
                 let mut state = self.lock();
-                if state.stops != stops {
+                if state.stops != met.stops {
+                    continue;
+                }
+                let done = (self.done)();
+                state.restraint.begins(met.listed, done.listed);
+                if state.is_spent(done) {
                     continue;
                 }
                 state.busy += 1;
+                state.taking_in = true;
             }
             // What cannot be opened is the program's to find out.
-            let _ = self.begin_at(&path);
-            self.done_with_one(&mut self.lock());
+            let _ = self.begin_at(&met.path);
+            let mut state = self.lock();
+            state.taking_in = false;
+            self.done_with_one(&mut state);
+            if !state.walk.is_empty() {
+                // Whoever begins now begins alone.
+                self.call_one(&mut state);
+            }
         }
     }
 
     /// Opens and lists the directory at `path`, and walks on from there.
-    fn begin_at(self: &Arc<Self>, path: &Path) -> io::Result<()> {
+    fn begin_at(&self, path: &Path) -> io::Result<()> {
         let (fd, identity) = look::open_root(path)?;
         {
             let mut state = self.lock();
@@ -265,7 +318,6 @@ impl Shared {
                 let hurried = state.walk.hurry(&known.key);
                 if hurried {
                     state.pace.restart((self.done)().looked_up);
-                    self.call_one(&mut state);
                 }
                 if hurried || known.given_up == state.given_up {
                     return Ok(());
@@ -284,7 +336,6 @@ impl Shared {
         let key = state.walk.root(Arc::new(directory), names);
         state.remember(identity, key);
         state.pace.restart((self.done)().looked_up);
-        self.call_one(&mut state);
         Ok(())
     }
 
@@ -343,13 +394,14 @@ impl Shared {
             if state.ending {
                 return;
             }
-            if state.pace.is_warm() || state.pace.is_pointless() {
+            let done = (self.done)();
+            if state.is_spent(done) || state.pace.is_warm() || state.pace.is_pointless() {
                 state.give_up();
             }
-            let done = (self.done)();
-            let wide = state.busy < state.pace.threads();
+            state.restraint.waits(self.began.elapsed().as_nanos() as u64, done.waited);
+            let wide = state.jobs() < state.pace.threads();
             if wide
-                && state.pace.may_issue(done.looked_up)
+                && state.may_issue(done)
                 && let Some(job) = state.next_job(done)
             {
                 pause = LOOK;
@@ -373,7 +425,8 @@ impl Shared {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.pacing = false;
             state.sleeping -= 1;
-            pause = if (self.done)() == done { (pause * 2).min(LOOK_LONGEST) } else { LOOK };
+            let moved = (self.done)().looked_up != done.looked_up;
+            pause = if moved { LOOK } else { (pause * 2).min(LOOK_LONGEST) };
         }
     }
 
@@ -383,6 +436,7 @@ impl Shared {
         mut state: MutexGuard<'a, State>,
         job: Job<Directory>,
     ) -> MutexGuard<'a, State> {
+        let alone = state.busy == 0;
         state.busy += 1;
         drop(state);
         self.looked_up.fetch_add(1, Ordering::Relaxed);
@@ -392,26 +446,27 @@ impl Shared {
                 let is_directory = look::look_up(directory.fd.as_fd(), &name);
                 let took = began.elapsed().as_nanos() as u64;
                 let mut state = self.lock();
-                state.pace.took(took);
+                state.pace.took(took, alone);
+                state.restraint.looked_up(took < WAITED_NS);
                 if sample {
                     state.neighbours.sampled(took >= WAITED_NS);
                 }
                 state.walk.looked_up(&key, number, is_directory);
                 state
             }
-            Job::List { key, directory, name } => self.list(key, &directory, &name),
+            Job::List { key, directory, name } => self.list(key, &directory, &name, alone),
         };
         self.done_with_one(&mut state);
         state
     }
 
-    fn list(&self, key: Key, parent: &Directory, name: &CStr) -> MutexGuard<'_, State> {
+    fn list(&self, key: Key, parent: &Directory, name: &CStr, alone: bool) -> MutexGuard<'_, State> {
         let began = Instant::now();
         let opened = look::open_inside(parent.fd.as_fd(), name, parent.device);
         let listed = opened.map(|(fd, identity)| (look::list(fd.as_fd()), fd, identity));
         let took = began.elapsed().as_nanos() as u64;
         let mut state = self.lock();
-        state.pace.took(took);
+        state.pace.took(took, alone);
         if let Ok((names, fd, identity)) = listed
             && !state.known.contains_key(&identity)
         {
@@ -472,7 +527,7 @@ mod tests {
     fn a_tree_is_walked_and_nothing_stays_open() {
         let folder = tree();
         let mut ahead = Lookahead::new(Done::default);
-        ahead.note(folder.path().to_owned());
+        ahead.note(folder.path().to_owned(), true);
         // A listing for each directory; of 400 names those that share no block of inodes with another.
         assert!(until(|| ahead.looked_up() > DIRECTORIES && !ahead.is_busy()), "{}", ahead.looked_up());
         assert!(ahead.looked_up() <= DIRECTORIES * (FILES + 2), "{}", ahead.looked_up());
@@ -487,14 +542,14 @@ mod tests {
         let path = |place: usize| folder.path().join(listing[place].name.to_str().unwrap());
         assert_eq!(listing.len() as u64, DIRECTORIES);
         let mut ahead = Lookahead::new(Done::default);
-        ahead.note(path(2));
+        ahead.note(path(2), true);
         assert!(until(|| ahead.looked_up() > 0 && !ahead.is_busy()));
         let known = |ahead: &Lookahead| ahead.shared.lock().known.len();
         assert_eq!(known(&ahead), 1);
         // Backwards: a program that opens files here and there.
-        ahead.note(path(1));
+        ahead.note(path(1), true);
         assert!(until(|| known(&ahead) == 2 && !ahead.is_busy()));
-        ahead.note(path(4));
+        ahead.note(path(4), true);
         // Those three, the one above, and the three behind.
         assert!(until(|| known(&ahead) == 7 && !ahead.is_busy()), "{} are known", known(&ahead));
     }
@@ -504,7 +559,7 @@ mod tests {
         let folder = tree();
         for _ in 0..50 {
             let mut ahead = Lookahead::new(Done::default);
-            ahead.note(folder.path().to_owned());
+            ahead.note(folder.path().to_owned(), true);
             until(|| ahead.looked_up() > 0);
             assert!(ahead.stop(Duration::from_secs(120)));
             assert!(!ahead.is_busy());
@@ -520,10 +575,10 @@ mod tests {
     fn what_is_not_there_harms_nothing() {
         let folder = tree();
         let mut ahead = Lookahead::new(Done::default);
-        ahead.note(folder.path().join("absent"));
-        ahead.note(folder.path().join("directory0/file0"));
-        ahead.note(PathBuf::from("/proc"));
-        ahead.note(folder.path().join("directory1"));
+        ahead.note(folder.path().join("absent"), true);
+        ahead.note(folder.path().join("directory0/file0"), true);
+        ahead.note(PathBuf::from("/proc"), true);
+        ahead.note(folder.path().join("directory1"), true);
         assert!(until(|| ahead.looked_up() > 0 && !ahead.is_busy()));
         assert!(ahead.looked_up() <= FILES);
     }
