@@ -368,7 +368,7 @@ pub struct FaultPart {
     pub refused: AtomicU32,
     /// Times that watching began.
     pub armed: AtomicU64,
-    /// Faults seen while armed, pages asked for because of them, and such pages that the program then reached.
+    /// Faults seen while armed, pages asked for because of them, and waits that these have spared the program.
     pub faults: AtomicU64,
     pub asked: AtomicU64,
     pub useful: AtomicU64,

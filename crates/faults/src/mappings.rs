@@ -4,19 +4,26 @@
 //! its path as the program sees it, or among the program's descriptors where it has none any more, and taken
 //! only if it is a regular file with the mapping's inode on the mapping's device. A file that has neither name nor
 //! descriptor (temporary files are made so) is to be had through `map_files` alone.
+//!
+//! Of a file of which somebody asks whether a page has arrived there is a mapping of our own as well ([`View`]), in the watcher's
+//! process and never touched: to ask through it does not use the page. It lasts as long as the descriptor.
 
 use runahead_kernel::Errno;
 use runahead_kernel::files::{IoVec, RWF_NOWAIT, preadv2};
 use runahead_kernel::memory::PROT_READ;
 use runahead_kernel::text::{self, MapsLine};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, major, minor, openat};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::cell::OnceCell;
 use std::ffi::OsStr;
+use std::ffi::c_void;
 use std::fs;
 use std::io::{self, Read};
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
 
 /// File systems without a disk below them: nothing to wait for.
 const IN_MEMORY: [u64; 3] = [
@@ -44,6 +51,12 @@ pub struct Mapping {
     file: usize,
 }
 
+impl Mapping {
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
 struct File {
     device: (u32, u32),
     inode: u64,
@@ -54,9 +67,57 @@ struct File {
 enum State {
     /// Nobody has asked for a page of it yet.
     NotYet,
-    Open(OwnedFd),
+    Open(Opened),
     /// Not to be had, or not worth it.
     Refused,
+}
+
+struct Opened {
+    descriptor: OwnedFd,
+    /// Once it has been asked for; None: it is not to be had.
+    view: OnceCell<Option<View>>,
+}
+
+/// A mapping of our own, to ask which pages are in memory. Nothing in it is ever touched. (Reading a byte of a page tells as
+/// much, but marks the page as used: with the program's own use that makes two, and the kernel takes pages that the program
+/// goes through once for such as it comes back to. NAS FT on a file, local disk: 3.4 s so, 3.2 without, alone 3.4.)
+struct View {
+    start: *mut c_void,
+    length: usize,
+}
+
+// SAFETY: the address range is this value's own, and nobody reads or writes there.
+unsafe impl Send for View {}
+
+impl View {
+    /// None where it cannot be had, or the kernel would not tell us (it answers that all is there to who is not the owner).
+    fn of(file: &OwnedFd) -> Option<View> {
+        let stat = fstat(file).ok()?;
+        let length = usize::try_from(stat.st_size).ok().filter(|&length| length > 0)?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return None;
+        }
+        // SAFETY: a new mapping, where the kernel likes.
+        let start =
+            unsafe { mmap(null_mut(), length, ProtFlags::empty(), MapFlags::SHARED, file, 0) }.ok()?;
+        Some(View { start, length })
+    }
+
+    /// Whether the page at an offset is in memory, all of it read.
+    fn holds(&self, offset: u64) -> Option<bool> {
+        let offset = usize::try_from(offset).ok().filter(|&offset| offset < self.length)?;
+        let mut page = 0u8;
+        // SAFETY: asks about one page of our own mapping, and writes one byte.
+        let failed = unsafe { libc::mincore(self.start.byte_add(offset), PAGE as usize, &raw mut page) };
+        (failed == 0).then_some(page & 1 != 0)
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: ours, and nobody else knows of it.
+        let _ = unsafe { munmap(self.start, self.length) };
+    }
 }
 
 /// What a process has mapped, as it was when it was looked at.
@@ -154,7 +215,11 @@ impl Mappings {
     /// (`cachestat` counts what is on its way.)
     pub fn is_missing(&mut self, mapping: Mapping, address: u64) -> Option<bool> {
         let (offset, _) = place(mapping, address, address);
-        let file = self.descriptor(mapping)?;
+        let Opened { descriptor: file, view } = self.opened(mapping)?;
+        let view = view.get_or_init(|| View::of(file)).as_ref();
+        if let Some(there) = view.and_then(|view| view.holds(offset)) {
+            return Some(!there);
+        }
         let mut byte = 0u8;
         let piece = [IoVec { base: &raw mut byte as usize, length: 1 }];
         // SAFETY: one byte of ours may be overwritten.
@@ -166,12 +231,18 @@ impl Mappings {
     }
 
     fn descriptor(&mut self, mapping: Mapping) -> Option<&OwnedFd> {
+        self.opened(mapping).map(|file| &file.descriptor)
+    }
+
+    fn opened(&mut self, mapping: Mapping) -> Option<&Opened> {
         let file = self.files.get_mut(mapping.file)?;
         if matches!(file.state, State::NotYet) {
-            file.state = open(self.process, file, mapping).map_or(State::Refused, State::Open);
+            let opened = open(self.process, file, mapping)
+                .map(|descriptor| Opened { view: OnceCell::new(), descriptor });
+            file.state = opened.map_or(State::Refused, State::Open);
         }
         match &file.state {
-            State::Open(descriptor) => Some(descriptor),
+            State::Open(opened) => Some(opened),
             _ => None,
         }
     }
@@ -233,6 +304,8 @@ fn is_it(stat: &Stat, file: &File, any_device: bool) -> bool {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::os::unix::fs::FileExt;
+    use std::time::{Duration, Instant};
 
     const PAGES: u64 = 64;
 
@@ -307,6 +380,49 @@ mod tests {
         mappings.refresh().unwrap();
         let mapping = mappings.at(address).unwrap();
         assert_eq!(mappings.cached(mapping, address, address + PAGE), Some((1, 1)));
+    }
+
+    #[test]
+    fn who_asks_whether_a_page_is_there_does_not_use_it() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = folder.path().join("file");
+        let (file, map) = mapped(&path);
+        file.sync_all().unwrap();
+        fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let mut mappings = Mappings::new(std::process::id());
+        mappings.refresh().unwrap();
+        let address = map.as_ptr() as u64;
+        let mapping = mappings.at(address).unwrap();
+        if mappings.cached(mapping, address, address + PAGE) != Some((0, 1)) {
+            eprintln!("SKIPPED: this file system keeps the page");
+            return;
+        }
+        assert_eq!(mappings.is_missing(mapping, address), Some(true));
+        fadvise(&file, 0, None, rustix::fs::Advice::WillNeed).unwrap();
+        let begun = Instant::now();
+        while mappings.is_missing(mapping, address) == Some(true) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the page does not arrive");
+            std::thread::yield_now();
+        }
+        (0..3).for_each(|_| assert_eq!(mappings.is_missing(mapping, address), Some(false)));
+        mappings.clear();
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let left = maps.lines().filter(|line| line.ends_with(path.to_str().unwrap())).count();
+        assert_eq!(left, 1, "the test's own");
+        assert_eq!(map.first(), Some(&7), "mapped from now on");
+        let word = |path: &str, number: u64| {
+            let mut word = [0; 8];
+            fs::File::open(path)?.read_exact_at(&mut word, number * 8)?;
+            io::Result::Ok(u64::from_ne_bytes(word))
+        };
+        let frame = word("/proc/self/pagemap", address / PAGE).unwrap() & ((1 << 55) - 1);
+        let Some(flags) = word("/proc/kpageflags", frame).ok().filter(|_| frame != 0) else {
+            eprintln!("SKIPPED: no privilege to see the page's flags");
+            return;
+        };
+        const REFERENCED: u64 = 1 << 2;
+        const ACTIVE: u64 = 1 << 6;
+        assert_eq!(flags & (REFERENCED | ACTIVE), 0, "{flags:x}");
     }
 
     #[test]

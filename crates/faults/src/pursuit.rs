@@ -37,7 +37,8 @@ pub trait Link: Send {
     fn swap_refused(&self, error: &io::Error);
     /// Tells speculation that so many pages may be ahead, which may be none; None: nothing is on swap.
     fn swapping(&self, room: Option<u32>);
-    /// Faults looked at, pages asked for, and such pages reached by the program.
+    /// Faults looked at, pages asked for, and waits that these have spared the program: a page that was asked for and is reached
+    /// counts as one, the first of many that were asked for together as two.
     fn looked(&self, faults: u64, asked: u64, useful: u64);
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
     fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool;
@@ -129,6 +130,10 @@ impl Pursuit {
         if self.touches.passed() > before {
             link.passed(self.touches.passed(), false, self.touches.ahead());
         }
+        // Last: who says how far the program has come says also that speculation may go on.
+        if self.touches.is_dear(link.spent()) {
+            link.cancel();
+        }
         if !self.scan_seen && link.met_scan() {
             self.scan_seen = true;
             self.touches.met_scan();
@@ -148,7 +153,8 @@ impl Pursuit {
         let entry = self.log.get(&page).copied();
         // Positions before the latest restart say nothing of how far the program is now. (Taken for that they let
         // speculation, which is behind after a restart, run on unread, and watching it end.)
-        let current = entry.filter(|entry| entry.restart == self.restarts);
+        // Nor do those of a run that was ended, of which what was fetched is still reached.
+        let current = entry.filter(|entry| entry.restart == self.restarts && self.touches.is_on());
         if current.is_none() && self.ahead_of_log.len() < REMEMBERED {
             self.ahead_of_log.insert(page);
         }
@@ -210,6 +216,9 @@ mod tests {
         posts: u32,
         full: bool,
         passed: std::cell::Cell<u32>,
+        ahead: std::cell::Cell<u32>,
+        spent: u64,
+        cancelled: std::cell::Cell<bool>,
     }
 
     impl Link for Made {
@@ -234,7 +243,7 @@ mod tests {
             true
         }
         fn spent(&self) -> u64 {
-            0
+            self.spent
         }
         fn has_begun(&self) -> bool {
             true
@@ -242,13 +251,17 @@ mod tests {
         fn is_full(&self) -> bool {
             self.full
         }
-        fn cancel(&self) {}
+        fn cancel(&self) {
+            self.cancelled.set(true);
+            self.ahead.set(0);
+        }
         fn nudge(&self) {}
         fn touch(&self, position: u32) -> Option<Touch> {
             self.log.get(position as usize).copied()
         }
-        fn passed(&self, positions: u32, _: bool, _: u32) {
+        fn passed(&self, positions: u32, _: bool, ahead: u32) {
             self.passed.set(positions);
+            self.ahead.set(ahead);
         }
         fn met_scan(&self) -> bool {
             false
@@ -324,6 +337,37 @@ mod tests {
         made.log = (40..60).map(touch).collect();
         pursuit.read_log(&made, &mut Memory::new(0));
         assert_eq!(made.passed.get(), 11, "the program was there first");
+    }
+
+    #[test]
+    fn speculation_that_is_not_worth_its_processor_time_is_ended() {
+        let (mut pursuit, mut made) = (on_track(), Made::default());
+        fault(&mut pursuit, &mut made, 0);
+        assert!(!made.cancelled.get());
+        made.spent = 1_000_000_000;
+        fault(&mut pursuit, &mut made, 1);
+        assert!(made.cancelled.get());
+    }
+
+    #[test]
+    fn what_is_ended_stays_ended_where_the_program_has_come_farther_in_the_same_look() {
+        let (mut pursuit, mut made) = (on_track(), Made::default());
+        (0..5).for_each(|at| assert!(!fault(&mut pursuit, &mut made, at)));
+        (made.log, made.spent) = ((0..3).map(touch).collect(), 1_000_000_000);
+        pursuit.read_log(&made, &mut Memory::new(0));
+        assert_eq!((made.passed.get(), made.cancelled.get(), made.ahead.get()), (3, true, 0));
+    }
+
+    #[test]
+    fn what_an_ended_speculation_has_fetched_is_useful_once_and_does_not_set_it_going() {
+        let (mut pursuit, mut made) = (on_track(), Made::default());
+        made.log = (0..100).map(touch).collect();
+        assert!(fault(&mut pursuit, &mut made, 0));
+        made.spent = 1_000_000_000;
+        assert!(fault(&mut pursuit, &mut made, 50));
+        assert!(made.cancelled.get());
+        assert!(!fault(&mut pursuit, &mut made, 50), "a second time");
+        assert_eq!((made.passed.get(), made.ahead.get()), (1, 0));
     }
 
     #[test]

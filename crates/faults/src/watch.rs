@@ -351,12 +351,18 @@ impl Watcher {
                     Some(range) => {
                         memory.follow(streams, (fault.instruction, fault.address), range, self.room)
                     }
-                    // Strides do not show where only some of the faults are seen; and what lies in a drift has been asked for.
-                    None if *one_in > 1 || drifts.holds(address) => Followed::default(),
-                    None => follow(mappings, strides, *fault, self.blocks * (drift::BLOCK / PAGE)),
+                    // Strides do not show where only some of the faults are seen.
+                    None if *one_in > 1 => Followed::default(),
+                    None => {
+                        let amid = drifts.holds(address);
+                        follow(mappings, strides, *fault, self.blocks * (drift::BLOCK / PAGE), amid)
+                    }
                 };
                 asked += new;
                 useful += used;
+                // What a stride foretells is in memory or soon will be: a program that writes where it has just read faults there again.
+                // But in a file that is cached as a whole that says nothing for watching.
+                follows += u32::from(served && used == 0 && own.is_none() && strides.has_asked());
                 // What a stride serves is not to be run ahead for. A speculator that has begun before hears nothing of
                 // the program, and stays where it is. (Else it fetched what the stride would have, at a third of the
                 // speed: columns of a mapped matrix took 0.2 s or 0.8, by who came first.)
@@ -428,10 +434,14 @@ fn is_read_around(mappings: &mut Mappings, mapping: Mapping, start: u64, end: u6
     found.is_some_and(|(cached, pages)| cached * READ_AROUND_ONE_IN >= pages)
 }
 
-/// Takes one fault in. `room`: pages that may be ahead.
-fn follow(mappings: &mut Mappings, strides: &mut Strides, fault: Fault, room: u64) -> Followed {
+/// Takes one fault in. `room`: pages that may be ahead; `amid`: a drift has asked for what is around.
+fn follow(mappings: &mut Mappings, strides: &mut Strides, fault: Fault, room: u64, amid: bool) -> Followed {
     let Some(mapping) = mappings.at(fault.address) else { return Followed::default() };
-    let outcome = strides.fault(fault.instruction, fault.address, u32::try_from(room).unwrap_or(u32::MAX));
+    let room = u32::try_from(room).unwrap_or(u32::MAX);
+    let outcome = match amid {
+        true => strides.fault_amid(fault.instruction, fault.address, room),
+        false => strides.fault(fault.instruction, fault.address, room),
+    };
     if let Some((first, end)) = outcome.look
         && let Some((cached, pages)) = mappings.cached(mapping, first, end)
     {
@@ -443,18 +453,35 @@ fn follow(mappings: &mut Mappings, strides: &mut Strides, fault: Fault, room: u6
     }
     let mut followed =
         Followed { new: 0, useful: outcome.useful, served: outcome.served, steady: outcome.steady };
+    if let Some((from, pages)) = outcome.beside
+        && mapping.contains(from)
+        && mappings.cached(mapping, from, from + PAGE) != Some((1, 1))
+        && mappings.ask(mapping, from, from + u64::from(pages) * PAGE)
+    {
+        strides.asked(outcome.stream, 1);
+        followed.new = pages_to(mapping, from, pages);
+    }
     let Some(ask) = outcome.ask else { return followed };
-    let mut steps = 0;
+    let (mut steps, mut new) = (0, 0);
     for address in ask.addresses() {
-        if !(mapping.start..mapping.end).contains(&address) {
+        if !mapping.contains(address) {
             break;
         }
         // A wide step's pages that follow one that is cached came with it.
         let is_there = ask.width > 1 && mappings.cached(mapping, address, address + PAGE) == Some((1, 1));
         let end = address + u64::from(ask.width) * PAGE;
-        steps += u32::from(!is_there && mappings.ask(mapping, address, end));
+        if !is_there && mappings.ask(mapping, address, end) {
+            steps += 1;
+            new += pages_to(mapping, address, ask.width);
+        }
     }
     strides.asked(outcome.stream, steps);
-    followed.new = steps * ask.width;
+    followed.new += new;
     followed
+}
+
+/// Of so many pages from an address on, those in the mapping.
+fn pages_to(mapping: Mapping, from: u64, pages: u32) -> u32 {
+    let left = mapping.end.saturating_sub(from).div_ceil(PAGE);
+    pages.min(u32::try_from(left).unwrap_or(u32::MAX))
 }

@@ -39,9 +39,11 @@ const FOLLOWED_FOR_ONE: u32 = 4;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Looked {
     pub faults: u32,
-    /// Pages asked for that proved useful.
+    /// Waits that were spared: a page that was asked for and is reached counts as one, the first of many that were asked for together
+    /// as more (`strides`).
     pub useful: u32,
-    /// Faults that speculation had foretold, whether the disk had to be asked or not.
+    /// Faults that speculation had foretold, whether the disk had to be asked or not; and steps of strides whose pages were
+    /// there, where something has been asked for along strides since watching began.
     pub follows: u32,
     /// A thread waits for the disk.
     pub waits: bool,
@@ -107,7 +109,8 @@ impl Arming {
         self.faults = self.faults.saturating_add(faults);
         self.waits = self.waits.saturating_add(u32::from(waits));
         let weight = if waits || self.pays || self.waited { 1 } else { NONE_WAITS };
-        // Faults that were foretold and found in memory: in the layers of an index, what the run before has fetched.
+        // Faults that were foretold and found in memory: in the layers of an index, what the run before has fetched; along strides, what
+        // another instruction's stream has.
         let counted = faults.saturating_sub(follows).saturating_add(follows.min(faults) / FOLLOWED_FOR_ONE);
         let useless = i32::try_from(counted.saturating_mul(weight)).unwrap_or(i32::MAX);
         self.useless = self.useless.saturating_add(useless);

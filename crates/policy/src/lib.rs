@@ -2,7 +2,7 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
 //! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`],
-//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`], [`copies`] and [`allowance`]; the host drives [`arming`],
+//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`], [`copies`], [`scattered`] and [`allowance`]; the host drives [`arming`],
 //! [`strides`], [`swapped`], [`touches`] and [`memory`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
@@ -18,6 +18,7 @@ pub mod drift;
 pub mod following;
 pub mod hold;
 pub mod memory;
+pub mod scattered;
 pub mod strides;
 pub mod swapped;
 pub mod touches;

@@ -14,9 +14,16 @@
 /// Steps of equal length after which a stream is believed.
 const BELIEVED: u32 = 3;
 
+/// Steps of the same multiple of a stride in a row after which that is the stride. (After 3 rows that were cached made longer
+/// strides of NAS FT's columns.)
+const SKIPS_BELIEVED: u32 = 8;
+
 /// Steps that may be missing between two faults: the kernel maps 16 pages at a time, and one fault's page may
 /// be in memory for any other reason.
 const SKIPS_MOST: i64 = 64;
+
+/// What the kernel maps around a fault, bytes: of pages that are there, none in it faults.
+const MAPPED_AROUND: u64 = 16 * PAGE;
 
 /// Shorter steps, in bytes, are scans: read-ahead's business.
 const STRIDE_LEAST: u64 = 2 * PAGE;
@@ -46,6 +53,13 @@ pub const WIDE: u32 = 32;
 /// for 5200, and on a local disk 0.43 s for 0.31.)
 const NEXT_DOOR: u64 = 16;
 const WIDE_STEPS: u32 = 8;
+/// Less than so many are no request of their own.
+const BESIDE_LEAST: u32 = 8;
+/// Waits that such a step saves: half of what the kernel reads around a miss lies behind it.
+const WIDE_WORTH: u32 = 2;
+
+/// Between steps longer than this, bytes, lies what neither the kernel's read-ahead nor a drift's blocks should bring in.
+const FAR: u64 = 2 * WIDE as u64 * PAGE;
 
 /// Streams of one thread: a loop over a few arrays, unrolled four times.
 const STREAMS: usize = 16;
@@ -76,9 +90,11 @@ pub struct Outcome {
     /// The stream, for [`Strides::asked`] and [`Strides::judged`].
     pub stream: usize,
     pub ask: Option<Ask>,
+    /// What the walks next door will want beside this step: from where on, and how many pages. As a whole if the first is not cached.
+    pub beside: Option<(u64, u32)>,
     /// Addresses from the first to below the second: are the pages there cached? ([`Strides::judged`])
     pub look: Option<(u64, u64)>,
-    /// Pages asked for earlier that the program has now reached.
+    /// Waits that what was asked for earlier has spared: one for each such step, or [`WIDE_WORTH`] where many pages were asked for at each.
     pub useful: u32,
     /// The fault is a step of a stream that is believed: it needs nobody else's help.
     pub served: bool,
@@ -104,6 +120,9 @@ struct Stream {
     candidate: i64,
     /// Steps in a row.
     run: u32,
+    /// Of so many strides was the latest step, and the ones before it, so many times in a row.
+    skip: u32,
+    skips: u32,
     /// Where this walk began, the steps since, and those of the walk before (0: unknown): rows of the matrix.
     begun: u64,
     steps: u32,
@@ -128,6 +147,8 @@ const NEW: Stream = Stream {
     stride: 0,
     candidate: 0,
     run: 0,
+    skip: 1,
+    skips: 0,
     begun: 0,
     steps: 0,
     length: 0,
@@ -146,17 +167,28 @@ const NEW: Stream = Stream {
 pub struct Strides {
     streams: [Stream; STREAMS],
     clock: u64,
+    has_asked: bool,
 }
 
 impl Default for Strides {
     fn default() -> Strides {
-        Strides { streams: [NEW; STREAMS], clock: 0 }
+        Strides { streams: [NEW; STREAMS], clock: 0, has_asked: false }
     }
 }
 
 impl Strides {
     /// The instruction faulted at the address. `room`: pages that may be ahead, where more than one is asked for at a step.
     pub fn fault(&mut self, instruction: u64, address: u64, room: u32) -> Outcome {
+        self.taken_in(instruction, address, room, false)
+    }
+
+    /// The same where a drift has asked for all around: what comes next is asked for only where it is far from here. (A
+    /// column walk through NAS FT's array, taken for a drift, had each plane of it brought in for one row.)
+    pub fn fault_amid(&mut self, instruction: u64, address: u64, room: u32) -> Outcome {
+        self.taken_in(instruction, address, room, true)
+    }
+
+    fn taken_in(&mut self, instruction: u64, address: u64, room: u32, amid: bool) -> Outcome {
         self.clock += 1;
         let (at, known) = self.place_of(instruction);
         let Some(stream) = self.streams.get_mut(at) else { return Outcome::default() };
@@ -165,14 +197,20 @@ impl Strides {
             return Outcome::default();
         }
         stream.used = self.clock;
-        Outcome { stream: at, ..stream.step(address, room) }
+        Outcome { stream: at, ..stream.step(address, room, amid) }
     }
 
     /// What was asked for last: that many of the pages were not cached, and have been asked for.
     pub fn asked(&mut self, stream: usize, new: u32) {
+        self.has_asked |= new > 0;
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.fresh = stream.fresh.saturating_add(new);
         }
+    }
+
+    /// Whether anything had to be asked for yet, for any stream: else all that the program walks through was there before.
+    pub fn has_asked(&self) -> bool {
+        self.has_asked
     }
 
     /// Whether the pages that were to be looked at are cached, most of them. Twice in a row makes it a scan: once may be
@@ -198,7 +236,7 @@ impl Strides {
 }
 
 impl Stream {
-    fn step(&mut self, address: u64, room: u32) -> Outcome {
+    fn step(&mut self, address: u64, room: u32, amid: bool) -> Outcome {
         let delta = address.wrapping_sub(self.last) as i64;
         if delta.unsigned_abs() < PAGE {
             // The same page again: written to after it was read, or lost since.
@@ -206,19 +244,33 @@ impl Stream {
         }
         let before = self.last;
         self.last = address;
+        let is_near = |stride: i64| amid && stride.unsigned_abs() <= FAR;
         let Some(steps) = self.steps(delta) else {
-            return Outcome { steady: self.leave(delta), ..Outcome::default() };
+            let steady = self.leave(delta) && !is_near(delta);
+            return Outcome { steady, ..Outcome::default() };
         };
+        if self.skips_on(steps, delta) {
+            let (ahead, fresh) = (self.ahead / steps, self.fresh / steps);
+            self.begin(delta, BELIEVED);
+            (self.ahead, self.fresh) = (ahead.saturating_sub(1), fresh);
+            return Outcome { steady: !is_near(delta), ..Outcome::default() };
+        }
         self.run = self.run.saturating_add(1);
         self.steps = self.steps.saturating_add(steps);
         self.candidate = 0;
         self.ahead = self.ahead.saturating_sub(steps);
         let useful = steps.min(self.fresh);
         self.fresh -= useful;
+        if is_near(self.stride) {
+            // What goes on amid a drift is a scan, also where the program comes out of what the drift has asked for.
+            self.standing = Standing::Scan(SCAN_FIRST);
+            return Outcome::default();
+        }
         let is_long = self.stride.unsigned_abs() >= STRIDE_LEAST;
         let steady = is_long && !matches!(self.standing, Standing::Scan(_));
         let served = self.run >= BELIEVED && steady;
-        let mut outcome = Outcome { useful, served, steady, ..Outcome::default() };
+        let worth = if self.is_wide() { WIDE_WORTH } else { 1 };
+        let mut outcome = Outcome { useful: useful * worth, served, steady, ..Outcome::default() };
         match &mut self.standing {
             Standing::Scan(left) => {
                 *left = left.saturating_sub(steps);
@@ -240,14 +292,24 @@ impl Stream {
             self.depth = (self.depth * 2).min(DEPTH_MOST);
         }
         if self.run >= BELIEVED && is_long {
+            outcome.beside = self.beside(address, room);
             outcome.ask = self.go_on(address, room);
         }
         outcome
     }
 
+    /// As many pages as there is room for in all rows, so many before the program comes there. (Asked for with the walk that wants
+    /// them first, 128 rows of NAS FT's were a burst of 16 MB after 32 columns that asked for nothing, and half of the time went
+    /// with waiting for it.)
+    fn beside(&self, address: u64, room: u32) -> Option<(u64, u32)> {
+        let pages = room.checked_div(self.length)?.min(WIDE);
+        let from = address.checked_add(u64::from(pages) * PAGE)?;
+        (self.is_wide() && pages >= BESIDE_LEAST).then_some((from, pages))
+    }
+
     /// What is to be asked for now that the program is at the address.
     fn go_on(&mut self, from: u64, room: u32) -> Option<Ask> {
-        let is_wide = self.next_door && self.stride.unsigned_abs() > 2 * u64::from(WIDE) * PAGE;
+        let is_wide = self.is_wide();
         let width = if is_wide { WIDE } else { 1 };
         // Behind the last row there is something else. (128 rows of FT's, and 128 pages of other arrays at each column.)
         let left = self.length.checked_sub(self.steps).filter(|_| self.length > 0).unwrap_or(u32::MAX);
@@ -258,6 +320,10 @@ impl Stream {
         (count > 0).then_some(Ask { from, stride: self.stride, first, count, width })
     }
 
+    fn is_wide(&self) -> bool {
+        self.next_door && self.stride.unsigned_abs() > FAR
+    }
+
     /// How many strides the distance is.
     fn steps(&self, delta: i64) -> Option<u32> {
         let whole = delta.checked_rem(self.stride)? == 0;
@@ -265,21 +331,41 @@ impl Stream {
         (whole && (1..=SKIPS_MOST).contains(&steps)).then_some(steps as u32)
     }
 
+    /// Whether a step of so many strides, and the ones before it, say that the stride is longer than was thought. Within what the
+    /// kernel maps around a fault nothing says so. (NAS FT goes from a scan, in steps of 64 KB, to columns with rows of 1 MB: at
+    /// each step 15 pages for nothing were asked for, 10,000 in all.)
+    fn skips_on(&mut self, steps: u32, delta: i64) -> bool {
+        self.skips = if steps == self.skip { self.skips.saturating_add(1) } else { 1 };
+        self.skip = steps;
+        steps > 1
+            && self.skips >= SKIPS_BELIEVED
+            && delta.unsigned_abs() > MAPPED_AROUND + self.stride.unsigned_abs()
+    }
+
+    /// Another stride, of which so many steps have been seen.
+    fn begin(&mut self, stride: i64, run: u32) {
+        let Stream { instruction, last, used, .. } = *self;
+        let begun = last.wrapping_sub_signed(stride.wrapping_mul(i64::from(run)));
+        *self = Stream { instruction, last, used, begun, steps: run, stride, run, ..NEW };
+    }
+
     /// A step of another length: the end of a column, or another stride altogether if it comes twice (true).
     fn leave(&mut self, delta: i64) -> bool {
         (self.ahead, self.fresh) = (0, 0);
         let twice = delta == self.candidate;
         if twice {
-            let Stream { instruction, last, used, .. } = *self;
-            let begun = last.wrapping_sub_signed(delta.wrapping_mul(2));
-            *self =
-                Stream { instruction, last, used, begun, steps: 2, stride: delta, run: BELIEVED - 1, ..NEW };
+            self.begin(delta, BELIEVED - 1);
         } else {
             self.candidate = delta;
             // One more step of the old length is enough to go on with it.
             self.run = self.run.min(BELIEVED - 1);
-            let apart = self.last.wrapping_sub(self.begun);
-            self.next_door = self.steps >= BELIEVED && apart <= NEXT_DOOR * PAGE;
+            // The first rows may be cached in either walk. (NAS FT's second walk through columns, of which a part was in memory, made
+            // 10,000 requests of a page for 1000 of 32.)
+            let whole = self.last.wrapping_sub(self.begun) as i64;
+            let apart = whole.checked_rem_euclid(self.stride).unwrap_or(whole);
+            let within =
+                whole.unsigned_abs() <= self.stride.unsigned_abs().saturating_mul(u64::from(self.steps));
+            self.next_door = self.steps >= BELIEVED && within && apart <= (NEXT_DOOR * PAGE) as i64;
             (self.begun, self.length, self.steps) = (self.last, self.steps, 0);
         }
         twice && delta.unsigned_abs() >= STRIDE_LEAST
@@ -358,6 +444,19 @@ mod tests {
     }
 
     #[test]
+    fn where_all_is_cached_nothing_has_been_asked_for() {
+        let mut strides = Strides::default();
+        for step in 0..100 {
+            let outcome = strides.fault(7, ROW * step, 0);
+            strides.asked(outcome.stream, 0);
+        }
+        assert!(!strides.has_asked());
+        strides.asked(0, 1);
+        strides.asked(1, 0);
+        assert!(strides.has_asked(), "another stream may walk through the same pages");
+    }
+
+    #[test]
     fn a_scan_is_found_out_and_left_alone() {
         let asked = walk(&mut Strides::default(), 1 << 30, 65536, 1000, true);
         assert!(asked.len() <= 2 * DEPTH_FIRST as usize, "{}", asked.len());
@@ -379,9 +478,21 @@ mod tests {
     /// A matrix of 100 rows of 1 MB, page columns one after the other; the kernel reads on where the program waits.
     #[test]
     fn columns_next_door_are_asked_for_together_and_no_farther_than_the_last_row() {
+        let (waits, asks, beside) = columns(64 * WIDE);
+        // The first row of each is left to the program.
+        assert!(waits <= 512 / WIDE && asks < 256 && beside > 200 * 100, "{waits} {asks} {beside}");
+        // Of 100 rows there is room for no request of any size beside each.
+        let (waits, asks, beside) = columns(7 * 100);
+        assert!(waits < 256 / WIDE * 8, "{waits}");
+        assert!(asks < 256 / WIDE * 100 * 2, "{asks}");
+        assert_eq!(beside, 0);
+    }
+
+    /// How many waits there are, requests for steps ahead, and pages asked for beside.
+    fn columns(room: u32) -> (u32, u32, u64) {
         let mut strides = Strides::default();
         let mut brought = std::collections::HashSet::new();
-        let (mut waits, mut asks, mut farthest) = (0, 0, 0);
+        let (mut waits, mut asks, mut farthest, mut beside) = (0, 0, 0, 0);
         for (column, row) in (0..256u64).flat_map(|column| (0..100u64).map(move |row| (column, row))) {
             let address = (1 << 40) + (row << 20) + column * PAGE;
             let is_late = column >= 2;
@@ -389,9 +500,15 @@ mod tests {
                 waits += u32::from(is_late);
                 brought.extend((0..u64::from(WIDE / 2)).map(|page| address / PAGE + page));
             }
-            let outcome = strides.fault(7, address, 64 * WIDE);
+            let outcome = strides.fault(7, address, room);
             if outcome.look.is_some() {
                 strides.judged(outcome.stream, false);
+            }
+            if let Some((from, pages)) = outcome.beside
+                && !brought.contains(&(from / PAGE))
+            {
+                brought.extend((0..u64::from(pages)).map(|page| from / PAGE + page));
+                beside += u64::from(pages);
             }
             let Some(ask) = outcome.ask else { continue };
             let mut new = 0;
@@ -405,8 +522,24 @@ mod tests {
             strides.asked(outcome.stream, new);
         }
         assert!(farthest < (1 << 40) + (100 << 20), "{}", (farthest - (1 << 40)) >> 20);
-        assert!(waits < 256 / WIDE * 8, "{waits}");
-        assert!(asks < 256 / WIDE * 100 * 2, "{asks}");
+        (waits, asks, beside)
+    }
+
+    #[test]
+    fn columns_of_which_the_first_rows_are_cached_are_next_door_too() {
+        let mut strides = Strides::default();
+        let mut wide = 0;
+        for (column, row) in (0..8u64).flat_map(|column| (column % 3..100).map(move |row| (column, row))) {
+            let outcome = strides.fault(7, (1 << 40) + (row << 20) + column * PAGE, 64 * WIDE);
+            if outcome.look.is_some() {
+                strides.judged(outcome.stream, false);
+            }
+            let Some(ask) = outcome.ask else { continue };
+            assert!(ask.width == WIDE || column < 1, "column {column}, row {row}");
+            wide += u32::from(ask.width == WIDE);
+            strides.asked(outcome.stream, ask.count);
+        }
+        assert!(wide > 200, "{wide}");
     }
 
     #[test]
@@ -423,6 +556,47 @@ mod tests {
                 strides.asked(outcome.stream, ask.count);
             }
         }
+    }
+
+    #[test]
+    fn a_scan_that_becomes_a_walk_of_longer_steps_is_asked_for_in_those() {
+        let mut strides = Strides::default();
+        walk(&mut strides, 1 << 30, ROW as i64, 40, false);
+        let row = 16 * ROW;
+        let asked = walk(&mut strides, 1 << 40, row as i64, 100, false);
+        let useless = asked.iter().filter(|&&at| (at - (1 << 40)) % row != 0).count();
+        assert!(useless < 2 * DEPTH_MOST as usize, "{useless}");
+        assert!(asked.len() - useless > 90, "{} {useless}", asked.len());
+    }
+
+    #[test]
+    fn steps_of_which_the_kernel_maps_several_at_once_stay_what_they_are() {
+        let mut strides = Strides::default();
+        // Every fourth page, of which the faults show one in four once they are asked for.
+        walk(&mut strides, 1 << 30, 4 * PAGE as i64, 10, false);
+        let asked = walk(&mut strides, (1 << 30) + 11 * 4 * PAGE, 16 * PAGE as i64, 200, false);
+        assert!(asked.windows(2).all(|pair| pair[1] == pair[0] + 4 * PAGE));
+        assert!(asked.len() > 700, "{}", asked.len());
+    }
+
+    #[test]
+    fn amid_a_drift_only_long_steps_are_followed() {
+        let followed = |stride: u64| {
+            let mut strides = Strides::default();
+            let step = |step: u64| strides.fault_amid(7, (1 << 40) + step * stride, 64 * WIDE);
+            let seen: Vec<Outcome> = (0..40).map(step).collect();
+            let count = |is: fn(&Outcome) -> bool| seen.iter().filter(|&one| is(one)).count();
+            (count(|one| one.served || one.steady), count(|one| one.ask.is_some()))
+        };
+        assert_eq!(followed(ROW), (0, 0));
+        assert_eq!(followed(FAR), (0, 0));
+        let mut strides = Strides::default();
+        (0..20).for_each(|step| _ = strides.fault_amid(7, (1 << 40) + step * ROW, 0));
+        let outside: Vec<Outcome> =
+            (20..40).map(|step| strides.fault(7, (1 << 40) + step * ROW, 0)).collect();
+        assert!(outside.iter().all(|one| !one.served && !one.steady && one.ask.is_none()), "a scan still");
+        let (served, asked) = followed(2 * FAR);
+        assert!(served > 30 && asked > 30, "{served} {asked}");
     }
 
     #[test]

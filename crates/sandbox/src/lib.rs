@@ -248,6 +248,8 @@ impl Filter {
         }
         self.ioctl(UFFDIO_COPY as u32, UFFDIO_REGISTER as u32);
         self.rule(n::__NR_openat, &[Rule::NoneOf(2, OPEN_FORBIDDEN)]);
+        // Normal and random: how far the kernel reads ahead for a descriptor of ours. Other advice touches the cache.
+        self.rule(n::__NR_fadvise64, &[Rule::NoneOf(3, !n::POSIX_FADV_RANDOM)]);
         self.rule(n::__NR_fcntl, &[Rule::Is(1, n::F_DUPFD_CLOEXEC)]);
         self.rule(n::__NR_process_vm_readv, &[Rule::Is(0, program)]);
         self.rule(n::__NR_arch_prctl, &[Rule::Is(0, 0x1002)]);

@@ -190,6 +190,7 @@ fn side_effects() -> Vec<Try> {
     add("fallocate", SYS_fallocate, &[1, 0, 0, 1]);
     add("fsync", SYS_fsync, &[1]);
     add("sync", SYS_sync, &[]);
+    add("fadvise64", SYS_fadvise64, &[0, 0, 0, POSIX_FADV_DONTNEED as usize]);
     // Names.
     add("unlink", SYS_unlink, &[file]);
     add("unlinkat", SYS_unlinkat, &[cwd, file, 0]);
@@ -403,6 +404,7 @@ fn what_the_runtime_needs_passes() {
         (attempt("faccessat2", SYS_faccessat2, &[cwd, root, 0, 0]), |r| r == 0),
         (attempt("readlinkat", SYS_readlinkat, &[cwd, text(c"/proc/self"), at, 64]), |r| r > 0),
         (attempt("readahead", SYS_readahead, &[fd, 0, 4096]), |r| r == 0),
+        (attempt("fadvise64", SYS_fadvise64, &[fd, 0, 0, POSIX_FADV_RANDOM as usize]), |r| r == 0),
         // Linux 6.5; before, it is not there, and the runtime copes.
         (attempt("cachestat", 451, &[fd, range.as_ptr() as usize, at, 0]), |r| r == 0 || r == -38),
         (attempt("openat", SYS_openat, &[cwd, root, read_only]), |r| r > 0),

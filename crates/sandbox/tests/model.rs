@@ -90,6 +90,7 @@ fn specified(call: &Call) -> bool {
         SYS_close | SYS_read | SYS_pread64 | SYS_preadv2 | SYS_lseek | SYS_fstat | SYS_fstatfs
         | SYS_getdents64 | SYS_readahead => true,
         451 => true, // cachestat
+        SYS_fadvise64 => [POSIX_FADV_NORMAL, POSIX_FADV_RANDOM].contains(&int(3)),
         // Looking at names.
         SYS_newfstatat | SYS_statx | SYS_faccessat | SYS_faccessat2 | SYS_readlinkat => true,
         // Its own alarm, its own end.

@@ -11,6 +11,7 @@ use runahead_kernel::files::{self, Stat, open_at};
 use runahead_kernel::text::{self, Text};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, Result};
+use runahead_policy::scattered::Scattered;
 
 /// Descriptor numbers that speculation can deal with; higher ones end it.
 pub const MOST: usize = 1024;
@@ -41,6 +42,8 @@ pub struct Descriptor {
     pub inode: u64,
     /// Speculation has written to it: what it would read back is not in the file.
     pub written: bool,
+    /// Whether the kernel is to read ahead for our own descriptor.
+    pub scattered: Scattered,
 }
 
 const NOTHING: Descriptor = Descriptor {
@@ -52,6 +55,7 @@ const NOTHING: Descriptor = Descriptor {
     device: 0,
     inode: 0,
     written: false,
+    scattered: Scattered::new(),
 };
 
 pub struct Table {

@@ -2,14 +2,17 @@
 
 use super::{Outcome, UNKNOWN, get, put, room};
 use crate::arch::Call;
+use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE};
 use crate::ledger::LEDGER;
 use crate::{run, shared};
+use core::sync::atomic::Ordering;
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
 use runahead_kernel::uapi::{general as n, ioctl as c};
 use runahead_kernel::{Errno, PAGE};
+use runahead_policy::scattered::{self, Advice, Neighbourhoods};
 
 /// The most memory pieces of a vectored call; more end the speculation.
 const PIECES: usize = 64;
@@ -199,6 +202,9 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
         },
     };
     let returned = pieces.returned(entry.size, place);
+    if let Some(Ok(entry)) = table.get(fd) {
+        advise(entry, place, returned);
+    }
     let (asked, before) = take(&entry, &pieces, place, returned);
     if offset.is_none()
         && let Some(Ok(entry)) = table.get(fd)
@@ -222,6 +228,32 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
         run::log(&prediction);
     }
     Outcome::Return(returned as isize)
+}
+
+/// What was read lately of files that are not asked for whole.
+static NEIGHBOURHOODS: Global<Neighbourhoods> = Global::new(Neighbourhoods::new());
+
+/// Tells the kernel how far to read ahead of a read of `bytes` bytes at `place`. Small files are asked for whole
+/// anyway.
+fn advise(entry: &mut Descriptor, place: i64, bytes: usize) {
+    if entry.size <= WHOLE_FILE {
+        return;
+    }
+    let waits = &shared::agent().counts;
+    let slow =
+        scattered::is_slow(waits.stalls.load(Ordering::Relaxed), waits.stall_ns.load(Ordering::Relaxed));
+    // On other disks nothing is kept of it: where ld jumps about that took a tenth of its time.
+    let may = slow && {
+        let neighbourhoods = NEIGHBOURHOODS.get();
+        neighbourhoods.read(entry.identity(), place as u64, bytes as u64);
+        neighbourhoods.are_sparse()
+    };
+    let advice = match entry.scattered.read(place as u64, bytes as u64, may) {
+        Some(Advice::Random) => n::POSIX_FADV_RANDOM,
+        Some(Advice::Normal) => n::POSIX_FADV_NORMAL,
+        None => return,
+    };
+    let _ = files::fadvise(entry.real, 0, 0, advice);
 }
 
 /// Reads `bytes` bytes at `place` as far as they are cached and asks for the rest. Returns the number of
