@@ -6,11 +6,14 @@
  *
  * Sequential references: the kernel's read-ahead is hard to beat on a fast disk
  * and loses on a slow one, so the site measures: some megabytes each way, then
- * the faster; the kernel's where there is no clear difference.
+ * the faster; the kernel's where there is no clear difference. Where the kernel takes hardly longer
+ * than our requests alone would (QUICK), our way is not tried. Where nests change what they go
+ * through and windows are wide (OURS_ALWAYS), nothing is measured: we read.
  *
  * Shut-off: when everything registered can stay in memory and is there, the flag
- * that compiled code tests is cleared. A thread of ours, which sleeps otherwise, watches
- * for major faults and sets it again.
+ * that compiled code tests is cleared. The helper, a thread of ours which sleeps otherwise,
+ * watches for major faults and sets it again; it also makes the requests that loops hand over
+ * to it (submit.c).
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -181,7 +184,7 @@ static bool phase_over(struct runahead_site *site, uint64_t phase, uint64_t byte
 
 static uint64_t present_phase(struct runahead_site *site) {
   uint64_t phase = site_get(site, SITE_PHASE);
-  bool ours_first = site_get(site, SITE_OURS_FIRST);
+  bool ours_first = site_get(site, SITE_FIRST) != KERNEL_FIRST;
   bool untried = phase == CHOSE_OURS && !site_get(site, SITE_KERNEL_PACE);
   if (phase == FRESH || (untried && !ours_first)) {
     phase = ours_first ? CHOSE_OURS : KERNEL_WARM;
@@ -191,6 +194,7 @@ static uint64_t present_phase(struct runahead_site *site) {
 }
 
 bool adapt_prefetch_sequential(struct runahead_site *site) {
+  if (site_get(site, SITE_FIRST) == OURS_ALWAYS) return true;
   uint64_t phase = present_phase(site);
   return phase == OURS_WARM || phase == OURS_MEASURED || phase == CHOSE_OURS;
 }
@@ -200,21 +204,26 @@ static uint64_t pace(uint64_t nanoseconds, uint64_t bytes) {
   return bytes >= MEGABYTE ? nanoseconds / (bytes / MEGABYTE) : 0;
 }
 
+/* A page that is asked for by us costs 2 to 3 us, with the room that has to be found for it: 0.6 ms a megabyte.
+ * Where the kernel takes not much more than that, disk and all, there is nothing to gain (the sum of 256 MB at
+ * half: 40 MB of trial made it 5% slower). It takes 0.6 to 0.7 on a fast disk, and up to 1.2 beside other work. */
+#define QUICK 1500000
+
 /* One measurement may be chance: a program that writes waits for its writing at one time and
  * not at another (the stencil chose either way). So our way has to show that it is the faster
  * one as long as it lasts. */
 static uint64_t next_phase(struct runahead_site *site, uint64_t phase, uint64_t took, bool waited) {
   uint64_t kernel = site_get(site, SITE_KERNEL_PACE);
   /* Where we start, the kernel has to be the faster one. */
-  uint64_t good = site_get(site, SITE_OURS_FIRST) ? kernel / 10 * 11 : kernel / 10 * 9;
+  uint64_t good = site_get(site, SITE_FIRST) != KERNEL_FIRST ? kernel / 10 * 11 : kernel / 10 * 9;
   switch (phase) {
   case KERNEL_MEASURED:
     site_set(site, SITE_KERNEL_PACE, took);
-    return OURS_WARM;
+    return took < QUICK ? CHOSE_KERNEL : OURS_WARM;
   case OURS_MEASURED:
     return took < good - kernel / 10 ? CHOSE_OURS : CHOSE_KERNEL;
   case CHOSE_OURS:
-    if (site_get(site, SITE_OURS_FIRST) && !waited) return CHOSE_OURS;
+    if (site_get(site, SITE_FIRST) != KERNEL_FIRST && !waited) return CHOSE_OURS;
     if (!kernel) return KERNEL_WARM;
     return took < good ? CHOSE_OURS : CHOSE_KERNEL;
   case CHOSE_KERNEL:
@@ -232,8 +241,11 @@ struct waiting adapt_waiting(void) {
 
 /* Narrow windows make a program wait more often than once a megabyte (of 128 KB: eight times).
  * Where it waits less there is nothing to gain, and a trial of 36 MB is dear: four nests' trials
- * were 1.5 s of MG's 4. */
+ * were 1.5 s of MG's 4.
+ *
+ * Where we always read, a phase of the kernel's would be one of ours, and its pace ours. */
 void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanoseconds, uint64_t waits) {
+  if (site_get(site, SITE_FIRST) == OURS_ALWAYS) return;
   uint64_t phase = present_phase(site);
   waits += site_get(site, SITE_PHASE_WAITS);
   bytes += site_get(site, SITE_PHASE_BYTES);
@@ -304,9 +316,9 @@ static bool alone(void) {
          main_thread == 'Z' && threads <= 2;
 }
 
-/* The helper: one thread of ours for what loops must not do themselves, watching and writes that
- * have to wait. It is there from the first region on and sleeps: a loop may be one in a signal
- * handler, where memory must not be allocated, and starting a thread does. */
+/* The helper: one thread of ours for what loops must not do themselves: watching, reading long runs
+ * of pages, and writes that have to wait. It is there from the first region on and sleeps: a loop
+ * may be one in a signal handler, where memory must not be allocated, and starting a thread does. */
 static _Atomic bool helped;
 
 bool adapt_helped(void) { return atomic_load_explicit(&helped, RELAXED); }

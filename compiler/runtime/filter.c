@@ -123,7 +123,7 @@ uint64_t filter_want(struct region *region, uint64_t start, uint64_t end, struct
       uint64_t run = missing >> from;
       unsigned length = ~run ? (unsigned)__builtin_ctzll(~run) : 64;
       uint64_t address = region->start + ((w * 64 + from) << PAGE_SHIFT);
-      batch_add(batch, address, (uint64_t)length << PAGE_SHIFT);
+      batch_add(batch, region, address, (uint64_t)length << PAGE_SHIFT);
       if (!sample) sample = address;
       if (from + length >= 64) break;
       missing &= ~(uint64_t)0 << (from + length);
@@ -232,7 +232,7 @@ void filter_confirm(struct region *region, uint64_t start, uint64_t end, struct 
         continue;
       }
       missing++;
-      batch_add(batch, page, PAGE_BYTES);
+      batch_add(batch, region, page, PAGE_BYTES);
     }
     count(COUNT_CONFIRMED, pages);
     count(COUNT_MISSED, missing);

@@ -42,6 +42,7 @@ struct region {
   uint64_t device, file;           /* which file that is */
   uint64_t offset;                 /* in that file, of the region's start; immutable */
   _Atomic int advice;              /* what we last told the kernel */
+  _Atomic unsigned changed_entries; /* for so many more nests it is one that nests change */
   /* Tables that look-ups stay in, as far as memory can hold them: */
   _Atomic uint64_t table_bytes;
   _Atomic uint64_t table_start, table_end; /* between these addresses */
@@ -69,8 +70,11 @@ bool region_has_file(const struct region *region);
 /* Asking about a run of pages costs 0.4 us and some 10 ns a page, a needless request
  * 0.15 us a page: a run is asked about, single pages are not. */
 #define RUN_PAGES 8
-/* The kernel silently truncates long requests, at 128 KB on some file systems. */
-#define LONGEST_REQUEST (128 * 1024)
+/* The kernel silently truncates requests that are longer than its own read-ahead, which is 128 KB on
+ * most disks; pieces of 2 MB are what it makes of longer ones. */
+#define NARROW_REQUEST ((uint64_t)128 * 1024)
+#define LONGEST_REQUEST ((uint64_t)2 * 1024 * 1024)
+uint64_t submit_longest(const struct region *region);
 
 struct batch {
   unsigned used;
@@ -78,15 +82,18 @@ struct batch {
   struct iovec range[BATCH_RANGES];
 };
 
-void batch_add(struct batch *batch, uint64_t start, uint64_t bytes);
+void batch_add(struct batch *batch, const struct region *region, uint64_t start, uint64_t bytes);
 void batch_flush(struct batch *batch);
 /* Gives pages up: first to be taken when memory is short, or out at once. */
 void submit_release(uint64_t start, uint64_t bytes, bool at_once);
 /* Starts the writing of what was changed there, so that memory can be had back without
  * waiting for it. */
 void submit_write(const struct region *region, uint64_t start, uint64_t end);
-/* The helper's part: makes the writes that are handed over to it within so many nanoseconds. */
+/* The helper's part: makes the reads and writes that are handed over to it within so many nanoseconds. */
 void submit_handed_over(uint64_t nanoseconds);
+/* Before a region's memory goes: reads in [start, end) that were handed over and are still to be made are
+ * dropped, and one under way is waited for, a second at most. Not async-signal-safe. */
+void submit_drop_reads(uint64_t start, uint64_t end);
 void submit_forget(void); /* in a forked child: those are the parent's */
 
 /* --- filter.c ------------------------------------------------------------ */
@@ -179,7 +186,7 @@ enum site_word {
   SITE_RUN_ON,      /* biased score: streams that went on as foretold */
   SITE_PHASE,       /* of the comparison with the kernel's own read-ahead */
   SITE_PHASE_BYTES, SITE_PHASE_TIME, SITE_PHASE_WAITS,
-  SITE_OURS_FIRST,  /* runs are read by us until the kernel shows that it is the faster */
+  SITE_FIRST,       /* who reads runs of pages (enum first_reader) */
   SITE_KERNEL_PACE, /* nanoseconds a megabyte when it was measured */
   SITE_WANTED, SITE_SENT, /* pages since the last judgement, */
   SITE_SIZE,              /*   the most iterations of an entry, and how many entries */
@@ -198,6 +205,12 @@ static inline uint64_t site_get(struct runahead_site *site, enum site_word word)
 static inline void site_set(struct runahead_site *site, enum site_word word, uint64_t value) {
   __atomic_store_n(&site->memory[word], value, __ATOMIC_RELAXED);
 }
+
+enum first_reader {
+  KERNEL_FIRST, /* the kernel, until we show that we are the faster, */
+  OURS_FIRST,   /* we, until the kernel shows that it is, */
+  OURS_ALWAYS   /* we; the kernel is not tried */
+};
 
 bool adapt_skip(struct runahead_site *site, uint64_t iterations);
 uint64_t adapt_distance(struct runahead_site *site, bool indirect);

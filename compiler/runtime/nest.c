@@ -86,21 +86,24 @@ static bool windows_fit(const struct region *region) {
   return region->window <= limits_memory() / 8;
 }
 
-/* Does a nest go through so much that what it has passed is gone before the next comes by, or is to go?
- * More than half of memory, as a rule: what else the program has also wants room, and where the disk is
- * slow waiting for a write costs more than writing in vain (SP at half of its data on 1 ms: 3.4 to 3.7 s, and 4.7
- * to 5.3 where it had to be seven eighths). Where the kernel's windows are wide and fit, as on a fast
- * disk, only what does not stay beside that which is prefetched, an eighth of memory at most: the rest is
- * changed again, and each page's first change after a write is a fault, the write an interrupt
- * (FT's passes over 128 MB in 160 had pages written twice as often as alone: 3.9 to 4.5 s, of which 3.6
- * to 4.7 of processor time in the kernel; alone 2.1 to 3.1). */
-static bool drives_itself_out(const struct nest *nest) {
-  uint64_t memory = limits_memory(), stays = memory - memory / 8;
+/* A fast disk: the kernel's windows are wide, and fit. */
+static bool on_fast_disk(const struct nest *nest) {
   for (unsigned i = 0; i < nest->references; i++) {
     const struct region *region = nest->reference[i].region;
-    if (region && (region->window <= NARROW_WINDOW || !windows_fit(region))) stays = memory / 2;
+    if (region && (region->window <= NARROW_WINDOW || !windows_fit(region))) return false;
   }
-  return shape_nest_footprint(nest) >= (double)stays;
+  return true;
+}
+
+/* Does a nest go through so much that what it has passed is gone before the next comes by, or is to go?
+ * More than half of memory: what else the program has also wants room, and where the disk is
+ * slow waiting for a write costs more than writing in vain (SP at half of its data on 1 ms: 3.4 to 3.7 s, and 4.7
+ * to 5.3 where it had to be seven eighths). On a fast disk it pays nowhere: what is written early is changed
+ * again, and each page's first change after a write is a fault, the write an interrupt, marking what is to go
+ * another (MG at half of its data: 2.9 to 3.3 s with both, 2.5 to 2.9 with neither, and the program's processor
+ * time 3.8 and 2.9; FT 2.1 and 1.8). */
+static bool drives_itself_out(const struct nest *nest) {
+  return !on_fast_disk(nest) && shape_nest_footprint(nest) >= (double)(limits_memory() / 2);
 }
 
 /* Everything that depends on the size of a unit. */
@@ -163,13 +166,18 @@ static bool is_kept(const struct nest *nest, const struct reference *r) {
   return (end < last ? end : last) - (start > first ? start : first) > (double)PAGE_BYTES;
 }
 
+/* Two threads at once may count as one: it is not to fall below zero, which would be for ever. */
+static void count_down(_Atomic unsigned *left) {
+  unsigned now = atomic_load_explicit(left, RELAXED);
+  if (now) atomic_store_explicit(left, now - 1, RELAXED);
+}
+
 /* One more nest has been entered. */
 static void let_tables_go(const struct nest *nest) {
   const struct region *before = NULL;
   for (unsigned i = 0; i < nest->references; i++) {
     struct region *region = nest->reference[i].region;
-    if (region && region != before && has_table(region))
-      atomic_fetch_sub_explicit(&region->table_entries, 1, RELAXED);
+    if (region && region != before) count_down(&region->table_entries);
     if (region) before = region;
   }
 }
@@ -274,7 +282,7 @@ static void advise_regions(struct nest *nest) {
       }
     }
     int want = MADV_NORMAL;
-    if (followed || sparse || !windows_fit(region))
+    if (followed || sparse || nest->ours)
       want = MADV_RANDOM;
     else if (once && users == 1)
       want = MADV_SEQUENTIAL;
@@ -295,36 +303,91 @@ static void advise(struct nest *nest) {
   }
 }
 
+static bool is_changed(const struct region *region) {
+  return atomic_load_explicit(&region->changed_entries, RELAXED) > 0;
+}
+
+/* The nest has been entered: what it changes is a changed region for the next nests, what it only goes through is
+ * so for one nest less. An array may be filled once and read ever after: the pieces that were changed have
+ * left memory by then. A few results beside what is read do not count. */
+#define CHANGED_ENTRIES 16
+static void keep_changed(const struct nest *nest) {
+  uint64_t written = 0;
+  const struct region *before = NULL;
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *r = &nest->reference[i];
+    if (!r->region) continue;
+    if (r->region != before) count_down(&r->region->changed_entries);
+    if (r->sequential && r->shape->flags & RUNAHEAD_WRITES) written += (uint64_t)r->run_bytes;
+    before = r->region;
+  }
+  if (written < nest->sequential_bytes / 4) return;
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *r = &nest->reference[i];
+    if (r->region && r->sequential && r->shape->flags & RUNAHEAD_WRITES)
+      atomic_store_explicit(&r->region->changed_entries, CHANGED_ENTRIES, RELAXED);
+  }
+}
+
+/* Is all that the nest brings in a few long streams that it only reads, so few that their windows fit, the one in
+ * use and the next? */
+static bool only_streams(const struct nest *nest) {
+  uint64_t windows = 0;
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *r = &nest->reference[i];
+    if (!r->region) continue;
+    if (!r->sequential || r->shape->flags & RUNAHEAD_WRITES) return false;
+    if (is_changed(r->region)) return false;
+    if (shape_footprint(nest, r) <= (double)limits_memory()) return false;
+    if (!r->led) windows += 2 * r->region->window;
+  }
+  return windows <= limits_memory() / 4 * 3;
+}
+
 /* Who reads runs of pages first. Where the kernel's windows are narrow we do: it seldom has read far
- * enough. Where they are wide it does, unless the nest changes what it goes through: the kernel keeps a wide
- * window in large pieces, and the first change of each page of a piece costs as much as the whole
+ * enough. Where they are wide it does, and in large pieces, which cost a tenth of what ours cost, of a page each
+ * (256 MB in a tenth of memory: 0.05 s of the processor, 0.2 ours; the disk takes 0.15). Pieces that are
+ * changed are another matter: the first change of each page of a piece costs as much as the whole
  * piece does (two fifths of MG's processor time; it waited for 0.7 to 1.3 of 3.2 to 3.9 s,
- * with us first for 0.2 to 0.5 of 2.8 to 3.2; FT 0.5 of 2.1 to 2.5, with us first 0.1 of 1.7). */
+ * with us first for 0.2 to 0.5 of 2.8 to 3.2; FT 0.5 of 2.1 to 2.5, with us first 0.1 of 1.7). A piece stays one for
+ * as long as it stays in memory, so of what nests change the kernel reads nothing, not to try it either. */
 static void look_at_windows(struct nest *nest) {
-  bool narrow = true;
+  bool narrow = true, wide = true, fit = true;
   uint64_t changed = 0;
-  nest->ours = false;
   for (unsigned i = 0; i < nest->references; i++) {
     struct region *region = nest->reference[i].region;
     if (!region) continue;
-    nest->ours |= !windows_fit(region);
+    fit &= windows_fit(region);
     narrow &= region->window <= NARROW_WINDOW;
+    wide &= region->window > NARROW_WINDOW;
     /* A table that takes up much of memory is easily driven out: then try the kernel first. */
     const struct reference *r = &nest->reference[i];
     narrow &= !(r->quiet && (double)r->highest - (double)r->lowest > (double)limits_memory() / 4);
-    if (r->sequential && !r->led && r->shape->flags & RUNAHEAD_WRITES) changed += (uint64_t)r->run_bytes;
+    /* What another reference has read before it is changed all the same. */
+    bool writes = r->shape->flags & RUNAHEAD_WRITES;
+    if (r->sequential && (writes || (!r->led && is_changed(region))))
+      changed += (uint64_t)r->run_bytes;
   }
+  nest->ours = !fit && !only_streams(nest);
   bool changes = changed && changed >= nest->sequential_bytes / 4; /* not a product's few results */
-  site_set(nest->site, SITE_OURS_FIRST, narrow || changes);
+  keep_changed(nest);
+  site_set(nest->site, SITE_FIRST, changes && wide ? OURS_ALWAYS : narrow || changes ? OURS_FIRST : KERNEL_FIRST);
 }
 
 /* What one nest had no use for, the next code may live on, and not all code is ours: at the
- * last unit of a nest, and for one that is passed over. (BUK in a tenth: its counts, zeroed by
- * memset, came back a page at a time, and 4 s became 17.) */
-static void leave_to_kernel(void) {
+ * last unit of a nest, and for one that is passed over (NULL). (BUK in a tenth: its counts, zeroed by
+ * memset, came back a page at a time, and 4 s became 17.) Where windows do not fit, the kernel is to read by
+ * itself no more than before: what a nest of ours went through stays "random". Of other nests' regions
+ * nothing is known here: the kernel may be reading one of them at this moment, and nobody else. */
+static void leave_to_kernel(const struct nest *nest) {
   for (unsigned i = 0, n = region_slots(); i < n; i++) {
     struct region *region = region_number(i);
     if (region && windows_fit(region)) tell(region, MADV_NORMAL);
+  }
+  if (!nest || !nest->ours) return;
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct region *region = nest->reference[i].region;
+    if (region && !windows_fit(region)) tell(region, MADV_RANDOM);
   }
 }
 
@@ -635,7 +698,7 @@ static void look_at_way(struct nest *nest, int64_t unit) {
       (double)unit * (double)nest->sequential_bytes < (double)limits_memory() / 2)
     return;
   nest->gone_through = true;
-  choose_passed(nest, true);
+  choose_passed(nest, !on_fast_disk(nest));
 }
 
 /* What the program has passed: pages that it changed are written now and those that it will
@@ -723,7 +786,7 @@ static struct runahead_nest *enter(struct runahead_site *site, const int64_t *gi
   bool stream = site->flags & RUNAHEAD_STREAM;
   int64_t value[RUNAHEAD_MAX_VALUES];
   if (!stream && adapt_skip(site, iterations_of(site, given))) {
-    leave_to_kernel();
+    leave_to_kernel(NULL);
     count(COUNT_DECLINED, 1);
     return (struct runahead_nest *)&idle;
   }
@@ -781,12 +844,24 @@ EXPORTED struct runahead_nest *runahead_ooc_enter(struct runahead_site *site, co
   return nest;
 }
 
-/* The last unit of all, as far as the number of iterations is known? */
-static bool is_last(const struct nest *nest, const int64_t *counter) {
+/* Are these the last `units` of all, as far as the number of iterations is known? */
+static bool are_last(const struct nest *nest, const int64_t *counter, int64_t units) {
   for (unsigned i = 0; i < nest->level; i++)
     if (nest->trip[i] == RUNAHEAD_UNKNOWN || counter[i] < nest->trip[i] - 1) return false;
   return nest->trip[nest->level] != RUNAHEAD_UNKNOWN && !(nest->site->flags & RUNAHEAD_STREAM) &&
-         counter[nest->level] >= nest->trip[nest->level] - nest->unit_iterations;
+         counter[nest->level] >= nest->trip[nest->level] - units * nest->unit_iterations;
+}
+
+/* Where all is left to the kernel there is only to be seen how it does: after so many units. (A step costs
+ * 5 us, reading its data 160: 3% of a product's time in a tenth of its memory.) */
+#define SELDOM 8
+static int64_t units_until_next(const struct nest *nest) {
+  if (nest->site->flags & RUNAHEAD_STREAM) return 1;
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *r = &nest->reference[i];
+    if (r->region && (r->quiet || !left_to_kernel(nest, r))) return 1;
+  }
+  return SELDOM;
 }
 
 static int64_t step(struct runahead_nest *front, int64_t c0, int64_t c1, int64_t c2, int64_t c3) {
@@ -802,8 +877,8 @@ static int64_t step(struct runahead_nest *front, int64_t c0, int64_t c1, int64_t
   count(COUNT_STEPS, 1);
   if (unit != nest->present) {
     uint64_t now = limits_now();
-    bool forward = unit == nest->present + 1;
-    passed(nest, unit, forward ? 1 : 0, now);
+    bool forward = unit > nest->present && unit <= nest->present + SELDOM;
+    passed(nest, unit, forward ? unit - nest->present : 0, now);
     go_back(nest, unit);
     check_sample(nest, unit);
     if (forward) look_behind(nest, unit, now);
@@ -814,8 +889,9 @@ static int64_t step(struct runahead_nest *front, int64_t c0, int64_t c1, int64_t
   }
   advance(nest, nest->present);
   set_window(nest, nest->present);
-  if (is_last(nest, counter)) leave_to_kernel();
-  return (k / nest->unit_iterations + 1) * nest->unit_iterations - nest->origin;
+  int64_t units = units_until_next(nest);
+  if (are_last(nest, counter, units)) leave_to_kernel(nest);
+  return (k / nest->unit_iterations + units) * nest->unit_iterations - nest->origin;
 }
 
 /* The program is about to run the iteration with these counters. Returns the

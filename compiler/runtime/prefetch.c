@@ -165,7 +165,8 @@ static void want_indirect(const struct nest *nest, const struct reference *r,
 #define SMALLEST_ADVANCE 1024
 static int64_t group_of(const struct nest *nest, const struct reference *r) {
   if (r->shape->flags & RUNAHEAD_INDIRECT) return 1;
-  if (r->sequential) return r->run_bytes < LONGEST_REQUEST ? LONGEST_REQUEST / r->run_bytes : 1;
+  int64_t longest = (int64_t)submit_longest(r->region);
+  if (r->sequential) return r->run_bytes < longest ? longest / r->run_bytes : 1;
   int64_t stride = r->stride[nest->level] < 0 ? -r->stride[nest->level] : r->stride[nest->level];
   if (stride < 0 || stride >= SMALLEST_ADVANCE || nest->unit_iterations >= SMALLEST_ADVANCE)
     return 1;

@@ -145,6 +145,7 @@ int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset) 
 
 int region_remove(uint64_t start) {
   start = (start + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+  uint64_t end = start;
   int found = -1;
   pthread_mutex_lock(&table);
   for (unsigned i = 0; i < region_slots() && found; i++) {
@@ -158,9 +159,11 @@ int region_remove(uint64_t start) {
     size_t bytes = (((region->end - region->start) >> PAGE_SHIFT) + 63) / 64 * 8;
     madvise((void *)(((uintptr_t)region->recent[0] + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1)),
             (2 * bytes) & ~(PAGE_BYTES - 1), MADV_DONTNEED);
+    end = region->end;
     found = 0;
   }
   pthread_mutex_unlock(&table);
+  if (!found) submit_drop_reads(start, end); /* without the table's lock: it may wait */
   if (found) errno = ENOENT;
   return found;
 }

@@ -35,7 +35,8 @@ void *runahead_ooc_map(const char *path, size_t bytes, enum runahead_ooc_mode mo
  * registered. Returns NULL with errno set on failure. */
 void *runahead_ooc_alloc(size_t bytes, const char *directory);
 
-/* Unregisters and unmaps what one of the two above returned. 0, or -1 with errno. */
+/* Unregisters and unmaps what one of the two above returned. 0, or -1 with errno. Waits, a second at most,
+ * for a read of ours that is under way there; so does runahead_ooc_unregister. */
 int runahead_ooc_unmap(void *address, size_t bytes);
 
 /* Tells of a range that the program has mapped itself. 0, or -1 with errno:

@@ -1,8 +1,8 @@
 // How far ahead of itself a program is read for, what is written behind it, and who reads first.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=madvise,--wrap=sync_file_range -o %t
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_helped,--wrap=madvise,--wrap=sync_file_range -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=16777216 %t %t.data
 #define _GNU_SOURCE
-#include "../../runtime/internal.h"
+#include "../../runtime/nest.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -17,6 +17,8 @@ static _Atomic uint64_t written;
     if (!(what)) printf("not so: %s\n", #what), wrong = 1; \
   } while (0)
 
+/* Nobody to hand requests over to: they are made at once. */
+bool __wrap_adapt_helped(void) { return false; }
 int __real_madvise(void *, size_t, int);
 int __wrap_madvise(void *start, size_t bytes, int advice) {
   if (advice == MADV_WILLNEED) asked += bytes;
@@ -63,7 +65,7 @@ static void beginnings(char *p) {
 /* Changes so many megabytes, from the first to the last. */
 static uint64_t written_behind(char *p, int64_t megabytes) {
   static struct runahead_reference reference = {.flags = RUNAHEAD_WRITES, .high = 4096};
-  static struct runahead_site sites[2], *site = sites;
+  static struct runahead_site sites[3], *site = sites;
   *site = (struct runahead_site){.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .where = "changes",
                                  .reference = &reference, .given = all_given, .values = 3};
   int64_t pages = megabytes << 8;
@@ -80,7 +82,7 @@ static uint64_t written_behind(char *p, int64_t megabytes) {
 /* Are runs read by us first, of which so many bytes of each 4096 read are changed? */
 static bool ours_first(char *p, int64_t changed) {
   static struct runahead_reference reference[2] = {{.high = 4096}, {.flags = RUNAHEAD_WRITES}};
-  static struct runahead_site sites[3], *next = sites;
+  static struct runahead_site sites[32], *next = sites;
   struct runahead_site *site = next++;
   *site = (struct runahead_site){.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "first",
                                  .reference = reference, .given = all_given, .values = 5};
@@ -88,6 +90,33 @@ static bool ours_first(char *p, int64_t changed) {
   const int64_t value[] = {4096, (int64_t)p, 4096, (int64_t)p + 32 * MEGABYTE, changed};
   runahead_ooc_enter(site, value, NULL);
   return adapt_prefetch_sequential(site);
+}
+
+/* What is read a page ahead of where it is changed is changed, too (a relaxation in place). */
+static bool changes_behind(char *p) {
+  static struct runahead_reference reference[2] = {{.high = 4096}, {.flags = RUNAHEAD_WRITES, .high = 4096}};
+  static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "behind",
+                                      .reference = reference, .given = all_given, .values = 5};
+  const int64_t value[] = {4096, (int64_t)p + 4096, 4096, (int64_t)p, 4096};
+  IS(((const struct nest *)runahead_ooc_enter(&site, value, NULL))->reference[1].led);
+  return adapt_prefetch_sequential(&site);
+}
+
+/* So many streams of 32 MB each, read from end to end: is all reading ours? Steps are few where it is not. */
+static bool all_ours(char *p, unsigned streams) {
+  static struct runahead_reference reference[2] = {{.high = 4096}, {.high = 4096}};
+  static struct runahead_site sites[2], *next = sites;
+  struct runahead_site *site = next++;
+  *site = (struct runahead_site){.abi = RUNAHEAD_ABI, .levels = 1, .references = (uint8_t)streams,
+                                 .where = "streams", .reference = reference, .given = all_given,
+                                 .values = 1 + 2 * streams};
+  const int64_t value[] = {8192, (int64_t)p, 4096, (int64_t)p + 64 * MEGABYTE, 4096};
+  struct runahead_nest *front = runahead_ooc_enter(site, value, NULL);
+  bool ours = ((const struct nest *)front)->ours;
+  int64_t unit = ((const struct nest *)front)->unit_iterations, steps = 0;
+  for (int64_t at = 0; at < value[0]; steps++) at = runahead_ooc_step(front, at, 0, 0, 0);
+  IS(ours ? steps >= value[0] / unit : steps <= value[0] / unit / 8 + 2);
+  return ours;
 }
 
 int main(int argc, char **argv) {
@@ -99,11 +128,39 @@ int main(int argc, char **argv) {
   beginnings(p);
   struct region *region = region_at((uint64_t)p, NULL);
   region->window = MEGABYTE;
-  /* What stays until the next nest comes by is changed again. */
-  IS(written_behind(p, MEMORY / 4 * 3) == 0);
+  /* On a fast disk nothing is written early, on a slow one what is gone before the next nest comes by. */
+  IS(written_behind(p, 4 * MEMORY) == 0);
+  region->window = 128 << 10;
+  IS(written_behind(p, MEMORY / 4) == 0);
+  IS(written_behind(p + 4 * MEMORY * MEGABYTE, 4 * MEMORY) > 0); /* not yet touched, or it is over at once */
+  /* In a region that nests change, what others only read is read by us as well. */
+  region->window = MEGABYTE;
+  region->changed_entries = 0;
+  IS(!ours_first(p, 8));
+  IS(region->changed_entries == 0);
   IS(ours_first(p, 4096));
+  IS(region->changed_entries > 0);
+  IS(ours_first(p, 8));
+  /* But not for ever, where nobody changes it any more. */
+  for (int n = 0; n < 20; n++) ours_first(p, 8);
   IS(!ours_first(p, 8));
   region->window = 128 << 10;
+  region->changed_entries = 0;
   IS(ours_first(p, 8));
+  region->window = MEGABYTE;
+  region->changed_entries = 0;
+  IS(changes_behind(p));
+  region->changed_entries = 0;
+  /* Memory holds the two windows of one stream, but not those of two. */
+  region->window = 4 * MEGABYTE;
+  char *q = runahead_ooc_alloc(MEGABYTE, NULL); /* where another thread may be */
+  struct region *other = region_at((uint64_t)q, NULL);
+  if (!other) return 1;
+  other->window = 4 * MEGABYTE;
+  /* What a nest left to the kernel, its end leaves so: the kernel may read on. And elsewhere it changes nothing. */
+  IS(!all_ours(p, 1));
+  IS(region->advice != MADV_RANDOM && other->advice == MADV_NORMAL);
+  IS(all_ours(p, 2));
+  IS(region->advice == MADV_RANDOM && other->advice == MADV_NORMAL);
   return wrong;
 }

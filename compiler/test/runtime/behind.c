@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
                                       .where = "test", .reference = reference,
                                       .given = all_given, .values = 3};
   /* Read by us, not left to the kernel. */
-  site_set(&site, SITE_OURS_FIRST, 1);
+  region_at((uint64_t)p, NULL)->window = 128 << 10;
   int64_t value[] = {PIECES, (int64_t)p, PIECE};
   struct runahead_nest *nest = runahead_ooc_enter(&site, value, 0);
   site_set(&site, SITE_PHASE, 6); /* CHOSE_OURS */

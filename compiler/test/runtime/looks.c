@@ -51,7 +51,8 @@ static void found_is_not_arrived(struct region *region) {
 static void one_look_serves_many_runs(struct region *region) {
   struct batch batch = {0};
   looks = requests = 0;
-  batch_add(&batch, region->start, PAGES * PAGE_BYTES);
+  region->window = 128 << 10;
+  batch_add(&batch, region, region->start, PAGES * PAGE_BYTES);
   IS(batch.used == 128);
   batch_flush(&batch);
   IS(requests == 0);

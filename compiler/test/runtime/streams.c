@@ -53,9 +53,9 @@ int main(int argc, char **argv) {
   static struct runahead_site rows = SITE, blocks = SITE;
   char *data = runahead_ooc_map(argv[1], BYTES, RUNAHEAD_OOC_CREATE);
   if (!data) return 1;
-  site_set(&rows, SITE_OURS_FIRST, 1);
+  site_set(&rows, SITE_FIRST, OURS_FIRST);
   site_set(&rows, SITE_PHASE, 6); /* CHOSE_OURS */
-  site_set(&blocks, SITE_OURS_FIRST, 1);
+  site_set(&blocks, SITE_FIRST, OURS_FIRST);
   site_set(&blocks, SITE_PHASE, 6);
   go(&rows, data, 1024);
   IS(given_up > BYTES / 2 && given_up <= BYTES - MEMORY / 4);

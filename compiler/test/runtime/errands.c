@@ -1,0 +1,113 @@
+// Long runs of pages are read by the helper, short ones by whoever wants them; while the helper is at a
+// write, which may take long, nobody waits for it. A run is asked for in pieces as long as the kernel
+// takes them. Once a region is gone nothing is read there.
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=madvise,--wrap=sync_file_range,--wrap=adapt_waiting -o %t
+// RUN: %t %t.data
+#define _GNU_SOURCE
+#include "../../runtime/internal.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MEGABYTE = 1 << 20, BYTES = 64 << 20 };
+static int wrong;
+#define IS(what)                                 \
+  do {                                           \
+    if (!(what)) printf("not so: %s\n", #what), wrong = 1; \
+  } while (0)
+
+static __thread bool me;
+static _Atomic unsigned mine, others;
+static _Atomic uint64_t longest;
+static _Atomic bool at_a_write, stay_there, at_a_read, stay_until_left, leaving;
+
+int __real_madvise(void *, size_t, int);
+int __wrap_madvise(void *start, size_t bytes, int advice) {
+  if (advice != MADV_WILLNEED) return __real_madvise(start, bytes, advice);
+  if (bytes > longest) longest = bytes;
+  if (me) {
+    mine++;
+    return 0;
+  }
+  others++;
+  if (stay_until_left) {
+    at_a_read = true;
+    while (!leaving) usleep(1000);
+    usleep(100000); /* as the disk does: the region is being removed by now */
+    at_a_read = false;
+  }
+  return 0;
+}
+int __wrap_sync_file_range(int descriptor, off_t start, off_t bytes, unsigned flags) {
+  (void)descriptor, (void)start, (void)bytes, (void)flags;
+  if (me) return 0;
+  for (at_a_write = true; stay_there;) usleep(1000);
+  return 0;
+}
+/* Every write waits, so that the next ones are handed over. */
+struct waiting __wrap_adapt_waiting(void) {
+  static uint64_t waits;
+  return (struct waiting){++waits, 0};
+}
+
+static void want(struct region *region, uint64_t first, uint64_t bytes) {
+  struct batch batch = {0};
+  mine = others = 0;
+  longest = 0;
+  batch_add(&batch, region, region->start + first, bytes);
+  batch_flush(&batch);
+}
+
+static void settle(unsigned calls) {
+  for (int tries = 0; tries < 5000 && others + mine < calls; tries++) usleep(1000);
+}
+
+/* What is under way is waited for, the rest is not read any more. */
+static void nothing_is_read_once_it_is_gone(struct region *region) {
+  stay_until_left = true;
+  for (int tries = 0; tries < 5000 && !at_a_read; tries++) {
+    want(region, 0, 16 * MEGABYTE);
+    usleep(1000);
+  }
+  IS(at_a_read);
+  unsigned begun = others;
+  leaving = true;
+  IS(runahead_ooc_unregister((void *)region->start) == 0);
+  IS(!at_a_read);
+  unsigned made = others;
+  IS(made <= begun + 2); /* of eight */
+  stay_until_left = false;
+  usleep(200000);
+  IS(others == made);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) return 1;
+  me = true;
+  unlink(argv[1]); /* nothing of an earlier run is to be in memory */
+  char *p = runahead_ooc_map(argv[1], BYTES, RUNAHEAD_OOC_CREATE);
+  struct region *region = p ? region_at((uint64_t)p, NULL) : NULL;
+  if (!region) return 1;
+  region->window = 8 * MEGABYTE;
+  want(region, 0, 16 * MEGABYTE);
+  settle(8);
+  /* Those that come while the helper takes one up are not handed over. */
+  IS(others + mine == 8 && others > 0 && longest == 2 * MEGABYTE);
+  region->window = 128 << 10;
+  want(region, 0, 2 * MEGABYTE);
+  IS(others == 0 && mine == 16 && longest == 128 << 10);
+  want(region, 0, PAGE_BYTES);
+  IS(others == 0 && mine == 1);
+
+  region->window = 8 * MEGABYTE;
+  stay_there = true;
+  submit_write(region, region->start, region->start + PAGE_BYTES); /* waits, */
+  submit_write(region, region->start, region->start + PAGE_BYTES); /* so this one is the helper's */
+  for (int tries = 0; tries < 5000 && !at_a_write; tries++) usleep(1000);
+  want(region, 0, MEGABYTE);
+  IS(others == 0 && mine == 1);
+  stay_there = false;
+  nothing_is_read_once_it_is_gone(region);
+  return wrong;
+}
