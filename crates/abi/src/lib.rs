@@ -8,6 +8,8 @@
 pub mod begun;
 pub mod durations;
 pub mod environment;
+#[cfg(not(loom))]
+pub mod kin;
 pub mod log;
 pub mod names;
 pub mod owner;

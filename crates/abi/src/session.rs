@@ -17,6 +17,7 @@
 
 use crate::begun;
 use crate::durations::Durations;
+use crate::kin;
 use crate::log::Log;
 use crate::names::Ring;
 use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
@@ -60,6 +61,8 @@ pub struct Header {
     pub analysis: AnalysisRequest,
     /// For each slot the process id of the program that it belongs to, or what [`crate::owner`] says.
     pub owners: [AtomicU32; SLOTS],
+    /// What the run's processes leave behind for later ones of the same executable.
+    pub kin: kin::Table,
 }
 
 /// One mailbox in which agents ask for executable files to be analysed, one at a time.

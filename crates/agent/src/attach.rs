@@ -1,19 +1,21 @@
 //! Joining the session, at the first stall, and leaving it.
 
 use crate::state::{Fixed, Process};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::environment::flags;
+use runahead_abi::kin;
 use runahead_abi::owner;
 use runahead_abi::session::{
     AGENT_BYTES, AgentPart, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot,
     SpeculatorPart, activity, companions, names_ahead, retire, slot_offset, watching,
 };
 use runahead_kernel::arch::thread_word;
-use runahead_kernel::files::{close, open_at, read_link};
+use runahead_kernel::files::{close, open_at, read_link, stat_at};
 use runahead_kernel::memory::{PROT_READ, PROT_WRITE, advise, map};
 use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, prctl, process_id, thread_id};
 use runahead_kernel::text::{Text, decimal};
 use runahead_kernel::uapi::{general as n, prctl::PR_SET_PTRACER};
+use runahead_policy::kin::{Known, Life};
 
 /// How long an exiting program waits for the report to be printed, when one was asked for.
 const REPORT_WAIT_NS: u64 = 2_000_000_000;
@@ -71,8 +73,37 @@ fn join(state: &Fixed, process: &Process) -> Option<&'static Slot> {
     // Last: the host starts nothing for a slot before it finds the address there.
     slot.agent.state_address.store(state as *const Fixed as u64, Ordering::Release);
     process.claimed_by.store(process_id() as u32, Ordering::Relaxed);
+    learn_of_kin(process, header);
     process.slot.store(address, Ordering::Release);
     Some(slot)
+}
+
+/// What earlier processes of this executable have left behind.
+fn learn_of_kin(process: &Process, header: &Header) {
+    let Ok(stat) = stat_at(n::AT_FDCWD, c"/proc/self/exe", 0) else {
+        return;
+    };
+    let key = kin::key(stat.st_dev, stat.st_ino);
+    process.executable.store(key, Ordering::Relaxed);
+    if let Some(word) = header.kin.word(key) {
+        process.patience.store(Known::of(word.load(Ordering::Relaxed)).patience(), Ordering::Relaxed);
+    }
+}
+
+/// Leaves behind what this process has been through.
+fn tell_kin(process: &Process, slot: &Slot, header: &Header) {
+    let Some(word) = header.kin.word(process.executable.load(Ordering::Relaxed)) else {
+        return;
+    };
+    let counts = &slot.agent.counts;
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let life = Life {
+        stalls: count(&counts.stalls),
+        stalled_ns: count(&counts.stall_ns),
+        posts: count(&counts.posts),
+        foretold: count(&counts.reads_hinted),
+    };
+    word.store(Known::of(word.load(Ordering::Relaxed)).after(life).word(), Ordering::Relaxed);
 }
 
 /// Our process id as the host knows it: in the pid namespace of the `/proc` through which we have found the
@@ -253,6 +284,7 @@ pub fn leave(state: &Fixed) {
     // with four others takes its turn. (With 20 ms, one unmount of fifteen failed on a machine under load 9.)
     const LONGEST_NS: u64 = 200_000_000;
     if let (Some(slot), Some(header)) = (own_slot(state), state.process().header()) {
+        tell_kin(state.process(), slot, header);
         dismiss(slot, header, retire::BEARS_NOBODY, LONGEST_NS);
     }
     if !state.has(flags::REPORT) {

@@ -413,7 +413,7 @@ impl Visit<'_> {
             self.begins(fd, place);
         }
         let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
-        if !gone && self.restarts(slot, foretold) {
+        if !gone && !self.is_patient(slot) && self.restarts(slot, foretold) {
             let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
             // What is invested in a hold was saved up for that.
             if self.inner.worth.posting() || matches!(wait, Wait::Invest(_)) {
@@ -423,6 +423,12 @@ impl Visit<'_> {
         if tells {
             self.waits_for_file(slot, fd);
         }
+    }
+
+    /// Whether speculation is to wait yet, as it was of no use to earlier processes of this executable.
+    fn is_patient(&self, slot: &Slot) -> bool {
+        let stalls = slot.agent.counts.stalls.load(Ordering::Relaxed);
+        stalls <= u64::from(self.process.patience.load(Ordering::Relaxed))
     }
 
     /// Whether this stall is one to restart speculation at.

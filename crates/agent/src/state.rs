@@ -61,6 +61,10 @@ pub struct Process {
     pub claimed_by: AtomicU32,
     /// Attaching failed: do not try again.
     pub refused: AtomicU32,
+    /// Key of the executable in the session's table, 0: not known. Set when the process attaches.
+    pub executable: AtomicU64,
+    /// Stalls to let pass before it speculates, for what its kin have gained.
+    pub patience: AtomicU32,
     /// [`thread_word`] of the thread whose reads are compared with the log.
     pub thread: AtomicUsize,
     /// Threads that look a name up at present. (A handler that jumps out of one leaves it too high: then less is looked

@@ -2,7 +2,7 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
 //! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`],
-//! [`worth`] and [`coldness`] inside the program; the speculator drives [`depth`], [`copies`], [`scattered`] and [`allowance`]; the host drives [`arming`],
+//! [`worth`], [`kin`] and [`coldness`] inside the program; the speculator drives [`depth`], [`copies`], [`scattered`] and [`allowance`]; the host drives [`arming`],
 //! [`strides`], [`swapped`], [`touches`] and [`memory`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
@@ -17,6 +17,7 @@ pub mod depth;
 pub mod drift;
 pub mod following;
 pub mod hold;
+pub mod kin;
 pub mod memory;
 pub mod scattered;
 pub mod strides;

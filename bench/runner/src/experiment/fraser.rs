@@ -48,6 +48,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
 const NO_FAULTS: &str = "Runahead does not speculate from page faults yet";
 const NO_CONTROL: &str = "the Runahead that was measured kept to a budget of memory, and did not yet weigh stalls added \
 against stalls removed as the paper's memory control does";
+const FAULT_PAGES: &str = "of pages asked for at page faults it is counted how many waits they spared, \
+not how many of them were reached";
 const FAULT_TIMES: &str = "how long the program waited in page faults, and for which of them a page came in time, \
 is not counted";
 
@@ -209,11 +211,10 @@ fn effect_of(found: Option<Found>, on: bool) -> [Figure; 7] {
         let faults = found.median(|run| Some(run.measured.major_faults as f64))?;
         Some(found.reported("/counts/stalls")? + faults)
     });
-    let unused = figure(found, |found| {
-        let asked = found.reported("/counts/faults/prefetched_pages")?;
-        let reached = found.reported("/counts/faults/useful_pages")?;
-        Some(found.reported("/counts/speculator/unused_pages")? + (asked - reached).max(0.0))
-    });
+    let unused = match faults {
+        true => Figure::Missing(FAULT_PAGES.into()),
+        false => figure(found, |found| found.reported("/counts/speculator/unused_pages")),
+    };
     [
         stalls,
         of_reads(seconds("/counts/stall_ns")),
