@@ -1,9 +1,11 @@
 /* The run-time layer's own parts and who uses whom:
  *
  *   map, static_arrays -> regions          what is out of core
- *   nest -> prefetch, shape -> walk -> filter -> submit   from a loop's position to the kernel
+ *   nest -> plan -> shape                  from a loop's position to what it decides,
+ *   nest -> tell -> prefetch -> walk -> filter -> submit   and on to the kernel
  *   copy -> nest                           long copies as nests of one loop
- *   nest -> adapt -> limits                how far ahead, and whether at all
+ *   nest, plan -> adapt -> limits          how far ahead, and whether at all
+ *   regions -> adapt <-> submit            the helper, and what is handed over to it
  *   all -> statistics
  *
  * Rules:
