@@ -1,5 +1,7 @@
 /* From units of iterations to pages: affine boxes, and pages that are found through
- * index values, which are read ahead of the program and never trusted.
+ * index values, which are read ahead of the program and never trusted. A unit's number gives the
+ * counters of the loops (unit_start), these an address for each reference, and from there on a walk goes through
+ * ranges (walk.c). Every walk has a budget: counts and index values may be anything.
  */
 #include "nest.h"
 #include <string.h>
