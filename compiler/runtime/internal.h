@@ -1,9 +1,11 @@
 /* The run-time layer's own parts and who uses whom:
  *
  *   map, static_arrays -> regions          what is out of core
- *   nest -> prefetch, shape -> walk -> filter -> submit   from a loop's position to the kernel
+ *   nest -> plan -> shape                  from a loop's position to what it decides,
+ *   nest -> tell -> prefetch -> walk -> filter -> submit   and on to the kernel
  *   copy -> nest                           long copies as nests of one loop
- *   nest -> adapt -> limits                how far ahead, and whether at all
+ *   nest, plan -> adapt -> limits          how far ahead, and whether at all
+ *   regions -> adapt <-> submit            the helper, and what is handed over to it
  *   all -> statistics
  *
  * Rules:
@@ -92,7 +94,8 @@ void submit_write(const struct region *region, uint64_t start, uint64_t end);
 /* The helper's part: makes the reads and writes that are handed over to it within so many nanoseconds. */
 void submit_handed_over(uint64_t nanoseconds);
 /* Before a region's memory goes: reads in [start, end) that were handed over and are still to be made are
- * dropped, and one under way is waited for, a second at most. Not async-signal-safe. */
+ * dropped, and one under way is waited for, a second at most. From `live` being false on none is handed
+ * over. Not async-signal-safe. */
 void submit_drop_reads(uint64_t start, uint64_t end);
 void submit_forget(void); /* in a forked child: those are the parent's */
 

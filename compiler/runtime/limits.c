@@ -110,7 +110,7 @@ bool limits_pressed(void) {
   uint64_t limit = limits_memory();
   char text[64];
   int saved = errno;
-  bool pressed = true; /* where nobody counts, released pages are given up at once */
+  bool pressed = true; /* where nobody counts, memory is taken for full */
   if (usage_file[0] && slurp(usage_file, text, sizeof text) > 0)
     pressed = strtoull(text, NULL, 10) > limit - limit / 16;
   errno = saved;

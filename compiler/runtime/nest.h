@@ -1,4 +1,4 @@
-/* A loop nest at run time, as nest.c, shape.c and prefetch.c share it. Each nest
+/* A loop nest at run time, as nest.c, plan.c, tell.c, shape.c and prefetch.c share it. Each nest
  * belongs to the thread that entered it. */
 #ifndef RUNAHEAD_NEST_H
 #define RUNAHEAD_NEST_H
@@ -53,7 +53,7 @@ struct nest {
   int64_t unit_iterations, units_in_level;
   int64_t origin;      /* streams: iterations between the first entry and this one */
   bool run_on, indirect;
-  bool ours;           /* nothing is left to the kernel's read-ahead */
+  bool ours;           /* nothing is left to the kernel's read-ahead: windows do not fit */
   bool confirming;     /* runs of pages are looked at once more before their use */
   bool following;      /* some indirect reference is not quiet */
   uint64_t room;       /* bytes of memory beside the tables that look-ups lead to */
@@ -105,5 +105,43 @@ uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit, b
  * be touched again is given up; if told to at once, where it was not changed. */
 void prefetch_behind(struct nest *nest, const struct reference *r, int64_t from, int64_t until,
                      bool at_once);
+
+/* --- plan.c: what a nest decides -------------------------------------------- */
+
+/* A nest whose regions are known: its tables, and the room beside them. */
+void plan_enter(struct nest *nest);
+void plan_room(struct nest *nest);
+/* Its units have a (new) size: what they bring in, and who reads runs of pages. */
+void plan_units(struct nest *nest);
+/* What is given up and written behind the program; of a stream, whose way shows how long it is, later. */
+void plan_behind(struct nest *nest);
+void plan_look_at_way(struct nest *nest, int64_t unit);
+/* Which look-ups are followed, by what they brought in, and by a look now and then. True: units are
+ * to have another size. */
+bool plan_judge(struct nest *nest);
+bool plan_probe(struct nest *nest, int64_t unit);
+
+/* How many units ahead, */
+int64_t plan_ahead(const struct nest *nest);
+/*   and up to (not including) which one to prefetch this reference with the program at `unit`. */
+int64_t plan_until(const struct nest *nest, const struct reference *r, int64_t unit, int64_t ahead);
+
+bool plan_windows_fit(const struct region *region);
+bool plan_is_scattered(const struct reference *r);
+bool plan_is_kept(const struct nest *nest, const struct reference *r);
+bool plan_is_tight(const struct nest *nest);
+bool plan_left_to_kernel(const struct nest *nest, const struct reference *r);
+
+/* --- tell.c: what the kernel is told of it ---------------------------------- */
+
+void tell_advice(struct nest *nest);
+/* At a nest's end; NULL: of one that is passed over. */
+void tell_leaving(const struct nest *nest);
+/* Asks for what the program at `unit` will want. */
+void tell_wanted(struct nest *nest, int64_t unit);
+/* Too far ahead: what is due next and has been driven out is asked for again. */
+void tell_driven_out(struct nest *nest, int64_t unit);
+/* The units before this one have been passed. */
+void tell_behind(struct nest *nest, int64_t unit, uint64_t now);
 
 #endif

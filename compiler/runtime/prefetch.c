@@ -1,5 +1,7 @@
 /* From units of iterations to pages: affine boxes, and pages that are found through
- * index values, which are read ahead of the program and never trusted.
+ * index values, which are read ahead of the program and never trusted. A unit's number gives the
+ * counters of the loops (unit_start), these an address for each reference, and from there on a walk goes through
+ * ranges (walk.c). Every walk has a budget: counts and index values may be anything.
  */
 #include "nest.h"
 #include <string.h>
@@ -46,24 +48,33 @@ static void want_affine(const struct nest *nest, const struct reference *r,
   walk_box(walk, address_at(nest, r, counter), r->shape->low, r->shape->high, d, n);
 }
 
-/* Where index values come from: an affine reference, and for a[b[c[i]]] one more
- * that is found through it. */
-struct index_source {
-  const struct reference *direct; /* c */
+/* Of a[b[c[i]]] the addresses of c, b and a, or by how much a loop moves them; of a[c[i]] there is no b. */
+struct places {
+  int64_t direct, middle, own;
+};
+
+/* The look-ups of some iterations: where they begin, the loops over the index values, and what is touched
+ * at each place that they lead to. */
+struct lookups {
   const struct reference *middle; /* b, or NULL */
-  int64_t middle_address, middle_stride;
+  struct places first;
+  struct {
+    struct places stride;
+    int64_t times;
+  } loop[RUNAHEAD_MAX_LEVELS]; /* outermost first; one at least */
+  struct dimension box[MAX_DIMENSIONS];
+  unsigned loops, boxes;
 };
 
 static bool is_signed(const struct reference *r) { return r->shape->flags & RUNAHEAD_SIGNED; }
 
-/* Index values for r, `part` of them from the direct address on. Returns how many
+/* `part` index values for r, of the loop that moves by `stride`. Returns how many
  * were looked at; `good` tells which are known. */
-static unsigned read_index(const struct reference *r, const struct index_source *source,
-                           uint64_t from, int64_t stride, int64_t done, unsigned part,
-                           int64_t *value, bool *good) {
-  const struct reference *middle = source->middle;
+static unsigned read_index(const struct reference *r, const struct reference *middle,
+                           const struct places *from, const struct places *stride, int64_t done,
+                           unsigned part, int64_t *value, bool *good) {
   const struct reference *reader = middle ? middle : r;
-  unsigned got = walk_read(from + (uint64_t)(done * stride), stride, part,
+  unsigned got = walk_read((uint64_t)(from->direct + done * stride->direct), stride->direct, part,
                            reader->shape->index_bytes, is_signed(reader), value);
   if (!middle) {
     memset(good, true, got);
@@ -71,30 +82,30 @@ static unsigned read_index(const struct reference *r, const struct index_source 
   }
   uint64_t address[INDEX_ROOM];
   for (unsigned i = 0; i < got; i++)
-    address[i] = (uint64_t)(source->middle_address + (done + i) * source->middle_stride +
+    address[i] = (uint64_t)(from->middle + (done + i) * stride->middle +
                             middle->scale * (value[i] + middle->add) + r->shape->index_offset);
   walk_gather(address, got, r->shape->index_bytes, is_signed(r), value, good);
   return got;
 }
 
-/* The pages of a[b[i]] for a run of `many` index values. */
-static void want_run(const struct reference *r, const struct index_source *source,
-                     uint64_t index_address, int64_t index_stride, int64_t many, int64_t address,
-                     int64_t own_stride, const struct dimension *box, unsigned boxes,
-                     struct walk *walk) {
+/* The innermost of the loops, from these places on. */
+static void want_run(const struct reference *r, const struct lookups *lookups,
+                     const struct places *from, struct walk *walk) {
+  const struct places *stride = &lookups->loop[lookups->loops - 1].stride;
+  int64_t many = lookups->loop[lookups->loops - 1].times;
   int64_t value[INDEX_ROOM];
   bool good[INDEX_ROOM];
   if (r->shape->index_bytes == 0 || r->shape->index_bytes > 8) return;
   for (int64_t done = 0; done < many && walk_pay(walk, 1);) {
     unsigned part = many - done < INDEX_ROOM ? (unsigned)(many - done) : INDEX_ROOM;
-    unsigned got = read_index(r, source, index_address, index_stride, done, part, value, good);
+    unsigned got = read_index(r, lookups->middle, from, stride, done, part, value, good);
     for (unsigned i = 0; i < got && walk_pay(walk, 1); i++) {
       if (!good[i]) continue;
-      int64_t at = address + (done + i) * own_stride + r->scale * (value[i] + r->add);
+      int64_t at = from->own + (done + i) * stride->own + r->scale * (value[i] + r->add);
       if (at < walk->lowest) walk->lowest = at;
       if (at > walk->highest) walk->highest = at;
-      if (boxes) {
-        walk_box(walk, at, r->shape->low, r->shape->high, box, boxes);
+      if (lookups->boxes) {
+        walk_box(walk, at, r->shape->low, r->shape->high, lookups->box, lookups->boxes);
       } else {
         walk_range(walk, (uint64_t)(at + r->shape->low), (uint64_t)(r->shape->high - r->shape->low));
       }
@@ -104,57 +115,55 @@ static void want_run(const struct reference *r, const struct index_source *sourc
   }
 }
 
-static void want_indirect(const struct nest *nest, const struct reference *r,
-                          const int64_t *counter, int64_t iterations_, struct walk *walk) {
-  struct index_source source = {.direct = shape_index(nest, r)};
-  const struct reference *reader = r;
-  if (source.direct->shape->flags & RUNAHEAD_INDIRECT) {
-    source.middle = reader = source.direct;
-    source.direct = shape_index(nest, source.middle);
-    source.middle_address = address_at(nest, source.middle, counter);
-    if (source.direct->shape->flags & RUNAHEAD_INDIRECT) return; /* longer than we follow */
+/* False: a longer chain of indices than we follow. */
+static bool find_lookups(const struct nest *nest, const struct reference *r, const int64_t *counter,
+                         int64_t iterations_, struct lookups *out) {
+  const struct reference *direct = shape_index(nest, r), *reader = r;
+  *out = (struct lookups){.first.own = address_at(nest, r, counter)};
+  if (direct->shape->flags & RUNAHEAD_INDIRECT) {
+    out->middle = reader = direct;
+    direct = shape_index(nest, direct);
+    out->first.middle = address_at(nest, out->middle, counter);
+    if (direct->shape->flags & RUNAHEAD_INDIRECT) return false;
   }
-  const struct reference *index = source.direct;
-  int64_t at = address_at(nest, index, counter) + reader->shape->index_offset;
-  int64_t address = address_at(nest, r, counter);
-  struct dimension box[MAX_DIMENSIONS], loop[RUNAHEAD_MAX_LEVELS];
-  int64_t own[RUNAHEAD_MAX_LEVELS], middle[RUNAHEAD_MAX_LEVELS];
-  unsigned boxes = 0, loops = 0;
+  out->first.direct = address_at(nest, direct, counter) + reader->shape->index_offset;
   for (unsigned i = nest->level; i < nest->levels; i++) {
     int64_t times = i == nest->level ? iterations_ : nest->trip[i];
     if (times <= 1 && i != nest->level) continue;
-    if (index->stride[i]) {
-      own[loops] = r->stride[i];
-      middle[loops] = source.middle ? source.middle->stride[i] : 0;
-      loop[loops++] = (struct dimension){index->stride[i], times};
+    if (direct->stride[i]) {
+      out->loop[out->loops].stride = (struct places){
+          direct->stride[i], out->middle ? out->middle->stride[i] : 0, r->stride[i]};
+      out->loop[out->loops++].times = times;
     } else if (r->stride[i]) {
-      box[boxes++] = (struct dimension){r->stride[i], times};
+      out->box[out->boxes++] = (struct dimension){r->stride[i], times};
     }
   }
+  if (out->loops == 0) out->loop[out->loops++].times = 1;
   for (unsigned i = 0; i < r->shape->boxes; i++) {
     int64_t outer = nest->levels ? r->stride[nest->levels - 1] : 0;
-    box[boxes++] = (struct dimension){r->box[i].stride,
-                                      shape_count(r->box[i].count, r->box[i].stride, outer)};
+    out->box[out->boxes++] = (struct dimension){
+        r->box[i].stride, shape_count(r->box[i].count, r->box[i].stride, outer)};
   }
-  if (loops == 0) {
-    want_run(r, &source, (uint64_t)at, 0, 1, address, 0, box, boxes, walk);
-    return;
-  }
-  /* All loops over the index but the innermost, as an odometer. */
-  int64_t turn[RUNAHEAD_MAX_LEVELS] = {0}, middle_base = source.middle_address;
+  return true;
+}
+
+static void want_indirect(const struct nest *nest, const struct reference *r,
+                          const int64_t *counter, int64_t iterations_, struct walk *walk) {
+  struct lookups lookups;
+  if (!find_lookups(nest, r, counter, iterations_, &lookups)) return;
+  /* All loops but the innermost, as an odometer. */
+  int64_t turn[RUNAHEAD_MAX_LEVELS] = {0};
+  const unsigned innermost = lookups.loops - 1;
   for (;;) {
-    int64_t index_at = at, own_at = address;
-    source.middle_address = middle_base;
-    for (unsigned i = 0; i + 1 < loops; i++) {
-      index_at += turn[i] * loop[i].stride;
-      own_at += turn[i] * own[i];
-      source.middle_address += turn[i] * middle[i];
+    struct places at = lookups.first;
+    for (unsigned i = 0; i < innermost; i++) {
+      at.direct += turn[i] * lookups.loop[i].stride.direct;
+      at.middle += turn[i] * lookups.loop[i].stride.middle;
+      at.own += turn[i] * lookups.loop[i].stride.own;
     }
-    source.middle_stride = middle[loops - 1];
-    want_run(r, &source, (uint64_t)index_at, loop[loops - 1].stride, loop[loops - 1].count, own_at,
-             own[loops - 1], box, boxes, walk);
-    unsigned i = loops - 1;
-    while (i > 0 && ++turn[i - 1] >= loop[i - 1].count) turn[--i] = 0;
+    want_run(r, &lookups, &at, walk);
+    unsigned i = innermost;
+    while (i > 0 && ++turn[i - 1] >= lookups.loop[i - 1].times) turn[--i] = 0;
     if (i == 0 || !walk->budget) return;
   }
 }

@@ -1,6 +1,6 @@
 /* Regions: which parts of the address space may be on disk.
  *
- * A table of pointers to records that never change and never go away; a slot is
+ * A table of pointers to records that never move and never go away; a slot is
  * taken and given up with one atomic store. Registration is rare and takes a
  * lock; looking up takes none.
  */

@@ -62,6 +62,7 @@ static int choose(void) {
 }
 
 static bool hand_over(enum errand errand, const struct region *region, uint64_t start, uint64_t end);
+/* A run that is worth handing over: longer than what is asked for at once where windows are narrow. */
 #define WORTH_A_CALL (NARROW_REQUEST + PAGE_BYTES)
 
 static void read_now(uint64_t start, uint64_t end) {
@@ -69,10 +70,14 @@ static void read_now(uint64_t start, uint64_t end) {
   count(COUNT_CALLS, 1);
 }
 
+/* A region may have gone since the batch was begun, by another thread's hand. */
 static void send_single(const struct iovec *range, unsigned ranges) {
+  struct region *region = NULL;
   for (unsigned i = 0; i < ranges; i++) {
     uint64_t start = (uint64_t)range[i].iov_base, end = start + range[i].iov_len;
-    if (end - start < WORTH_A_CALL || !hand_over(READ, NULL, start, end)) read_now(start, end);
+    region = region_at(start, region);
+    if (!region) continue;
+    if (end - start < WORTH_A_CALL || !hand_over(READ, region, start, end)) read_now(start, end);
   }
 }
 
@@ -210,7 +215,8 @@ void batch_add(struct batch *batch, const struct region *region, uint64_t start,
   while (bytes) {
     if (batch->used) {
       struct iovec *last = &batch->range[batch->used - 1];
-      if ((uint64_t)last->iov_base + last->iov_len == start && last->iov_len + bytes <= longest) {
+      bool same = (uint64_t)last->iov_base >= region->start; /* and not its neighbour's */
+      if (same && (uint64_t)last->iov_base + last->iov_len == start && last->iov_len + bytes <= longest) {
         last->iov_len += bytes;
         return;
       }
@@ -248,7 +254,7 @@ void submit_release(uint64_t start, uint64_t bytes, bool at_once) {
 #define AFTER_A_WAIT 128
 #define ERRANDS 64
 struct request {
-  const struct region *region; /* of a write */
+  const struct region *region;
   uint64_t start, end;
 };
 static struct queue {
@@ -334,17 +340,20 @@ void submit_drop_reads(uint64_t start, uint64_t end) {
   pthread_mutex_unlock(&queue_lock);
 }
 
-/* To the helper. False if there is none, or no room. */
+/* To the helper. False if there is none, or no room. For a region that has gone there is nothing to do: it is
+ * marked so before its reads are dropped, so with the lock held either this sees the mark or the drop, which
+ * comes after it, sees the request. */
 static bool hand_over(enum errand errand, const struct region *region, uint64_t start, uint64_t end) {
   struct queue *to = &queue[errand];
   if (!adapt_helped() || pthread_mutex_trylock(&queue_lock)) return false;
+  bool gone = !atomic_load_explicit(&region->live, RELAXED);
   bool room = to->used < ERRANDS && !(errand == READ && writing);
-  if (room) {
+  if (room && !gone) {
     to->request[(to->next + to->used++) % ERRANDS] = (struct request){region, start, end};
     pthread_cond_signal(&more);
   }
   pthread_mutex_unlock(&queue_lock);
-  return room;
+  return room || gone;
 }
 
 /* --- writing --------------------------------------------------------------- */

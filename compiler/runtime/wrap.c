@@ -1,8 +1,10 @@
 /* For unmodified programs, linked in on request with
  * -Wl,--wrap=mmap,--wrap=mmap64,--wrap=munmap: large file mappings are registered as
  * they are made, without their descriptors: closing a copy of one would drop the locks (fcntl)
- * that the program has on the file. So nothing is written early there. Every symbol that the wrapper names there must be defined here, or
- * programs that use it do not link.
+ * that the program has on the file. So nothing is written early there.
+ *
+ * Every symbol that those flags name must be defined here, or programs that are linked with them
+ * do not link.
  */
 #include "runahead_ooc.h"
 #include <sys/mman.h>

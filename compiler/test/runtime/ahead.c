@@ -102,15 +102,16 @@ static bool changes_behind(char *p) {
   return adapt_prefetch_sequential(&site);
 }
 
-/* So many streams of 32 MB each, read from end to end: is all reading ours? Steps are few where it is not. */
-static bool all_ours(char *p, unsigned streams) {
+/* One or two streams of 32 MB each, read from end to end: is all reading ours? Steps are few where it is not. */
+static bool all_ours(char *first, char *second) {
   static struct runahead_reference reference[2] = {{.high = 4096}, {.high = 4096}};
-  static struct runahead_site sites[2], *next = sites;
+  static struct runahead_site sites[5], *next = sites;
   struct runahead_site *site = next++;
-  *site = (struct runahead_site){.abi = RUNAHEAD_ABI, .levels = 1, .references = (uint8_t)streams,
+  uint8_t streams = second ? 2 : 1;
+  *site = (struct runahead_site){.abi = RUNAHEAD_ABI, .levels = 1, .references = streams,
                                  .where = "streams", .reference = reference, .given = all_given,
                                  .values = 1 + 2 * streams};
-  const int64_t value[] = {8192, (int64_t)p, 4096, (int64_t)p + 64 * MEGABYTE, 4096};
+  const int64_t value[] = {8192, (int64_t)first, 4096, (int64_t)second, 4096};
   struct runahead_nest *front = runahead_ooc_enter(site, value, NULL);
   bool ours = ((const struct nest *)front)->ours;
   int64_t unit = ((const struct nest *)front)->unit_iterations, steps = 0;
@@ -153,14 +154,22 @@ int main(int argc, char **argv) {
   region->changed_entries = 0;
   /* Memory holds the two windows of one stream, but not those of two. */
   region->window = 4 * MEGABYTE;
-  char *q = runahead_ooc_alloc(MEGABYTE, NULL); /* where another thread may be */
+  char *q = runahead_ooc_alloc(32 * MEGABYTE, NULL); /* where another thread may be */
   struct region *other = region_at((uint64_t)q, NULL);
   if (!other) return 1;
   other->window = 4 * MEGABYTE;
   /* What a nest left to the kernel, its end leaves so: the kernel may read on. And elsewhere it changes nothing. */
-  IS(!all_ours(p, 1));
+  IS(!all_ours(p, NULL));
   IS(region->advice != MADV_RANDOM && other->advice == MADV_NORMAL);
-  IS(all_ours(p, 2));
+  IS(all_ours(p, p + 64 * MEGABYTE));
   IS(region->advice == MADV_RANDOM && other->advice == MADV_NORMAL);
+  /* It would show there: what a nest goes through it is said of, and where windows fit any nest's end takes it back. */
+  IS(all_ours(p, q));
+  IS(other->advice == MADV_RANDOM);
+  IS(!all_ours(p, NULL));
+  IS(region->advice != MADV_RANDOM && other->advice == MADV_RANDOM);
+  other->window = 128 << 10;
+  IS(!all_ours(p, NULL));
+  IS(other->advice == MADV_NORMAL);
   return wrong;
 }

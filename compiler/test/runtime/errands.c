@@ -1,7 +1,7 @@
 // Long runs of pages are read by the helper, short ones by whoever wants them; while the helper is at a
 // write, which may take long, nobody waits for it. A run is asked for in pieces as long as the kernel
-// takes them. Once a region is gone nothing is read there.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=madvise,--wrap=sync_file_range,--wrap=adapt_waiting -o %t
+// takes them. Once a region is gone nothing is read there, by whomever it was wanted.
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=madvise,--wrap=sync_file_range,--wrap=adapt_waiting,--wrap=adapt_helped -o %t
 // RUN: %t %t.data
 #define _GNU_SOURCE
 #include "../../runtime/internal.h"
@@ -51,12 +51,30 @@ struct waiting __wrap_adapt_waiting(void) {
   return (struct waiting){++waits, 0};
 }
 
+/* Asked just before anything is handed over: another thread may unmap at that moment. */
+static void *unmapped_meanwhile;
+bool __real_adapt_helped(void);
+bool __wrap_adapt_helped(void) {
+  if (unmapped_meanwhile) runahead_ooc_unregister(unmapped_meanwhile);
+  unmapped_meanwhile = NULL;
+  return __real_adapt_helped();
+}
+
 static void want(struct region *region, uint64_t first, uint64_t bytes) {
   struct batch batch = {0};
   mine = others = 0;
   longest = 0;
   batch_add(&batch, region, region->start + first, bytes);
   batch_flush(&batch);
+}
+
+static struct region *region_with(char *start, size_t bytes) {
+  IS(runahead_ooc_register(start, bytes) == 0);
+  struct region *region = region_at((uint64_t)start, NULL);
+  region->window = 8 * MEGABYTE;
+  mine = others = 0;
+  longest = 0;
+  return region;
 }
 
 static void settle(unsigned calls) {
@@ -80,6 +98,36 @@ static void nothing_is_read_once_it_is_gone(struct region *region) {
   stay_until_left = false;
   usleep(200000);
   IS(others == made);
+}
+
+/* Another thread may have had requests for it in its batch at that time, or been about to hand one over: they
+ * come to nothing. */
+static void nothing_is_wanted_once_it_is_gone(char *p, bool at_the_last_moment) {
+  struct batch batch = {0};
+  struct region *region = region_with(p, BYTES);
+  batch_add(&batch, region, region->start, 2 * MEGABYTE);
+  if (at_the_last_moment)
+    unmapped_meanwhile = p;
+  else
+    IS(runahead_ooc_unregister(p) == 0);
+  batch_flush(&batch);
+  IS(!region_at((uint64_t)p, NULL));
+  usleep(100000);
+  IS(others == 0 && mine == 0);
+}
+
+/* What adjoins it is no reason to read it. */
+static void its_neighbour_is_read(char *p) {
+  struct batch batch = {0};
+  struct region *first = region_with(p, MEGABYTE), *second = region_with(p + MEGABYTE, MEGABYTE);
+  batch_add(&batch, first, first->end - MEGABYTE / 2, MEGABYTE / 2);
+  batch_add(&batch, second, second->start, MEGABYTE / 2);
+  IS(runahead_ooc_unregister(p + MEGABYTE) == 0);
+  batch_flush(&batch);
+  settle(1);
+  usleep(100000);
+  IS(others + mine == 1 && longest == MEGABYTE / 2);
+  IS(runahead_ooc_unregister(p) == 0);
 }
 
 int main(int argc, char **argv) {
@@ -109,5 +157,8 @@ int main(int argc, char **argv) {
   IS(others == 0 && mine == 1);
   stay_there = false;
   nothing_is_read_once_it_is_gone(region);
+  nothing_is_wanted_once_it_is_gone(p, false);
+  nothing_is_wanted_once_it_is_gone(p, true);
+  its_neighbour_is_read(p);
   return wrong;
 }
