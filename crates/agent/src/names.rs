@@ -13,7 +13,7 @@ use crate::attach;
 use crate::reads::{Visit, with_process};
 use crate::state::count;
 use core::sync::atomic::Ordering;
-use runahead_abi::names::{PATH_BYTES, kind};
+use runahead_abi::names::{PATH_BYTES, directory_mark, directory_of, kind};
 use runahead_abi::session::names_ahead;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::files::IoVec;
@@ -152,7 +152,7 @@ impl Visit<'_> {
 
     /// Leaves a note for the host, unless the latest one was of the same directory.
     fn note(&mut self, kind: u32, directory: i32, path: &[u8]) {
-        let mark = mark(directory, path);
+        let mark = directory_mark(directory, path);
         if self.inner.names.noted == mark {
             return;
         }
@@ -180,16 +180,5 @@ fn parent(address: usize, copied: &mut [u8; PATH_BYTES]) -> Option<&[u8]> {
     // SAFETY: the local piece is as long as said.
     let got = unsafe { runahead_kernel::memory::read_process(process_id(), &local, &remote) }.ok()?;
     let path = copied.get(..got)?;
-    let path = path.get(..path.iter().position(|&byte| byte == 0)?)?;
-    match path.iter().rposition(|&byte| byte == b'/') {
-        None => Some(&[]),
-        Some(0) => Some(b"/"),
-        Some(end) => path.get(..end),
-    }
-}
-
-/// Tells one directory from another, nearly always; never 0.
-fn mark(directory: i32, path: &[u8]) -> u64 {
-    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    path.iter().fold(mix(1, directory as u32 as u64), |hash, &byte| mix(hash, u64::from(byte))) | 1
+    Some(directory_of(path.get(..path.iter().position(|&byte| byte == 0)?)?))
 }
