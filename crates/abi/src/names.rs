@@ -2,14 +2,15 @@
 //!
 //! A program that walks a tree waits for each directory and for each file's inode, one after another. No
 //! speculation helps against that, as it would look the names up one after another too; but a directory
-//! says what its names are. So where look-ups turn out to be slow the agent leaves a note of the directory,
-//! and the host looks the names in it up, many at a time.
+//! says what its names are. So where look-ups turn out to be slow the agent leaves a note, of a directory that is listed or
+//! of a name, and the host looks up many at a time: the program's arguments behind that name if it is one of them, else
+//! the names in its directory.
 //!
 //! Files are noted here too where the program waits for the first bytes of one: the host may ask for those beside it
 //! (`runahead-companions`).
 //!
 //! The speculator looks names up before its program does, so where it runs ahead the agent sees nothing that waits. It
-//! leaves notes of its own, of the name itself: the host knows the program's arguments, which say more than a directory.
+//! leaves notes of its own.
 //!
 //! A ring has one writer, the agent or the speculator: entries, then their number. A reader that is too slow loses notes,
 //! and finds that out by [`Ring::read`].
@@ -34,12 +35,11 @@ pub const PATH_BYTES: usize = 16;
 pub mod kind {
     /// The program has listed the directory behind a descriptor.
     pub const LISTED: u32 = 1;
-    /// The program has looked up a name in a directory: a path from a descriptor or AT_FDCWD.
+    /// The program, or the speculator ahead of it, has waited for a name: a path from a descriptor of the program's or
+    /// AT_FDCWD.
     pub const LOOKED_UP: u32 = 2;
     /// The program waits for the first bytes of the file behind a descriptor, which nobody foretold.
     pub const READ: u32 = 3;
-    /// The speculator has waited for a name: a path from a descriptor of the program or AT_FDCWD.
-    pub const FORETOLD: u32 = 4;
 }
 
 /// The directory part of a path: what there is to note of it.

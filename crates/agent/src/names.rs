@@ -105,9 +105,8 @@ impl Visit<'_> {
             return;
         }
         let mut copied = [0u8; PATH_BYTES];
-        let parent = parent(path, &mut copied);
-        if let Some(parent) = parent {
-            self.note(kind::LOOKED_UP, directory, parent);
+        if let Some(path) = path_at(path, &mut copied) {
+            self.note(kind::LOOKED_UP, directory, path);
         }
     }
 
@@ -150,9 +149,9 @@ impl Visit<'_> {
         waited
     }
 
-    /// Leaves a note for the host, unless the latest one was of the same directory.
+    /// Leaves a note for the host, unless the latest one was of the same directory, or of a name in it.
     fn note(&mut self, kind: u32, directory: i32, path: &[u8]) {
-        let mark = directory_mark(directory, path);
+        let mark = directory_mark(directory, directory_of(path));
         if self.inner.names.noted == mark {
             return;
         }
@@ -172,13 +171,13 @@ impl Visit<'_> {
     }
 }
 
-/// The directory part of the path at `address`, copied through the kernel, so that a bad address is no
+/// The path at `address`, copied through the kernel, so that a bad address is no
 /// fault. None if it is too long for a note.
-fn parent(address: usize, copied: &mut [u8; PATH_BYTES]) -> Option<&[u8]> {
+fn path_at(address: usize, copied: &mut [u8; PATH_BYTES]) -> Option<&[u8]> {
     let local = [IoVec { base: copied.as_mut_ptr() as usize, length: copied.len() }];
     let remote = [IoVec { base: address, length: copied.len() }];
     // SAFETY: the local piece is as long as said.
     let got = unsafe { runahead_kernel::memory::read_process(process_id(), &local, &remote) }.ok()?;
     let path = copied.get(..got)?;
-    Some(directory_of(path.get(..path.iter().position(|&byte| byte == 0)?)?))
+    path.get(..path.iter().position(|&byte| byte == 0)?)
 }

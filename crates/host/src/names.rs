@@ -1,7 +1,6 @@
 //! Notes of the agents, taken to the threads that look names up ahead, and to those that ask for the companions of files.
 //!
-//! What the speculator has waited for is a name. If it is one of the program's arguments those behind it come next, else
-//! what is beside it, as where the program waited itself.
+//! Where a name was waited for that is one of the program's arguments those behind it come next, else what is beside it.
 //!
 //! The programs of a run share one pool: what one looks up is what the next will find. A note's path is
 //! resolved as its program would resolve it, through the program's own entries in /proc.
@@ -34,7 +33,7 @@ const INTEREST: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
     notes: u32,
-    foretold: u32,
+    speculators: u32,
     begun: u32,
     /// It has left notes about names.
     names: bool,
@@ -137,31 +136,33 @@ impl Names {
                 }
                 note => {
                     taken.names = true;
-                    let listed = note.kind == kind::LISTED;
-                    self.lookahead.note(path(process, note.directory, name(&note)), listed);
+                    self.waited(process, &note, taken);
                 }
             }
         }
-        for note in since(&slot.speculator.names, &mut taken.foretold) {
+        for note in since(&slot.speculator.names, &mut taken.speculators) {
             taken.speculated = true;
-            self.foretold(process, &note, taken);
+            self.waited(process, &note, taken);
         }
     }
 
-    /// The speculator has waited for a name.
-    fn foretold(&mut self, process: u32, note: &Note, taken: &mut Taken) {
+    /// The program, or its speculator, has waited for a name or a listing.
+    fn waited(&mut self, process: u32, note: &Note, taken: &mut Taken) {
         let name = name(note);
+        if note.kind == kind::LISTED {
+            return self.lookahead.note(path(process, note.directory, name), true);
+        }
         if taken.arguments == 0 {
             self.numbered += 1;
             taken.arguments = self.numbered;
         }
         let absolute = name.first() == Some(&b'/');
         if absolute || note.directory < 0 {
-            if self.lookahead.has_arguments(taken.arguments) {
-                return;
-            }
             let behind = arguments::after(&command_line(process), name);
             if !behind.is_empty() {
+                if self.lookahead.has_arguments(taken.arguments) {
+                    return;
+                }
                 let from = path(process, note.directory, if absolute { b"/" } else { b"" });
                 return self.lookahead.arguments(taken.arguments, from, behind);
             }

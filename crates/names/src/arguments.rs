@@ -26,8 +26,8 @@ const MADE_UP: u64 = 1 << 63;
 /// Names that stand together in one directory, at most, before the numbers of another could begin.
 const TOGETHER: u64 = 1 << 20;
 
-/// The names behind `path` in a process's arguments (as in /proc/PID/cmdline), if it is one of them: of relative paths if
-/// `path` is one, else of absolute ones, without the slash that they begin with.
+/// The names behind `path` in a process's arguments (as in /proc/PID/cmdline), none unless it is one of them: of relative
+/// paths if `path` is one, else of absolute ones, without the slash that they begin with.
 pub fn after(arguments: &[u8], path: &[u8]) -> Vec<Name> {
     let all = arguments.split(|&byte| byte == 0).skip(1);
     let behind = all.enumerate().skip_while(|(_, argument)| *argument != path).skip(1);

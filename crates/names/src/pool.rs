@@ -315,7 +315,8 @@ impl Shared {
                     continue;
                 }
                 let done = (self.done)();
-                state.restraint.begins(met.listed, done.listed);
+                // What a program is told to work on is no guess.
+                state.restraint.begins(met.listed || met.names.is_some(), done.listed);
                 if state.is_spent(done) {
                     continue;
                 }

@@ -41,6 +41,6 @@ pub fn looked_up(directory: i32, path: usize, length: usize, took: u64) {
         return;
     }
     notes.noted = mark;
-    part.names.write(kind::FORETOLD, directory, path);
+    part.names.write(kind::LOOKED_UP, directory, path);
     shared::wake_host();
 }
