@@ -2,14 +2,18 @@
 //!
 //! A program that walks a tree waits for each directory and for each file's inode, one after another. No
 //! speculation helps against that, as it would look the names up one after another too; but a directory
-//! says what its names are. So where look-ups turn out to be slow the agent leaves a note of the directory,
-//! and the host looks the names in it up, many at a time.
+//! says what its names are. So where look-ups turn out to be slow the agent leaves a note, of a directory that is listed or
+//! of a name, and the host looks up many at a time: the program's arguments behind that name if it is one of them, else
+//! the names in its directory.
 //!
 //! Files are noted here too where the program waits for the first bytes of one: the host may ask for those beside it
 //! (`runahead-companions`).
 //!
-//! A ring that only the agent writes: entries, then their number. A reader that is too slow loses notes, and
-//! finds that out by [`Ring::read`].
+//! The speculator looks names up before its program does, so where it runs ahead the agent sees nothing that waits. It
+//! leaves notes of its own.
+//!
+//! A ring has one writer, the agent or the speculator: entries, then their number. A reader that is too slow loses notes,
+//! and finds that out by [`Ring::read`].
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -31,10 +35,26 @@ pub const PATH_BYTES: usize = 16;
 pub mod kind {
     /// The program has listed the directory behind a descriptor.
     pub const LISTED: u32 = 1;
-    /// The program has looked up a name in a directory: a path from a descriptor or AT_FDCWD.
+    /// The program, or the speculator ahead of it, has waited for a name: a path from a descriptor of the program's or
+    /// AT_FDCWD.
     pub const LOOKED_UP: u32 = 2;
     /// The program waits for the first bytes of the file behind a descriptor, which nobody foretold.
     pub const READ: u32 = 3;
+}
+
+/// The directory part of a path: what there is to note of it.
+pub fn directory_of(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        None => &[],
+        Some(0) => b"/",
+        Some(end) => path.get(..end).unwrap_or(&[]),
+    }
+}
+
+/// Tells one directory from another, nearly always; never 0.
+pub fn directory_mark(directory: i32, path: &[u8]) -> u64 {
+    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    path.iter().fold(mix(1, directory as u32 as u64), |hash, &byte| mix(hash, u64::from(byte))) | 1
 }
 
 /// One note, in memory that the program can write: nothing of it is trusted.
@@ -143,6 +163,16 @@ mod tests {
             (kind::LOOKED_UP, -100, &b"a/rather/long/path"[..])
         );
         assert_eq!(ring.read(2), None);
+    }
+
+    #[test]
+    fn directories_of_paths() {
+        assert_eq!(directory_of(b"a"), b"");
+        assert_eq!(directory_of(b"a/b"), b"a");
+        assert_eq!(directory_of(b"/a"), b"/");
+        assert_eq!(directory_of(b"/a/b/c"), b"/a/b");
+        assert_ne!(directory_mark(3, b"a"), directory_mark(4, b"a"));
+        assert_ne!(directory_mark(3, b"a"), directory_mark(3, b"b"));
     }
 
     #[test]

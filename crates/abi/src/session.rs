@@ -23,7 +23,7 @@ use crate::names::Ring;
 use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess02");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess03");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -230,6 +230,8 @@ pub struct SpeculatorPart {
     pub delivered: AtomicU64,
     /// Written by the host.
     pub allowance: Allowance,
+    /// Names that the speculator has waited for.
+    pub names: Ring,
 }
 
 /// What a speculator may ask for. 0: no limit.
@@ -352,6 +354,8 @@ pub struct SpeculatorCounts {
     pub unused_pages: AtomicU64,
     /// Pages of which that is not known yet.
     pub open_pages: AtomicU64,
+    /// Names looked up.
+    pub names: AtomicU64,
     pub system_calls: AtomicU64,
     /// Of those, calls that came through a signal (unpatched sites).
     pub trapped_calls: AtomicU64,
@@ -440,6 +444,6 @@ pub struct Slot {
 
 const _: () = assert!(size_of::<Header>() == PAGE);
 const _: () = assert!(size_of::<AgentPart>() == 4 * PAGE);
-const _: () = assert!(size_of::<SpeculatorPart>() == PAGE);
+const _: () = assert!(size_of::<SpeculatorPart>() == 3 * PAGE);
 const _: () = assert!(size_of::<FaultPart>() == PAGE);
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);

@@ -199,7 +199,7 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
 fn dismiss(slot: &Slot, header: &Header, why: u32, longest: u64) {
     let (agent, speculator) = (&slot.agent, &slot.speculator);
     let end = monotonic_ns().saturating_add(longest);
-    let names = agent.names.written() != 0;
+    let mut names = agent.names.written() != 0 || speculator.names.written() != 0;
     // The host says that it watches and then looks at this once more: one of us sees the other. (A program that watches
     // files goes on watching at its end.)
     agent.retire.fetch_max(why, Ordering::SeqCst);
@@ -216,6 +216,11 @@ fn dismiss(slot: &Slot, header: &Header, why: u32, longest: u64) {
     let ahead = wanted(&agent.speculator_wanted) || wanted(&slot.faults.speculator_wanted);
     if ahead {
         call_away(agent, speculator, end);
+        // Its last note may have come after we looked.
+        if !names && speculator.names.written() != 0 {
+            names = true;
+            ring(header);
+        }
     }
     if names {
         wait_for(&speculator.names_ahead, names_ahead::GONE, end);

@@ -13,7 +13,7 @@ use crate::attach;
 use crate::reads::{Visit, with_process};
 use crate::state::count;
 use core::sync::atomic::Ordering;
-use runahead_abi::names::{PATH_BYTES, kind};
+use runahead_abi::names::{PATH_BYTES, directory_mark, directory_of, kind};
 use runahead_abi::session::names_ahead;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::files::IoVec;
@@ -105,9 +105,8 @@ impl Visit<'_> {
             return;
         }
         let mut copied = [0u8; PATH_BYTES];
-        let parent = parent(path, &mut copied);
-        if let Some(parent) = parent {
-            self.note(kind::LOOKED_UP, directory, parent);
+        if let Some(path) = path_at(path, &mut copied) {
+            self.note(kind::LOOKED_UP, directory, path);
         }
     }
 
@@ -150,9 +149,9 @@ impl Visit<'_> {
         waited
     }
 
-    /// Leaves a note for the host, unless the latest one was of the same directory.
+    /// Leaves a note for the host, unless the latest one was of the same directory, or of a name in it.
     fn note(&mut self, kind: u32, directory: i32, path: &[u8]) {
-        let mark = mark(directory, path);
+        let mark = directory_mark(directory, directory_of(path));
         if self.inner.names.noted == mark {
             return;
         }
@@ -172,24 +171,13 @@ impl Visit<'_> {
     }
 }
 
-/// The directory part of the path at `address`, copied through the kernel, so that a bad address is no
+/// The path at `address`, copied through the kernel, so that a bad address is no
 /// fault. None if it is too long for a note.
-fn parent(address: usize, copied: &mut [u8; PATH_BYTES]) -> Option<&[u8]> {
+fn path_at(address: usize, copied: &mut [u8; PATH_BYTES]) -> Option<&[u8]> {
     let local = [IoVec { base: copied.as_mut_ptr() as usize, length: copied.len() }];
     let remote = [IoVec { base: address, length: copied.len() }];
     // SAFETY: the local piece is as long as said.
     let got = unsafe { runahead_kernel::memory::read_process(process_id(), &local, &remote) }.ok()?;
     let path = copied.get(..got)?;
-    let path = path.get(..path.iter().position(|&byte| byte == 0)?)?;
-    match path.iter().rposition(|&byte| byte == b'/') {
-        None => Some(&[]),
-        Some(0) => Some(b"/"),
-        Some(end) => path.get(..end),
-    }
-}
-
-/// Tells one directory from another, nearly always; never 0.
-fn mark(directory: i32, path: &[u8]) -> u64 {
-    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    path.iter().fold(mix(1, directory as u32 as u64), |hash, &byte| mix(hash, u64::from(byte))) | 1
+    path.get(..path.iter().position(|&byte| byte == 0)?)
 }

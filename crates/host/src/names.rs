@@ -1,18 +1,22 @@
 //! Notes of the agents, taken to the threads that look names up ahead, and to those that ask for the companions of files.
 //!
+//! Where a name was waited for that is one of the program's arguments those behind it come next, else what is beside it.
+//!
 //! The programs of a run share one pool: what one looks up is what the next will find. A note's path is
 //! resolved as its program would resolve it, through the program's own entries in /proc.
 
 use crate::session::Shared;
 use crate::supervise::wake;
 use runahead_abi::begun;
-use runahead_abi::names::{NOTES, Note, kind};
+use runahead_abi::names::{NOTES, Note, Ring, directory_of, kind};
 use runahead_abi::session::{Slot, companions, names_ahead, retire};
-use runahead_companions::choice::File;
+use runahead_companions::choice;
 use runahead_companions::{Companions, Wants};
-use runahead_names::Lookahead;
 use runahead_names::pool::Done;
+use runahead_names::{Lookahead, arguments};
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,9 +33,14 @@ const INTEREST: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
     notes: u32,
+    speculators: u32,
     begun: u32,
     /// It has left notes about names.
     names: bool,
+    /// Its speculator has.
+    speculated: bool,
+    /// Number of the process under which its arguments are known.
+    arguments: u64,
     /// When it last waited for a file.
     waited: Option<Instant>,
 }
@@ -44,7 +53,12 @@ pub struct Names {
     /// What it had asked for when it was given up.
     guessed: (u64, u64),
     ended: Arc<[AtomicU64; 3]>,
+    /// Processes whose arguments were asked for.
+    numbered: u64,
 }
+
+/// Bytes of a program's arguments that are looked at.
+const ARGUMENTS_MOST: u64 = 4 << 20;
 
 impl Names {
     pub fn new(session: Shared) -> Names {
@@ -58,13 +72,13 @@ impl Names {
             };
             for slot in session.owned_slots() {
                 let counts = &slot.agent.counts;
-                done.looked_up = done.looked_up.wrapping_add(counts.names.load(Ordering::Relaxed));
+                done.looked_up = done.looked_up.wrapping_add(looked_up(slot));
                 done.listed = done.listed.wrapping_add(counts.listings.load(Ordering::Relaxed));
                 done.waited = done.waited.wrapping_add(counts.name_stall_ns.load(Ordering::Relaxed));
             }
             done
         };
-        Names { lookahead: Lookahead::new(done), companions: None, guessed: (0, 0), ended }
+        Names { lookahead: Lookahead::new(done), companions: None, guessed: (0, 0), ended, numbered: 0 }
     }
 
     /// Files may be asked for that nobody has foretold.
@@ -75,13 +89,15 @@ impl Names {
     /// Takes what the agent in `slot` has left since.
     pub fn take(&mut self, process: u32, slot: &Slot, taken: &mut Taken) {
         self.begun(slot, taken);
-        let written = slot.agent.names.written();
-        let news = written != taken.notes;
+        let news = slot.agent.names.written() != taken.notes;
         self.notes(process, slot, taken);
-        if taken.names && slot.speculator.names_ahead.load(Ordering::Relaxed) != names_ahead::GONE {
+        if (taken.names || taken.speculated)
+            && slot.speculator.names_ahead.load(Ordering::Relaxed) != names_ahead::GONE
+        {
             if self.lookahead.is_pointless() {
                 self.stop_names(slot);
-            } else {
+            } else if taken.names {
+                // The speculator is the one to be followed otherwise, and it always counts.
                 let ahead =
                     if news || self.lookahead.is_busy() { names_ahead::BUSY } else { names_ahead::IDLE };
                 slot.speculator.names_ahead.store(ahead, Ordering::Relaxed);
@@ -109,36 +125,56 @@ impl Names {
     }
 
     fn notes(&mut self, process: u32, slot: &Slot, taken: &mut Taken) {
-        let ring = &slot.agent.names;
-        let written = ring.written();
-        // Of more notes than the ring holds only the last are there.
-        if written.wrapping_sub(taken.notes) > NOTES as u32 {
-            taken.notes = written.wrapping_sub(NOTES as u32);
-        }
-        while taken.notes != written {
-            match ring.read(taken.notes) {
-                Some(note) if note.kind == kind::READ => {
+        for note in since(&slot.agent.names, &mut taken.notes) {
+            match note {
+                note if note.kind == kind::READ => {
                     if let Some(companions) = &mut self.companions
                         && companions.waited(process, note.directory)
                     {
                         taken.waited = Some(Instant::now());
                     }
                 }
-                Some(note) => {
+                note => {
                     taken.names = true;
-                    self.lookahead.note(path(process, &note), note.kind == kind::LISTED);
+                    self.waited(process, &note, taken);
                 }
-                None => {}
             }
-            taken.notes = taken.notes.wrapping_add(1);
         }
+        for note in since(&slot.speculator.names, &mut taken.speculators) {
+            taken.speculated = true;
+            self.waited(process, &note, taken);
+        }
+    }
+
+    /// The program, or its speculator, has waited for a name or a listing.
+    fn waited(&mut self, process: u32, note: &Note, taken: &mut Taken) {
+        let name = name(note);
+        if note.kind == kind::LISTED {
+            return self.lookahead.note(path(process, note.directory, name), true);
+        }
+        if taken.arguments == 0 {
+            self.numbered += 1;
+            taken.arguments = self.numbered;
+        }
+        let absolute = name.first() == Some(&b'/');
+        if absolute || note.directory < 0 {
+            let behind = arguments::after(&command_line(process), name);
+            if !behind.is_empty() {
+                if self.lookahead.has_arguments(taken.arguments) {
+                    return;
+                }
+                let from = path(process, note.directory, if absolute { b"/" } else { b"" });
+                return self.lookahead.arguments(taken.arguments, from, behind);
+            }
+        }
+        self.lookahead.note(path(process, note.directory, directory_of(name)), false);
     }
 
     fn begun(&self, slot: &Slot, taken: &mut Taken) {
         let Some(companions) = &self.companions else { return };
         let (files, read) = slot.agent.begun.since(taken.begun);
         for begun::File { device, inode } in files {
-            companions.used(File { device, inode });
+            companions.used(choice::File { device, inode });
         }
         taken.begun = read;
     }
@@ -151,10 +187,10 @@ impl Names {
             self.guessed = companions.counts();
             companions.stop(STOP_LONGEST);
         }
-        if slot.agent.names.written() == 0 && !watches {
+        if slot.agent.names.written() == 0 && slot.speculator.names.written() == 0 && !watches {
             return;
         }
-        if taken.names {
+        if taken.names || taken.speculated {
             self.stop_names(slot);
         } else {
             slot.speculator.names_ahead.store(names_ahead::GONE, Ordering::Release);
@@ -179,7 +215,7 @@ impl Names {
 
     /// A program has ended; its slot is about to be cleared.
     pub fn part(&self, slot: &Slot) {
-        self.ended[0].fetch_add(slot.agent.counts.names.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.ended[0].fetch_add(looked_up(slot), Ordering::Relaxed);
         self.ended[1].fetch_add(slot.agent.counts.listings.load(Ordering::Relaxed), Ordering::Relaxed);
         self.ended[2].fetch_add(slot.agent.counts.name_stall_ns.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -195,9 +231,42 @@ impl Names {
     }
 }
 
-/// Where a note's directory is to be found from here.
-fn path(process: u32, note: &Note) -> PathBuf {
-    let name = note.path.split(|&byte| byte == 0).next().unwrap_or_default();
+/// Notes of a ring after so many, which are then more.
+fn since(ring: &Ring, taken: &mut u32) -> Vec<Note> {
+    let written = ring.written();
+    // Of more notes than the ring holds only the last are there.
+    if written.wrapping_sub(*taken) > NOTES as u32 {
+        *taken = written.wrapping_sub(NOTES as u32);
+    }
+    let mut notes = Vec::new();
+    while *taken != written {
+        notes.extend(ring.read(*taken));
+        *taken = taken.wrapping_add(1);
+    }
+    notes
+}
+
+/// Names that a program has looked up, or its speculator, if that is ahead.
+fn looked_up(slot: &Slot) -> u64 {
+    let program = slot.agent.counts.names.load(Ordering::Relaxed);
+    program.max(slot.speculator.counts.names.load(Ordering::Relaxed))
+}
+
+fn command_line(process: u32) -> Vec<u8> {
+    let mut line = Vec::new();
+    if let Ok(file) = File::open(format!("/proc/{process}/cmdline")) {
+        let _ = file.take(ARGUMENTS_MOST).read_to_end(&mut line);
+    }
+    line
+}
+
+/// A note's path.
+fn name(note: &Note) -> &[u8] {
+    note.path.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+/// Where a note's directory is to be found from here: `name` from a descriptor of the program's.
+fn path(process: u32, directory: i32, name: &[u8]) -> PathBuf {
     let name = OsStr::from_bytes(name);
     let base = PathBuf::from(format!("/proc/{process}"));
     if let Some(b'/') = name.as_bytes().first() {
@@ -205,8 +274,7 @@ fn path(process: u32, note: &Note) -> PathBuf {
         whole.push(name);
         return whole.into();
     }
-    let base =
-        if note.directory < 0 { base.join("cwd") } else { base.join(format!("fd/{}", note.directory)) };
+    let base = if directory < 0 { base.join("cwd") } else { base.join(format!("fd/{directory}")) };
     // With a slash at the end the link itself is followed.
     base.join(name)
 }
@@ -214,19 +282,11 @@ fn path(process: u32, note: &Note) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use runahead_abi::names::{PATH_BYTES, kind};
-
-    fn note(directory: i32, text: &[u8]) -> Note {
-        let mut path = [0; PATH_BYTES];
-        path[..text.len()].copy_from_slice(text);
-        Note { kind: kind::LOOKED_UP, directory, path }
-    }
-
     #[test]
     fn paths_are_the_programs() {
-        assert_eq!(path(7, &note(3, b"")), PathBuf::from("/proc/7/fd/3/"));
-        assert_eq!(path(7, &note(3, b"a/b")), PathBuf::from("/proc/7/fd/3/a/b"));
-        assert_eq!(path(7, &note(-100, b"a")), PathBuf::from("/proc/7/cwd/a"));
-        assert_eq!(path(7, &note(3, b"/usr/lib")), PathBuf::from("/proc/7/root/usr/lib"));
+        assert_eq!(path(7, 3, b""), PathBuf::from("/proc/7/fd/3/"));
+        assert_eq!(path(7, 3, b"a/b"), PathBuf::from("/proc/7/fd/3/a/b"));
+        assert_eq!(path(7, -100, b"a"), PathBuf::from("/proc/7/cwd/a"));
+        assert_eq!(path(7, 3, b"/usr/lib"), PathBuf::from("/proc/7/root/usr/lib"));
     }
 }

@@ -10,14 +10,16 @@
 //! - [`pace`] is how far and how wide: pure. Only so far ahead as the program follows, only as wide as the
 //!   device is slow.
 //! - [`restraint`] is what is left to the program where the disk is quick: pure.
+//! - [`arguments`] is what a program that is met at one of its arguments wants next: pure.
 //! - [`neighbours`] is which names come along with others: pure.
 //! - [`look`] is the kernel: read-only calls that follow no links and cross no file systems.
 //! - [`Lookahead`] is the threads.
 //!
-//! Rules of this room: nothing is ever opened for writing, no link is followed, no automount is triggered,
+//! Rules of this room: nothing is ever opened for writing, no link is followed (but on the way to a program's argument), no automount is triggered,
 //! pseudo file systems are left alone, and whatever fails is passed over in silence: the program will meet
 //! the same failure itself.
 
+pub mod arguments;
 pub mod look;
 pub mod neighbours;
 pub mod pace;

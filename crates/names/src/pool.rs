@@ -58,6 +58,8 @@ pub struct Done {
 /// A directory in which the program waited.
 struct Met {
     path: PathBuf,
+    /// It is expected at these names below the directory, which are some process's, and not at all that are there.
+    names: Option<(u64, Vec<Name>)>,
     /// It lists this directory, and does not just look up a name there.
     listed: bool,
     /// How often the walk had been stopped by then.
@@ -81,6 +83,8 @@ struct Known {
 struct State {
     walk: Walk<Directory>,
     known: HashMap<Identity, Known>,
+    /// Arguments of processes.
+    arguments: HashMap<u64, Known>,
     /// Directories above those in which the program was met, and the inode of the one in which it was met last.
     above: HashMap<Identity, u64>,
     /// How often the walk was given up since it met cached names only.
@@ -128,6 +132,7 @@ impl Lookahead {
         let state = State {
             walk: Walk::default(),
             known: HashMap::new(),
+            arguments: HashMap::new(),
             above: HashMap::new(),
             given_up: 0,
             pace: Pace::default(),
@@ -156,6 +161,20 @@ impl Lookahead {
 
     /// The program has stalled in the directory at `path`: it has `listed` it, or looked a name up there. Does not wait.
     pub fn note(&mut self, path: PathBuf, listed: bool) {
+        self.met(path, listed, None);
+    }
+
+    /// The process `whose` has stalled at one of its arguments: these come next, to be looked up from `path`. Does not wait.
+    pub fn arguments(&mut self, whose: u64, path: PathBuf, names: Vec<Name>) {
+        self.met(path, false, Some((whose, names)));
+    }
+
+    /// Whether this process's arguments have been taken, and are looked up or have been.
+    pub fn has_arguments(&self, whose: u64) -> bool {
+        self.shared.lock().has_arguments(whose)
+    }
+
+    fn met(&mut self, path: PathBuf, listed: bool, names: Option<(u64, Vec<Name>)>) {
         if self.notes.is_none() {
             let (sender, receiver) = sync_channel(NOTES);
             let shared = self.shared.clone();
@@ -166,7 +185,7 @@ impl Lookahead {
         }
         if let Some(notes) = &self.notes {
             let stops = self.shared.lock().stops;
-            let _ = notes.try_send(Met { path, listed, stops });
+            let _ = notes.try_send(Met { path, names, listed, stops });
         }
     }
 
@@ -176,6 +195,7 @@ impl Lookahead {
         let mut state = self.shared.lock();
         state.stops += 1;
         state.known.clear();
+        state.arguments.clear();
         state.above.clear();
         let stopped = self.shared.idle.wait_timeout_while(state, longest, |state| {
             // A listing that came in meanwhile.
@@ -266,6 +286,11 @@ impl State {
         self.above.insert(above, inside.inode).filter(|&before| before != inside.inode)
     }
 
+    fn has_arguments(&self, whose: u64) -> bool {
+        let known = self.arguments.get(&whose);
+        known.is_some_and(|known| known.given_up == self.given_up || self.walk.holds(&known.key))
+    }
+
     /// Nothing more is to be looked up until the next note.
     fn give_up(&mut self) {
         if !self.walk.is_empty() {
@@ -290,7 +315,8 @@ impl Shared {
                     continue;
                 }
                 let done = (self.done)();
-                state.restraint.begins(met.listed, done.listed);
+                // What a program is told to work on is no guess.
+                state.restraint.begins(met.listed || met.names.is_some(), done.listed);
                 if state.is_spent(done) {
                     continue;
                 }
@@ -298,7 +324,10 @@ impl Shared {
                 state.taking_in = true;
             }
             // What cannot be opened is the program's to find out.
-            let _ = self.begin_at(&met.path);
+            let _ = match met.names {
+                None => self.begin_at(&met.path),
+                Some((whose, names)) => self.begin_with(&met.path, whose, names),
+            };
             let mut state = self.lock();
             state.taking_in = false;
             self.done_with_one(&mut state);
@@ -335,6 +364,23 @@ impl Shared {
         state.has_listed(names.len());
         let key = state.walk.root(Arc::new(directory), names);
         state.remember(identity, key);
+        state.pace.restart((self.done)().looked_up);
+        Ok(())
+    }
+
+    /// Walks these names below the directory at `path`.
+    fn begin_with(&self, path: &Path, whose: u64, names: Vec<Name>) -> io::Result<()> {
+        let (fd, identity) = look::open_root(path)?;
+        let mut state = self.lock();
+        if state.has_arguments(whose) {
+            return Ok(());
+        }
+        let key = state.walk.root(Arc::new(Directory { fd, device: identity.device }), names);
+        if state.arguments.len() >= REMEMBERED {
+            state.arguments.clear();
+        }
+        let given_up = state.given_up;
+        state.arguments.insert(whose, Known { key, given_up });
         state.pace.restart((self.done)().looked_up);
         Ok(())
     }
@@ -552,6 +598,36 @@ mod tests {
         ahead.note(path(4), true);
         // Those three, the one above, and the three behind.
         assert!(until(|| known(&ahead) == 7 && !ahead.is_busy()), "{} are known", known(&ahead));
+    }
+
+    #[test]
+    fn arguments_are_looked_up_and_nothing_beside_them() {
+        let folder = tree();
+        let name = |name: String| Name {
+            name: std::ffi::CString::new(name).unwrap(),
+            inode: 0,
+            is_directory: false,
+        };
+        // Numbers in blocks of their own, so that each is looked up.
+        let names: Vec<Name> = (0..20)
+            .map(|file| Name { inode: 1000 * file, ..name(format!("directory1/file{file}")) })
+            .chain([Name { inode: 1 << 40, ..name("absent/file".into()) }])
+            .collect();
+        let mut ahead = Lookahead::new(Done::default);
+        assert!(!ahead.has_arguments(7));
+        ahead.arguments(7, folder.path().to_owned(), names.clone());
+        assert!(until(|| ahead.has_arguments(7) && !ahead.is_busy()));
+        assert_eq!(ahead.looked_up(), 21);
+        // Not once more, until they are forgotten. (With other numbers, or they would pass for neighbours of the first.)
+        let again = names.iter().map(|name| Name { inode: name.inode + (1 << 50), ..name.clone() }).collect();
+        ahead.arguments(7, folder.path().to_owned(), again);
+        fs::create_dir(folder.path().join("empty")).unwrap();
+        ahead.note(folder.path().join("empty"), false);
+        assert!(until(|| ahead.shared.lock().directories_listed == 1 && !ahead.is_busy()));
+        assert_eq!(ahead.looked_up(), 21);
+        assert!(ahead.stop(Duration::from_secs(120)));
+        assert!(!ahead.has_arguments(7));
+        assert_eq!(open_inside(folder.path()), 0);
     }
 
     #[test]

@@ -17,6 +17,10 @@ pub const SUSPECT_FOR: u32 = 64;
 /// neighbourhood, so twice that.
 pub const COLD_FOR: u32 = 1024;
 
+/// A look-up ahead of the program that takes longer, in ns, is worth helping. It is not the program that waits, and on a
+/// quicker disk the helpers take its processors (`names::restraint`).
+pub const WORTH_HELPING_NS: u64 = 250_000;
+
 /// Zeros are its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Coldness {
@@ -25,6 +29,10 @@ pub struct Coldness {
 }
 
 impl Coldness {
+    pub const fn new() -> Coldness {
+        Coldness { cold: 0, suspect: 0 }
+    }
+
     /// A look-up took so many ns. True if it is thought to have waited for the disk.
     pub fn passed(&mut self, took: u64) -> bool {
         let slow = took >= WAITED_NS;

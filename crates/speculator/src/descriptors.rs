@@ -66,6 +66,8 @@ pub struct Table {
     descriptor_directory: i32,
     /// The program's working directory, opened when a relative name is first used after a sync.
     working_directory: i32,
+    /// It is another than the program's.
+    moved: bool,
 }
 
 pub static TABLE: Global<Table> = Global::new(Table {
@@ -74,6 +76,7 @@ pub static TABLE: Global<Table> = Global::new(Table {
     process_directory: -1,
     descriptor_directory: -1,
     working_directory: -1,
+    moved: false,
 });
 
 /// Begins with `directory`, the program's `/proc/PID`.
@@ -117,6 +120,7 @@ impl Table {
             let _ = files::close(self.working_directory);
             self.working_directory = -1;
         }
+        self.moved = false;
     }
 
     fn sync(&mut self) {
@@ -280,6 +284,16 @@ impl Table {
     pub fn set_working_directory(&mut self, directory: i32) {
         self.leave_working_directory();
         self.working_directory = directory;
+        self.moved = true;
+    }
+
+    /// Whether `directory`, a number or AT_FDCWD, means the same to the program.
+    pub fn is_programs(&self, directory: i32) -> bool {
+        if directory == n::AT_FDCWD {
+            return !self.moved;
+        }
+        let entry = usize::try_from(directory).ok().and_then(|index| self.entries.get(index));
+        entry.is_some_and(|entry| !entry.speculative && entry.kind != Kind::Closed)
     }
 
     /// Whether speculation has written to the file of this device and inode through any descriptor.

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`WINDOW`] | the runtime's image: text, tables |
 //! | [`SLOT`] | the session's slot |
+//! | [`HEADER`] | the session's header, to ring the host |
 //! | [`STACKS`] | the runtime's stack and the signal stack |
 //! | [`BOUNCE`] | where pages are put together before they appear in the mirror |
 //! | [`ANONYMOUS_ARENA`] | memory that speculation maps for itself |
@@ -17,6 +18,8 @@
 pub use runahead_sandbox::{WINDOW, WINDOW_END};
 
 pub const SLOT: usize = 0x6a10_0000_0000;
+/// Only to be read.
+pub const HEADER: usize = 0x6a10_8000_0000;
 
 pub const STACKS: usize = 0x6a11_0000_0000;
 /// The runtime's own stack. Emulation needs a few KB; the rest is for directory and path buffers.

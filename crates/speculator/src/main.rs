@@ -29,6 +29,7 @@ mod layout;
 mod ledger;
 mod mapped;
 mod mirror;
+mod notes;
 mod pagemap;
 mod run;
 mod sandbox;

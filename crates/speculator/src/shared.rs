@@ -1,16 +1,18 @@
 //! The slot that this speculator serves, as it sees it: the agent's part read-only, its own part and
-//! the log writable.
+//! the log writable. Of the session's header it sees the doorbell, to wake the host: it cannot write there.
 
-use crate::layout::SLOT;
+use crate::layout::{HEADER, SLOT};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use runahead_abi::log::Log;
 use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use runahead_abi::session::{
-    AGENT_BYTES, AgentPart, FaultPart, SLOT_BYTES, SPECULATOR_BYTES, Slot, SpeculatorPart, slot_offset,
+    AGENT_BYTES, AgentPart, FaultPart, HEADER_BYTES, Header, SLOT_BYTES, SPECULATOR_BYTES, Slot,
+    SpeculatorPart, slot_offset,
 };
 use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
+use runahead_kernel::process::futex_wake;
 use runahead_kernel::uapi::general as n;
 
 /// The program's process id.
@@ -34,7 +36,17 @@ pub fn map_slot(fd: i32, index: usize) -> bool {
             own_offset,
         )
     };
-    agent == Ok(SLOT) && own == Ok(SLOT + AGENT_BYTES)
+    // SAFETY: as above.
+    let header = unsafe { memory::map(HEADER, HEADER_BYTES, PROT_READ, flags, fd, 0) };
+    agent == Ok(SLOT) && own == Ok(SLOT + AGENT_BYTES) && header == Ok(HEADER)
+}
+
+/// Wakes the host, if it sleeps; else it may find what there is for it at its next look only.
+///
+/// The doorbell's number stays: a speculation that runs wild must not be able to write where everybody reads.
+pub fn wake_host() {
+    // SAFETY: mapped by `map_slot` before anything else runs, for good.
+    futex_wake(unsafe { &(*(HEADER as *const Header)).doorbell });
 }
 
 pub fn agent() -> &'static AgentPart {

@@ -8,9 +8,11 @@ use super::{Outcome, UNKNOWN, files::ask_whole, put_bytes, room};
 use crate::arch::Call;
 use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE, open_quietly, process_directory};
+use crate::notes;
 use runahead_abi::session::ended;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::files::{self, Stat};
+use runahead_kernel::process::monotonic_ns;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, check};
 
@@ -95,8 +97,11 @@ fn ask(
         Some(Ok(base)) => base,
     };
     let (number, arguments) = build(base);
+    let began = monotonic_ns();
     // SAFETY: a call that only asks; what it writes is mirror memory that is there.
-    check(unsafe { syscall(number as usize, arguments) }).into()
+    let returned = unsafe { syscall(number as usize, arguments) };
+    notes::looked_up(directory, path, length, monotonic_ns().saturating_sub(began));
+    check(returned).into()
 }
 
 /// What to resolve the path from: nothing for an absolute one.
@@ -138,7 +143,7 @@ fn open(directory: i32, path: usize, flags: u32) -> Outcome {
         Some(Err(e)) => return e.into(),
         Some(Ok(base)) => base,
     };
-    match open_for_real(base, path, flags) {
+    match open_for_real(base, path, flags, |took| notes::looked_up(directory, path, length, took)) {
         Ok(descriptor) => install(descriptor),
         Err(outcome) => outcome,
     }
@@ -160,15 +165,24 @@ fn open_device(path: usize, _: u32) -> Outcome {
 }
 
 /// Opens a file or directory for reading, whatever the program wants to do with it.
-fn open_for_real(base: i32, path: usize, flags: u32) -> Result<Descriptor, Outcome> {
+/// `looked_up` is told how long the name took, ns.
+fn open_for_real(
+    base: i32,
+    path: usize,
+    flags: u32,
+    looked_up: impl FnOnce(u64),
+) -> Result<Descriptor, Outcome> {
     let changes = flags & (n::O_WRONLY | n::O_RDWR) != 0;
     let creates = flags & n::O_CREAT != 0;
     // Look before opening: opening a device can have effects.
     // SAFETY: all zeros is a value of `stat`.
     let mut stat: Stat = unsafe { core::mem::zeroed() };
     let follow = if flags & (n::O_NOFOLLOW | n::O_EXCL) != 0 { n::AT_SYMLINK_NOFOLLOW } else { 0 };
+    let began = monotonic_ns();
     // SAFETY: `stat` is ours.
-    match unsafe { files::stat_at_address(base, path, &raw mut stat as usize, follow) } {
+    let found = unsafe { files::stat_at_address(base, path, &raw mut stat as usize, follow) };
+    looked_up(monotonic_ns().saturating_sub(began));
+    match found {
         Err(Errno::ENOENT) if creates => return Ok(Descriptor::sink()),
         Err(e) => return Err(e.into()),
         Ok(()) if creates && flags & n::O_EXCL != 0 => return Err(Errno::EEXIST.into()),
