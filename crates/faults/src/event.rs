@@ -143,6 +143,13 @@ impl Event {
         unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_PERIOD as libc::Ioctl, &raw const period) == 0 }
     }
 
+    /// From now on none is recorded (but perhaps the next one), or each. A record of a fault that waited also wakes whoever polls,
+    /// and raises an interrupt for that whether anybody polls or not.
+    pub fn only_count(&self, only: bool) {
+        const NEVER: u64 = 1 << 40;
+        self.record_one_in(if only { NEVER } else { 1 });
+    }
+
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsFd;
         self.fd.as_fd()
@@ -203,6 +210,23 @@ mod tests {
         event.record_one_in(8);
         assert!((63..=66).contains(&recorded(&mut event)));
         event.record_one_in(1);
+        assert!((512..520).contains(&recorded(&mut event)));
+    }
+
+    #[test]
+    fn what_is_only_counted_is_not_recorded() {
+        // SAFETY: takes no address.
+        let thread = unsafe { libc::gettid() };
+        let mut event = match Event::open(thread, Kind::Every) {
+            Ok(event) => event,
+            Err(error) => return eprintln!("SKIPPED: {error}"),
+        };
+        event.only_count(true);
+        let before = event.count();
+        // The first may be, before the kernel looks at the number.
+        assert!(recorded(&mut event) <= 1);
+        assert!(event.count() - before >= 512);
+        event.only_count(false);
         assert!((512..520).contains(&recorded(&mut event)));
     }
 }

@@ -299,10 +299,14 @@ impl Watcher {
         self.mappings.clear();
     }
 
-    /// Sleeps so long, or until so many faults have waited. Nobody is woken by these; they are counted now and then.
+    /// Sleeps so long, or until so many faults have waited. Nobody is woken by these; they are counted now and then. (Recorded as
+    /// well, they cost a gather of which 98% are cached, with 716 waits, some 7% of its time.)
     fn pause(&mut self, longest: Duration, waits: Option<u32>) {
         let counted = || self.threads.values().map(|observed| observed.waited.count()).sum::<u64>();
-        self.threads.values().for_each(|observed| observed.waited.enable(waits.is_some()));
+        self.threads.values().for_each(|observed| {
+            observed.waited.only_count(true);
+            observed.waited.enable(waits.is_some());
+        });
         let (begun, before) = (Instant::now(), counted());
         let enough = |waits: Option<u32>| {
             waits.is_some_and(|waits| counted().saturating_sub(before) >= u64::from(waits))
@@ -318,7 +322,10 @@ impl Watcher {
                 rustix::event::Timespec { tv_sec: 0, tv_nsec: sleep.as_nanos().min(999_999_999) as i64 };
             let _ = poll(&mut [PollFd::new(&self.stop.bell, PollFlags::IN)], Some(&sleep));
         }
-        self.threads.values().for_each(|observed| observed.waited.enable(true));
+        self.threads.values().for_each(|observed| {
+            observed.waited.only_count(false);
+            observed.waited.enable(true);
+        });
     }
 
     /// Looks at the faults since the last look.
