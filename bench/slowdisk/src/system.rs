@@ -69,14 +69,20 @@ pub fn is_mount_point(path: &Path) -> bool {
 pub fn loops_over(file: &Path) -> Vec<PathBuf> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     devices
-        .filter(|device| {
-            let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-            // The kernel marks a file whose mount is gone.
-            let backing = backing.trim_end_matches('\n').trim_end_matches(" (deleted)");
-            Path::new(backing) == file
-        })
         .map(|device| Path::new("/dev").join(device.file_name()))
+        .filter(|device| {
+            let backing = loop_file(device).unwrap_or_default();
+            // The kernel marks a file whose mount is gone.
+            Path::new(backing.trim_end_matches(" (deleted)")) == file
+        })
         .collect()
+}
+
+/// What the kernel says of the file behind a loop device; None if there is none.
+pub fn loop_file(device: &Path) -> Option<String> {
+    let text =
+        fs::read_to_string(Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file"));
+    Some(text.ok()?.trim_end_matches('\n').to_string())
 }
 
 /// The sysfs file with the read-ahead of the disk that holds `path` (a device or a file on it).

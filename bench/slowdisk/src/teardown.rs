@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -74,11 +74,15 @@ fn undo_what_shows(state: &State, undone: &mut Undone) {
     if state.profile.kind != Kind::Native {
         unmount(&state.mount, undone);
     }
-    detach_loops(&state.image_file(), undone);
+    let in_use = detach_loops(&state.image_file(), undone);
     unmount(&state.image_mount(), undone);
+    // What it is called now that nothing is mounted there, to be told from what somebody else puts behind the device.
+    let in_use =
+        in_use.into_iter().filter_map(|device| Some((system::loop_file(&device)?, device))).collect();
     if let Some(daemon) = daemon {
         end(daemon, undone);
     }
+    wait_for_users(in_use, undone);
     if let Some(source) = state.source.as_deref().filter(|_| state.own_source) {
         unmount(source, undone);
     }
@@ -125,12 +129,13 @@ fn unmount(point: &Path, undone: &mut Undone) {
     }
 }
 
-fn detach_loops(file: &Path, undone: &mut Undone) {
+/// Returns the devices that somebody has open still: they go when their last user does.
+fn detach_loops(file: &Path, undone: &mut Undone) -> Vec<PathBuf> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         let devices = system::loops_over(file);
         if devices.is_empty() {
-            return;
+            return devices;
         }
         for device in &devices {
             // The device goes when its last user does; asking again does no harm.
@@ -141,12 +146,28 @@ fn detach_loops(file: &Path, undone: &mut Undone) {
             }
         }
         if Instant::now() > deadline {
-            for device in system::loops_over(file) {
-                undone.left.push(format!("{} is in use; it goes when its last user does", device.display()));
-            }
-            return;
+            return system::loops_over(file);
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The user may be a command of a set-up that was killed in its midst, mkfs for one: its requests have failed since the daemon
+/// has gone, so it ends.
+fn wait_for_users(devices: Vec<(String, PathBuf)>, undone: &mut Undone) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    for (file, device) in devices {
+        let has_file = || system::loop_file(&device).as_ref() == Some(&file);
+        while has_file() && Instant::now() < deadline {
+            let _ = system::run("losetup", &[Path::new("-d"), &device]);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        match has_file() {
+            true => {
+                undone.left.push(format!("{} is in use; it goes when its last user does", device.display()));
+            }
+            false => undone.did.push(format!("detached {}", device.display())),
+        }
     }
 }
 
