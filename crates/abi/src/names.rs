@@ -42,7 +42,7 @@ pub mod kind {
     pub const READ: u32 = 3;
 }
 
-/// The directory part of a path: what there is to note of it.
+/// The directory part of a path.
 pub fn directory_of(path: &[u8]) -> &[u8] {
     match path.iter().rposition(|&byte| byte == b'/') {
         None => &[],

@@ -100,6 +100,7 @@ fn tell_kin(process: &Process, slot: &Slot, header: &Header) {
     let life = Life {
         stalls: count(&counts.stalls),
         stalled_ns: count(&counts.stall_ns),
+        partial: count(&counts.partial),
         posts: count(&counts.posts),
         foretold: count(&counts.reads_hinted),
     };

@@ -6,9 +6,10 @@ use core::sync::atomic::Ordering;
 use runahead_abi::session::watch;
 use runahead_abi::sites::ANY_NUMBER;
 use runahead_kernel::arch::syscall;
-use runahead_kernel::memory::PROT_EXEC;
-use runahead_kernel::process::total_swap;
-use runahead_kernel::signals;
+use runahead_kernel::files::IoVec;
+use runahead_kernel::memory::{PROT_EXEC, read_process};
+use runahead_kernel::process::{process_id, total_swap};
+use runahead_kernel::signals::AlternateStack;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::PR_SET_SECCOMP;
 
@@ -112,7 +113,10 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
             state.stand_down();
             Answer::plain(frame)
         }
-        n::__NR_sigaltstack if a[0] != 0 => set_alternate_stack(frame, a),
+        n::__NR_sigaltstack => {
+            alternate_stack(frame, a[0]);
+            Answer::plain(frame)
+        }
         n::__NR_fcntl if a[1] as u32 == n::F_SETLEASE => {
             attach::retire(state);
             Answer::plain(frame)
@@ -145,16 +149,18 @@ pub extern "C" fn runahead_agent_call(frame: &Frame, sse: &SseRegisters) -> Answ
     }
 }
 
-/// The program gets another stack for its handlers. The agent has no room on a small one, and a stub does not know where it is run:
-/// then it is over for all of the process.
-fn set_alternate_stack(frame: &Frame, a: [usize; 6]) -> Answer {
-    // SAFETY: the program's own call with its own arguments; it neither blocks nor is it a cancellation point. What it points
-    // to may be no memory at all, so the kernel is asked afterwards what it has read there.
-    let returned = unsafe { syscall(n::__NR_sigaltstack as usize, a) };
-    if returned == 0 && (1..ALTERNATE_STACK_LEAST).contains(&signals::alternate_stack()) {
+/// The program is to get another stack for its handlers. The agent has no room on a small one, and a stub does not know where it
+/// is run: then it is over for all of the process, before a handler can be on it.
+fn alternate_stack(frame: &Frame, address: usize) {
+    let mut stack = AlternateStack { base: 0, flags: 0, length: 0 };
+    let local = [IoVec { base: &raw mut stack as usize, length: size_of::<AlternateStack>() }];
+    let remote = [IoVec { base: address, length: size_of::<AlternateStack>() }];
+    // SAFETY: the local piece is as long as said. Through the kernel, so that a bad address is an error and no fault.
+    let got = unsafe { read_process(process_id(), &local, &remote) };
+    let is_there = stack.flags as u32 & n::SS_DISABLE == 0;
+    if got == Ok(size_of::<AlternateStack>()) && is_there && stack.length < ALTERNATE_STACK_LEAST {
         frame.state().withdraw();
     }
-    Answer::done(frame, returned as usize)
 }
 
 /// The program's heap is to end there. (0: it asks where it ends.)

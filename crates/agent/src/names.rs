@@ -2,7 +2,7 @@
 //!
 //! Looking up a name and listing a directory are neither interrupted by signals nor cancelled, so the agent
 //! may do them in the program's stead and see how long they take. The result is the kernel's, whatever it
-//! is. One that took long says that names are cold here: the agent leaves a note of the directory for the
+//! is. One that took long says that names are cold here: the agent leaves a note of the name for the
 //! host, which looks up what comes next (see `runahead_abi::names`), and counts from then on what the
 //! program looks up, so that the host stays close ahead.
 //!

@@ -12,8 +12,10 @@ use runahead_abi::names::{NOTES, Note, Ring, directory_of, kind};
 use runahead_abi::session::{Slot, companions, names_ahead, retire};
 use runahead_companions::choice;
 use runahead_companions::{Companions, Wants};
+use runahead_names::Lookahead;
+use runahead_names::arguments::{self, Words};
 use runahead_names::pool::Done;
-use runahead_names::{Lookahead, arguments};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -55,7 +57,11 @@ pub struct Names {
     ended: Arc<[AtomicU64; 3]>,
     /// Processes whose arguments were asked for.
     numbered: u64,
+    words: HashMap<u64, Words>,
 }
+
+/// Processes whose words are remembered, a MB each at most.
+const PROCESSES_MOST: usize = 32;
 
 /// Bytes of a program's arguments that are looked at.
 const ARGUMENTS_MOST: u64 = 4 << 20;
@@ -78,7 +84,8 @@ impl Names {
             }
             done
         };
-        Names { lookahead: Lookahead::new(done), companions: None, guessed: (0, 0), ended, numbered: 0 }
+        let lookahead = Lookahead::new(done);
+        Names { lookahead, companions: None, guessed: (0, 0), ended, numbered: 0, words: HashMap::new() }
     }
 
     /// Files may be asked for that nobody has foretold.
@@ -158,16 +165,25 @@ impl Names {
         }
         let absolute = name.first() == Some(&b'/');
         if absolute || note.directory < 0 {
-            let behind = arguments::after(&command_line(process), name);
-            if !behind.is_empty() {
-                if self.lookahead.has_arguments(taken.arguments) {
-                    return;
-                }
+            let is_argument = self.words(process, taken.arguments).contain(name);
+            if is_argument && self.lookahead.has_arguments(taken.arguments) {
+                return;
+            }
+            let behind = is_argument.then(|| arguments::after(&command_line(process), name));
+            if let Some(behind) = behind.filter(|behind| !behind.is_empty()) {
                 let from = path(process, note.directory, if absolute { b"/" } else { b"" });
                 return self.lookahead.arguments(taken.arguments, from, behind);
             }
         }
         self.lookahead.note(path(process, note.directory, directory_of(name)), false);
+    }
+
+    /// The words that a process was given, read at its first note.
+    fn words(&mut self, process: u32, number: u64) -> &Words {
+        if self.words.len() >= PROCESSES_MOST && !self.words.contains_key(&number) {
+            self.words.clear();
+        }
+        self.words.entry(number).or_insert_with(|| Words::of(&command_line(process)))
     }
 
     fn begun(&self, slot: &Slot, taken: &mut Taken) {

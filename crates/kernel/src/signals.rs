@@ -45,20 +45,12 @@ pub fn set_mask(mask: u64) -> Result<u64> {
     Ok(old)
 }
 
-/// The kernel's `stack_t`.
+/// The kernel's `stack_t`, see sigaltstack(2): address, flags and bytes.
 #[repr(C)]
-struct Stack {
-    base: usize,
-    flags: i32,
-    length: usize,
-}
-
-/// Bytes of the thread's alternate signal stack; 0: it has none. See sigaltstack(2).
-pub fn alternate_stack() -> usize {
-    let mut stack = Stack { base: 0, flags: n::SS_DISABLE as i32, length: 0 };
-    // SAFETY: the structure has the kernel's layout and may be written.
-    let asked = unsafe { syscall(n::__NR_sigaltstack as usize, [0, &raw mut stack as usize, 0, 0, 0, 0]) };
-    if asked == 0 && stack.flags & n::SS_DISABLE as i32 == 0 { stack.length } else { 0 }
+pub struct AlternateStack {
+    pub base: usize,
+    pub flags: i32,
+    pub length: usize,
 }
 
 /// Sets the thread's alternate signal stack.
@@ -66,7 +58,7 @@ pub fn alternate_stack() -> usize {
 /// # Safety
 /// The range must stay mapped, writable and unused otherwise.
 pub unsafe fn set_alternate_stack(base: usize, length: usize) -> Result<()> {
-    let stack = Stack { base, flags: 0, length };
+    let stack = AlternateStack { base, flags: 0, length };
     // SAFETY: the structure has the kernel's layout; the range is the caller's promise.
     check(unsafe { syscall(n::__NR_sigaltstack as usize, [&raw const stack as usize, 0, 0, 0, 0, 0]) })
         .map(drop)

@@ -1,4 +1,7 @@
 //! The kernel's side: listings and look-ups, without effects: nothing is followed, mounted or written.
+//!
+//! But for a program's arguments, which may be paths of several names: on the way to the last of them links are followed and mounts
+//! crossed, as the program's own look-up would.
 
 use crate::walk::Name;
 use rustix::fs::{

@@ -17,7 +17,7 @@ use crate::pace::Pace;
 use crate::restraint::Restraint;
 use crate::walk::{Job, Key, Name, Walk};
 use runahead_policy::coldness::WAITED_NS;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -83,8 +83,9 @@ struct Known {
 struct State {
     walk: Walk<Directory>,
     known: HashMap<Identity, Known>,
-    /// Arguments of processes.
+    /// Arguments of processes, and whose are on their way to the intake.
     arguments: HashMap<u64, Known>,
+    sent: HashSet<u64>,
     /// Directories above those in which the program was met, and the inode of the one in which it was met last.
     above: HashMap<Identity, u64>,
     /// How often the walk was given up since it met cached names only.
@@ -133,6 +134,7 @@ impl Lookahead {
             walk: Walk::default(),
             known: HashMap::new(),
             arguments: HashMap::new(),
+            sent: HashSet::new(),
             above: HashMap::new(),
             given_up: 0,
             pace: Pace::default(),
@@ -184,8 +186,11 @@ impl Lookahead {
             }
         }
         if let Some(notes) = &self.notes {
-            let stops = self.shared.lock().stops;
-            let _ = notes.try_send(Met { path, names, listed, stops });
+            let mut state = self.shared.lock();
+            let stops = state.stops;
+            let whose = names.as_ref().map(|(whose, _)| *whose);
+            let sent = notes.try_send(Met { path, names, listed, stops });
+            state.sent.extend(whose.filter(|_| sent.is_ok()));
         }
     }
 
@@ -196,6 +201,7 @@ impl Lookahead {
         state.stops += 1;
         state.known.clear();
         state.arguments.clear();
+        state.sent.clear();
         state.above.clear();
         let stopped = self.shared.idle.wait_timeout_while(state, longest, |state| {
             // A listing that came in meanwhile.
@@ -288,7 +294,8 @@ impl State {
 
     fn has_arguments(&self, whose: u64) -> bool {
         let known = self.arguments.get(&whose);
-        known.is_some_and(|known| known.given_up == self.given_up || self.walk.holds(&known.key))
+        self.sent.contains(&whose)
+            || known.is_some_and(|known| known.given_up == self.given_up || self.walk.holds(&known.key))
     }
 
     /// Nothing more is to be looked up until the next note.
@@ -313,6 +320,9 @@ impl Shared {
                 let mut state = self.lock();
                 if state.stops != met.stops {
                     continue;
+                }
+                if let Some((whose, _)) = &met.names {
+                    state.sent.remove(whose);
                 }
                 let done = (self.done)();
                 // What a program is told to work on is no guess.
@@ -372,7 +382,7 @@ impl Shared {
     fn begin_with(&self, path: &Path, whose: u64, names: Vec<Name>) -> io::Result<()> {
         let (fd, identity) = look::open_root(path)?;
         let mut state = self.lock();
-        if state.has_arguments(whose) {
+        if state.has_arguments(whose) || state.walk.is_full() {
             return Ok(());
         }
         let key = state.walk.root(Arc::new(Directory { fd, device: identity.device }), names);
@@ -626,8 +636,8 @@ mod tests {
         let mut ahead = Lookahead::new(following());
         assert!(!ahead.has_arguments(7));
         ahead.arguments(7, folder.path().to_owned(), names.clone());
-        assert!(until(|| ahead.has_arguments(7) && !ahead.is_busy()));
-        assert_eq!(ahead.looked_up(), 21);
+        assert!(ahead.has_arguments(7), "on their way to the intake");
+        assert!(until(|| ahead.looked_up() == 21 && !ahead.is_busy()), "{}", ahead.looked_up());
         // Not once more, until they are forgotten. (With other numbers, or they would pass for neighbours of the first.)
         let again = names.iter().map(|name| Name { inode: name.inode + (1 << 50), ..name.clone() }).collect();
         ahead.arguments(7, folder.path().to_owned(), again);

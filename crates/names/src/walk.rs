@@ -111,6 +111,11 @@ impl<D> Walk<D> {
         self.frames.contains_key(key)
     }
 
+    /// Whether so much waits that nothing is to be added.
+    pub fn is_full(&self) -> bool {
+        self.waiting >= NAMES_MOST
+    }
+
     /// A listing has come in.
     pub fn listed(&mut self, key: Key, directory: Arc<D>, names: Vec<Name>) {
         let directories = (0..names.len()).filter(|&place| names[place].is_directory).collect();

@@ -16,6 +16,10 @@ const LONGER: u32 = 2;
 /// Processes that wait after which one may speculate at once again: what it costs then is a sixteenth.
 const LOOK_AGAIN: u16 = 16;
 
+/// A process lets no more stalls pass than so many. (One executable may be many programs: an interpreter. One script of 5000 stalls
+/// would keep all others from it for good.)
+const PATIENCE_MOST: u32 = 256;
+
 /// What speculation costs a process at least, ns: its start. And each post.
 const START_NS: u64 = 2_000_000;
 const POST_NS: u64 = 100_000;
@@ -37,6 +41,8 @@ pub struct Life {
     pub stalls: u64,
     /// The time of these, ns.
     pub stalled_ns: u64,
+    /// Of these, stalls that a prefetch had made short.
+    pub partial: u64,
     pub posts: u64,
     /// Reads that speculation had foretold.
     pub foretold: u64,
@@ -45,7 +51,8 @@ pub struct Life {
 impl Life {
     /// Whether the reads that were foretold can have spared it more than speculating costs.
     fn gained(&self) -> bool {
-        let stall = self.stalled_ns / self.stalls.max(1);
+        // The whole ones say how long a stall is.
+        let stall = self.stalled_ns / self.stalls.saturating_sub(self.partial).max(1);
         self.foretold.saturating_mul(stall) > START_NS.saturating_add(self.posts.saturating_mul(POST_NS))
     }
 }
@@ -81,7 +88,7 @@ impl Known {
         if self.fruitless < FRUITLESS || self.waited >= LOOK_AGAIN {
             return 0;
         }
-        self.stalls.saturating_mul(LONGER)
+        self.stalls.saturating_mul(LONGER).min(PATIENCE_MOST)
     }
 }
 
@@ -89,7 +96,7 @@ impl Known {
 mod tests {
     use super::*;
 
-    const FUTILE: Life = Life { stalls: 5, stalled_ns: 500_000, posts: 4, foretold: 1 };
+    const FUTILE: Life = Life { stalls: 5, stalled_ns: 500_000, partial: 0, posts: 4, foretold: 1 };
 
     fn after(lives: &[Life]) -> Known {
         lives.iter().fold(Known::default(), |known, &life| known.after(life))
@@ -105,11 +112,14 @@ mod tests {
 
     #[test]
     fn one_that_gains_ends_it() {
-        let gains = Life { stalls: 40, stalled_ns: 4_000_000, posts: 4, foretold: 200 };
+        let gains = Life { stalls: 40, stalled_ns: 4_000_000, partial: 0, posts: 4, foretold: 200 };
         assert_eq!(after(&[FUTILE, FUTILE, FUTILE, gains]), Known::default());
         // Two foretold reads of a millisecond are no gain beside a start of two.
-        let hardly = Life { stalls: 3, stalled_ns: 3_000_000, posts: 1, foretold: 2 };
+        let hardly = Life { stalls: 3, stalled_ns: 3_000_000, partial: 0, posts: 1, foretold: 2 };
         assert!(after(&[hardly; 3]).patience() > 0);
+        // Short waits for what was on its way do not say that a stall is short.
+        let partial = Life { stalls: 23, stalled_ns: 3_600_000, partial: 20, posts: 2, foretold: 40 };
+        assert_eq!(after(&[partial; 3]).patience(), 0);
         let slow = Life { foretold: 3, ..hardly };
         assert_eq!(after(&[slow; 3]).patience(), 0);
     }
@@ -122,7 +132,7 @@ mod tests {
 
     #[test]
     fn who_waits_says_nothing_but_how_long_a_life_is_and_one_of_many_looks_again() {
-        let waits = Life { stalls: 9, stalled_ns: 900_000, posts: 0, foretold: 0 };
+        let waits = Life { stalls: 9, stalled_ns: 900_000, partial: 0, posts: 0, foretold: 0 };
         let mut known = after(&[FUTILE; 3]);
         for _ in 0..LOOK_AGAIN {
             assert!(known.patience() > 0);
@@ -135,9 +145,10 @@ mod tests {
     #[test]
     fn whatever_stands_there_is_survived() {
         let known = Known { fruitless: u16::MAX, waited: u16::MAX, stalls: u32::MAX };
-        let life = Life { stalls: u64::MAX, stalled_ns: u64::MAX, posts: u64::MAX, foretold: u64::MAX };
+        let most = u64::MAX;
+        let life = Life { stalls: most, stalled_ns: most, partial: most, posts: most, foretold: most };
         assert_eq!(known.after(Life { posts: 0, ..life }), known);
-        assert_eq!(Known { waited: 0, ..known }.after(FUTILE).patience(), u32::MAX);
+        assert_eq!(Known { waited: 0, ..known }.after(FUTILE).patience(), PATIENCE_MOST);
         let _ = known.after(life);
         assert_eq!(Known::of(known.word()), known);
         let odd = Known { fruitless: 3, waited: 5, stalls: 7 };
