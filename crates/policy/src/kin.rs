@@ -20,7 +20,8 @@ const LOOK_AGAIN: u16 = 16;
 /// would keep all others from it for good.)
 const PATIENCE_MOST: u32 = 256;
 
-/// What speculation costs a process at least, ns: its start. And each post.
+/// What speculation costs a process at least, ns: its start. And each post. (The speculators of make's 70 processes took 0.2 to 0.3 s of a
+/// processor with two posts each, 3 to 4 ms a process; a program that has a processor to spare does not feel all of it.)
 const START_NS: u64 = 2_000_000;
 const POST_NS: u64 = 100_000;
 

@@ -1,4 +1,5 @@
-//! Is it run ahead of page faults at all, and into memory that is new, and are files beside others asked for? The guests
+//! Is it run ahead of page faults at all, and into memory that is new, are files beside others asked for, and is what was of
+//! no use to others left? The guests
 //! compare a program under Runahead with the same one alone, and would pass if nobody did.
 
 use crate::suite::Suite;
