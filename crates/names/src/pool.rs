@@ -378,14 +378,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Walks these names below the directory at `path`.
+    /// Looks these names up below the directory at `path`.
     fn begin_with(&self, path: &Path, whose: u64, names: Vec<Name>) -> io::Result<()> {
         let (fd, identity) = look::open_root(path)?;
         let mut state = self.lock();
         if state.has_arguments(whose) || state.walk.is_full() {
             return Ok(());
         }
-        let key = state.walk.root(Arc::new(Directory { fd, device: identity.device }), names);
+        let directory = Arc::new(Directory { fd, device: identity.device });
+        let key = state.walk.root_of_arguments(directory, names);
         if state.arguments.len() >= REMEMBERED {
             state.arguments.clear();
         }
@@ -648,6 +649,23 @@ mod tests {
         assert!(ahead.stop(Duration::from_secs(120)));
         assert!(!ahead.has_arguments(7));
         assert_eq!(open_inside(folder.path()), 0);
+    }
+
+    #[test]
+    fn directories_among_arguments_are_walked_once_the_program_lists_them() {
+        let folder = tree();
+        let name = |number: u64| Name {
+            name: std::ffi::CString::new(format!("directory{number}")).unwrap(),
+            inode: 1000 * number,
+            is_directory: false,
+        };
+        let mut ahead = Lookahead::new(following());
+        ahead.arguments(7, folder.path().to_owned(), (0..DIRECTORIES).map(name).collect());
+        assert!(until(|| ahead.looked_up() >= DIRECTORIES && !ahead.is_busy()));
+        assert_eq!(ahead.looked_up(), DIRECTORIES);
+        ahead.note(folder.path().join("directory3"), true);
+        assert!(until(|| ahead.looked_up() > DIRECTORIES && !ahead.is_busy()));
+        assert!(ahead.looked_up() <= DIRECTORIES + FILES, "{}", ahead.looked_up());
     }
 
     #[test]

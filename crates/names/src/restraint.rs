@@ -7,7 +7,7 @@
 //! - Nothing is looked up while the program waits in several threads or processes at once: it helps itself.
 //! - From a directory that the program lists the walk goes down, but only so far ahead as the program has gone itself: who lists one
 //!   directory need not list those below it.
-//! - So it does from the program's arguments, which it is likely to look up, and the directories among them.
+//! - The program's arguments, which it is likely to look up, are looked up as if it had listed them.
 //! - From a directory in which it looked some name up, an import or a search of a path as likely as a walk, a look-up ahead
 //!   must serve several of the program's, as one does that brings a block of inodes along.
 //! - Where names turn out to be cached directories alone are listed ahead.

@@ -48,6 +48,8 @@ struct Frame<D> {
     /// Directories among the names, by place, and the next of these to be listed.
     directories: Vec<usize>,
     next_directory: usize,
+    /// A name that turns out to be a directory is one of these.
+    goes_down: bool,
     /// Look-ups that were given out and have not come back: any may turn out to be a directory.
     under_way: usize,
 }
@@ -106,6 +108,16 @@ impl<D> Walk<D> {
         key
     }
 
+    /// These names below the directory come first, and nothing that may be below them: a program that is told of a directory
+    /// need not list it. One that does is met there.
+    pub fn root_of_arguments(&mut self, directory: Arc<D>, names: Vec<Name>) -> Key {
+        let key = self.root(directory, names);
+        if let Some(frame) = self.frames.get_mut(&key) {
+            frame.goes_down = false;
+        }
+        key
+    }
+
     /// Whether something is left to be done in this directory.
     pub fn holds(&self, key: &Key) -> bool {
         self.frames.contains_key(key)
@@ -122,7 +134,16 @@ impl<D> Walk<D> {
         self.waiting += names.len();
         self.frames.insert(
             key,
-            Frame { directory, names, next: 0, chosen: None, directories, next_directory: 0, under_way: 0 },
+            Frame {
+                directory,
+                names,
+                next: 0,
+                chosen: None,
+                directories,
+                next_directory: 0,
+                goes_down: true,
+                under_way: 0,
+            },
         );
     }
 
@@ -132,7 +153,7 @@ impl<D> Walk<D> {
         // Gone meanwhile: cleared, or hurried to another key.
         let Some(frame) = self.frames.get_mut(key) else { return };
         frame.under_way = frame.under_way.saturating_sub(1);
-        if is_directory && frame.names.get(number).is_some_and(|name| !name.is_directory) {
+        if is_directory && frame.goes_down && frame.names.get(number).is_some_and(|name| !name.is_directory) {
             frame.directories.push(number);
         }
         if frame.is_finished() {
@@ -316,6 +337,20 @@ mod tests {
         assert_eq!(text(&walk.take(all).0), "/:b/");
         let Some(Job::LookUp { key, number, .. }) = &jobs[0] else { panic!("{jobs:?}") };
         walk.looked_up(key, *number, false);
+        assert!(walk.is_empty());
+    }
+
+    #[test]
+    fn an_argument_that_is_a_directory_is_looked_up_and_not_walked() {
+        let mut walk = Walk::default();
+        walk.root(Arc::new("/"), names(&["b/"]));
+        walk.root_of_arguments(Arc::new("."), names(&["a", "d"]));
+        for number in 0..2 {
+            let Some(Job::LookUp { key, number: at, .. }) = walk.take(all).0 else { panic!("no job") };
+            assert_eq!(at, number);
+            walk.looked_up(&key, at, true);
+        }
+        assert_eq!(order(&mut walk, all), ["/:b", "/:b/", "b:x", "b:y", "b:y/", "y:z"]);
         assert!(walk.is_empty());
     }
 
