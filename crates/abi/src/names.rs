@@ -51,6 +51,12 @@ pub fn directory_of(path: &[u8]) -> &[u8] {
     }
 }
 
+/// Whether a name that is looked up from `directory` may be one that the program was given: no other is relative to an open
+/// directory.
+pub fn may_be_argument(directory: i32, path: &[u8]) -> bool {
+    directory < 0 || path.first() == Some(&b'/')
+}
+
 /// Tells one directory from another, nearly always; never 0.
 pub fn directory_mark(directory: i32, path: &[u8]) -> u64 {
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);

@@ -354,8 +354,11 @@ pub struct SpeculatorCounts {
     pub unused_pages: AtomicU64,
     /// Pages of which that is not known yet.
     pub open_pages: AtomicU64,
-    /// Names looked up.
-    pub names: AtomicU64,
+    /// Names that the program has passed, as speculation and the reads that it has passed tell, and that the agent has
+    /// not counted.
+    pub names_passed: AtomicU64,
+    /// Notes of names that the speculator has waited for.
+    pub names_noted: AtomicU64,
     pub system_calls: AtomicU64,
     /// Of those, calls that came through a signal (unpatched sites).
     pub trapped_calls: AtomicU64,

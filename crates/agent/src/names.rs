@@ -12,14 +12,17 @@ use crate::arch::{Answer, Frame};
 use crate::attach;
 use crate::reads::{Visit, with_process};
 use crate::state::count;
+use core::ops::Range;
 use core::sync::atomic::Ordering;
-use runahead_abi::names::{PATH_BYTES, directory_mark, directory_of, kind};
+use runahead_abi::names::{PATH_BYTES, directory_mark, directory_of, kind, may_be_argument};
 use runahead_abi::session::names_ahead;
 use runahead_kernel::arch::syscall;
-use runahead_kernel::files::IoVec;
+use runahead_kernel::files::{IoVec, Stat};
+use runahead_kernel::memory::{bytes, overlap};
 use runahead_kernel::process::{monotonic_ns, process_id};
 use runahead_kernel::uapi::general as n;
 use runahead_policy::coldness::Coldness;
+use runahead_policy::noting::Noting;
 
 /// Threads in look-ups beside one that waits from which on the program helps itself: it waits in parallel already,
 /// and more threads only take its processors. (git status looks names up in 20 threads. Of 9000 names the host looked
@@ -37,8 +40,7 @@ pub struct Names {
     listing: u32,
     /// So many waits more are taken for those of a program that helps itself.
     parallel: u32,
-    /// A mark of the directory of the latest note.
-    noted: u64,
+    noting: Noting,
 }
 
 /// `newfstatat`, `statx`, `stat`, `lstat`.
@@ -56,9 +58,12 @@ pub fn look_up(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
     let beside = looking_up.fetch_add(1, Ordering::Relaxed);
     let (returned, took) = timed(number, a);
     looking_up.fetch_sub(1, Ordering::Relaxed);
-    let absolute = matches!(number, n::__NR_stat | n::__NR_lstat);
-    let (directory, path) = if absolute { (n::AT_FDCWD, a[0]) } else { (a[0] as i32, a[1]) };
-    with_process(frame, |visit| visit.looked_up(directory, path, took, beside));
+    let (directory, path, written) = match number {
+        n::__NR_stat | n::__NR_lstat => (n::AT_FDCWD, a[0], bytes(a[1], size_of::<Stat>())),
+        n::__NR_statx => (a[0] as i32, a[1], bytes(a[4], size_of::<n::statx>())),
+        _ => (a[0] as i32, a[1], bytes(a[2], size_of::<Stat>())),
+    };
+    with_process(frame, |visit| visit.looked_up(directory, path, written, took, beside));
     Answer::done(frame, returned as usize)
 }
 
@@ -94,8 +99,8 @@ fn timed(number: u32, a: [usize; 6]) -> (isize, u64) {
 }
 
 impl Visit<'_> {
-    /// A look-up took `took` ns; so many other threads were looking names up when it began.
-    fn looked_up(&mut self, directory: i32, path: usize, took: u64, beside: u32) {
+    /// A look-up took `took` ns, and has written to `written`; so many other threads were looking names up when it began.
+    fn looked_up(&mut self, directory: i32, path: usize, written: Range<usize>, took: u64, beside: u32) {
         if !self.name_passed(took) {
             return;
         }
@@ -105,8 +110,8 @@ impl Visit<'_> {
             return;
         }
         let mut copied = [0u8; PATH_BYTES];
-        if let Some(path) = path_at(path, &mut copied) {
-            self.note(kind::LOOKED_UP, directory, path);
+        if let Some(path) = path_at(path, &written, &mut copied) {
+            self.note(kind::LOOKED_UP, directory, path, took);
         }
     }
 
@@ -123,8 +128,8 @@ impl Visit<'_> {
         }
         if self.inner.names.coldness.is_cold() {
             // Each listing is news, though the descriptor's number may be the same.
-            self.inner.names.noted = 0;
-            self.note(kind::LISTED, fd, &[]);
+            self.inner.names.noting.forget();
+            self.note(kind::LISTED, fd, &[], took);
         }
     }
 
@@ -149,17 +154,16 @@ impl Visit<'_> {
         waited
     }
 
-    /// Leaves a note for the host, unless the latest one was of the same directory, or of a name in it.
-    fn note(&mut self, kind: u32, directory: i32, path: &[u8]) {
+    /// Leaves a note for the host, if one is due.
+    fn note(&mut self, kind: u32, directory: i32, path: &[u8], took: u64) {
         let mark = directory_mark(directory, directory_of(path));
-        if self.inner.names.noted == mark {
+        if !self.inner.names.noting.wants(mark, may_be_argument(directory, path), took) {
             return;
         }
         let Some(slot) = attach::slot(self.state) else {
             self.state.stand_down();
             return;
         };
-        self.inner.names.noted = mark;
         if slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::GONE {
             // The host has found that it does not pay. Then looking does not pay either: find on a disk of
             // 35 us took 0.36 s watched, 0.31 alone.
@@ -172,12 +176,13 @@ impl Visit<'_> {
 }
 
 /// The path at `address`, copied through the kernel, so that a bad address is no
-/// fault. None if it is too long for a note.
-fn path_at(address: usize, copied: &mut [u8; PATH_BYTES]) -> Option<&[u8]> {
+/// fault. None if it is too long for a note, or if the call has written over it.
+fn path_at<'a>(address: usize, written: &Range<usize>, copied: &'a mut [u8; PATH_BYTES]) -> Option<&'a [u8]> {
     let local = [IoVec { base: copied.as_mut_ptr() as usize, length: copied.len() }];
     let remote = [IoVec { base: address, length: copied.len() }];
     // SAFETY: the local piece is as long as said.
     let got = unsafe { runahead_kernel::memory::read_process(process_id(), &local, &remote) }.ok()?;
     let path = copied.get(..got)?;
-    path.get(..path.iter().position(|&byte| byte == 0)?)
+    let path = path.get(..path.iter().position(|&byte| byte == 0)?)?;
+    (!overlap(&bytes(address, path.len() + 1), written)).then_some(path)
 }

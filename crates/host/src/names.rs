@@ -8,7 +8,7 @@
 use crate::session::Shared;
 use crate::supervise::wake;
 use runahead_abi::begun;
-use runahead_abi::names::{NOTES, Note, Ring, directory_of, kind};
+use runahead_abi::names::{NOTES, Note, Ring, directory_mark, directory_of, kind, may_be_argument};
 use runahead_abi::session::{Slot, companions, names_ahead, retire};
 use runahead_companions::choice;
 use runahead_companions::{Companions, Wants};
@@ -34,8 +34,8 @@ const INTEREST: Duration = Duration::from_millis(250);
 /// What was taken of a program's rings so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
-    notes: u32,
-    speculators: u32,
+    program: Place,
+    speculator: Place,
     begun: u32,
     /// It has left notes about names.
     names: bool,
@@ -45,6 +45,14 @@ pub struct Taken {
     arguments: u64,
     /// When it last waited for a file.
     waited: Option<Instant>,
+}
+
+/// How far one ring was read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    notes: u32,
+    /// Mark of the directory of the latest one.
+    mark: u64,
 }
 
 /// The pools, and what programs that have ended had done.
@@ -96,7 +104,7 @@ impl Names {
     /// Takes what the agent in `slot` has left since.
     pub fn take(&mut self, process: u32, slot: &Slot, taken: &mut Taken) {
         self.begun(slot, taken);
-        let news = slot.agent.names.written() != taken.notes;
+        let news = slot.agent.names.written() != taken.program.notes;
         self.notes(process, slot, taken);
         if (taken.names || taken.speculated)
             && slot.speculator.names_ahead.load(Ordering::Relaxed) != names_ahead::GONE
@@ -132,7 +140,7 @@ impl Names {
     }
 
     fn notes(&mut self, process: u32, slot: &Slot, taken: &mut Taken) {
-        for note in since(&slot.agent.names, &mut taken.notes) {
+        for note in since(&slot.agent.names, &mut taken.program.notes) {
             match note {
                 note if note.kind == kind::READ => {
                     if let Some(companions) = &mut self.companions
@@ -143,18 +151,20 @@ impl Names {
                 }
                 note => {
                     taken.names = true;
-                    self.waited(process, &note, taken);
+                    let is_news = taken.program.is_news(&note);
+                    self.waited(process, &note, is_news, taken);
                 }
             }
         }
-        for note in since(&slot.speculator.names, &mut taken.speculators) {
+        for note in since(&slot.speculator.names, &mut taken.speculator.notes) {
             taken.speculated = true;
-            self.waited(process, &note, taken);
+            let is_news = taken.speculator.is_news(&note);
+            self.waited(process, &note, is_news, taken);
         }
     }
 
-    /// The program, or its speculator, has waited for a name or a listing.
-    fn waited(&mut self, process: u32, note: &Note, taken: &mut Taken) {
+    /// The program, or its speculator, has waited for a name or a listing. `is_news`: not in the directory of its note before.
+    fn waited(&mut self, process: u32, note: &Note, is_news: bool, taken: &mut Taken) {
         let name = name(note);
         if note.kind == kind::LISTED {
             return self.lookahead.note(path(process, note.directory, name), true);
@@ -163,19 +173,21 @@ impl Names {
             self.numbered += 1;
             taken.arguments = self.numbered;
         }
-        let absolute = name.first() == Some(&b'/');
-        if absolute || note.directory < 0 {
+        if may_be_argument(note.directory, name) {
             let is_argument = self.words(process, taken.arguments).contain(name);
             if is_argument && self.lookahead.has_arguments(taken.arguments) {
                 return;
             }
             let behind = is_argument.then(|| arguments::after(&command_line(process), name));
             if let Some(behind) = behind.filter(|behind| !behind.is_empty()) {
+                let absolute = name.first() == Some(&b'/');
                 let from = path(process, note.directory, if absolute { b"/" } else { b"" });
                 return self.lookahead.arguments(taken.arguments, from, behind);
             }
         }
-        self.lookahead.note(path(process, note.directory, directory_of(name)), false);
+        if is_news {
+            self.lookahead.note(path(process, note.directory, directory_of(name)), false);
+        }
     }
 
     /// The words that a process was given, read at its first note.
@@ -247,6 +259,15 @@ impl Names {
     }
 }
 
+impl Place {
+    /// Whether this note, the next one, is of another directory than the one before. (A program that goes on where it is may
+    /// have left it since the name may be an argument.)
+    fn is_news(&mut self, note: &Note) -> bool {
+        let mark = directory_mark(note.directory, directory_of(name(note)));
+        std::mem::replace(&mut self.mark, mark) != mark
+    }
+}
+
 /// Notes of a ring after so many, which are then more.
 fn since(ring: &Ring, taken: &mut u32) -> Vec<Note> {
     let written = ring.written();
@@ -262,10 +283,10 @@ fn since(ring: &Ring, taken: &mut u32) -> Vec<Note> {
     notes
 }
 
-/// Names that a program has looked up, or its speculator, if that is ahead.
+/// Names that a program is known to have looked up.
 fn looked_up(slot: &Slot) -> u64 {
-    let program = slot.agent.counts.names.load(Ordering::Relaxed);
-    program.max(slot.speculator.counts.names.load(Ordering::Relaxed))
+    let counted = slot.agent.counts.names.load(Ordering::Relaxed);
+    counted.wrapping_add(slot.speculator.counts.names_passed.load(Ordering::Relaxed))
 }
 
 fn command_line(process: u32) -> Vec<u8> {
@@ -298,6 +319,20 @@ fn path(process: u32, directory: i32, name: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_note_of_a_directory_is_no_news() {
+        let ring: Box<Ring> =
+            // SAFETY: zeros are the ring's start.
+            unsafe { Box::new_zeroed().assume_init() };
+        for (directory, path) in [(-100, "a/b"), (-100, "a/c"), (3, "a/d"), (3, "e"), (-100, "a/b")] {
+            ring.write(kind::LOOKED_UP, directory, path.as_bytes());
+        }
+        let mut place = Place::default();
+        let news: Vec<bool> = since(&ring, &mut place.notes).iter().map(|note| place.is_news(note)).collect();
+        assert_eq!(news, [true, false, true, true, true]);
+    }
+
     #[test]
     fn paths_are_the_programs() {
         assert_eq!(path(7, 3, b""), PathBuf::from("/proc/7/fd/3/"));

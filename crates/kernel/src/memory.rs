@@ -4,11 +4,22 @@ use crate::arch::syscall;
 use crate::files::{self, IoVec};
 use crate::uapi::general as n;
 use crate::{Result, check};
+use core::ops::Range;
 
 pub const PROT_NONE: u32 = n::PROT_NONE;
 pub const PROT_READ: u32 = n::PROT_READ;
 pub const PROT_WRITE: u32 = n::PROT_WRITE;
 pub const PROT_EXEC: u32 = n::PROT_EXEC;
+
+/// Addresses of `length` bytes from `address`, no further than memory goes.
+pub fn bytes(address: usize, length: usize) -> Range<usize> {
+    address..address.saturating_add(length)
+}
+
+/// Whether what is written to one of them is read from the other.
+pub fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start.max(other.start) < one.end.min(other.end)
+}
 
 /// `mmap`.
 ///
@@ -115,4 +126,20 @@ pub unsafe fn userfault_copy(fd: i32, to: usize, from: usize, length: usize) -> 
     let mut copy = n::uffdio_copy { dst: to as u64, src: from as u64, len: length as u64, mode: 0, copy: 0 };
     // SAFETY: the structure is the one that the request wants; the rest is the caller's promise.
     unsafe { files::ioctl(fd, UFFDIO_COPY, &raw mut copy as usize) }.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_shared() {
+        assert!(overlap(&bytes(10, 5), &bytes(14, 1)) && overlap(&bytes(14, 1), &bytes(10, 5)));
+        assert!(!overlap(&bytes(10, 5), &bytes(15, 5)) && !overlap(&bytes(15, 5), &bytes(10, 5)));
+        assert!(overlap(&bytes(10, 5), &bytes(0, 100)));
+        assert!(!overlap(&bytes(10, 5), &bytes(12, 0)) && !overlap(&bytes(0, 0), &bytes(0, 0)));
+        assert!(
+            overlap(&bytes(10, 5), &bytes(0, usize::MAX)) && !overlap(&bytes(usize::MAX, 5), &bytes(0, 5))
+        );
+    }
 }

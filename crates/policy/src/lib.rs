@@ -2,8 +2,8 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
 //! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`],
-//! [`worth`], [`kin`] and [`coldness`] inside the program; the speculator drives [`depth`], [`copies`], [`scattered`] and [`allowance`]; the host drives [`arming`],
-//! [`strides`], [`swapped`], [`touches`] and [`memory`]. Every constant carries its reason.
+//! [`worth`], [`kin`], [`coldness`] and [`noting`] inside the program; the speculator drives [`depth`], [`copies`], [`scattered`], [`passed_names`],
+//! [`allowance`], and `coldness` and `noting` too; the host drives [`arming`], [`strides`], [`swapped`], [`touches`] and [`memory`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
 #![cfg_attr(not(test), no_std)]
@@ -19,6 +19,8 @@ pub mod following;
 pub mod hold;
 pub mod kin;
 pub mod memory;
+pub mod noting;
+pub mod passed_names;
 pub mod scattered;
 pub mod strides;
 pub mod swapped;

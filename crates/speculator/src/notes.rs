@@ -8,27 +8,31 @@
 
 use crate::cell::Global;
 use crate::descriptors::TABLE;
+use crate::run;
 use crate::shared;
+use core::ops::Range;
 use core::sync::atomic::Ordering;
-use runahead_abi::names::{PATH_BYTES, directory_mark, directory_of, kind};
+use runahead_abi::names::{PATH_BYTES, directory_mark, directory_of, kind, may_be_argument};
 use runahead_abi::session::names_ahead;
+use runahead_kernel::memory::{bytes, overlap};
 use runahead_policy::coldness::{Coldness, WORTH_HELPING_NS};
+use runahead_policy::noting::Noting;
 
 struct Notes {
     coldness: Coldness,
-    /// A mark of the directory of the latest note.
-    noted: u64,
+    noting: Noting,
 }
 
-static NOTES: Global<Notes> = Global::new(Notes { coldness: Coldness::new(), noted: 0 });
+static NOTES: Global<Notes> = Global::new(Notes { coldness: Coldness::new(), noting: Noting::new() });
 
-/// The name of `length` bytes at `path`, to be looked up from `directory`, has taken so many ns.
-pub fn looked_up(directory: i32, path: usize, length: usize, took: u64) {
-    let part = shared::speculator();
-    shared::count(&part.counts.names, 1);
+/// The name of `length` bytes at `path`, to be looked up from `directory`, has taken so many ns. The call has written to
+/// `written`, perhaps over the name.
+pub fn looked_up(directory: i32, path: usize, length: usize, written: Range<usize>, took: u64) {
+    run::looked_up();
     let notes = NOTES.get();
     let waited = notes.coldness.passed(took);
-    if !waited || took < WORTH_HELPING_NS || !(1..PATH_BYTES).contains(&length) {
+    let is_there = !overlap(&bytes(path, length), &written);
+    if !waited || took < WORTH_HELPING_NS || !is_there || !(1..PATH_BYTES).contains(&length) {
         return;
     }
     // SAFETY: mirror memory; whoever measured its length has touched it.
@@ -36,11 +40,14 @@ pub fn looked_up(directory: i32, path: usize, length: usize, took: u64) {
     if path.first() != Some(&b'/') && !TABLE.get().is_programs(directory) {
         return;
     }
-    let mark = directory_mark(directory, directory_of(path));
-    if notes.noted == mark || part.names_ahead.load(Ordering::Relaxed) == names_ahead::GONE {
+    let part = shared::speculator();
+    if part.names_ahead.load(Ordering::Relaxed) == names_ahead::GONE {
         return;
     }
-    notes.noted = mark;
-    part.names.write(kind::LOOKED_UP, directory, path);
-    shared::wake_host();
+    let mark = directory_mark(directory, directory_of(path));
+    if notes.noting.wants(mark, may_be_argument(directory, path), took) {
+        part.names.write(kind::LOOKED_UP, directory, path);
+        shared::count(&part.counts.names_noted, 1);
+        shared::wake_host();
+    }
 }

@@ -22,6 +22,7 @@ use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, proce
 use runahead_kernel::signals;
 use runahead_policy::allowance::Amount;
 use runahead_policy::depth::Depth;
+use runahead_policy::passed_names::PassedNames;
 use runahead_prefetch::budget::Bandwidth;
 
 /// While the program's code runs, SIGALRM looks every ms whether there is a new post: wrong paths
@@ -120,6 +121,8 @@ pub static RUN: Global<Run> = Global::new(Run {
 /// Missing pages up to each of the latest touches. Apart from [`RUN`], since zeros do not lie in the executable file.
 static MISSING_AT: Global<[u32; TOUCHES_MOST as usize + 1]> = Global::new([0; TOUCHES_MOST as usize + 1]);
 
+static NAMES: Global<PassedNames> = Global::new(PassedNames::new());
+
 /// How often the ledger hears of what the program has passed, in operations: well before it is full.
 const SETTLE_EVERY: u32 = 64;
 
@@ -209,7 +212,9 @@ fn retire_if_asked() {
     descriptors::close_all();
     let run = RUN.get();
     if agent().posted.load(Ordering::Acquire) == run.posted {
-        run.settle(agent().passed.load(Ordering::Acquire));
+        let passed = agent().passed.load(Ordering::Acquire);
+        run.settle(passed);
+        pass_names(passed);
     }
     count_time();
     let part = speculator();
@@ -264,7 +269,9 @@ fn sync(post: &Post) {
     run.swapping = is_swapping_now();
     if post.epoch == run.epoch.wrapping_add(1) {
         run.settle(post.passed_before);
+        pass_names(post.passed_before);
     }
+    NAMES.get().begins(names_seen());
     run.epoch = post.epoch;
     LEDGER.get().age(post.epoch);
     run.written = 0;
@@ -393,6 +400,7 @@ pub fn end(reason: u32, by: u32) -> ! {
     if run.fault == 0 {
         run.settle(agent().passed.load(Ordering::Acquire));
         run.depth.grow();
+        pass_names_now();
     }
     part.wake_at.store(0, Ordering::Relaxed);
     part.ended.store(reason, Ordering::Relaxed);
@@ -498,9 +506,11 @@ pub fn log(prediction: &Prediction) {
     shared::log().write(run.epoch, run.written, prediction);
     run.written += 1;
     part.written.store(run.written, Ordering::Release);
+    NAMES.get().wrote(run.written <= passed, names_seen());
     if run.written == SETTLED_AFTER {
         settled();
     }
+    pass_names_now();
     if run.written.is_multiple_of(SETTLE_EVERY) {
         run.settle(passed);
     }
@@ -509,6 +519,30 @@ pub fn log(prediction: &Prediction) {
     }
     if run.is_far_ahead(passed, run.depth.operations(), allowed()) {
         sleep_ahead();
+    }
+}
+
+/// Speculation has looked a name up.
+pub fn looked_up() {
+    NAMES.get().looked_up();
+}
+
+/// Names that the agent has counted.
+fn names_seen() -> u64 {
+    agent().counts.names.load(Ordering::Relaxed)
+}
+
+/// The program has passed so many operations of the present epoch.
+fn pass_names(passed: u32) {
+    let more = NAMES.get().passed(passed, names_seen());
+    count(&speculator().counts.names_passed, u64::from(more));
+}
+
+/// As far as the program has come by now, unless it has posted anew: then it counts from there.
+fn pass_names_now() {
+    let passed = agent().passed.load(Ordering::Acquire);
+    if agent().posted.load(Ordering::Acquire) == RUN.get().posted {
+        pass_names(passed);
     }
 }
 
@@ -566,6 +600,7 @@ fn sleep_ahead() {
     loop {
         check();
         let passed = word.load(Ordering::Acquire);
+        pass_names_now();
         if passed >= wake_at {
             break;
         }

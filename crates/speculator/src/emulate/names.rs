@@ -12,6 +12,7 @@ use crate::notes;
 use runahead_abi::session::ended;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::files::{self, Stat};
+use runahead_kernel::memory::bytes;
 use runahead_kernel::process::monotonic_ns;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, check};
@@ -100,7 +101,8 @@ fn ask(
     let began = monotonic_ns();
     // SAFETY: a call that only asks; what it writes is mirror memory that is there.
     let returned = unsafe { syscall(number as usize, arguments) };
-    notes::looked_up(directory, path, length, monotonic_ns().saturating_sub(began));
+    let took = monotonic_ns().saturating_sub(began);
+    notes::looked_up(directory, path, length, bytes(out, out_length), took);
     check(returned).into()
 }
 
@@ -143,7 +145,7 @@ fn open(directory: i32, path: usize, flags: u32) -> Outcome {
         Some(Err(e)) => return e.into(),
         Some(Ok(base)) => base,
     };
-    match open_for_real(base, path, flags, |took| notes::looked_up(directory, path, length, took)) {
+    match open_for_real(base, path, flags, |took| notes::looked_up(directory, path, length, 0..0, took)) {
         Ok(descriptor) => install(descriptor),
         Err(outcome) => outcome,
     }
