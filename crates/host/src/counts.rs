@@ -86,6 +86,8 @@ pub struct SpeculatorCounts {
     pub prefetches: u64,
     pub prefetched_pages: u64,
     pub unused_pages: u64,
+    /// Notes of names that speculators have waited for.
+    pub names_noted: u64,
     pub system_calls: u64,
     pub trapped_calls: u64,
     pub signals: u64,
@@ -191,6 +193,7 @@ impl Counts {
         add(&mut sum.unused_pages, &counts.unused_pages);
         // The program is over: what was not used by now never will be.
         add(&mut sum.unused_pages, &counts.open_pages);
+        add(&mut sum.names_noted, &counts.names_noted);
         add(&mut sum.system_calls, &counts.system_calls);
         add(&mut sum.trapped_calls, &counts.trapped_calls);
         add(&mut sum.signals, &counts.signals);

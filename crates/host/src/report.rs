@@ -104,11 +104,12 @@ impl Report {
         line(
             "names",
             format!(
-                "{} looked up, {} stalls, {:.1} ms; {} looked up ahead",
+                "{} looked up, {} stalls, {:.1} ms; {} looked up ahead; {} notes of speculators",
                 c.names,
                 c.name_stalls,
                 milliseconds(c.name_stall_ns),
-                c.names_looked_ahead
+                c.names_looked_ahead,
+                s.names_noted
             ),
         );
         if c.companions > 0 {

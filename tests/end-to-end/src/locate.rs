@@ -51,6 +51,11 @@ impl Runahead {
     }
 }
 
+/// The command that sets slow disks up, whether it is there or not.
+pub fn slow_disks() -> PathBuf {
+    workspace().join("target/release/slowdisk")
+}
+
 fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }

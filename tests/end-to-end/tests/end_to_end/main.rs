@@ -8,6 +8,7 @@ mod guests;
 mod hostile;
 mod memory;
 mod model;
+mod names;
 mod programs;
 mod starts;
 mod suite;
@@ -48,6 +49,7 @@ fn main() {
     torture::add(&mut suite);
     faults::add(&mut suite);
     memory::add(&mut suite);
+    names::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);
     forked::add(&mut suite);
