@@ -115,7 +115,7 @@ pub fn with_process(frame: &Frame, action: impl FnOnce(&mut Visit)) {
     }
     // SAFETY: the lock is held.
     let inner = unsafe { process.inner() };
-    action(&mut Visit { state, process, inner });
+    action(&mut Visit { state, process, inner, saw_a_stall: false });
     process.lock.release();
 }
 
@@ -124,6 +124,8 @@ pub struct Visit<'a> {
     pub state: &'static Fixed,
     pub process: &'static Process,
     pub inner: &'a mut Inner,
+    /// A stall has ended with this call, and was measured.
+    pub saw_a_stall: bool,
 }
 
 /// A read that waits.
@@ -229,6 +231,7 @@ impl Visit<'_> {
         }
         let ns = monotonic_ns().saturating_sub(self.inner.stall_began);
         self.inner.stall_began = 0;
+        self.saw_a_stall = true;
         self.inner.hold.stalled(ns);
         if let Some(slot) = self.process.slot() {
             count(&slot.agent.counts.stall_ns, ns);
@@ -372,22 +375,32 @@ impl Visit<'_> {
             self.inner.hold.saved();
         }
         let skip = self.inner.attention.hit();
-        self.set_calm(skip);
+        let away = if skip == 0 { self.look_away() } else { 0 };
+        self.set_calm(skip.max(away));
+    }
+
+    /// How many calls may pass unseen though there are stalls.
+    fn look_away(&mut self) -> u32 {
+        if !self.saw_a_stall || self.must_see() {
+            return 0;
+        }
+        let stall = self.inner.hold.expected_stall();
+        self.inner.worth.look_away(stall)
     }
 
     pub fn set_calm(&self, skip: u32) {
-        // On track every read must be seen, or the log and the program part ways; and whoever looks names up
-        // ahead must know how far the program is.
+        let skip = if self.must_see() { 0 } else { skip };
+        self.state.calm.store(skip as i32, Ordering::Relaxed);
+    }
+
+    /// On track every read must be seen, or the log and the program part ways; and whoever looks names up
+    /// ahead must know how far the program is.
+    fn must_see(&self) -> bool {
         let names = self
             .process
             .slot()
             .is_some_and(|slot| slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::BUSY);
-        let watch = self.inner.track.is_on()
-            || names
-            || self.tells_all_files()
-            || self.state.has(flags::ALWAYS_ACTIVE);
-        let skip = if watch { 0 } else { skip };
-        self.state.calm.store(skip as i32, Ordering::Relaxed);
+        self.inner.track.is_on() || names || self.tells_all_files() || self.state.has(flags::ALWAYS_ACTIVE)
     }
 
     /// The read has been started and the program is going to wait for it.
@@ -422,6 +435,12 @@ impl Visit<'_> {
         }
         if tells {
             self.waits_for_file(slot, fd);
+        }
+        let away = self.look_away();
+        if away > 0 {
+            self.set_calm(away);
+            // Its end will not be seen.
+            self.inner.stall_began = 0;
         }
     }
 
