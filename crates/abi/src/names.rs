@@ -40,6 +40,8 @@ pub mod kind {
     pub const LOOKED_UP: u32 = 2;
     /// The program waits for the first bytes of the file behind a descriptor, which nobody foretold.
     pub const READ: u32 = 3;
+    /// The program looks names up in many threads at once; this is the latest. Said every now and then.
+    pub const HELPS_ITSELF: u32 = 4;
 }
 
 /// The directory part of a path.

@@ -32,6 +32,10 @@ const HELPS_ITSELF: u32 = 3;
 /// Waits after such a one for which the program is still thought to.
 const PARALLEL_FOR: u32 = 64;
 
+/// Every so many such waits the host is told: where the disk is quick it leaves such a program alone for good, and what the disk
+/// does from one to the next tells whether it is.
+const TOLD_EVERY: u32 = 32;
+
 /// What the agent remembers about names. Zeros are its start.
 #[derive(Clone, Copy, Default)]
 pub struct Names {
@@ -40,6 +44,8 @@ pub struct Names {
     listing: u32,
     /// So many waits more are taken for those of a program that helps itself.
     parallel: u32,
+    /// Waits of a program that helps itself so far.
+    helped_itself: u32,
     noting: Noting,
 }
 
@@ -107,11 +113,17 @@ impl Visit<'_> {
         let names = &mut self.inner.names;
         names.parallel = if beside >= HELPS_ITSELF { PARALLEL_FOR } else { names.parallel.saturating_sub(1) };
         if names.parallel > 0 {
-            return;
+            names.helped_itself = names.helped_itself.wrapping_add(1);
+            if !names.helped_itself.is_multiple_of(TOLD_EVERY) {
+                return;
+            }
         }
+        let helps_itself = names.parallel > 0;
         let mut copied = [0u8; PATH_BYTES];
-        if let Some(path) = path_at(path, &written, &mut copied) {
-            self.note(kind::LOOKED_UP, directory, path, took);
+        match path_at(path, &written, &mut copied) {
+            Some(path) if helps_itself => self.tell(kind::HELPS_ITSELF, directory, path),
+            Some(path) => self.note(kind::LOOKED_UP, directory, path, took),
+            None => {}
         }
     }
 
@@ -143,12 +155,19 @@ impl Visit<'_> {
             let skip = self.inner.attention.hit();
             self.set_calm(skip);
         }
-        if let Some(slot) = self.process.slot() {
-            let counts = &slot.agent.counts;
-            count(&counts.names, 1);
-            if waited {
-                count(&counts.name_stalls, 1);
-                count(&counts.name_stall_ns, took);
+        let Some(slot) = self.process.slot() else {
+            return waited;
+        };
+        let counts = &slot.agent.counts;
+        count(&counts.names, 1);
+        if waited {
+            count(&counts.name_stalls, 1);
+            count(&counts.name_stall_ns, took);
+            if slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::GONE {
+                // The host has found that it does not pay. Then looking does not pay either: find on a disk of
+                // 35 us took 0.36 s watched, 0.31 alone.
+                self.state.names_off.store(1, Ordering::Relaxed);
+                return false;
             }
         }
         waited
@@ -157,19 +176,17 @@ impl Visit<'_> {
     /// Leaves a note for the host, if one is due.
     fn note(&mut self, kind: u32, directory: i32, path: &[u8], took: u64) {
         let mark = directory_mark(directory, directory_of(path));
-        if !self.inner.names.noting.wants(mark, may_be_argument(directory, path), took) {
-            return;
+        if self.inner.names.noting.wants(mark, may_be_argument(directory, path), took) {
+            self.tell(kind, directory, path);
         }
+    }
+
+    /// Tells the host, with which it attaches.
+    fn tell(&mut self, kind: u32, directory: i32, path: &[u8]) {
         let Some(slot) = attach::slot(self.state) else {
             self.state.stand_down();
             return;
         };
-        if slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::GONE {
-            // The host has found that it does not pay. Then looking does not pay either: find on a disk of
-            // 35 us took 0.36 s watched, 0.31 alone.
-            self.state.names_off.store(1, Ordering::Relaxed);
-            return;
-        }
         slot.agent.names.write(kind, directory, path);
         attach::ring_host(self.process);
     }

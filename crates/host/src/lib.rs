@@ -11,6 +11,7 @@
 //! The host is the speculators' parent: they die with it, and nobody else waits for them.
 
 pub mod counts;
+mod disks;
 mod faults;
 mod installation;
 pub mod launch;

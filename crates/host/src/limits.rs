@@ -9,6 +9,7 @@
 //! Rules: never in the program's way (it only sees fewer prefetches), nothing kept open on the disk under test,
 //! nothing left behind (so a view is joined where there is one, and not made), and what cannot be read is no limit.
 
+use crate::disks;
 use runahead_abi::session::{Allowance, Slot, activity};
 use runahead_prefetch::PAGE;
 use runahead_prefetch::benefit::WHOLE;
@@ -213,18 +214,13 @@ impl Machine {
 
 impl Device {
     fn new(number: u64) -> Device {
-        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-        let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-        // Who reads from another partition stands in the same line.
-        let disk = if own.join("partition").exists() { own.join("..") } else { own };
-        let counts = Some(disk.join("stat")).filter(|path| path.exists());
-        Device { counts, courtesy: Courtesy::default(), allowed: None }
+        Device { counts: disks::counts(number), courtesy: Courtesy::default(), allowed: None }
     }
 
     fn look(&mut self, ours: u64) {
         self.allowed = None;
-        let text = self.counts.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
-        if let Some((reads, bytes, read_ns)) = text.as_deref().and_then(disk_counts) {
+        if let Some(done) = self.counts.as_deref().and_then(disks::done) {
+            let disks::Done { reads, bytes, read_ns } = done;
             self.allowed = self.courtesy.sample(Counts { at: machine_now(), reads, bytes, read_ns, ours });
         }
     }
@@ -240,17 +236,6 @@ fn put(allowance: &Allowance, options: &Options, requests: Option<u32>, pages: u
     allowance.bytes_a_second.store(rate, Ordering::Relaxed);
 }
 
-/// Reads, bytes and the sum of response times in ns, of a disk's `stat` (the kernel's
-/// Documentation/block/stat.rst).
-fn disk_counts(text: &str) -> Option<(u64, u64, u64)> {
-    const SECTOR: u64 = 512;
-    let mut words = text.split_whitespace().map(|word| word.parse::<u64>().ok());
-    let reads = words.next()??;
-    let sectors = words.nth(1)??;
-    let milliseconds = words.next()??;
-    Some((reads, sectors.wrapping_mul(SECTOR), milliseconds.wrapping_mul(1_000_000)))
-}
-
 /// Bytes that devices have delivered for a process.
 fn read_bytes(process: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/io")).ok()?;
@@ -260,15 +245,6 @@ fn read_bytes(process: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_disks_counts() {
-        let line =
-            " 2754707   346387 107609140   911714   213154   182832 52843824   329608        0   161960";
-        assert_eq!(disk_counts(line), Some((2_754_707, 107_609_140 * 512, 911_714_000_000)));
-        assert_eq!(disk_counts("1 2 3"), None);
-        assert_eq!(disk_counts("a b c d"), None);
-    }
 
     #[test]
     fn options_and_the_rest_meet_in_the_lower_one() {

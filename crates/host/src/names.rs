@@ -5,6 +5,7 @@
 //! The programs of a run share one pool: what one looks up is what the next will find. A note's path is
 //! resolved as its program would resolve it, through the program's own entries in /proc.
 
+use crate::disks;
 use crate::session::Shared;
 use crate::supervise::wake;
 use runahead_abi::begun;
@@ -15,11 +16,13 @@ use runahead_companions::{Companions, Wants};
 use runahead_names::Lookahead;
 use runahead_names::arguments::{self, Words};
 use runahead_names::pool::Done;
+use runahead_names::restraint;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +44,8 @@ pub struct Taken {
     names: bool,
     /// Its speculator has.
     speculated: bool,
+    /// What a disk had done when it was last said that the program looks names up there in many threads at once.
+    disk: Option<(u64, disks::Done)>,
     /// Number of the process under which its arguments are known.
     arguments: u64,
     /// When it last waited for a file.
@@ -140,6 +145,7 @@ impl Names {
     }
 
     fn notes(&mut self, process: u32, slot: &Slot, taken: &mut Taken) {
+        let gone = || slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::GONE;
         for note in since(&slot.agent.names, &mut taken.program.notes) {
             match note {
                 note if note.kind == kind::READ => {
@@ -149,14 +155,21 @@ impl Names {
                         taken.waited = Some(Instant::now());
                     }
                 }
-                note => {
+                note if note.kind == kind::HELPS_ITSELF => {
+                    taken.names = true;
+                    if !gone() && needs_nobody(process, &note, taken) {
+                        self.stop_names(slot);
+                    }
+                }
+                note if !gone() => {
                     taken.names = true;
                     let is_news = taken.program.is_news(&note);
                     self.waited(process, &note, is_news, taken);
                 }
+                _ => {}
             }
         }
-        for note in since(&slot.speculator.names, &mut taken.speculator.notes) {
+        for note in since(&slot.speculator.names, &mut taken.speculator.notes).into_iter().filter(|_| !gone()) {
             taken.speculated = true;
             let is_news = taken.speculator.is_news(&note);
             self.waited(process, &note, is_news, taken);
@@ -295,6 +308,19 @@ fn command_line(process: u32) -> Vec<u8> {
         let _ = file.take(ARGUMENTS_MOST).read_to_end(&mut line);
     }
     line
+}
+
+/// Whether a program that looks names up in many threads at once is better left alone, as the disk is quick on which it does. The first
+/// such note begins a count, the next one tells.
+fn needs_nobody(process: u32, note: &Note, taken: &mut Taken) -> bool {
+    let directory = path(process, note.directory, directory_of(name(note)));
+    let Ok(device) = std::fs::metadata(directory).map(|directory| directory.dev()) else { return false };
+    let Some(now) = disks::counts(device).and_then(|counts| disks::done(&counts)) else { return false };
+    let before = taken.disk.replace((device, now)).filter(|before| before.0 == device);
+    before.is_some_and(|(_, before)| {
+        let reads = now.reads.saturating_sub(before.reads);
+        restraint::is_quick_disk(reads, now.read_ns.saturating_sub(before.read_ns))
+    })
 }
 
 /// A note's path.
