@@ -43,7 +43,7 @@ struct region {
   int descriptor;                  /* of the file behind it, our own; -1: not known */
   uint64_t device, file;           /* which file that is */
   uint64_t offset;                 /* in that file, of the region's start; immutable */
-  _Atomic int advice;              /* what we last told the kernel */
+  _Atomic unsigned advice;         /* what the kernel was told last, and who is telling it (tell.c) */
   _Atomic unsigned changed_entries; /* for so many more nests it is one that nests change */
   /* Tables that look-ups stay in, as far as memory can hold them: */
   _Atomic uint64_t table_bytes;

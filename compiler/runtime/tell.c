@@ -4,7 +4,7 @@
  *
  * Rules:
  *  - Advice is said of a whole region, and once: the region remembers what was said last. Where it was said
- *    of a part (beside tables), that is not known any more.
+ *    of a part (beside tables), or by two threads at once, that is not known any more.
  *  - Advice outlives the nest: who leaves says what is to hold afterwards (tell_leaving).
  *  - All calls keep errno: they are made in the middle of the program.
  */
@@ -19,25 +19,48 @@
 
 /* --- advice ---------------------------------------------------------------- */
 
+/* What is remembered must be what the kernel heard last, and two threads may speak of a region at once: while
+ * anybody speaks nothing is known, and where two did it is not afterwards either (whose words came last?). Whoever
+ * comes next says it again. No lock: a signal's handler may come between, and may never come back (longjmp);
+ * from then on all is said again each time, which costs a system call. The word: the advice, and how many speak. */
+#define SPEAKER ((unsigned)256)
+enum { BEING_SAID = 254, NOT_KNOWN = 255 }; /* beside the kernel's numbers, which are small */
+
+static void begin_to_say(struct region *region) {
+  unsigned before = atomic_load_explicit(&region->advice, RELAXED), now;
+  do {
+    now = before / SPEAKER ? NOT_KNOWN : BEING_SAID;
+    now += (before / SPEAKER + 1) * SPEAKER;
+  } while (!atomic_compare_exchange_weak(&region->advice, &before, now));
+}
+
+static void has_been_said(struct region *region, unsigned advice) {
+  unsigned before = atomic_load_explicit(&region->advice, RELAXED), now;
+  do {
+    now = before - SPEAKER;
+    if (before == SPEAKER + BEING_SAID) now = advice;
+  } while (!atomic_compare_exchange_weak(&region->advice, &before, now));
+}
+
 static void say(struct region *region, int advice) {
-  if (atomic_load_explicit(&region->advice, RELAXED) == advice ||
-      atomic_exchange_explicit(&region->advice, advice, RELAXED) == advice)
-    return;
+  if (atomic_load_explicit(&region->advice, RELAXED) == (unsigned)advice) return;
   int saved = errno;
+  begin_to_say(region);
   madvise((void *)region->start, region->end - region->start, advice);
+  has_been_said(region, (unsigned)advice);
   errno = saved;
 }
 
 /* Said of one reference's pages only, so that of the region nothing is known afterwards. */
-#define MIXED_ADVICE (-1)
 static void say_of_range(const struct nest *nest, const struct reference *r, int advice) {
   uint64_t start = (uint64_t)(r->address + r->shape->low), end = start + (uint64_t)shape_footprint(nest, r);
   start = (start + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
   end &= ~(PAGE_BYTES - 1);
   if (start < r->region->start || end > r->region->end || start >= end) return;
   int saved = errno;
-  atomic_store_explicit(&r->region->advice, MIXED_ADVICE, RELAXED);
+  begin_to_say(r->region);
   madvise((void *)start, end - start, advice);
+  has_been_said(r->region, NOT_KNOWN);
   errno = saved;
 }
 
