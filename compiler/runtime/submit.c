@@ -81,8 +81,17 @@ static void send_single(const struct iovec *range, unsigned ranges) {
   }
 }
 
-static void send_vector(const struct iovec *range, unsigned ranges) {
-  while (ranges) {
+/* Leaves out what belongs to a region that has gone: its addresses may be another mapping's by now. */
+static unsigned still_there(struct iovec *range, unsigned ranges) {
+  struct region *region = NULL;
+  unsigned kept = 0;
+  for (unsigned i = 0; i < ranges; i++)
+    if ((region = region_at((uint64_t)range[i].iov_base, region))) range[kept++] = range[i];
+  return kept;
+}
+
+static void send_vector(struct iovec *range, unsigned ranges) {
+  while ((ranges = still_there(range, ranges))) {
     long done = syscall(SYS_process_madvise, self(), range, (size_t)ranges, MADV_WILLNEED, 0);
     count(COUNT_CALLS, 1);
     if (done < 0) {
