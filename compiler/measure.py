@@ -305,7 +305,9 @@ def main():
     parser.add_argument("--show", nargs="+", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     if arguments.show:
-        table([json.loads(text) for file in arguments.show for text in file.read_text().splitlines()])
+        lines = [json.loads(text) for file in arguments.show for text in file.read_text().splitlines()]
+        # Beside them lie what nas/overhead.sh and nas/sweep.sh have measured.
+        table([line for line in lines if "times" in line])
         return
     if not arguments.directory:
         parser.error("--directory is missing: a directory on the disk to measure")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # nas/overhead.sh BUILD [CLASS [RUNS]]: what the pass costs where it can do no good: processor
 # time in core (others' work shows less in it than in the time), compile time and code size, for
-# each NAS code, medians of alternating runs. Loops are aligned
+# each NAS code, medians of alternating runs; a JSON line each goes to OVERHEAD_RESULTS. Loops are aligned
 # to cache lines in both: where a hot loop happens to fall is worth 5% either way (CG's
 # inner loop, the same instructions at another address), and is not the pass's doing.
 set -euo pipefail
@@ -42,4 +42,7 @@ for source in "$here"/*.c; do
   read -r ps < "$work/plain.size"; read -r os < "$work/ours.size"
   awk -v n="$name" -v p="$p" -v o="$o" -v pc="$pc" -v oc="$oc" -v ps="$ps" -v os="$os" 'BEGIN {
     printf "%-4s %9.3f %9.3f %7.3f  %9.3f %7.2f  %8d %8d %6.2f\n", n, p, o, p ? o / p : 0, oc, oc / pc, ps, os, os / ps }'
+  [ -z "${OVERHEAD_RESULTS:-}" ] || printf '%s\n' "{\"code\": \"$name\", \"class\": \"$class\", \"runs\": $runs, \
+\"in_core\": {\"plain\": $p, \"ours\": $o}, \"compile\": {\"plain\": $pc, \"ours\": $oc}, \
+\"text\": {\"plain\": $ps, \"ours\": $os}}" >> "$OVERHEAD_RESULTS"
 done

@@ -3,7 +3,7 @@
 # a quarter of the memory limit to four times as much, its static arrays on a file in
 # DIRECTORY, without and with the pass: does anything jump where memory ends? Prints
 # "megabytes plain ours" (seconds of the timed part, the median of SWEEP_RUNS alternating
-# runs; result compared), and draws them.
+# runs; result compared), and draws them; a JSON line each goes to SWEEP_RESULTS.
 # Needs root, for the memory cgroup.
 set -euo pipefail
 here="$(dirname "$(readlink -f "$0")")"
@@ -61,5 +61,7 @@ for quarters in ${SWEEP_QUARTERS:-1 2 3 4 5 6 8 12 16}; do
   result=same
   grep -q successful "$work/plain.out" && cmp -s "$work/plain.out" "$work/ours.out" || result=DIFFERENT
   printf '%s %s %s %s\n' "$megabytes" "${times[@]}" "$result" | tee -a "$work/table"
+  [ -z "${SWEEP_RESULTS:-}" ] || printf '%s\n' "{\"code\": \"buk\", \"keys_mb\": $megabytes, \"limit_mb\": $limit, \
+\"runs\": $runs, \"plain\": ${times[0]/#-/null}, \"ours\": ${times[1]/#-/null}, \"result\": \"$result\"}" >> "$SWEEP_RESULTS"
 done
 [ -z "$plot" ] || python3 "$here/plot.py" "$limit" < "$work/table" > "$plot"
