@@ -40,7 +40,7 @@ pub mod kind {
     pub const LOOKED_UP: u32 = 2;
     /// The program waits for the first bytes of the file behind a descriptor, which nobody foretold.
     pub const READ: u32 = 3;
-    /// The program looks names up in many threads at once; this is the latest. Said every now and then.
+    /// The program looks names up in many threads at once. Said now and then; in place of a path [`Note::device`].
     pub const HELPS_ITSELF: u32 = 4;
 }
 
@@ -75,6 +75,18 @@ pub struct Note {
     /// Relative to `directory` unless absolute; ends before the first zero, which is always there. Empty:
     /// the directory itself.
     pub path: [u8; PATH_BYTES],
+}
+
+impl Note {
+    /// `st_dev` of what the program has looked up last, in a note that it helps itself.
+    pub fn device(&self) -> u64 {
+        self.path.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+}
+
+/// The `st_dev` of a device of these numbers (`new_encode_dev` in the kernel's include/linux/kdev_t.h).
+pub const fn device_number(major: u32, minor: u32) -> u64 {
+    ((minor & 0xff) | (major & 0xfff) << 8 | (minor & !0xff) << 12) as u64
 }
 
 #[repr(C)]

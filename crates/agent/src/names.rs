@@ -12,29 +12,19 @@ use crate::arch::{Answer, Frame};
 use crate::attach;
 use crate::reads::{Visit, with_process};
 use crate::state::count;
+use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use runahead_abi::names::{PATH_BYTES, directory_mark, directory_of, kind, may_be_argument};
-use runahead_abi::session::names_ahead;
+use runahead_abi::names::{PATH_BYTES, device_number, directory_mark, directory_of, kind, may_be_argument};
+use runahead_abi::session::{Slot, names_ahead};
 use runahead_kernel::arch::syscall;
 use runahead_kernel::files::{IoVec, Stat};
 use runahead_kernel::memory::{bytes, overlap};
 use runahead_kernel::process::{monotonic_ns, process_id};
 use runahead_kernel::uapi::general as n;
 use runahead_policy::coldness::Coldness;
+use runahead_policy::crowd::{Crowd, Wait};
 use runahead_policy::noting::Noting;
-
-/// Threads in look-ups beside one that waits from which on the program helps itself: it waits in parallel already,
-/// and more threads only take its processors. (git status looks names up in 20 threads. Of 9000 names the host looked
-/// 1858 up beside it without this, 612 with; on a disk of 75 us it is slower than alone all the same, 82 to 93 ms for 60.)
-const HELPS_ITSELF: u32 = 3;
-
-/// Waits after such a one for which the program is still thought to.
-const PARALLEL_FOR: u32 = 64;
-
-/// Every so many such waits the host is told: where the disk is quick it leaves such a program alone for good, and what the disk
-/// does from one to the next tells whether it is.
-const TOLD_EVERY: u32 = 32;
 
 /// What the agent remembers about names. Zeros are its start.
 #[derive(Clone, Copy, Default)]
@@ -42,11 +32,18 @@ pub struct Names {
     coldness: Coldness,
     /// The descriptor that is being listed, plus 1.
     listing: u32,
-    /// So many waits more are taken for those of a program that helps itself.
-    parallel: u32,
-    /// Waits of a program that helps itself so far.
-    helped_itself: u32,
+    crowd: Crowd,
     noting: Noting,
+}
+
+/// A look-up that is over.
+struct LookedUp {
+    directory: i32,
+    path: usize,
+    /// Where the kernel has told what was found, if it was; as statx does.
+    told: Range<usize>,
+    found: bool,
+    extended: bool,
 }
 
 /// `newfstatat`, `statx`, `stat`, `lstat`.
@@ -64,12 +61,14 @@ pub fn look_up(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
     let beside = looking_up.fetch_add(1, Ordering::Relaxed);
     let (returned, took) = timed(number, a);
     looking_up.fetch_sub(1, Ordering::Relaxed);
-    let (directory, path, written) = match number {
+    let (directory, path, told) = match number {
         n::__NR_stat | n::__NR_lstat => (n::AT_FDCWD, a[0], bytes(a[1], size_of::<Stat>())),
         n::__NR_statx => (a[0] as i32, a[1], bytes(a[4], size_of::<n::statx>())),
         _ => (a[0] as i32, a[1], bytes(a[2], size_of::<Stat>())),
     };
-    with_process(frame, |visit| visit.looked_up(directory, path, written, took, beside));
+    let found = returned == 0;
+    let looked_up = LookedUp { directory, path, told, found, extended: number == n::__NR_statx };
+    with_process(frame, |visit| visit.looked_up(&looked_up, took, beside));
     Answer::done(frame, returned as usize)
 }
 
@@ -105,25 +104,24 @@ fn timed(number: u32, a: [usize; 6]) -> (isize, u64) {
 }
 
 impl Visit<'_> {
-    /// A look-up took `took` ns, and has written to `written`; so many other threads were looking names up when it began.
-    fn looked_up(&mut self, directory: i32, path: usize, written: Range<usize>, took: u64, beside: u32) {
+    /// A look-up took `took` ns; so many other threads were looking names up when it began.
+    fn looked_up(&mut self, looked_up: &LookedUp, took: u64, beside: u32) {
         if !self.name_passed(took) {
             return;
         }
-        let names = &mut self.inner.names;
-        names.parallel = if beside >= HELPS_ITSELF { PARALLEL_FOR } else { names.parallel.saturating_sub(1) };
-        if names.parallel > 0 {
-            names.helped_itself = names.helped_itself.wrapping_add(1);
-            if !names.helped_itself.is_multiple_of(TOLD_EVERY) {
-                return;
+        match self.inner.names.crowd.waited(beside) {
+            Wait::Alone => {
+                let mut copied = [0u8; PATH_BYTES];
+                if let Some(path) = path_at(looked_up.path, &looked_up.told, &mut copied) {
+                    self.note(kind::LOOKED_UP, looked_up.directory, path, took);
+                }
             }
-        }
-        let helps_itself = names.parallel > 0;
-        let mut copied = [0u8; PATH_BYTES];
-        match path_at(path, &written, &mut copied) {
-            Some(path) if helps_itself => self.tell(kind::HELPS_ITSELF, directory, path),
-            Some(path) => self.note(kind::LOOKED_UP, directory, path, took),
-            None => {}
+            Wait::Tell => {
+                if let Some(device) = looked_up.device() {
+                    self.tell(kind::HELPS_ITSELF, n::AT_FDCWD, &device.to_le_bytes());
+                }
+            }
+            Wait::Crowd => {}
         }
     }
 
@@ -163,10 +161,7 @@ impl Visit<'_> {
         if waited {
             count(&counts.name_stalls, 1);
             count(&counts.name_stall_ns, took);
-            if slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::GONE {
-                // The host has found that it does not pay. Then looking does not pay either: find on a disk of
-                // 35 us took 0.36 s watched, 0.31 alone.
-                self.state.names_off.store(1, Ordering::Relaxed);
+            if self.is_left_alone(slot) {
                 return false;
             }
         }
@@ -187,9 +182,48 @@ impl Visit<'_> {
             self.state.stand_down();
             return;
         };
-        slot.agent.names.write(kind, directory, path);
-        attach::ring_host(self.process);
+        if !self.is_left_alone(slot) {
+            slot.agent.names.write(kind, directory, path);
+            attach::ring_host(self.process);
+        }
     }
+
+    /// Whether the host has found that it does not pay. Then looking does not pay either: find on a disk of 35 us took 0.36 s
+    /// watched, 0.31 alone.
+    fn is_left_alone(&self, slot: &Slot) -> bool {
+        let left_alone = slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::GONE;
+        if left_alone {
+            self.state.names_off.store(1, Ordering::Relaxed);
+        }
+        left_alone
+    }
+}
+
+impl LookedUp {
+    /// `st_dev` of what was found, copied through the kernel: the program may have unmapped it since.
+    fn device(&self) -> Option<u64> {
+        if !self.found {
+            return None;
+        }
+        let [mut major, mut minor] = [[0u8; 4]; 2];
+        if self.extended {
+            copy(self.told.start + offset_of!(n::statx, stx_dev_major), &mut major)?;
+            copy(self.told.start + offset_of!(n::statx, stx_dev_minor), &mut minor)?;
+            return Some(device_number(u32::from_ne_bytes(major), u32::from_ne_bytes(minor)));
+        }
+        let mut device = [0u8; 8];
+        copy(self.told.start + offset_of!(Stat, st_dev), &mut device)?;
+        Some(u64::from_ne_bytes(device))
+    }
+}
+
+/// Copies bytes of the program's own memory; None if they are not there.
+fn copy(address: usize, to: &mut [u8]) -> Option<()> {
+    let local = [IoVec { base: to.as_mut_ptr() as usize, length: to.len() }];
+    let remote = [IoVec { base: address, length: to.len() }];
+    // SAFETY: the local piece is as long as said.
+    let got = unsafe { runahead_kernel::memory::read_process(process_id(), &local, &remote) }.ok()?;
+    (got == to.len()).then_some(())
 }
 
 /// The path at `address`, copied through the kernel, so that a bad address is no

@@ -439,8 +439,9 @@ impl Visit<'_> {
         let away = self.look_away();
         if away > 0 {
             self.set_calm(away);
-            // Its end will not be seen.
+            // Its end will not be seen: taken for as long as those are whose ends are.
             self.inner.stall_began = 0;
+            count(&slot.agent.counts.stall_ns, self.inner.hold.expected_stall());
         }
     }
 

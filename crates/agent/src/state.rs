@@ -67,8 +67,8 @@ pub struct Process {
     pub patience: AtomicU32,
     /// [`thread_word`] of the thread whose reads are compared with the log.
     pub thread: AtomicUsize,
-    /// Threads that look a name up at present. (A handler that jumps out of one leaves it too high: then less is looked
-    /// up ahead.)
+    /// Threads that look a name up at present. (A handler that jumps out of one leaves it too high: three of those,
+    /// and the program is taken for one that helps itself.)
     pub looking_up: AtomicU32,
     /// Bytes of memory of the program's own, mapped or behind the break.
     pub mapped: AtomicUsize,

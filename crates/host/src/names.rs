@@ -22,7 +22,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,8 +43,10 @@ pub struct Taken {
     names: bool,
     /// Its speculator has.
     speculated: bool,
-    /// What a disk had done when it was last said that the program looks names up there in many threads at once.
-    disk: Option<(u64, disks::Done)>,
+    /// The disk on which it was last said to look names up in many threads at once, and what its counts tell.
+    disk: (u64, restraint::Disk),
+    /// When it was first said so.
+    since: Option<Instant>,
     /// Number of the process under which its arguments are known.
     arguments: u64,
     /// When it last waited for a file.
@@ -155,12 +156,7 @@ impl Names {
                         taken.waited = Some(Instant::now());
                     }
                 }
-                note if note.kind == kind::HELPS_ITSELF => {
-                    taken.names = true;
-                    if !gone() && needs_nobody(process, &note, taken) {
-                        self.stop_names(slot);
-                    }
-                }
+                note if note.kind == kind::HELPS_ITSELF => self.helps_itself(slot, &note, taken),
                 note if !gone() => {
                     taken.names = true;
                     let is_news = taken.program.is_news(&note);
@@ -169,10 +165,19 @@ impl Names {
                 _ => {}
             }
         }
-        for note in since(&slot.speculator.names, &mut taken.speculator.notes).into_iter().filter(|_| !gone()) {
+        for note in since(&slot.speculator.names, &mut taken.speculator.notes).into_iter().filter(|_| !gone())
+        {
             taken.speculated = true;
             let is_news = taken.speculator.is_news(&note);
             self.waited(process, &note, is_news, taken);
+        }
+    }
+
+    /// The program looks names up in many threads at once. (The pool is everybody's: others of the run will leave notes again.)
+    fn helps_itself(&self, slot: &Slot, note: &Note, taken: &mut Taken) {
+        let gone = slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::GONE;
+        if !gone && taken.needs_nobody(note.device()) {
+            self.stop_names(slot);
         }
     }
 
@@ -272,6 +277,19 @@ impl Names {
     }
 }
 
+impl Taken {
+    /// Whether a program that looks names up in many threads at once is better left alone, as the disk is quick on which it does.
+    /// Asks the disk's counts only: nobody may wait for a file system here. Where there are none it is left as it was.
+    fn needs_nobody(&mut self, device: u64) -> bool {
+        let Some(done) = disks::counts(device).and_then(|counts| disks::done(&counts)) else { return false };
+        if self.disk.0 != device {
+            self.disk = (device, restraint::Disk::default());
+        }
+        let now = self.since.get_or_insert_with(Instant::now).elapsed().as_nanos() as u64;
+        self.disk.1.is_quick(now, done.reads, done.read_ns)
+    }
+}
+
 impl Place {
     /// Whether this note, the next one, is of another directory than the one before. (A program that goes on where it is may
     /// have left it since the name may be an argument.)
@@ -308,19 +326,6 @@ fn command_line(process: u32) -> Vec<u8> {
         let _ = file.take(ARGUMENTS_MOST).read_to_end(&mut line);
     }
     line
-}
-
-/// Whether a program that looks names up in many threads at once is better left alone, as the disk is quick on which it does. The first
-/// such note begins a count, the next one tells.
-fn needs_nobody(process: u32, note: &Note, taken: &mut Taken) -> bool {
-    let directory = path(process, note.directory, directory_of(name(note)));
-    let Ok(device) = std::fs::metadata(directory).map(|directory| directory.dev()) else { return false };
-    let Some(now) = disks::counts(device).and_then(|counts| disks::done(&counts)) else { return false };
-    let before = taken.disk.replace((device, now)).filter(|before| before.0 == device);
-    before.is_some_and(|(_, before)| {
-        let reads = now.reads.saturating_sub(before.reads);
-        restraint::is_quick_disk(reads, now.read_ns.saturating_sub(before.read_ns))
-    })
 }
 
 /// A note's path.

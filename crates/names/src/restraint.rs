@@ -19,7 +19,7 @@
 const QUICK_NS: u64 = 500_000;
 
 /// Waits at once, on the average of a stretch, from which on the program helps itself. (The agent, which knows the threads of one
-/// process, leaves no notes then; this ends what was begun before.)
+/// process, leaves no notes of names then; this holds back what was begun before.)
 const AT_ONCE: u64 = 2;
 /// Length of such a stretch, ns. A wait is counted when it ends: one that is as long as this would count for more than it was, and none on a
 /// quick disk is.
@@ -118,13 +118,40 @@ impl Restraint {
     }
 }
 
-/// Answers of a disk that tell whether it is quick.
+/// Answers of a disk that tell whether it is quick, and stretches of so many that must agree: others read there, too.
 const ANSWERS: u64 = 16;
+const AGREE: u32 = 2;
 
-/// Whether a disk is quick that has answered so many requests, in so many ns taken together. A look-up's own time does not tell where a
-/// crowd of threads looks names up: those that the pool makes beside `git status` took 460 us on a disk that answers in 100.
-pub fn is_quick_disk(answers: u64, ns: u64) -> bool {
-    answers >= ANSWERS && ns / answers < QUICK_NS
+/// What a disk did longer ago, ns, is not the program's.
+const LONGEST: u64 = 1_000_000_000;
+
+/// Whether a disk is quick, by what the kernel counts of it. A look-up's own time does not tell where a crowd of threads looks
+/// names up: the pool's took 460 us beside 20 threads of `git status`, on a disk that answers in 70 to 100.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk {
+    /// When, ns, and the answers and their time, ns, so far: where the present stretch began.
+    began: Option<(u64, u64, u64)>,
+    quick: u32,
+}
+
+impl Disk {
+    /// At `now` ns it has answered so many requests, in so many ns taken together.
+    pub fn is_quick(&mut self, now: u64, answers: u64, ns: u64) -> bool {
+        let Some((then, answers_before, ns_before)) = self.began else {
+            self.began = Some((now, answers, ns));
+            return false;
+        };
+        let answered = answers.saturating_sub(answers_before);
+        if now.saturating_sub(then) > LONGEST || answers < answers_before {
+            *self = Disk { began: Some((now, answers, ns)), quick: 0 };
+        } else if answered >= ANSWERS {
+            // No time at all: one that counts none, or whose counter has begun anew.
+            let took = ns.saturating_sub(ns_before) / answered;
+            self.quick = if is_quick(took) { self.quick + 1 } else { 0 };
+            self.began = Some((now, answers, ns));
+        }
+        self.quick >= AGREE
+    }
 }
 
 fn is_quick(cold: u64) -> bool {
@@ -205,10 +232,23 @@ mod tests {
 
     #[test]
     fn a_disk_is_told_by_its_answers() {
-        assert!(is_quick_disk(ANSWERS, ANSWERS * QUICK));
-        assert!(!is_quick_disk(ANSWERS - 1, 0));
-        assert!(!is_quick_disk(1000, 1000 * SLOW));
-        assert!(!is_quick_disk(0, 0));
+        let after = |steps: &[(u64, u64, u64)]| {
+            let (mut disk, mut at) = (Disk::default(), (0, 0, 1_000_000));
+            disk.is_quick(at.0, at.1, at.2);
+            steps.iter().any(|step| {
+                at = (at.0 + step.0, at.1 + step.1, at.2 + step.2);
+                disk.is_quick(at.0, at.1, at.2)
+            })
+        };
+        let quick = (1_000_000, ANSWERS, ANSWERS * QUICK);
+        assert!(after(&[quick, quick]));
+        assert!(!after(&[quick]), "once");
+        assert!(!after(&[quick, (1_000_000, ANSWERS, ANSWERS * SLOW), quick]), "now and then");
+        assert!(!after(&[(1_000_000, ANSWERS, 0); 100]), "one that counts no time");
+        assert!(!after(&[(2 * LONGEST, ANSWERS, ANSWERS * QUICK); 100]), "somebody else's");
+        // Few answers from one note to the next are kept until they are enough.
+        assert!(after(&[(1_000_000, 1, QUICK); 2 * ANSWERS as usize]));
+        assert!(!after(&[(1_000_000, 1, QUICK); 2 * ANSWERS as usize - 1]));
     }
 
     #[test]

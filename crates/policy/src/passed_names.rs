@@ -6,8 +6,8 @@
 //! had looked up was once taken for the program's progress. It begins anew at each restart, so that a program that
 //! restarts often looked as though it were thousands of names ahead of itself, and look-ups ahead knew no bound.)
 //!
-//! What the agent has counted meanwhile is left out, since the two are added up. The sum is never more than the truth: a
-//! difference that once was right stays right when only the agent counts on.
+//! What the agent has counted meanwhile is left out, since the two are added up: a difference that once was right stays right when
+//! only the agent counts on. What the program looks up between its post and the end of the sync may be counted twice.
 
 /// Operations that are remembered: more than speculation is ever ahead.
 const OPERATIONS: usize = 1024;

@@ -10,8 +10,8 @@
 //! while. All is counted in calls that the agent looked at, and in ns of wall time.
 //!
 //! While a verdict against posting stands there is little to look at either: what a read is found to be changes nothing.
-//! So the agent *looks away* most of the time. What passes unseen is a part of the verdict's length, so the next
-//! experiment comes as soon as it would. How long a stall is must be known all the time, since that ends a verdict too; so
+//! So the agent *looks away* most of the time. What passes unseen is a part of the verdict's length, as if it were reads on files; the next
+//! experiment comes as soon as it would, or sooner where much of it was not. How long a stall is must be known all the time, since that ends a verdict too; so
 //! between two times one stall is looked at from its beginning to the call behind it.
 
 /// Foretold reads for each post from which on there is nothing to ask. GNU ld has 5 and sqlite 35, both gain
@@ -56,7 +56,7 @@ const STANDS_FIRST: u32 = 512;
 const STANDS_MOST: u32 = 2048;
 
 /// Calls that may pass unseen at a time while a verdict against posting stands. Looking at one costs some 2 us, passing a stub
-/// 2 ns; a disk that has become slow is still noticed within three times as many reads (`hold` believes the third long stall).
+/// 2 ns. A disk that has become slow is still noticed after some hundred calls (`hold` comes to believe it over five or so stalls).
 const UNSEEN: u32 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
