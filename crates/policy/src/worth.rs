@@ -7,7 +7,7 @@
 //! (half of an "every second read depends" program's time is saved on a slow disk, and lost on a fast one),
 //! so it is tried out: while few reads are foretold for each post, stretches of reads with posting and
 //! stretches without it alternate, the wall time of both is compared, and the better way is kept for a
-//! while. All is counted in calls that the agent looked at, and in ns of wall time.
+//! while. All is counted in reads that the agent looked at, and in ns of wall time.
 //!
 //! While a verdict against posting stands there is little to look at either: what a read is found to be changes nothing.
 //! So the agent *looks away* most of the time. What passes unseen is a part of the verdict's length, as if it were reads on files; the next
@@ -62,7 +62,8 @@ const STANDS_FIRST: u32 = 512;
 const STANDS_MOST: u32 = 2048;
 
 /// Calls that may pass unseen at a time while a verdict against posting stands. Looking at one costs some 2 us, passing a stub
-/// 2 ns. A disk that has become slow is still noticed after some hundred calls (`hold` comes to believe it over five or so stalls).
+/// 2 ns. Where a disk has become slow, each call is looked at again after some hundred (`hold` comes to believe it over five or so stalls),
+/// and the verdict ends when the least that a stall took lately is long, too.
 const UNSEEN: u32 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
