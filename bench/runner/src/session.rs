@@ -1,6 +1,7 @@
 //! A session: one disk, some workloads, every configuration, round by round.
 //!
-//! For each workload: a first run fills the reference that all later outputs are compared with, a second
+//! For each workload: on a disk that is not emulated all its data are read once (see [`cold`]). A first run
+//! fills the reference that all later outputs are compared with, a second
 //! one leaves in the cache just what the workload reads (a machine that pages out idle memory may have
 //! lost the beginning of a long first run), and that is captured. Then the warm runs, the cold rounds with
 //! a turning order, and the replays. The lock is held for one run at a time.
@@ -456,6 +457,11 @@ impl<'a> Session<'a> {
         subjects.sort();
         subjects.dedup();
         programs.extend(subjects.into_iter().flat_map(|subject| closure(subject.as_os_str())));
+        if self.options.profile.kind == Kind::Native {
+            for set in workload.data {
+                cold::read_once(&self.place.disk, &data::files(&self.place.data, set)?);
+            }
+        }
         cold::make_cold(&self.place.disk, &files, watch)?;
         // The first fills the reference; the second brings back what was paged out meanwhile. Neither is
         // measured, and on the papers' disks either would take minutes.
