@@ -32,12 +32,6 @@ const BENEFIT_OF_THE_DOUBT: u32 = 64 * SIXTEENTHS;
 const LONG_STALL: u64 = 150_000;
 const LONG_SYNC: u64 = 3;
 
-/// What counts is the least that a stall took lately: what posting asks for in vain makes stalls long itself, where a disk is
-/// limited to so many requests a second. Long stalls were then a reason to post on, which made them longer: every second
-/// of 6000 reads dependent, on a disk of 65 us, 0.4 s alone, 0.7 to 6.4 with 17,000 requests for 6000, stalls of up to 3 ms. One part in so
-/// many is forgotten with each read: a disk that has become three times as slow is one after 300 reads.
-const FORGOTTEN: u64 = 256;
-
 /// Reads of a stretch. A post's cost is some 40 us on a fast disk: with 8 reads it stands out of the noise
 /// of a single pair.
 const STRETCH: u32 = 8;
@@ -62,8 +56,7 @@ const STANDS_FIRST: u32 = 512;
 const STANDS_MOST: u32 = 2048;
 
 /// Calls that may pass unseen at a time while a verdict against posting stands. Looking at one costs some 2 us, passing a stub
-/// 2 ns. Where a disk has become slow, each call is looked at again after some hundred (`hold` comes to believe it over five or so stalls),
-/// and the verdict ends when the least that a stall took lately is long, too.
+/// 2 ns. A disk that has become slow is noticed after some hundred calls (`hold` comes to believe it over five or so stalls).
 const UNSEEN: u32 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,8 +76,6 @@ pub struct Worth {
     foretold: u32,
     /// Foretold since the latest post.
     since_post: u32,
-    /// The least that a stall took lately, ns; 0: not known.
-    least_stall: u64,
     /// When the present stretch began, ns.
     began: u64,
     /// Wall time of the stretches without and with posts, ns.
@@ -101,7 +92,6 @@ impl Default for Worth {
             phase: Phase::Unasked,
             foretold: BENEFIT_OF_THE_DOUBT,
             since_post: 0,
-            least_stall: 0,
             began: 0,
             without: 0,
             with: 0,
@@ -145,11 +135,7 @@ impl Worth {
             // What is far above clear says no more.
             self.since_post = (self.since_post + 1).min(1 << 16);
         }
-        if stall > 0 {
-            let forgotten = self.least_stall.saturating_add(self.least_stall / FORGOTTEN + 1);
-            self.least_stall = if self.least_stall == 0 { stall } else { forgotten.min(stall) };
-        }
-        if self.least_stall > LONG_STALL && sync <= self.least_stall.saturating_mul(LONG_SYNC) {
+        if stall > LONG_STALL && sync <= stall.saturating_mul(LONG_SYNC) {
             self.phase = Phase::Unasked;
             return;
         }
@@ -275,31 +261,6 @@ mod tests {
             unseen = worth.look_away(34_000);
         }
         (posts, seen)
-    }
-
-    /// A disk on which requests in vain make everybody's stalls long, for some reads. Returns the posts.
-    fn run_where_posting_slows(reads: u32, shortest: u64) -> u32 {
-        let (mut worth, mut now, mut posts, mut stall, mut load) = (Worth::default(), 1, 0, shortest, 0);
-        for _ in 0..reads {
-            let posting = worth.posting();
-            if posting {
-                posts += 1;
-                worth.posted();
-            }
-            let takes = shortest + shortest * load / 4;
-            load = if posting { (load + 1).min(32) } else { load.saturating_sub(1) };
-            stall = stall - stall / 8 + takes / 8;
-            now += takes;
-            worth.read(false, stall, 10_000, || now);
-        }
-        posts
-    }
-
-    #[test]
-    fn stalls_that_posting_has_made_long_are_no_reason_to_post() {
-        let posts = run_where_posting_slows(20_000, 60_000);
-        assert!(posts < 600, "{posts}");
-        assert_eq!(run_where_posting_slows(20_000, 2 * LONG_STALL), 20_000, "long by itself");
     }
 
     #[test]
