@@ -21,7 +21,7 @@ use runahead_kernel::PAGE;
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
 use runahead_kernel::signals;
 use runahead_policy::allowance::Amount;
-use runahead_policy::depth::Depth;
+use runahead_policy::depth::{self, Depth};
 use runahead_policy::passed_names::PassedNames;
 use runahead_prefetch::budget::Bandwidth;
 
@@ -517,9 +517,15 @@ pub fn log(prediction: &Prediction) {
     if run.written.is_multiple_of(TELL_EVERY) {
         at_least(&part.delivered, usage::delivered());
     }
-    if run.is_far_ahead(passed, run.depth.operations(), allowed()) {
+    if run.is_far_ahead(passed, run.depth.operations(is_slow()), allowed()) {
         sleep_ahead();
     }
+}
+
+/// Whether the program waits as for a disk that serves few requests at once.
+fn is_slow() -> bool {
+    let waits = &agent().counts;
+    depth::is_slow(waits.stalls.load(Ordering::Relaxed), waits.stall_ns.load(Ordering::Relaxed))
 }
 
 /// Speculation has looked a name up.
@@ -641,7 +647,7 @@ impl Run {
 
     /// The operation whose passing leaves room enough: half of the depth, and an eighth of what is allowed.
     fn worth_waking_at(&self, passed: u32) -> u32 {
-        let (operations, allowed) = (self.depth.operations() / 2, allowed());
+        let (operations, allowed) = (self.depth.operations(is_slow()) / 2, allowed());
         let low = if allowed == Amount::UNLIMITED { allowed } else { allowed.low() };
         let first = self.written.saturating_sub(operations).max(passed + 1).min(self.written);
         (first..self.written)
