@@ -17,7 +17,10 @@
  *    tables that take most of memory it is thrown out from the beginning (tell.c).
  *  - Only where all else that the nest touches is small or stays in memory: what is changed is not thrown out.
  */
+#define _GNU_SOURCE
 #include "nest.h"
+#include <errno.h>
+#include <sys/mman.h>
 
 #define PIECE LONGEST_REQUEST
 /* The program may still be at the end of the last unit, and what it has just left may be mapped around. */
@@ -80,6 +83,15 @@ void keep_choose(struct nest *nest) {
     uint64_t start = (uint64_t)(r->address + r->shape->low);
     r->thrown_out = start + (uint64_t)(kept * (shape_footprint(nest, r) / passed));
   }
+}
+
+bool keep_is_there(const struct reference *r) {
+  unsigned char present = 0;
+  int saved = errno;
+  uint64_t last = (r->thrown_out - 1) & ~(PAGE_BYTES - 1);
+  if (r->thrown_out && mincore((void *)last, PAGE_BYTES, &present)) present = 0;
+  errno = saved;
+  return present & 1;
 }
 
 /* The last place up to here where a piece of the file begins. */

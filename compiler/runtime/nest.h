@@ -140,6 +140,8 @@ bool plan_left_to_kernel(const struct nest *nest, const struct reference *r);
 
 /* With units of a (new) size. */
 void keep_choose(struct nest *nest);
+/* Is the beginning that is to be kept in memory, from the last time? */
+bool keep_is_there(const struct reference *r);
 /* The units before this one have been passed. */
 void keep_beginning(struct nest *nest, int64_t unit);
 

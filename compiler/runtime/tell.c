@@ -88,7 +88,7 @@ static void advise_regions(struct nest *nest) {
       const struct reference *r = &nest->reference[j];
       if (r->region != region) continue;
       users++;
-      once &= r->sequential && !(r->shape->flags & RUNAHEAD_WRITES) && !r->thrown_out &&
+      once &= r->sequential && !(r->shape->flags & RUNAHEAD_WRITES) && !keep_is_there(r) &&
               shape_footprint(nest, r) > (double)limits_memory();
       if (r->shape->flags & RUNAHEAD_INDIRECT) {
         followed |= plan_is_scattered(r);
