@@ -3,12 +3,12 @@
 # a quarter of the memory limit to four times as much, its static arrays on a file in
 # DIRECTORY, without and with the pass: does anything jump where memory ends? Prints
 # "megabytes plain ours" (seconds of the timed part, the median of SWEEP_RUNS alternating
-# runs; result compared), and draws them; a JSON line each goes to SWEEP_RESULTS.
+# runs, five unless told; result compared), and draws them; a JSON line each goes to SWEEP_RESULTS.
 # Needs root, for the memory cgroup.
 set -euo pipefail
 here="$(dirname "$(readlink -f "$0")")"
 [ $# -ge 2 ] || { sed -n '2,7s/^# //p' "$0" >&2; exit 2; }
-build="$1" directory="$2" limit="${3:-64}" plot="${4:-}" runs="${SWEEP_RUNS:-1}"
+build="$1" directory="$2" limit="${3:-64}" plot="${4:-}" runs="${SWEEP_RUNS:-5}"
 work="$(mktemp -d)"
 if [ -d /sys/fs/cgroup/memory ]; then
   group="/sys/fs/cgroup/memory/runahead-sweep-$$" limit_file=memory.limit_in_bytes
@@ -34,6 +34,27 @@ tidy() {
 trap tidy EXIT
 trap 'tidy; exit 130' INT TERM HUP
 echo $((limit << 20)) > "$group/$limit_file"
+list() { sed 's/^-/null/' "$work/$1.times" | paste -sd ,; }
+# The keys are made in the group, and many of them are still to be written when the timed part begins: the program
+# stops itself there (kernels/stall.h), and goes on when they are.
+one_run() {
+  local variant="$1" pid armed=1 state=R
+  [ "$variant" = ours ] || armed=0
+  (
+    echo "$BASHPID" > "$group/cgroup.procs"
+    RUNAHEAD_OOC="$armed" RUNAHEAD_OOC_DIR="$directory" STALL_PAUSE=1 exec "$work/$variant" \
+      > "$work/$variant.out" 2> "$work/$variant.err"
+  ) &
+  pid=$!
+  until [ "$state" = T ] || [ "$state" = Z ]; do
+    sleep 0.05
+    state="$(awk '/^State:/ { print $2 }' "/proc/$pid/status")" || state=Z
+  done
+  sync -f "$directory"
+  kill -CONT "$pid" 2>/dev/null || true
+  timeout "${SWEEP_TIMEOUT:-120}" tail -s 0.1 --pid="$pid" -f /dev/null || kill -KILL "$pid" 2>/dev/null || true
+  wait "$pid" || true
+}
 for quarters in ${SWEEP_QUARTERS:-1 2 3 4 5 6 8 12 16}; do
   # The timed part goes over the keys: four bytes each.
   megabytes=$((limit * quarters / 4))
@@ -44,12 +65,7 @@ for quarters in ${SWEEP_QUARTERS:-1 2 3 4 5 6 8 12 16}; do
   : > "$work/plain.times"; : > "$work/ours.times"
   for ((run = 0; run < runs; run++)); do
     for variant in plain ours; do
-      (
-        echo "$BASHPID" > "$group/cgroup.procs"
-        [ "$variant" = ours ] || export RUNAHEAD_OOC=0
-        RUNAHEAD_OOC_DIR="$directory" exec timeout "${SWEEP_TIMEOUT:-120}" "$work/$variant" \
-          > "$work/$variant.out" 2> "$work/$variant.err"
-      ) || true
+      one_run "$variant" || true
       awk '/seconds/ { print $3; found = 1 } END { if (!found) print "-" }' "$work/$variant.err" \
         >> "$work/$variant.times"
     done
@@ -62,6 +78,7 @@ for quarters in ${SWEEP_QUARTERS:-1 2 3 4 5 6 8 12 16}; do
   grep -q successful "$work/plain.out" && cmp -s "$work/plain.out" "$work/ours.out" || result=DIFFERENT
   printf '%s %s %s %s\n' "$megabytes" "${times[@]}" "$result" | tee -a "$work/table"
   [ -z "${SWEEP_RESULTS:-}" ] || printf '%s\n' "{\"code\": \"buk\", \"keys_mb\": $megabytes, \"limit_mb\": $limit, \
-\"runs\": $runs, \"plain\": ${times[0]/#-/null}, \"ours\": ${times[1]/#-/null}, \"result\": \"$result\"}" >> "$SWEEP_RESULTS"
+\"runs\": $runs, \"plain\": ${times[0]/#-/null}, \"ours\": ${times[1]/#-/null}, \
+\"plain_runs\": [$(list plain)], \"ours_runs\": [$(list ours)], \"result\": \"$result\"}" >> "$SWEEP_RESULTS"
 done
 [ -z "$plot" ] || python3 "$here/plot.py" "$limit" < "$work/table" > "$plot"

@@ -3,6 +3,7 @@
  *   map, static_arrays -> regions          what is out of core
  *   nest -> plan -> shape                  from a loop's position to what it decides,
  *   nest -> tell -> prefetch -> walk -> filter -> submit   and on to the kernel
+ *   nest -> keep -> submit                 what is thrown out, for the rest to stay
  *   copy -> nest                           long copies as nests of one loop
  *   nest, plan -> adapt -> limits          how far ahead, and whether at all
  *   regions -> adapt <-> submit            the helper, and what is handed over to it

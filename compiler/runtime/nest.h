@@ -24,6 +24,7 @@ struct reference {
   unsigned led_level;    /*   from iteration led_from of this level on */
   int64_t led_from;
   int64_t run_bytes;     /* sequential: by how much a unit moves on */
+  uint64_t thrown_out;   /* what has been passed behind the kept beginning is, up to this address; 0: nothing is to be */
   /* Of an indirect reference: pages seen and sent since the last judgement, and which
    * share of them had to be fetched, from 1 down to LEAST_SHARE. Quiet: hardly any; then
    * it is probed only. */
@@ -98,6 +99,8 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
 void prefetch_confirm(struct nest *nest, struct reference *r, int64_t until, uint64_t *budget);
 /* Notes that the program has passed an affine reference's units before `until`. */
 void prefetch_note(struct nest *nest, struct reference *r, int64_t until);
+/* Where a unit of an affine reference begins. */
+uint64_t prefetch_place(const struct nest *nest, const struct reference *r, int64_t unit);
 /* How many pages a sample of an indirect reference's next look-ups misses; in doubt it is looked
  * at what is believed to be in memory, too. */
 uint64_t prefetch_misses(struct nest *nest, struct reference *r, int64_t unit, bool doubt);
@@ -126,11 +129,21 @@ int64_t plan_ahead(const struct nest *nest);
 /*   and up to (not including) which one to prefetch this reference with the program at `unit`. */
 int64_t plan_until(const struct nest *nest, const struct reference *r, int64_t unit, int64_t ahead);
 
+bool plan_on_fast_disk(const struct nest *nest);
 bool plan_windows_fit(const struct region *region);
 bool plan_is_scattered(const struct reference *r);
 bool plan_is_kept(const struct nest *nest, const struct reference *r);
 bool plan_is_tight(const struct nest *nest);
 bool plan_left_to_kernel(const struct nest *nest, const struct reference *r);
+
+/* --- keep.c: what stays of data larger than memory --------------------------- */
+
+/* With units of a (new) size. */
+void keep_choose(struct nest *nest);
+/* Is the beginning that is to be kept in memory, from the last time? */
+bool keep_is_there(const struct reference *r);
+/* The units before this one have been passed. */
+void keep_beginning(struct nest *nest, int64_t unit);
 
 /* --- tell.c: what the kernel is told of it ---------------------------------- */
 

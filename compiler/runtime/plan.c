@@ -27,7 +27,7 @@ bool plan_windows_fit(const struct region *region) {
 }
 
 /* A fast disk: the kernel's windows are wide, and fit. */
-static bool on_fast_disk(const struct nest *nest) {
+bool plan_on_fast_disk(const struct nest *nest) {
   for (unsigned i = 0; i < nest->references; i++) {
     const struct region *region = nest->reference[i].region;
     if (region && (region->window <= NARROW_WINDOW || !plan_windows_fit(region))) return false;
@@ -239,6 +239,7 @@ void plan_units(struct nest *nest) {
   if (plan_is_tight(nest)) adapt_tight_begins(nest->site, nest->room);
   measure(nest);
   choose_first_reader(nest);
+  keep_choose(nest);
 }
 
 /* --- how far ahead --------------------------------------------------------- */
@@ -337,7 +338,7 @@ bool plan_probe(struct nest *nest, int64_t unit) {
  * another (MG at half of its data: 2.9 to 3.3 s with both, 2.5 to 2.9 with neither, and the program's processor
  * time 3.8 and 2.9; FT 2.1 and 1.8). */
 static bool drives_itself_out(const struct nest *nest) {
-  return !on_fast_disk(nest) && shape_nest_footprint(nest) >= (double)(limits_memory() / 2);
+  return !plan_on_fast_disk(nest) && shape_nest_footprint(nest) >= (double)(limits_memory() / 2);
 }
 
 /* What is given up, and written, once it is passed: nothing of a nest whose data stays. */
@@ -364,5 +365,5 @@ void plan_look_at_way(struct nest *nest, int64_t unit) {
       (double)unit * (double)nest->sequential_bytes < (double)limits_memory() / 2)
     return;
   nest->gone_through = true;
-  choose_passed(nest, !on_fast_disk(nest));
+  choose_passed(nest, !plan_on_fast_disk(nest));
 }

@@ -40,6 +40,12 @@ static int64_t address_at(const struct nest *nest, const struct reference *r,
   return address;
 }
 
+uint64_t prefetch_place(const struct nest *nest, const struct reference *r, int64_t unit) {
+  int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
+  unit_start(nest, unit, 1, counter);
+  return (uint64_t)(address_at(nest, r, counter) + r->shape->low);
+}
+
 static void want_affine(const struct nest *nest, const struct reference *r,
                         const int64_t *counter, int64_t iterations_, struct walk *walk) {
   struct dimension d[MAX_DIMENSIONS + 1];

@@ -113,8 +113,12 @@ static void send_vector(struct iovec *range, unsigned ranges) {
 /* --- what is in memory already -------------------------------------------- */
 
 /* Behind a run that somebody else has read (the kernel's read-ahead, as a rule) more of
- * the same is looked for, so that it is dropped without a call: in this batch and in later ones. */
-#define VIEW_PAGES 1024
+ * the same is looked for, so that it is dropped without a call: in this batch and in later ones. As far as a sixteenth
+ * of memory, within these bounds: beyond it may be gone again before it is asked for. (A run is up to 512
+ * pages: of MG's unnecessary requests at half of its data 4.0% became a call with 1024 pages always, 2.5% with
+ * 3952; FT's, of 2560, 9 and 6.) */
+#define LEAST_VIEW_PAGES 1024
+#define VIEW_PAGES 4096
 
 /* What was where at the last look behind a run. */
 struct view {
@@ -128,6 +132,11 @@ static uint64_t count_present(const unsigned char *present, uint64_t pages) {
   return there;
 }
 
+static uint64_t view_pages(void) {
+  uint64_t pages = limits_memory() / PAGE_BYTES / 16;
+  return pages < LEAST_VIEW_PAGES ? LEAST_VIEW_PAGES : pages < VIEW_PAGES ? pages : VIEW_PAGES;
+}
+
 /* All that is there is believed in, behind gaps as well: in SP, which goes through its planes in
  * three directions, two thirds of it are. */
 static void look_on(struct view *view, uint64_t start) {
@@ -135,7 +144,7 @@ static void look_on(struct view *view, uint64_t start) {
   view->pages = 0;
   if (!region) return;
   uint64_t pages = (region->end - start) >> PAGE_SHIFT;
-  if (pages > VIEW_PAGES) pages = VIEW_PAGES;
+  if (pages > view_pages()) pages = view_pages();
   if (mincore((void *)start, pages << PAGE_SHIFT, view->present)) return;
   view->start = start;
   view->pages = pages;
