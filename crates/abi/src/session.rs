@@ -119,8 +119,8 @@ pub struct AgentPart {
     pub position: AtomicU64,
     /// The program break.
     pub program_break: AtomicU64,
-    /// Time of the post, monotonic ns.
-    pub posted_at: AtomicU64,
+    /// Names that the agent had counted by the post.
+    pub names_before: AtomicU64,
     /// Address of the agent's state page in the program, see `agent::state`.
     pub state_address: AtomicU64,
     /// What is found at that address, to recognise the process across pid namespaces.

@@ -200,39 +200,37 @@ impl Visit<'_> {
 }
 
 impl LookedUp {
-    /// `st_dev` of what was found, copied through the kernel: the program may have unmapped it since.
+    /// `st_dev` of what was found, if it is still there: the program may have unmapped it since.
     fn device(&self) -> Option<u64> {
         if !self.found {
             return None;
         }
-        let [mut major, mut minor] = [[0u8; 4]; 2];
         if self.extended {
-            copy(self.told.start + offset_of!(n::statx, stx_dev_major), &mut major)?;
-            copy(self.told.start + offset_of!(n::statx, stx_dev_minor), &mut minor)?;
+            let major = bytes_at(self.told.start + offset_of!(n::statx, stx_dev_major))?;
+            let minor = bytes_at(self.told.start + offset_of!(n::statx, stx_dev_minor))?;
             return Some(device_number(u32::from_ne_bytes(major), u32::from_ne_bytes(minor)));
         }
-        let mut device = [0u8; 8];
-        copy(self.told.start + offset_of!(Stat, st_dev), &mut device)?;
-        Some(u64::from_ne_bytes(device))
+        bytes_at(self.told.start + offset_of!(Stat, st_dev)).map(u64::from_ne_bytes)
     }
 }
 
-/// Copies bytes of the program's own memory; None if they are not there.
-fn copy(address: usize, to: &mut [u8]) -> Option<()> {
+/// Copies bytes of the program's own memory through the kernel, so that a bad address is no fault. Returns how many there are.
+fn copy(address: usize, to: &mut [u8]) -> usize {
     let local = [IoVec { base: to.as_mut_ptr() as usize, length: to.len() }];
     let remote = [IoVec { base: address, length: to.len() }];
     // SAFETY: the local piece is as long as said.
-    let got = unsafe { runahead_kernel::memory::read_process(process_id(), &local, &remote) }.ok()?;
-    (got == to.len()).then_some(())
+    unsafe { runahead_kernel::memory::read_process(process_id(), &local, &remote) }.unwrap_or(0)
 }
 
-/// The path at `address`, copied through the kernel, so that a bad address is no
-/// fault. None if it is too long for a note, or if the call has written over it.
+/// The `N` bytes at `address`; None if they are not all there.
+fn bytes_at<const N: usize>(address: usize) -> Option<[u8; N]> {
+    let mut copied = [0; N];
+    (copy(address, &mut copied) == N).then_some(copied)
+}
+
+/// The path at `address`. None if it is too long for a note, or if the call has written over it.
 fn path_at<'a>(address: usize, written: &Range<usize>, copied: &'a mut [u8; PATH_BYTES]) -> Option<&'a [u8]> {
-    let local = [IoVec { base: copied.as_mut_ptr() as usize, length: copied.len() }];
-    let remote = [IoVec { base: address, length: copied.len() }];
-    // SAFETY: the local piece is as long as said.
-    let got = unsafe { runahead_kernel::memory::read_process(process_id(), &local, &remote) }.ok()?;
+    let got = copy(address, copied);
     let path = copied.get(..got)?;
     let path = path.get(..path.iter().position(|&byte| byte == 0)?)?;
     (!overlap(&bytes(address, path.len() + 1), written)).then_some(path)

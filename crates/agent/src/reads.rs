@@ -529,7 +529,7 @@ impl Visit<'_> {
         agent.thread.store(thread_id() as u32, Ordering::Relaxed);
         agent.position.store(place as u64, Ordering::Relaxed);
         agent.program_break.store(program_break(), Ordering::Relaxed);
-        agent.posted_at.store(began, Ordering::Relaxed);
+        agent.names_before.store(agent.counts.names.load(Ordering::Relaxed), Ordering::Relaxed);
         let until = match wait {
             Wait::Not => holding::NOTHING,
             Wait::Within(_) => holding::SYNC,

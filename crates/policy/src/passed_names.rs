@@ -7,7 +7,8 @@
 //! restarts often looked as though it were thousands of names ahead of itself, and look-ups ahead knew no bound.)
 //!
 //! What the agent has counted meanwhile is left out, since the two are added up: a difference that once was right stays right when
-//! only the agent counts on. What the program looks up between its post and the end of the sync may be counted twice.
+//! only the agent counts on. Both begin at the post: what the program looks up between that and the end of the sync the agent may count, and
+//! speculation looks it up again. (So the post brings the agent's count along. With the count of the sync's end such names were counted twice.)
 
 /// Operations that are remembered: more than speculation is ever ahead.
 const OPERATIONS: usize = 1024;
@@ -31,10 +32,13 @@ impl PassedNames {
         PassedNames { looked_up: 0, written: 0, before: [0; OPERATIONS], unknown: 0, seen_before: 0, told: 0 }
     }
 
-    /// A speculation begins, when the agent has counted `seen` names in all.
-    pub fn begins(&mut self, seen: u64) {
+    /// A speculation begins, from a post by which the agent had counted `seen` names in all. The program had passed `before` operations
+    /// of the one before it, if that is known. Returns what [`PassedNames::passed`] does for these.
+    pub fn begins(&mut self, before: Option<u32>, seen: u64) -> u32 {
+        let more = before.map_or(0, |operations| self.passed(operations, seen));
         (self.looked_up, self.written) = (0, 0);
         self.begin_here(seen);
+        more
     }
 
     /// Speculation has looked a name up.
@@ -87,7 +91,7 @@ mod tests {
     /// A speculation that looks three names up before each of its operations.
     fn ahead(operations: u32) -> PassedNames {
         let mut names = PassedNames::new();
-        names.begins(100);
+        names.begins(None, 100);
         write(&mut names, operations);
         names
     }
@@ -115,7 +119,7 @@ mod tests {
         let mut names = PassedNames::new();
         let mut known = 0;
         for _ in 0..1000 {
-            names.begins(0);
+            names.begins(None, 0);
             write(&mut names, 20);
             known += names.passed(1, 0);
         }
@@ -132,9 +136,19 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_between_the_post_and_the_sync_is_counted_once() {
+        // Twelve names, five of them counted by the agent before its next post.
+        let mut names = ahead(4);
+        assert_eq!(names.begins(Some(4), 105), 7);
+        // It counts three more by the end of the sync, which speculation looks up as well.
+        write(&mut names, 2);
+        assert_eq!(names.passed(2, 108), 3);
+    }
+
+    #[test]
     fn what_nobody_compared_is_not_known() {
         let mut names = PassedNames::new();
-        names.begins(0);
+        names.begins(None, 0);
         for late in [true, true, false] {
             (0..3).for_each(|_| names.looked_up());
             names.wrote(late, 0);

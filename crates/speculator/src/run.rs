@@ -267,11 +267,11 @@ fn sync(post: &Post) {
     let run = RUN.get();
     run.fault = 0;
     run.swapping = is_swapping_now();
-    if post.epoch == run.epoch.wrapping_add(1) {
-        run.settle(post.passed_before);
-        pass_names(post.passed_before);
+    let passed_before = (post.epoch == run.epoch.wrapping_add(1)).then_some(post.passed_before);
+    if let Some(passed) = passed_before {
+        run.settle(passed);
     }
-    NAMES.get().begins(names_seen());
+    count_names(NAMES.get().begins(passed_before, post.names_before));
     run.epoch = post.epoch;
     LEDGER.get().age(post.epoch);
     run.written = 0;
@@ -540,7 +540,10 @@ fn names_seen() -> u64 {
 
 /// The program has passed so many operations of the present epoch.
 fn pass_names(passed: u32) {
-    let more = NAMES.get().passed(passed, names_seen());
+    count_names(NAMES.get().passed(passed, names_seen()));
+}
+
+fn count_names(more: u32) {
     count(&speculator().counts.names_passed, u64::from(more));
 }
 

@@ -94,6 +94,8 @@ pub struct Post {
     pub epoch: u32,
     /// Operations that the program had passed when it left the epoch before.
     pub passed_before: u32,
+    /// Names that its agent had counted by then.
+    pub names_before: u64,
     pub registers: Registers,
     pub thread: u32,
     pub position: i64,
@@ -121,6 +123,7 @@ pub fn take_post(posted: u32, vector_state: &mut [u8; VECTOR_STATE_BYTES]) -> Op
     let copy = Post {
         epoch: post::epoch_of(posted),
         passed_before: agent.passed_before.load(Ordering::Relaxed),
+        names_before: agent.names_before.load(Ordering::Relaxed),
         registers,
         thread: agent.thread.load(Ordering::Relaxed),
         position: agent.position.load(Ordering::Relaxed) as i64,

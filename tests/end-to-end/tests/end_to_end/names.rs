@@ -1,16 +1,20 @@
-//! Do the speculator's notes of names arrive, and are the program's arguments looked up because of them? Local disks answer
-//! sooner than a note is worth (`runahead_policy::coldness`), so this takes an emulated one of 1 ms (`bench/slowdisk`).
+//! What is made of notes of names, on emulated disks (`bench/slowdisk`): what the local one is like nobody knows.
 //!
-//! The program opens its arguments and asks for no name otherwise; openings its agent does not look at. So who finds out that names
-//! are waited for is the speculator, or nobody.
+//! - The speculator's notes, of which the program's arguments are looked up. On 1 ms: local disks answer sooner than such a note is worth
+//!   (`runahead_policy::coldness`). The program opens its arguments and asks for no name otherwise; openings its agent does not look at. So
+//!   who finds out that names are waited for is the speculator, or nobody.
+//! - A name that the look-up itself has written over is nobody's. What stands there then is another directory's.
+//! - A program that looks names up in many threads is left alone on a quick disk, and its agent looks at names no more.
 
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
 use runahead_end_to_end::compare::Outcome;
+use runahead_end_to_end::guest::Guest;
 use runahead_end_to_end::locate::{Runahead, build_folder, slow_disks};
 use runahead_end_to_end::scenario::{ALONE, Mode, Scenario, bytes};
 use serde_json::Value;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -26,6 +30,14 @@ const FILE_BYTES: usize = 6000;
 /// Names and listings that must have been looked up ahead: more than one for each directory, as its listing alone would be.
 const AHEAD: u64 = 2 * DIRECTORIES;
 
+/// Directories with one file each. A crowd takes some hundred waits to be left alone: two of its notes at least, and 16 answers of the disk
+/// between any two.
+const APART: u64 = 60;
+const CROWDS: u64 = 1500;
+
+/// The size of each such file: "d0/x", as the kernel writes the number over a name.
+const SPELT: u64 = u64::from_le_bytes(*b"d0/x\0\0\0\0");
+
 /// How long a loaded machine may keep us from any of it.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -37,59 +49,133 @@ pub fn add(suite: &mut Suite) {
         wants,
         arguments_are_looked_up,
     );
+    suite.add("names::one that the look-up has written over is not noted", wants, overwritten);
+    suite.add("names::many threads at once are left alone on a quick disk", wants, left_alone);
 }
 
 fn arguments_are_looked_up() -> Verdict {
-    let runahead = Runahead::built()?;
-    let mut disk = Disk::new()?;
-    let Some(alone) = disk.run(&ALONE, &runahead)? else { return Ok(()) };
-    let began = Instant::now();
-    let mut seen = Vec::new();
-    while began.elapsed() < LONGEST {
-        let Some(under) = disk.run(&REPORTED, &runahead)? else { return Ok(()) };
+    let name = |number: u64| format!("directory{}/file{}", number / FILES, number % FILES);
+    let files: Vec<(PathBuf, Vec<u8>)> = (0..DIRECTORIES * FILES)
+        .map(|number| (PathBuf::from(name(number)), bytes(number, FILE_BYTES)))
+        .collect();
+    let words = |mount: &Path| {
+        let words = (0..DIRECTORIES * FILES).map(|number| mount.join(name(number)));
+        [PathBuf::from("sha256sum")].into_iter().chain(words).collect()
+    };
+    let disk = Disk::new("arguments", "cloud", move |mount| {
+        for (path, contents) in &files {
+            fs::create_dir_all(mount.join(path).parent().unwrap_or(mount))?;
+            fs::write(mount.join(path), contents)?;
+        }
+        Ok(())
+    })?;
+    disk.until(&words, |counts| {
+        let noted = counts["speculator"]["names_noted"].as_u64()?;
+        let ahead = counts["names_looked_ahead"].as_u64()?;
+        Some(if noted > 0 && ahead >= AHEAD { Ok(()) } else { Err(format!("{noted} notes, {ahead} names")) })
+    })
+}
+
+/// The guest that looks names up, `how`, in so many directories.
+fn look_up(how: &'static str, directories: u64) -> Result<impl Fn(&Path) -> Vec<PathBuf>, String> {
+    let guest = Guest::all()?.into_iter().find(|guest| guest.name() == "look_up").ok_or("no such guest")?;
+    let program = guest.build()?;
+    let words =
+        move |mount: &Path| vec![program.clone(), how.into(), mount.into(), directories.to_string().into()];
+    Ok(words)
+}
+
+fn directories(count: u64) -> impl Fn(&Path) -> io::Result<()> {
+    move |mount| {
+        for number in 0..count {
+            let directory = mount.join(format!("d{number}"));
+            fs::create_dir(&directory)?;
+            fs::File::create(directory.join("x"))?.set_len(SPELT)?;
+        }
+        Ok(())
+    }
+}
+
+fn overwritten() -> Verdict {
+    let disk = Disk::new("overwritten", "cloud", directories(APART))?;
+    let ahead = |counts: &Value| counts["names_looked_ahead"].as_u64();
+    // The same names in memory of their own are noted, so that what follows says something.
+    disk.until(&look_up("apart", APART)?, |counts| {
+        Some(if ahead(counts)? > 0 { Ok(()) } else { Err("none".to_owned()) })
+    })?;
+    match disk.counts(&look_up("over", APART)?)?.as_ref().and_then(ahead) {
+        Some(ahead) if ahead > 0 => {
+            Err(format!("{ahead} names were looked up ahead of a name that was gone"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn left_alone() -> Verdict {
+    let disk = Disk::new("crowd", "nvme", directories(CROWDS))?;
+    disk.until(&look_up("crowd", CROWDS)?, |counts| {
+        let names = counts["names"].as_u64()?;
+        Some(if names < CROWDS / 2 { Ok(()) } else { Err(format!("{names} looked at")) })
+    })
+}
+
+/// A slow disk with the program's files, made anew for each run, so that all names on it are cold. Gone with the value.
+struct Disk<Fill> {
+    name: &'static str,
+    profile: &'static str,
+    tool: PathBuf,
+    folder: PathBuf,
+    fill: Fill,
+    runahead: Runahead,
+}
+
+impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
+    fn new(name: &'static str, profile: &'static str, fill: Fill) -> Result<Self, String> {
+        let folder = build_folder().join(format!("names-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        Ok(Disk { name, profile, tool: slow_disks(), folder, fill, runahead: Runahead::built()? })
+    }
+
+    /// Runs the command until its counts are as they should be, since a loaded machine may keep us from any of it. Not at all where there
+    /// are no counts.
+    fn until(
+        &self,
+        words: &impl Fn(&Path) -> Vec<PathBuf>,
+        good: impl Fn(&Value) -> Option<Result<(), String>>,
+    ) -> Verdict {
+        let began = Instant::now();
+        let mut seen = Vec::new();
+        while began.elapsed() < LONGEST {
+            let Some(counts) = self.counts(words)? else { return Ok(()) };
+            match good(&counts) {
+                Some(Err(said)) => seen.push(said),
+                Some(Ok(())) => return Ok(()),
+                None => {
+                    eprintln!("SKIPPED names: a stand-in has nothing to say of them");
+                    return Ok(());
+                }
+            }
+        }
+        Err(format!("never as it should be: {seen:?}"))
+    }
+
+    /// What the report of a run counts, which must print what it prints alone. None, and said why, where no disk can be emulated.
+    fn counts(&self, words: &impl Fn(&Path) -> Vec<PathBuf>) -> Result<Option<Value>, String> {
+        let Some(alone) = self.run(words, &ALONE)? else { return Ok(None) };
+        let Some(under) = self.run(words, &REPORTED)? else { return Ok(None) };
         if alone.stdout != under.stdout || alone.stdout.is_empty() {
             return Err("it printed something else than alone".to_owned());
         }
         let entry = under.tree.get(Path::new("report.json")).ok_or("no report was written")?;
         let report: Value =
             serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))?;
-        let counts = &report["counts"];
-        let (Some(ahead), Some(noted)) =
-            (counts["names_looked_ahead"].as_u64(), counts["speculator"]["names_noted"].as_u64())
-        else {
-            eprintln!("SKIPPED names: a stand-in has nothing to say of them");
-            return Ok(());
-        };
-        if noted > 0 && ahead >= AHEAD {
-            return Ok(());
-        }
-        seen.push(format!("{noted} notes, {ahead} names"));
-    }
-    Err(format!("always too few notes of the speculator's, or names looked up: {seen:?}"))
-}
-
-/// A slow disk with the program's files, made anew for each run, so that all names on it are cold. Gone with the value.
-struct Disk {
-    tool: PathBuf,
-    folder: PathBuf,
-    files: Vec<(PathBuf, Vec<u8>)>,
-}
-
-impl Disk {
-    fn new() -> Result<Disk, String> {
-        let folder = build_folder().join(format!("names-{}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let file = |number: u64| {
-            let path = format!("directory{}/file{}", number / FILES, number % FILES);
-            (PathBuf::from(path), bytes(number, FILE_BYTES))
-        };
-        Ok(Disk { tool: slow_disks(), folder, files: (0..DIRECTORIES * FILES).map(file).collect() })
+        Ok(Some(report["counts"].clone()))
     }
 
-    /// None, and said why, where no disk can be emulated.
-    fn run(&mut self, mode: &Mode, runahead: &Runahead) -> Result<Option<Outcome>, String> {
+    fn run(&self, words: &impl Fn(&Path) -> Vec<PathBuf>, mode: &Mode) -> Result<Option<Outcome>, String> {
         let mount = self.folder.join("mount");
-        let up = ["up", "cloud", "--name", "names", "--size", "64M", "--dir", &mount.to_string_lossy()];
+        let up =
+            ["up", self.profile, "--name", self.name, "--size", "64M", "--dir", &mount.to_string_lossy()];
         let loop_device = match self.tool(&up) {
             Ok(said) => said["loop_device"].as_str().unwrap_or_default().to_owned(),
             // A container may show the devices and forbid their use.
@@ -99,20 +185,17 @@ impl Disk {
             }
             Err(why) => return Err(why),
         };
-        self.tool(&["pace", "names", "off"])?;
-        for (path, contents) in &self.files {
-            let path = mount.join(path);
-            let made = path.parent().map_or(Ok(()), fs::create_dir_all);
-            made.and_then(|()| fs::write(&path, contents)).map_err(|error| error.to_string())?;
-        }
+        self.tool(&["pace", self.name, "off"])?;
+        (self.fill)(&mount).map_err(|error| error.to_string())?;
         // A file system that is mounted anew has nothing in any cache.
         command("umount", &[&mount.to_string_lossy()])?;
         command("mount", &[&loop_device, &mount.to_string_lossy()])?;
-        self.tool(&["pace", "names", "on"])?;
-        let words = self.files.iter().map(|(path, _)| mount.join(path).to_string_lossy().into_owned());
-        let argv: Vec<String> = ["sha256sum".to_owned()].into_iter().chain(words).collect();
-        let outcome = Scenario::new(format!("names {}", mode.name), argv).run(mode, runahead);
-        self.tool(&["down", "names"])?;
+        self.tool(&["pace", self.name, "on"])?;
+        let argv: Vec<String> =
+            words(&mount).into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let outcome =
+            Scenario::new(format!("names {} {}", self.name, mode.name), argv).run(mode, &self.runahead);
+        self.tool(&["down", self.name])?;
         outcome.map(Some).map_err(|error| error.to_string())
     }
 
@@ -127,9 +210,10 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl<Fill> Drop for Disk<Fill> {
     fn drop(&mut self) {
-        let _ = self.tool(&["down", "--all"]);
+        let mut command = Command::new(&self.tool);
+        let _ = command.args(["down", "--all"]).env("SLOWDISK_RUN", self.folder.join("run")).output();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
