@@ -129,6 +129,8 @@ pub struct AgentPart {
     /// The latest mismatch: what the program did and what the log had said, each as kind, subject, detail
     /// and place.
     pub mismatch: [AtomicU64; 8],
+    /// What a stall takes at present, ns (`policy::hold`); 0: none has ended yet.
+    pub expected_stall_ns: AtomicU64,
     // ---- counts, only ever growing
     pub counts: AgentCounts,
     pub vector_state: VectorState,

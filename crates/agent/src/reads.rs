@@ -235,6 +235,7 @@ impl Visit<'_> {
         self.inner.hold.stalled(ns);
         if let Some(slot) = self.process.slot() {
             count(&slot.agent.counts.stall_ns, ns);
+            slot.agent.expected_stall_ns.store(self.inner.hold.expected_stall(), Ordering::Relaxed);
         }
     }
 

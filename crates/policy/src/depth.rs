@@ -41,7 +41,7 @@ const USUAL: Doubt = Doubt { trust: ONE / 4, doubtful: 16, useless: 4, open: 128
 /// of use; of a program whose every second read depends on the one before, which gains nothing on one arm, a quarter.
 const SLOW: Doubt = Doubt { trust: ONE / 8 * 3, doubtful: 8, useless: 2, open: 32 };
 
-/// What the program waits on the average, ns, on a disk that has arms to move.
+/// What a stall takes, ns, on a disk that has arms to move.
 const ARMS: u64 = 4_000_000;
 
 /// The share of useful pages is kept in 1/4096; each verdict moves it by 1/64 of the distance, so that some
@@ -49,10 +49,10 @@ const ARMS: u64 = 4_000_000;
 const ONE: u32 = 4096;
 const WEIGHT: u32 = 64;
 
-/// Whether the program's `stalls`, `stall_ns` in all, are those of a disk that serves few requests at once. From the first one on:
-/// what is asked for in vain meanwhile costs most.
-pub fn is_slow(stalls: u64, stall_ns: u64) -> bool {
-    stall_ns / stalls.max(1) >= ARMS
+/// Whether stalls that take `stall` ns at present are those of a disk that serves few requests at once. (Means over a program's life
+/// are no measure: one answer of 400 ms would make a disk of 1 ms slow for 130 stalls.)
+pub fn is_slow(stall: u64) -> bool {
+    stall >= ARMS
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,9 +106,10 @@ impl Depth {
     }
 
     /// The speculator was as far ahead as allowed and the program has caught up, or an epoch is over:
-    /// if what was asked for is of use, there is room for twice as much.
-    pub fn grow(&mut self) {
-        if self.useful >= ONE / 4 {
+    /// if what was asked for is of use, there is room for twice as much. `slow`: see [`is_slow`].
+    pub fn grow(&mut self, slow: bool) {
+        let doubt = if slow { SLOW } else { USUAL };
+        if self.useful >= doubt.trust {
             self.depth = (self.depth * 2).min(MOST);
         }
     }
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(depth.operations(false), START);
         for _ in 0..3 {
             depth.judged(true);
-            depth.grow();
+            depth.grow(false);
         }
         assert_eq!(depth.operations(false), MOST);
     }
@@ -156,10 +157,15 @@ mod tests {
     }
 
     #[test]
-    fn arms_are_told_by_the_first_wait() {
-        assert!(is_slow(1, 13_000_000));
-        assert!(!is_slow(20, 20 * 1_200_000));
-        assert!(!is_slow(0, 0));
+    fn nothing_grows_in_doubt() {
+        let mut depth = Depth::new();
+        // Between a quarter, the usual trust, and three eighths.
+        while depth.useful < ONE / 16 * 5 {
+            depth.judged(true);
+        }
+        (0..20).for_each(|_| depth.grow(true));
+        (0..12).for_each(|_| depth.judged(true));
+        assert_eq!(depth.operations(true), START);
     }
 
     #[test]
@@ -170,7 +176,7 @@ mod tests {
             depth.judged(true);
             depth.judged(false);
         }
-        depth.grow();
+        depth.grow(false);
         assert_eq!(depth.operations(false), 2 * START);
     }
 
@@ -179,7 +185,7 @@ mod tests {
         let mut depth = Depth::new();
         for _ in 0..1000 {
             depth.judged(false);
-            depth.grow();
+            depth.grow(false);
         }
         assert_eq!(depth.operations(false), USUAL.useless);
         for _ in 0..200 {

@@ -178,7 +178,7 @@ proptest! {
                     }
                 }
                 None => {
-                    depth.grow();
+                    depth.grow(slow);
                     prop_assert!(depth.operations(slow) >= before);
                 }
             }
@@ -187,7 +187,7 @@ proptest! {
         // From wherever it stands: nothing but waste makes it small, nothing but use brings it back.
         for _ in 0..1000 {
             depth.judged(false);
-            depth.grow();
+            depth.grow(slow);
         }
         prop_assert!(depth.operations(slow) < START / 8);
         for _ in 0..1000 {
@@ -204,7 +204,7 @@ proptest! {
             depth.judged(false);
         }
         for _ in 0..growths {
-            depth.grow();
+            depth.grow(false);
         }
         for _ in 0..1000 {
             depth.judged(true);

@@ -399,7 +399,7 @@ pub fn end(reason: u32, by: u32) -> ! {
     let run = RUN.get();
     if run.fault == 0 {
         run.settle(agent().passed.load(Ordering::Acquire));
-        run.depth.grow();
+        run.depth.grow(is_slow());
         pass_names_now();
     }
     part.wake_at.store(0, Ordering::Relaxed);
@@ -524,8 +524,7 @@ pub fn log(prediction: &Prediction) {
 
 /// Whether the program waits as for a disk that serves few requests at once.
 fn is_slow() -> bool {
-    let waits = &agent().counts;
-    depth::is_slow(waits.stalls.load(Ordering::Relaxed), waits.stall_ns.load(Ordering::Relaxed))
+    depth::is_slow(agent().expected_stall_ns.load(Ordering::Relaxed))
 }
 
 /// Speculation has looked a name up.
@@ -619,7 +618,7 @@ fn sleep_ahead() {
     part.activity.store(activity::RUNNING, Ordering::Release);
     run.ticks = 0;
     run.settle(agent().passed.load(Ordering::Acquire));
-    run.depth.grow();
+    run.depth.grow(is_slow());
 }
 
 impl Run {
