@@ -36,9 +36,9 @@ trap 'tidy; exit 130' INT TERM HUP
 echo $((limit << 20)) > "$group/$limit_file"
 list() { sed 's/^-/null/' "$work/$1.times" | paste -sd ,; }
 # The keys are made in the group, and many of them are still to be written when the timed part begins: the program
-# stops itself there (kernels/stall.h), and goes on when they are.
+# stops itself there (kernels/stall.h), and goes on when they are. All of it together has SWEEP_TIMEOUT seconds.
 one_run() {
-  local variant="$1" pid armed=1 state=R
+  local variant="$1" pid armed=1 state=R end=$((SECONDS + ${SWEEP_TIMEOUT:-120}))
   [ "$variant" = ours ] || armed=0
   (
     echo "$BASHPID" > "$group/cgroup.procs"
@@ -46,13 +46,14 @@ one_run() {
       > "$work/$variant.out" 2> "$work/$variant.err"
   ) &
   pid=$!
-  until [ "$state" = T ] || [ "$state" = Z ]; do
+  until [ "$state" = T ] || [ "$state" = Z ] || ((SECONDS >= end)); do
     sleep 0.05
     state="$(awk '/^State:/ { print $2 }' "/proc/$pid/status")" || state=Z
   done
   sync -f "$directory"
   kill -CONT "$pid" 2>/dev/null || true
-  timeout "${SWEEP_TIMEOUT:-120}" tail -s 0.1 --pid="$pid" -f /dev/null || kill -KILL "$pid" 2>/dev/null || true
+  { ((SECONDS < end)) && timeout $((end - SECONDS)) tail -s 0.1 --pid="$pid" -f /dev/null; } ||
+    kill -KILL "$pid" 2>/dev/null || true
   wait "$pid" || true
 }
 for quarters in ${SWEEP_QUARTERS:-1 2 3 4 5 6 8 12 16}; do

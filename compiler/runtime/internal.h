@@ -133,7 +133,7 @@ void filter_age_by_reads(void);
 
 uint64_t limits_read_ahead(uint64_t address); /* bytes that the kernel reads around a fault there */
 uint64_t limits_memory(void);      /* bytes that this process may keep in memory */
-bool limits_pressed(void);         /* memory is nearly used up; costs microseconds */
+bool limits_pressed(uint64_t room); /* less than so much of memory is free; costs microseconds */
 uint64_t limits_now(void);         /* nanoseconds, monotonic */
 
 /* --- walk.c -------------------------------------------------------------- */

@@ -16,6 +16,8 @@
  *  - Only where the kernel's windows are wide and fit (plan_on_fast_disk): elsewhere what is behind is marked (plan.c), and beside
  *    tables that take most of memory it is thrown out from the beginning (tell.c).
  *  - Only where all else that the nest touches is small or stays in memory: what is changed is not thrown out.
+ *  - Only what the program does not come back to in this nest, and only once memory has no more room than for what is
+ *    on its way: pages that somebody else had read are counted as theirs, and take nothing of ours.
  */
 #define _GNU_SOURCE
 #include "nest.h"
@@ -29,59 +31,74 @@
 #define BESIDE(memory) ((memory) / 16)
 /* Less than this is not worth a call for all the rest. */
 #define LEAST_KEPT(memory) ((memory) / 8)
+/* Rows that overlap begin a little before the end of the one before: as long as what is thrown out is further back. */
+#define BACK (LAG / 2)
 
 /* Is all that the reference touches one run, gone through in order? */
 static bool is_one_run(const struct nest *nest, const struct reference *r) {
   struct dimension d[MAX_DIMENSIONS];
   unsigned n = 0;
-  for (unsigned i = 0; i < nest->levels; i++) {
-    if (r->stride[i] < 0 || nest->trip[i] == RUNAHEAD_UNKNOWN) return false;
-    if (i > 0 && r->stride[i] > r->stride[i - 1]) return false;
-    d[n++] = (struct dimension){r->stride[i], nest->trip[i]};
+  double inside = 0; /* from the first place to the last of one iteration */
+  for (unsigned i = nest->levels; i-- > 0;) {
+    int64_t trip = nest->trip[i];
+    if (trip == RUNAHEAD_UNKNOWN) return false;
+    if (trip <= 1) continue;
+    if (r->stride[i] < 0 || inside - (double)r->stride[i] > (double)BACK) return false;
+    inside += (double)r->stride[i] * (double)(trip - 1);
+    d[n++] = (struct dimension){r->stride[i], trip};
   }
   bool solid;
   walk_bytes(r->shape->low, r->shape->high, d, n, &solid);
   return solid && r->shape->boxes == 0;
 }
 
-static bool is_passed(const struct nest *nest, const struct reference *r) {
-  return r->sequential && !r->led && !(r->shape->flags & RUNAHEAD_WRITES) && shape_releases(nest, r) &&
-         is_one_run(nest, r);
+/* Tables stay, and the room is what is left beside them. */
+static bool stays(const struct nest *nest, const struct reference *r) {
+  return r->quiet || plan_is_kept(nest, r);
 }
 
-/* What is on its way at most. The kernel's: a window in use, the next one, and one that is being read around the
- * first place that is not there. */
-static double under_way(const struct nest *nest, const struct reference *r) {
-  return plan_left_to_kernel(nest, r) ? 3 * (double)r->region->window : 2 * (double)adapt_run_distance(nest->site);
+static bool is_passed(const struct nest *nest, const struct reference *r) {
+  return r->sequential && !r->led && !(r->shape->flags & RUNAHEAD_WRITES) && shape_releases(nest, r) &&
+         !shape_shares(nest, r) && is_one_run(nest, r);
+}
+
+/* What is on its way at most, of so many references that are passed. The kernel's: of each a window in use, the next
+ * one, and one that is being read around the first place that is not there. Ours is of all together. */
+static double under_way(const struct nest *nest, double windows) {
+  return windows > 0 ? 3 * windows : 2 * (double)adapt_run_distance(nest->site);
 }
 
 /* Bytes of memory that may be kept of what is passed; 0: the rule is not for this nest. */
-static double room_to_keep(const struct nest *nest, double passed, double coming) {
+static double room_to_keep(const struct nest *nest, double passed) {
   double memory = (double)limits_memory(), left = (double)nest->room - BESIDE(memory);
   if (passed <= left) return 0;
-  double kept = left - coming - LAG;
+  double kept = left - (double)nest->coming;
   return kept < LEAST_KEPT(memory) ? 0 : kept;
 }
 
 void keep_choose(struct nest *nest) {
-  double passed = 0, coming = 0;
+  double passed = 0, windows = 0, lags = 0;
   for (unsigned i = 0; i < nest->references; i++) nest->reference[i].thrown_out = 0;
   if (nest->site->flags & RUNAHEAD_STREAM || plan_is_tight(nest) || !plan_on_fast_disk(nest)) return;
   for (unsigned i = 0; i < nest->references; i++) {
     const struct reference *r = &nest->reference[i];
-    if (!r->region || r->quiet) continue;
+    if (!r->region || stays(nest, r)) continue;
     if (r->shape->flags & RUNAHEAD_INDIRECT) return;
     bool all = is_passed(nest, r);
-    if (all) passed += shape_footprint(nest, r);
-    if (all && under_way(nest, r) > coming) coming = under_way(nest, r);
     if (!all && shape_footprint(nest, r) > BESIDE((double)limits_memory())) return;
+    if (!all) continue;
+    passed += shape_footprint(nest, r);
+    lags += (double)LAG;
+    if (plan_left_to_kernel(nest, r)) windows += (double)r->region->window;
   }
-  double kept = room_to_keep(nest, passed, coming);
+  nest->coming = (uint64_t)(under_way(nest, windows) + lags);
+  double kept = room_to_keep(nest, passed);
   for (unsigned i = 0; i < nest->references && kept > 0; i++) {
     struct reference *r = &nest->reference[i];
-    if (!r->region || r->quiet || !is_passed(nest, r)) continue;
+    if (!r->region || stays(nest, r) || !is_passed(nest, r)) continue;
     uint64_t start = (uint64_t)(r->address + r->shape->low);
     r->thrown_out = start + (uint64_t)(kept * (shape_footprint(nest, r) / passed));
+    r->asked = 0;
   }
 }
 
@@ -106,8 +123,11 @@ void keep_beginning(struct nest *nest, int64_t unit) {
     if (!r->thrown_out) continue;
     uint64_t at = prefetch_place(nest, r, unit);
     if (at < r->region->start + LAG || at > r->region->end) continue;
-    uint64_t from = piece_at(r->region, r->thrown_out), until = piece_at(r->region, at - LAG);
-    if (from < r->region->start || until <= from) continue;
+    /* Rounded up: before the reference's own beginning there may be another array, in use. */
+    uint64_t from = piece_at(r->region, r->thrown_out + PIECE - 1), until = piece_at(r->region, at - LAG);
+    if (from < r->region->start || until <= from || until <= r->asked) continue;
+    r->asked = until;
+    if (!limits_pressed(BESIDE(limits_memory()) + nest->coming)) continue;
     filter_forget(r->region, from, until);
     submit_release(from, until - from, true);
     r->thrown_out = until;

@@ -106,13 +106,13 @@ uint64_t limits_memory(void) {
   return limit;
 }
 
-bool limits_pressed(void) {
+bool limits_pressed(uint64_t room) {
   uint64_t limit = limits_memory();
   char text[64];
   int saved = errno;
   bool pressed = true; /* where nobody counts, memory is taken for full */
   if (usage_file[0] && slurp(usage_file, text, sizeof text) > 0)
-    pressed = strtoull(text, NULL, 10) > limit - limit / 16;
+    pressed = strtoull(text, NULL, 10) > (room < limit ? limit - room : 0);
   errno = saved;
   return pressed;
 }

@@ -218,6 +218,7 @@ static void go_back(struct nest *nest, int64_t unit) {
     nest->reference[i].issued = unit;
     nest->reference[i].confirmed = -1;
   }
+  keep_choose(nest);
 }
 
 /* The program is at `unit`, having gone through so many since the last time, and will not come back before `behind`. */

@@ -25,6 +25,7 @@ struct reference {
   int64_t led_from;
   int64_t run_bytes;     /* sequential: by how much a unit moves on */
   uint64_t thrown_out;   /* what has been passed behind the kept beginning is, up to this address; 0: nothing is to be */
+  uint64_t asked;        /* behind the program up to here it has been asked whether anything must be */
   /* Of an indirect reference: pages seen and sent since the last judgement, and which
    * share of them had to be fetched, from 1 down to LEAST_SHARE. Quiet: hardly any; then
    * it is probed only. */
@@ -58,6 +59,7 @@ struct nest {
   bool confirming;     /* runs of pages are looked at once more before their use */
   bool following;      /* some indirect reference is not quiet */
   uint64_t room;       /* bytes of memory beside the tables that look-ups lead to */
+  uint64_t coming;     /*   and of these, what stays free for what is on its way (keep.c) */
   double unit_bytes;   /* of all references, indirect ones by their share of a page each */
   uint64_t sequential_bytes; /* a unit's, of sequential references */
   int64_t present;     /* unit */
@@ -89,6 +91,7 @@ bool shape_sparse(const struct nest *nest, const struct reference *r);
 double shape_footprint(const struct nest *nest, const struct reference *r);
 double shape_nest_footprint(const struct nest *nest);
 bool shape_releases(const struct nest *nest, const struct reference *r);
+bool shape_shares(const struct nest *nest, const struct reference *r);
 
 /* --- prefetch.c: from units to pages -------------------------------------- */
 

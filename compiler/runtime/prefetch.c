@@ -6,6 +6,8 @@
 #include "nest.h"
 #include <string.h>
 
+/* What holds index values is a thread's and not on its stack, as in walk.c: a loop may be a signal handler's, whose
+ * own stack is 8 KB as a rule, and within one of our calls no other is made (nest.c). */
 #define INDEX_ROOM 512
 
 /* The iterations of `group` units: counters of the levels, and how many at `level`, not
@@ -86,7 +88,7 @@ static unsigned read_index(const struct reference *r, const struct reference *mi
     memset(good, true, got);
     return got;
   }
-  uint64_t address[INDEX_ROOM];
+  static __thread uint64_t address[INDEX_ROOM];
   for (unsigned i = 0; i < got; i++)
     address[i] = (uint64_t)(from->middle + (done + i) * stride->middle +
                             middle->scale * (value[i] + middle->add) + r->shape->index_offset);
@@ -99,8 +101,8 @@ static void want_run(const struct reference *r, const struct lookups *lookups,
                      const struct places *from, struct walk *walk) {
   const struct places *stride = &lookups->loop[lookups->loops - 1].stride;
   int64_t many = lookups->loop[lookups->loops - 1].times;
-  int64_t value[INDEX_ROOM];
-  bool good[INDEX_ROOM];
+  static __thread int64_t value[INDEX_ROOM];
+  static __thread bool good[INDEX_ROOM];
   if (r->shape->index_bytes == 0 || r->shape->index_bytes > 8) return;
   for (int64_t done = 0; done < many && walk_pay(walk, 1);) {
     unsigned part = many - done < INDEX_ROOM ? (unsigned)(many - done) : INDEX_ROOM;

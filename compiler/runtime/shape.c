@@ -257,3 +257,34 @@ bool shape_releases(const struct nest *nest, const struct reference *r) {
   }
   return true;
 }
+
+/* The addresses of all its iterations, or as far as its look-ups have led. */
+static void find_ends(const struct nest *nest, const struct reference *r, double *first, double *end) {
+  bool indirect = r->shape->flags & RUNAHEAD_INDIRECT;
+  *first = (double)(indirect ? r->lowest : r->address) + (double)r->shape->low;
+  *end = (double)(indirect ? r->highest : r->address) + (double)r->shape->high;
+  struct dimension d[MAX_DIMENSIONS];
+  unsigned n = 0;
+  for (unsigned i = 0; i < nest->levels && !indirect; i++)
+    d[n++] = (struct dimension){r->stride[i], nest->trip[i] == RUNAHEAD_UNKNOWN ? FAR : nest->trip[i]};
+  int64_t outer = nest->levels ? r->stride[nest->levels - 1] : 0;
+  for (unsigned i = 0; i < r->shape->boxes; i++)
+    d[n++] = (struct dimension){r->box[i].stride, shape_count(r->box[i].count, r->box[i].stride, outer)};
+  for (unsigned i = 0; i < n; i++)
+    if (d[i].count > 1) *(d[i].stride < 0 ? first : end) += (double)d[i].stride * (double)(d[i].count - 1);
+}
+
+/* Is another reference, which goes its own way, at some of the same places? Those with the same strides are told
+ * from each other by where they are (shape_releases). */
+bool shape_shares(const struct nest *nest, const struct reference *r) {
+  double first, end, others_first, others_end;
+  find_ends(nest, r, &first, &end);
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *other = &nest->reference[i];
+    if (other == r || other->region != r->region) continue;
+    if (!(other->shape->flags & RUNAHEAD_INDIRECT) && same_strides(nest, r, other)) continue;
+    find_ends(nest, other, &others_first, &others_end);
+    if (first < others_end && others_first < end) return true;
+  }
+  return false;
+}

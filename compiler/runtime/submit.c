@@ -120,11 +120,12 @@ static void send_vector(struct iovec *range, unsigned ranges) {
 #define LEAST_VIEW_PAGES 1024
 #define VIEW_PAGES 4096
 
-/* What was where at the last look behind a run. */
-struct view {
+/* What was where at the last look behind a run. A thread's, and not on its stack: a loop may be a signal handler's,
+ * whose own stack is 8 KB as a rule, and within one of our calls no other is made (nest.c). */
+static __thread struct view {
   uint64_t start, pages;
   unsigned char present[VIEW_PAGES];
-};
+} view;
 
 static uint64_t count_present(const unsigned char *present, uint64_t pages) {
   uint64_t there = 0;
@@ -139,26 +140,26 @@ static uint64_t view_pages(void) {
 
 /* All that is there is believed in, behind gaps as well: in SP, which goes through its planes in
  * three directions, two thirds of it are. */
-static void look_on(struct view *view, uint64_t start) {
+static void look_on(uint64_t start) {
   struct region *region = region_at(start, NULL);
-  view->pages = 0;
+  view.pages = 0;
   if (!region) return;
   uint64_t pages = (region->end - start) >> PAGE_SHIFT;
   if (pages > view_pages()) pages = view_pages();
-  if (mincore((void *)start, pages << PAGE_SHIFT, view->present)) return;
-  view->start = start;
-  view->pages = pages;
+  if (mincore((void *)start, pages << PAGE_SHIFT, view.present)) return;
+  view.start = start;
+  view.pages = pages;
   for (uint64_t first = 0, end; first < pages; first = end + 1) {
-    for (end = first; end < pages && view->present[end] & 1;) end++;
+    for (end = first; end < pages && view.present[end] & 1;) end++;
     if (end > first) filter_believe(region, start + (first << PAGE_SHIFT), start + (end << PAGE_SHIFT));
   }
 }
 
-static bool in_view(const struct view *view, struct iovec range) {
-  uint64_t first = ((uint64_t)range.iov_base - view->start) >> PAGE_SHIFT;
+static bool in_view(struct iovec range) {
+  uint64_t first = ((uint64_t)range.iov_base - view.start) >> PAGE_SHIFT;
   uint64_t pages = range.iov_len >> PAGE_SHIFT;
-  return first < view->pages && pages <= view->pages - first &&
-         count_present(view->present + first, pages) == pages;
+  return first < view.pages && pages <= view.pages - first &&
+         count_present(view.present + first, pages) == pages;
 }
 
 /* Of the pages that were looked at one by one or in runs: how many, and how many were there. */
@@ -185,16 +186,15 @@ static void look(struct batch *batch) {
   static _Atomic unsigned turn;
   bool sample = atomic_fetch_add_explicit(&turn, 1, RELAXED) % 8 == 0;
   struct findings findings = {0, 0};
-  struct view view;
   view.start = view.pages = 0;
   unsigned kept = 0, single = 0;
   for (unsigned i = 0; i < batch->used; i++) {
     struct iovec range = batch->range[i];
     bool asked = range.iov_len >> PAGE_SHIFT >= RUN_PAGES || (sample && single++ % 16 == 0);
-    bool there = in_view(&view, range);
+    bool there = in_view(range);
     if (!there && asked && is_there(range, &findings)) {
       there = true;
-      look_on(&view, (uint64_t)range.iov_base + range.iov_len);
+      look_on((uint64_t)range.iov_base + range.iov_len);
     }
     if (there)
       batch->pages -= range.iov_len >> PAGE_SHIFT;

@@ -220,7 +220,7 @@ void tell_behind(struct nest *nest, int64_t unit, uint64_t now) {
   if (soon && !plan_is_tight(nest)) return;
   nest->looked = now;
   plan_look_at_way(nest, unit);
-  if (leaves_anything(nest) && (plan_is_tight(nest) || limits_pressed()))
+  if (leaves_anything(nest) && (plan_is_tight(nest) || limits_pressed(limits_memory() / 16)))
     for (unsigned i = 0; i < nest->references; i++) {
       const struct reference *r = &nest->reference[i];
       if ((r->releases || r->writes) && !plan_left_to_kernel(nest, r))

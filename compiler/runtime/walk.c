@@ -168,7 +168,7 @@ unsigned walk_read(uint64_t address, int64_t stride, unsigned count_, unsigned b
   bool together = stride >= 0 && stride <= 256;
   while (done < count_) {
     unsigned part = count_ - done;
-    struct iovec there[GATHER];
+    static __thread struct iovec there[GATHER];
     unsigned ranges = 1;
     if (together) {
       unsigned most = stride ? (ROOM - 8) / (unsigned)stride : part;
@@ -197,10 +197,10 @@ unsigned walk_read(uint64_t address, int64_t stride, unsigned count_, unsigned b
 void walk_gather(const uint64_t *address, unsigned count_, unsigned bytes, bool is_signed,
                  int64_t *out, bool *good) {
   enum { GATHER = 128 };
-  unsigned char buffer[GATHER * 8];
+  static __thread unsigned char buffer[GATHER * 8];
   int saved = errno;
   for (unsigned done = 0; done < count_;) {
-    struct iovec there[GATHER];
+    static __thread struct iovec there[GATHER];
     unsigned part = 0;
     for (; part < GATHER && done + part < count_; part++)
       there[part] = (struct iovec){(void *)address[done + part], bytes};

@@ -1,7 +1,8 @@
 // Of data larger than memory that a nest only reads, in one run, the beginning stays: what is behind it is thrown out
 // once it is passed, in the pieces in which the kernel keeps a file. Nothing is of what fits, of what is changed, where
-// the kernel's windows are narrow, and of what is gone through backwards.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=submit_release,--wrap=madvise -o %t
+// the kernel's windows are narrow, of what is gone through backwards, of what the nest comes back to, of tables, of
+// other arrays, and while there is room for what is on its way.
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=submit_release,--wrap=madvise,--wrap=limits_pressed -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=33554432 %t
 #include "../../runtime/nest.h"
 #include <stdio.h>
@@ -12,8 +13,12 @@ static int wrong;
 #define IS(what) \
   if (!(what)) printf("line %d, not so: %s\n", __LINE__, #what), wrong = 1
 
-static uint64_t start, first, last, pieces, at;
-static bool in_order, split, sequential;
+static uint64_t start, first, last, lowest, highest, beyond, first_beyond, pieces, at, wanted_room;
+static bool in_order, split, sequential, full = true;
+bool __wrap_limits_pressed(uint64_t room) {
+  wanted_room = room;
+  return full;
+}
 void __wrap_submit_release(uint64_t from, uint64_t bytes, bool at_once) {
   const struct region *region = region_at(from, NULL);
   if (!at_once) return;
@@ -21,6 +26,9 @@ void __wrap_submit_release(uint64_t from, uint64_t bytes, bool at_once) {
   in_order &= from == last && from + bytes <= at;
   split |= (from - region->start + region->offset) % PIECE || bytes % PIECE;
   last = from + bytes;
+  if (from < lowest) lowest = from;
+  if (last > highest) highest = last;
+  if (from >= beyond && from < first_beyond) first_beyond = from;
   pieces += bytes / PIECE;
 }
 int __wrap_madvise(void *from, size_t bytes, int advice) {
@@ -29,30 +37,112 @@ int __wrap_madvise(void *from, size_t bytes, int advice) {
   return 0;
 }
 
-/* Goes once through so many bytes from there on; a site of its own, or what one has learnt would be the next one's. */
-static void pass(struct runahead_site *site, int64_t from, int64_t bytes, int64_t stride) {
-  const int64_t lines = bytes / LINE, value[] = {lines, from, stride};
-  start = (uint64_t)from;
-  first = last = pieces = 0;
+static void forget(void) {
+  first = last = highest = pieces = 0;
+  lowest = first_beyond = UINT64_MAX;
   in_order = true;
   split = sequential = false;
-  struct runahead_nest *nest = runahead_ooc_enter(site, value, NULL);
+}
+
+static void go_through(struct runahead_nest *nest, int64_t lines, int64_t stride) {
   for (int64_t line = 0; line < lines;) {
     at = start + (uint64_t)(line * stride);
     line = runahead_ooc_step(nest, line, 0, 0, 0);
   }
 }
+
+/* Goes once through so many bytes from there on; a site of its own, or what one has learnt would be the next one's. */
+static struct runahead_nest *pass(struct runahead_site *site, int64_t from, int64_t bytes, int64_t stride) {
+  const int64_t lines = bytes / LINE, value[] = {lines, from, stride};
+  start = (uint64_t)from;
+  forget();
+  struct runahead_nest *nest = runahead_ooc_enter(site, value, NULL);
+  go_through(nest, lines, stride);
+  return nest;
+}
+
+/* Goes through two arrays at once, so many lines of each an iteration. */
+static void pass_two(struct runahead_site *site, int64_t iterations, int64_t one, int64_t lines, int64_t other,
+                     int64_t other_lines) {
+  const int64_t value[] = {iterations, one, lines * LINE, other, other_lines * LINE};
+  forget();
+  go_through(runahead_ooc_enter(site, value, NULL), iterations, 0);
+}
+
+/* Through rows of 4 MB, each of which begins so many bytes after the one before. */
+static void pass_rows(struct runahead_site *site, int64_t from, int64_t apart) {
+  enum { ROW = 4 * MB / LINE };
+  const int64_t rows = (BYTES - 4 * MB) / apart, value[] = {rows, ROW, from, apart, LINE};
+  forget();
+  struct runahead_nest *nest = runahead_ooc_enter(site, value, NULL);
+  for (int64_t row = 0; row < rows; row++)
+    for (int64_t line = 0; line < ROW;) line = runahead_ooc_step(nest, row, line, 0, 0);
+}
+
 static const uint64_t all_given = ~(uint64_t)0;
-#define SITE(name, kind)                                                                                  \
-  static const struct runahead_reference name##_reference = {.flags = kind, .high = LINE};                \
-  static struct runahead_site name = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .where = #name, \
-                                      .reference = &name##_reference, .given = &all_given, .values = 3}
+#define SITE_OF(name, kind, levels_, bytes, other_bytes, references_, values_)                               \
+  static const struct runahead_reference name##_reference[] = {{.flags = kind, .high = bytes},               \
+                                                               {.flags = kind, .high = other_bytes}};        \
+  static struct runahead_site name = {.abi = RUNAHEAD_ABI, .levels = levels_, .references = references_,     \
+                                      .where = #name, .reference = name##_reference, .given = &all_given, \
+                                      .values = values_}
+#define SITE(name, kind) SITE_OF(name, kind, 1, LINE, LINE, 1, 3)
+#define SITE_OF_TWO(name, lines, other_lines) SITE_OF(name, 0, 1, lines * LINE, other_lines * LINE, 2, 5)
+#define SITE_OF_ROWS(name) SITE_OF(name, 0, 2, LINE, LINE, 1, 5)
 SITE(reads, 0);
 SITE(shifted, 0);
 SITE(small, 0);
 SITE(backwards, 0);
 SITE(narrow, 0);
 SITE(writes, RUNAHEAD_WRITES);
+SITE(roomy, 0);
+SITE(again, 0);
+SITE_OF_ROWS(overlapping);
+SITE_OF_ROWS(touching);
+SITE_OF_TWO(twice, 1, 2);
+SITE_OF_TWO(streams, 1, 1);
+SITE_OF_TWO(unequal, 1, 14);
+SITE_OF_TWO(beside_table, 2, 18);
+
+/* The nest is not over with it, or it is not the nest's. */
+static void what_is_wanted_stays(struct region *region, int64_t p) {
+  pass_rows(&overlapping, p, MB); /* what is 3 MB back comes next */
+  IS(!pieces);
+  pass_rows(&touching, p, 4 * MB - 2 * LINE);
+  IS(pieces > 10);
+  pass_two(&twice, BYTES / 2 / LINE, p, 1, p, 2);
+  IS(!pieces);
+  /* Of 60 MB, 4 of them in an array that begins amid a piece, 14 may be kept; the array before it is another's. */
+  pass_two(&unequal, 1024, p + MB / 4, 1, p + 8 * MB, 14);
+  IS(pieces > 10 && lowest >= (uint64_t)p + MB / 4 && !split);
+  atomic_store(&region->table_start, (uint64_t)p + 56 * MB);
+  atomic_store(&region->table_end, (uint64_t)p + 62 * MB);
+  atomic_store(&region->table_bytes, 6 * MB);
+  atomic_store(&region->table_entries, 16);
+  pass_two(&beside_table, 768, p + 56 * MB, 2, p, 18);
+  IS(pieces > 10 && highest <= (uint64_t)p + 56 * MB);
+  atomic_store(&region->table_entries, 0);
+}
+
+/* Each of two streams has windows of its own on their way: of 30 MB 12 are for these, and 4 behind the program. */
+static void each_has_its_windows(int64_t p) {
+  beyond = (uint64_t)p + 32 * MB;
+  pass_two(&streams, 30 * MB / LINE, p, 1, p + 32 * MB, 1);
+  IS(first == (uint64_t)p + 8 * MB && first_beyond == beyond + 8 * MB);
+}
+
+/* Somebody else may have all of it in memory; and a nest may begin again without being entered. */
+static void only_where_memory_is_full(int64_t p) {
+  full = false;
+  pass(&roomy, p, BYTES, LINE);
+  IS(!pieces && wanted_room == 10 * MB);
+  full = true;
+  struct runahead_nest *nest = pass(&again, p, BYTES, LINE);
+  uint64_t before = first, many = pieces;
+  forget();
+  go_through(nest, BYTES / LINE, LINE);
+  IS(first == before && pieces == many && in_order);
+}
 
 int main(void) {
   char *p = runahead_ooc_alloc(BYTES, 0);
@@ -82,5 +172,9 @@ int main(void) {
   region->window = 2 * MB;
   pass(&writes, (int64_t)p, BYTES, LINE);
   IS(!pieces);
+  atomic_store(&region->changed_entries, 0);
+  what_is_wanted_stays(region, (int64_t)p);
+  each_has_its_windows((int64_t)p);
+  only_where_memory_is_full((int64_t)p);
   return wrong;
 }

@@ -1,5 +1,5 @@
 // What a look at memory tells is used for more than the pages that it was for, and is not taken
-// for pages that have come in.
+// for pages that have come in. Of the stack, which may be a signal handler's, it takes little.
 // RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=mincore,--wrap=madvise -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=16777216 %t %t.data
 // RUN: env RUNAHEAD_OOC_MEMORY=268435456 %t %t.data wide
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 
 enum { PAGES = 4096, TURN = (16 << 20) / 4096 / 4 + 64 };
 static int wrong, looks, requests;
@@ -64,6 +65,26 @@ static void one_look_serves_many_runs(struct region *region, int most_looks) {
   IS(looks <= most_looks);
 }
 
+/* The same on a stack of its own, for which nothing has to be linked any more: by how much of it is not as before. */
+static struct region *looked_at;
+static void on_own_stack(void) { one_look_serves_many_runs(looked_at, PAGES); }
+static void looks_take_little_stack(struct region *region) {
+  enum { STACK = 64 << 10, BATCH = sizeof(struct batch), LITTLE = 2 << 10, UNTOUCHED = 0x5a };
+  static unsigned char stack[STACK];
+  ucontext_t here, there;
+  looked_at = region;
+  memset(stack, UNTOUCHED, STACK);
+  getcontext(&there);
+  there.uc_stack.ss_sp = stack;
+  there.uc_stack.ss_size = STACK;
+  there.uc_link = &here;
+  makecontext(&there, on_own_stack, 0);
+  swapcontext(&here, &there);
+  unsigned left = 0;
+  while (left < STACK && stack[left] == UNTOUCHED) left++;
+  IS(STACK - left > BATCH && STACK - left < BATCH + LITTLE);
+}
+
 /* Single pages, as a walk along a column wants them. */
 static void right_beliefs_are_trusted(struct region *region) {
   turns(2);
@@ -103,6 +124,7 @@ int main(int argc, char **argv) {
   struct region *region = region_at((uint64_t)p, NULL);
   if (argc > 2) { /* much memory: one look at a run, and one at all the rest */
     one_look_serves_many_runs(region, 2);
+    looks_take_little_stack(region);
     return wrong;
   }
   found_is_not_arrived(region);

@@ -1,0 +1,60 @@
+// A loop may be a signal handler's, whose own stack is 8 KB as a rule, of which the kernel takes up to 3 for what it
+// saves: what is done for a loop leaves most of the rest, be its pages in runs or found through indices.
+// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -o %t
+// RUN: env RUNAHEAD_OOC_MEMORY=33554432 %t
+#include "../../runtime/nest.h"
+#include <stdio.h>
+#include <string.h>
+#include <ucontext.h>
+
+enum { BYTES = 64 << 20, INDICES = 8 << 20, STACK = 256 << 10, MOST = 5 << 10, UNTOUCHED = 0x5a };
+static const uint64_t all_given = ~(uint64_t)0;
+static const struct runahead_reference run[] = {{.high = 4096}},
+    lookups[] = {{.flags = RUNAHEAD_INDEX, .high = 4},
+                 {.flags = RUNAHEAD_INDIRECT, .index = 0, .index_bytes = 4, .high = 8}};
+static struct runahead_site runs = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .where = "runs",
+                                    .reference = run, .given = &all_given, .values = 3};
+static struct runahead_site looks_up = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "looks up",
+                                        .reference = lookups, .given = &all_given, .values = 7};
+static unsigned char stack[STACK];
+static struct runahead_site *site;
+static const int64_t *value;
+
+static void loop(void) {
+  struct runahead_nest *nest = runahead_ooc_enter(site, value, NULL);
+  for (int64_t i = 0; i < value[0]; i++) i = runahead_ooc_step(nest, i, 0, 0, 0) - 1;
+}
+
+static unsigned stack_of_loop(struct runahead_site *its_site, const int64_t *its_value) {
+  ucontext_t here, there;
+  site = its_site;
+  value = its_value;
+  memset(stack, UNTOUCHED, STACK);
+  getcontext(&there);
+  there.uc_stack.ss_sp = stack;
+  there.uc_stack.ss_size = STACK;
+  there.uc_link = &here;
+  makecontext(&there, loop, 0);
+  swapcontext(&here, &there);
+  unsigned left = 0;
+  while (left < STACK && stack[left] == UNTOUCHED) left++;
+  return STACK - left;
+}
+
+int main(void) {
+  char *p = runahead_ooc_alloc(BYTES, 0);
+  struct region *region = p ? region_at((uint64_t)p, NULL) : NULL;
+  if (!region) return 1;
+  region->window = 128 << 10;
+  for (int64_t i = 0; i < INDICES / 4; i++)
+    ((int *)p)[i] = (int)((uint64_t)i * 2654435761u % ((BYTES - INDICES) / 8));
+  const int64_t of_runs[] = {BYTES / 4096, (int64_t)p, 4096};
+  const int64_t of_lookups[] = {INDICES / 4, (int64_t)p, 4, (int64_t)p + INDICES, 0, 8, 0};
+  int wrong = 0;
+  for (int time = 0; time < 2; time++) { /* the first time functions are linked on the way */
+    unsigned by_runs = stack_of_loop(&runs, of_runs), by_lookups = stack_of_loop(&looks_up, of_lookups);
+    if (time == 1 && (by_runs > MOST || by_lookups > MOST))
+      printf("runs take %u bytes of the stack, look-ups %u\n", by_runs, by_lookups), wrong = 1;
+  }
+  return wrong;
+}
