@@ -252,7 +252,9 @@ mod tests {
             let bytes = 2000 * PAGE;
             assert!(read >= bytes, "{read} bytes of {bytes} came from the disk");
         } else {
-            eprintln!("SKIPPED whether files come from the disk: the file system here does not count what does");
+            eprintln!(
+                "SKIPPED whether files come from the disk: the file system here does not count what does"
+            );
         }
         fs::remove_dir_all(directory).unwrap();
     }
