@@ -121,9 +121,11 @@ fn missing(file: &File, wanted: &[bool]) -> Result<Vec<bool>> {
 /// Reads so many files at a time: a disk that answers in milliseconds what it has not cached is asked for much at once.
 const READERS: usize = 16;
 
-/// Reads all of the files from the disk, past what the page cache holds of them. What cannot be read is left out: it is
-/// the workload that will say so.
+/// Reads all of the files from the disk, past what the page cache holds of them: once what was written lately has gone out, since
+/// pages that wait for that stay. What cannot be read is left out: it is the workload that will say so.
 pub fn read_once(disk: &Path, files: &[String]) {
+    // SAFETY: sync has no preconditions and cannot fail.
+    unsafe { libc::sync() };
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..READERS {
@@ -208,6 +210,10 @@ pub fn resident(file: &File) -> Result<Vec<bool>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Mutex, PoisonError};
+
+    /// Held by whoever has much read from the disk, or counts what is.
+    static READING: Mutex<()> = Mutex::new(());
 
     #[test]
     fn a_file_just_written_is_resident_and_a_cold_one_is_not() {
@@ -225,22 +231,55 @@ mod tests {
 
     #[test]
     fn all_files_are_read_past_the_page_cache() {
+        let _reading = READING.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile("once");
         let names: Vec<String> = (0..40).map(|number| format!("file-{number}")).collect();
+        // Nothing that a file system could make less of.
+        let contents: Vec<u8> = (0..50 * PAGE / 8).flat_map(|word| scramble(word).to_le_bytes()).collect();
+        // Just written: all of them are in memory, and nowhere else.
         for name in &names {
-            fs::write(directory.join(name), vec![1u8; 50 * PAGE as usize]).unwrap();
-            File::open(directory.join(name)).unwrap().sync_all().unwrap();
-            drop_pages(&directory.join(name));
+            fs::write(directory.join(name), &contents).unwrap();
         }
+        assert_eq!(sample(&directory, &names).unwrap().resident, 2000);
         let with_others = [&["missing".to_string(), ".".to_string()], &names[..]].concat();
+        // Of all threads, since it makes some.
+        let before = bytes_read("self");
         read_once(&directory, &with_others);
+        let read = bytes_read("self") - before;
         let found = sample(&directory, &names).unwrap();
         assert_eq!((found.files, found.resident), (40, 2000));
+        if is_counted(&directory) {
+            let bytes = 2000 * PAGE;
+            assert!(read >= bytes, "{read} bytes of {bytes} came from the disk");
+        } else {
+            eprintln!(
+                "SKIPPED whether files come from the disk: the file system here does not count what does"
+            );
+        }
         fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// Bytes that came from disks: of all threads of the process ("self") or of this one ("thread-self").
+    fn bytes_read(of: &str) -> u64 {
+        let counts = fs::read_to_string(format!("/proc/{of}/io")).unwrap();
+        let line = counts.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+        line.unwrap().parse().unwrap()
+    }
+
+    /// Whether what is read there counts: one page that was written out and dropped is read again.
+    fn is_counted(directory: &Path) -> bool {
+        let path = directory.join("counted");
+        fs::write(&path, vec![1u8; PAGE as usize]).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        drop_pages(&path);
+        let before = bytes_read("thread-self");
+        fs::read(&path).unwrap();
+        bytes_read("thread-self") > before
     }
 
     #[test]
     fn a_share_of_the_pages_is_brought_in() {
+        let _reading = READING.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile("share");
         fs::write(directory.join("file"), vec![1u8; 2000 * PAGE as usize]).unwrap();
         File::open(directory.join("file")).unwrap().sync_all().unwrap();
