@@ -347,6 +347,22 @@ mod tests {
         (posts, now)
     }
 
+    /// Four arms, say: what is in vain lengthens a stall by a tenth, which shows in none of them.
+    #[test]
+    fn where_nothing_is_foretold_posting_is_tried_out_too() {
+        let (mut worth, mut now, mut posts) = (Worth::default(), 1, 0);
+        for _ in 0..20_000 {
+            let posting = worth.posting();
+            if posting {
+                posts += 1;
+                worth.posted();
+            }
+            now += if posting { 14_300_000 } else { 13_000_000 };
+            worth.read(false, 13_000_000, 200_000, || now);
+        }
+        assert!(posts < 300, "{posts}");
+    }
+
     #[test]
     fn where_requests_stand_in_line_posting_is_tried_out() {
         for foretold in [false, true] {
