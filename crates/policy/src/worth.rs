@@ -350,16 +350,7 @@ mod tests {
     /// Four arms, say: what is in vain lengthens a stall by a tenth, which shows in none of them.
     #[test]
     fn where_nothing_is_foretold_posting_is_tried_out_too() {
-        let (mut worth, mut now, mut posts) = (Worth::default(), 1, 0);
-        for _ in 0..20_000 {
-            let posting = worth.posting();
-            if posting {
-                posts += 1;
-                worth.posted();
-            }
-            now += if posting { 14_300_000 } else { 13_000_000 };
-            worth.read(false, 13_000_000, 200_000, || now);
-        }
+        let posts = posts(20_000, (13_000_000, 200_000), 14_300_000, 13_000_000);
         assert!(posts < 300, "{posts}");
     }
 
@@ -447,20 +438,24 @@ mod tests {
         }
     }
 
-    #[test]
-    fn long_stalls_with_longer_syncs_are_tried_out() {
-        let mut worth = Worth::default();
-        let mut posts = 0;
-        let mut now = 1;
-        for _ in 0..4_000 {
+    /// The posts of a program nothing of which is foretold, by stalls and syncs of so many ns; a read takes so many with and without.
+    fn posts(reads: u32, (stall, sync): (u64, u64), with: u64, without: u64) -> u32 {
+        let (mut worth, mut now, mut posts) = (Worth::default(), 1, 0);
+        for _ in 0..reads {
             let posting = worth.posting();
             if posting {
                 posts += 1;
                 worth.posted();
             }
-            now += if posting { 1_200_000 } else { 1_000_000 };
-            worth.read(false, 1_000_000, 3_500_000, || now);
+            now += if posting { with } else { without };
+            worth.read(false, stall, sync, || now);
         }
+        posts
+    }
+
+    #[test]
+    fn long_stalls_with_longer_syncs_are_tried_out() {
+        let posts = posts(4_000, (1_000_000, 3_500_000), 1_200_000, 1_000_000);
         assert!(posts < 150, "{posts}");
     }
 
