@@ -4,11 +4,11 @@
 // RUN: env RUNAHEAD_OOC_MEMORY=16777216 %t %t.data
 // RUN: env RUNAHEAD_OOC_MEMORY=268435456 %t %t.data wide
 #include "../../runtime/internal.h"
+#include "own_stack.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 enum { PAGES = 4096, TURN = (16 << 20) / 4096 / 4 + 64 };
 static int wrong, looks, requests;
@@ -69,20 +69,10 @@ static void one_look_serves_many_runs(struct region *region, int most_looks) {
 static struct region *looked_at;
 static void on_own_stack(void) { one_look_serves_many_runs(looked_at, PAGES); }
 static void looks_take_little_stack(struct region *region) {
-  enum { STACK = 64 << 10, BATCH = sizeof(struct batch), LITTLE = 2 << 10, UNTOUCHED = 0x5a };
-  static unsigned char stack[STACK];
-  ucontext_t here, there;
+  enum { BATCH = sizeof(struct batch), LITTLE = 2 << 10 };
   looked_at = region;
-  memset(stack, UNTOUCHED, STACK);
-  getcontext(&there);
-  there.uc_stack.ss_sp = stack;
-  there.uc_stack.ss_size = STACK;
-  there.uc_link = &here;
-  makecontext(&there, on_own_stack, 0);
-  swapcontext(&here, &there);
-  unsigned left = 0;
-  while (left < STACK && stack[left] == UNTOUCHED) left++;
-  IS(STACK - left > BATCH && STACK - left < BATCH + LITTLE);
+  unsigned taken = stack_taken(on_own_stack);
+  IS(taken > BATCH && taken < BATCH + LITTLE);
 }
 
 /* Single pages, as a walk along a column wants them. */

@@ -3,11 +3,10 @@
 // RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=33554432 %t
 #include "../../runtime/nest.h"
+#include "own_stack.h"
 #include <stdio.h>
-#include <string.h>
-#include <ucontext.h>
 
-enum { BYTES = 64 << 20, INDICES = 8 << 20, STACK = 256 << 10, MOST = 5 << 10, UNTOUCHED = 0x5a };
+enum { BYTES = 64 << 20, INDICES = 8 << 20, MOST = 5 << 10 };
 static const uint64_t all_given = ~(uint64_t)0;
 static const struct runahead_reference run[] = {{.high = 4096}},
     lookups[] = {{.flags = RUNAHEAD_INDEX, .high = 4},
@@ -16,7 +15,6 @@ static struct runahead_site runs = {.abi = RUNAHEAD_ABI, .levels = 1, .reference
                                     .reference = run, .given = &all_given, .values = 3};
 static struct runahead_site looks_up = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "looks up",
                                         .reference = lookups, .given = &all_given, .values = 7};
-static unsigned char stack[STACK];
 static struct runahead_site *site;
 static const int64_t *value;
 
@@ -26,19 +24,9 @@ static void loop(void) {
 }
 
 static unsigned stack_of_loop(struct runahead_site *its_site, const int64_t *its_value) {
-  ucontext_t here, there;
   site = its_site;
   value = its_value;
-  memset(stack, UNTOUCHED, STACK);
-  getcontext(&there);
-  there.uc_stack.ss_sp = stack;
-  there.uc_stack.ss_size = STACK;
-  there.uc_link = &here;
-  makecontext(&there, loop, 0);
-  swapcontext(&here, &there);
-  unsigned left = 0;
-  while (left < STACK && stack[left] == UNTOUCHED) left++;
-  return STACK - left;
+  return stack_taken(loop);
 }
 
 int main(void) {
