@@ -29,6 +29,10 @@ const FORGOTTEN_IN: u64 = 2_000_000_000;
 const PAUSE_TIMES: u64 = 50;
 const PAUSE_LEAST: u64 = 1_000_000_000;
 
+/// Pages without which there is no speculation (4 MB): a speculator's tables, stacks and page cache of the program's code take
+/// half of them.
+const OWN_LEAST: u64 = 1024;
+
 /// Stalls in an interval.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Interval {
@@ -122,6 +126,15 @@ impl Memory {
     }
 }
 
+/// Pages of memory that a speculator may have of its own where so many may be brought in ahead of the program, which is a
+/// quarter of what is left; all that it likes where there is no limit.
+pub fn own_most(pages: u32) -> u64 {
+    match pages {
+        u32::MAX => u64::MAX,
+        pages => u64::from(pages).max(OWN_LEAST),
+    }
+}
+
 /// The share of one of several speculators in what they have added together, by the memory that they use.
 pub fn share(added: u64, memory: u64, of: u64) -> u64 {
     part(added, memory.min(of), of)
@@ -196,6 +209,12 @@ mod tests {
         let pauses = (0..20).position(|_| memory.abundant(LOOK) == Then::Resume);
         assert_eq!(pauses, Some((PAUSE_LEAST / LOOK) as usize - 1));
         assert!(!memory.is_off());
+    }
+
+    #[test]
+    fn what_a_speculator_may_have_is_what_may_be_brought_in_and_never_too_little_to_begin() {
+        assert_eq!(own_most(u32::MAX), u64::MAX);
+        assert_eq!([1, OWN_LEAST as u32, 5000].map(own_most), [OWN_LEAST, OWN_LEAST, 5000]);
     }
 
     #[test]
