@@ -526,8 +526,9 @@ fn running<'a>(
     which: impl Fn(&Attached) -> bool,
 ) -> Vec<Running<'a>> {
     let which = |(index, attached): (usize, &Option<Attached>)| {
-        let process = attached.as_ref().filter(|attached| which(attached))?.process;
-        Some(Running { index, process, slot: session.slot(index) })
+        let attached = attached.as_ref().filter(|attached| which(attached))?;
+        let speculator = attached.speculator.as_ref().map(Child::id);
+        Some(Running { index, process: attached.process, speculator, slot: session.slot(index) })
     };
     attached.iter().enumerate().filter_map(which).collect()
 }
