@@ -36,7 +36,10 @@ const PAUSE_LEAST: u64 = 1_000_000_000;
 /// parts of its work, in which speculation is of use again.
 const IDLE_MOST: u64 = 1_000_000_000;
 
-/// How long it stops for then, first and most: each time costs the second that it is there again.
+/// The same for one that has stopped for that already, and has not been of use since.
+const IDLE_AGAIN: u64 = 250_000_000;
+
+/// How long it stops for then, first and most: each time costs the time for which it is there again.
 const REST_FIRST: u64 = 2_000_000_000;
 const REST_MOST: u64 = 256_000_000_000;
 
@@ -112,7 +115,7 @@ impl Memory {
             return Then::AsBefore;
         }
         self.idle_for = self.idle_for.saturating_add(seen.elapsed);
-        if self.idle_for < IDLE_MOST {
+        if self.idle_for < if self.rest > 0 { IDLE_AGAIN } else { IDLE_MOST } {
             return Then::AsBefore;
         }
         self.rest = self.rest.saturating_mul(2).clamp(REST_FIRST, REST_MOST);
@@ -225,16 +228,17 @@ mod tests {
     #[test]
     fn who_sleeps_while_pages_come_back_goes_for_longer_each_time() {
         let mut memory = Memory::default();
-        let pause = |memory: &mut Memory| {
+        let pause = |memory: &mut Memory, idle_for: u64| {
             let stop = (0..20).position(|_| memory.idle(interval(0, LOOK)) == Then::Stop);
-            assert_eq!(stop, Some((IDLE_MOST / LOOK) as usize - 1));
+            assert_eq!(stop, Some((idle_for / LOOK) as usize - 1));
             (1..).find(|_| memory.interval(interval(0, LOOK)) == Then::Resume).unwrap_or(0) * LOOK
         };
-        let pauses = [(); 9].map(|()| pause(&mut memory));
+        let mut idle_for = IDLE_MOST;
+        let pauses = [(); 9].map(|()| pause(&mut memory, std::mem::replace(&mut idle_for, IDLE_AGAIN)));
         assert_eq!(pauses[..3], [REST_FIRST, 2 * REST_FIRST, 4 * REST_FIRST]);
         assert_eq!(pauses[7..], [REST_MOST, REST_MOST]);
         assert_eq!(memory.interval(interval(1, 0)), Then::AsBefore);
-        assert_eq!(pause(&mut memory), REST_FIRST, "it was of use meanwhile");
+        assert_eq!(pause(&mut memory, IDLE_MOST), REST_FIRST, "it was of use meanwhile");
     }
 
     #[test]
