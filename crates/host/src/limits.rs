@@ -71,6 +71,8 @@ enum Reader {
 pub struct Running<'a> {
     pub index: usize,
     pub process: u32,
+    /// The speculator's own process; None: it is gone for some time.
+    pub speculator: Option<u32>,
     pub slot: &'a Slot,
 }
 

@@ -47,6 +47,8 @@ struct Known {
     /// Pages brought in lately, less those that were of use: of a program that goes through more than fits every page comes
     /// back, again and again, and counted against what was brought in for it that ended NAS MG's prefetches for seconds.
     brought: u64,
+    /// Pages that the speculator had of its own when it was there last.
+    used: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -102,7 +104,7 @@ impl Costs {
         for one in &paused {
             one.slot.speculator.allowance.paused_ns.fetch_add(elapsed, Ordering::Relaxed);
         }
-        let held = sum(paused.into_iter().map(used)).saturating_mul(PAGE);
+        let held = sum(paused.into_iter().map(|one| self.used(one))).saturating_mul(PAGE);
         let mut decided = match self.group.evicts(held) {
             true => self.weigh(all, elapsed, stall),
             false => self.leave_alone(elapsed),
@@ -132,14 +134,15 @@ impl Costs {
         let evicted = came_back.saturating_sub(before);
         let seen: Vec<Counts> = all.iter().map(|one| self.since_the_latest_look(one)).collect();
         let waited = sum(seen.iter().map(|counts| counts.stalls));
-        let memory = sum(all.iter().map(used));
+        let memory = sum(all.iter().map(|one| self.used(one)));
         let mut decided = Vec::new();
         for (one, counts) in all.iter().zip(seen) {
             let Some(known) = self.known.get_mut(&one.index) else { continue };
-            let added = share(evicted.min(waited), used(one), memory);
+            let used = known.used;
+            let added = share(evicted.min(waited), used, memory);
             // While it is off this shows what goes on without it.
             let off = known.memory.is_off();
-            let added = if off { added } else { added.min(known.brought.saturating_add(used(one))) };
+            let added = if off { added } else { added.min(known.brought.saturating_add(used)) };
             let one_stall = stall(one.slot.speculator.device.load(Ordering::Relaxed)).unwrap_or(STALL);
             // Nobody has waited for longer than the interval was.
             let time = |stalls: u64| stalls.saturating_mul(one_stall).min(elapsed);
@@ -150,23 +153,28 @@ impl Costs {
                 part.stalls_removed.fetch_add(counts.removed, Ordering::Relaxed);
                 part.stalls_added.fetch_add(if idle { 0 } else { added }, Ordering::Relaxed);
             }
-            if idle {
-                known.memory.idle(interval);
-                continue;
-            }
-            decided.push((one.index, known.memory.interval(interval)));
+            let then = if idle { known.memory.idle(interval) } else { known.memory.interval(interval) };
+            decided.push((one.index, then));
         }
         decided
     }
 
     fn since_the_latest_look(&mut self, one: &Running) -> Counts {
-        self.known.entry(one.index).or_insert_with(|| Known::new(one.process)).since(Counts::of(one))
+        let known = self.known.entry(one.index).or_insert_with(|| Known::new(one.process));
+        if let Some(pages) = one.speculator.and_then(own_pages) {
+            known.used = pages.max(1);
+        }
+        known.since(Counts::of(one))
+    }
+
+    fn used(&self, one: &Running) -> u64 {
+        self.known.get(&one.index).map_or(1, |known| known.used)
     }
 }
 
 impl Known {
     fn new(process: u32) -> Known {
-        Known { process, memory: Memory::default(), counts: None, first: true, brought: 0 }
+        Known { process, memory: Memory::default(), counts: None, first: true, brought: 0, used: 1 }
     }
 
     /// What has come since the latest look.
@@ -186,9 +194,16 @@ impl Known {
     }
 }
 
-/// Pages of a speculator's mirror.
-fn used(one: &Running) -> u64 {
-    one.slot.speculator.counts.pages_most.load(Ordering::Relaxed).max(1)
+/// Pages of a process that are nobody else's.
+fn own_pages(process: u32) -> Option<u64> {
+    own_pages_of(&std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?)
+}
+
+/// Pages in all, resident ones, those of them that are files' or shared (proc(5)).
+fn own_pages_of(statm: &str) -> Option<u64> {
+    let mut numbers = statm.split_whitespace().skip(1).map(|number| number.parse::<u64>().ok());
+    let resident = numbers.next()??;
+    Some(resident.saturating_sub(numbers.next()??))
 }
 
 fn sum(counts: impl Iterator<Item = u64>) -> u64 {
@@ -213,6 +228,14 @@ mod tests {
     fn faults_of_a_process_whose_name_looks_like_the_next_fields() {
         assert_eq!(major_faults_of("7 (a) S 1) R 1 7 7 0 -1 4194304 12345 0 99 0 5 6"), 99);
         assert_eq!(major_faults_of(""), 0);
+    }
+
+    #[test]
+    fn what_is_files_or_shared_is_not_its_own() {
+        assert_eq!(own_pages_of("9000 700 90 20 0 600 0"), Some(610));
+        assert_eq!(own_pages_of("9000 7 90"), Some(0));
+        assert_eq!(own_pages_of("9000 seven 90"), None);
+        assert_eq!(own_pages_of(""), None);
     }
 
     #[test]

@@ -97,7 +97,8 @@ pub struct Host {
     began: Instant,
     main: Option<OwnedFd>,
     main_process: u32,
-    attached: Vec<Option<Attached>>,
+    /// Boxed, as nearly all of them are empty: 60 KB of the program's memory control group else.
+    attached: Vec<Option<Box<Attached>>>,
     counts: Counts,
     names: Names,
     limits: Limits,
@@ -273,7 +274,7 @@ impl Host {
                 taken: Taken::default(),
                 faults,
             };
-            self.attached[index] = Some(attached);
+            self.attached[index] = Some(Box::new(attached));
         }
     }
 
@@ -521,13 +522,14 @@ impl Host {
 
 /// Processes with their slots.
 fn running<'a>(
-    attached: &[Option<Attached>],
+    attached: &[Option<Box<Attached>>],
     session: &'a Session,
     which: impl Fn(&Attached) -> bool,
 ) -> Vec<Running<'a>> {
-    let which = |(index, attached): (usize, &Option<Attached>)| {
-        let process = attached.as_ref().filter(|attached| which(attached))?.process;
-        Some(Running { index, process, slot: session.slot(index) })
+    let which = |(index, attached): (usize, &Option<Box<Attached>>)| {
+        let attached = attached.as_ref().filter(|attached| which(attached))?;
+        let speculator = attached.speculator.as_ref().map(Child::id);
+        Some(Running { index, process: attached.process, speculator, slot: session.slot(index) })
     };
     attached.iter().enumerate().filter_map(which).collect()
 }

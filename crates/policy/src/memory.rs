@@ -11,6 +11,9 @@
 //! - a program whose data do not fit loses pages without us, too. How much of that there is shows while speculation is
 //!   off, or brings nothing in, and is no cost of ours from then on.
 //!
+//! - a speculator for which nothing is to be done while the program waits for pages that were evicted takes memory for nothing:
+//!   after [`IDLE_MOST`] of that it stops too, for longer each time until it has removed a stall.
+//!
 //! On balance it costs 20 ms, one interval, and 3% of the time at most, by the estimates that it is given
 //! (property-tested). Times are of stalls, in ns.
 
@@ -28,6 +31,21 @@ const FORGOTTEN_IN: u64 = 2_000_000_000;
 /// a speculator is not for free.
 const PAUSE_TIMES: u64 = 50;
 const PAUSE_LEAST: u64 = 1_000_000_000;
+
+/// How long a speculator may sleep through what a short memory costs its program. Longer than a program computes between two
+/// parts of its work, in which speculation is of use again.
+const IDLE_MOST: u64 = 1_000_000_000;
+
+/// The same for one that has stopped for that already, and has not been of use since.
+const IDLE_AGAIN: u64 = 250_000_000;
+
+/// How long it stops for then, first and most: each time costs the time for which it is there again.
+const REST_FIRST: u64 = 2_000_000_000;
+const REST_MOST: u64 = 256_000_000_000;
+
+/// Pages without which there is no speculation (4 MB): a speculator's tables, stacks and page cache of the program's code take
+/// half of them.
+const OWN_LEAST: u64 = 1024;
 
 /// Stalls in an interval.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -56,6 +74,12 @@ pub struct Memory {
     /// What is added while it is off or idle, in all such intervals together, and how long they were.
     usual: u64,
     usual_in: u64,
+    /// How long it has been idle while pages came back.
+    idle_for: u64,
+    /// How long it stopped the last time that it was so for too long.
+    rest: u64,
+    /// How long the present pause is at least.
+    pause_least: u64,
 }
 
 impl Memory {
@@ -83,9 +107,32 @@ impl Memory {
 
     /// An interval while it is on in which nothing was brought in: it shows what goes on without us. (NAS FT on a file, 1 ms disk:
     /// 117 pages came back while nothing was asked for, which ended prefetching for 3.5 of 4.9 s.)
-    pub fn idle(&mut self, seen: Interval) {
+    pub fn idle(&mut self, seen: Interval) -> Then {
         self.forget(seen.elapsed);
         self.learn(seen);
+        if seen.removed > 0 || seen.added == 0 {
+            self.gained(seen);
+            return Then::AsBefore;
+        }
+        self.idle_for = self.idle_for.saturating_add(seen.elapsed);
+        if self.idle_for < if self.rest > 0 { IDLE_AGAIN } else { IDLE_MOST } {
+            return Then::AsBefore;
+        }
+        self.rest = self.rest.saturating_mul(2).clamp(REST_FIRST, REST_MOST);
+        (self.idle_for, self.balance) = (0, 0);
+        self.stop(self.rest)
+    }
+
+    fn gained(&mut self, seen: Interval) {
+        self.idle_for = 0;
+        if seen.removed > 0 {
+            self.rest = 0;
+        }
+    }
+
+    fn stop(&mut self, least: u64) -> Then {
+        (self.off, self.paused, self.pause_least) = (true, 0, least);
+        Then::Stop
     }
 
     fn forget(&mut self, elapsed: u64) {
@@ -102,23 +149,32 @@ impl Memory {
         let usual = part(self.usual, seen.elapsed, self.usual_in);
         let added = signed(seen.added.saturating_sub(usual));
         self.forget(seen.elapsed);
+        self.gained(seen);
         self.balance = self.balance.saturating_add(added).saturating_sub(signed(seen.removed)).max(-CREDIT);
         if self.balance <= ALLOWED {
             return Then::AsBefore;
         }
-        (self.off, self.paused) = (true, 0);
-        Then::Stop
+        self.stop(PAUSE_LEAST)
     }
 
     fn wait(&mut self, seen: Interval) -> Then {
         self.paused = self.paused.saturating_add(seen.elapsed);
         self.learn(seen);
         let cost = self.balance.unsigned_abs();
-        if self.paused < cost.saturating_mul(PAUSE_TIMES).max(PAUSE_LEAST) {
+        if self.paused < cost.saturating_mul(PAUSE_TIMES).max(self.pause_least) {
             return Then::AsBefore;
         }
         (self.off, self.balance) = (false, 0);
         Then::Resume
+    }
+}
+
+/// Pages of memory that a speculator may have of its own where so many may be brought in ahead of the program, which is a
+/// quarter of what is left; all that it likes where there is no limit.
+pub fn own_most(pages: u32) -> u64 {
+    match pages {
+        u32::MAX => u64::MAX,
+        pages => u64::from(pages).max(OWN_LEAST),
     }
 }
 
@@ -163,10 +219,41 @@ mod tests {
     fn what_goes_on_while_nothing_is_brought_in_is_not_our_fault() {
         let mut memory = Memory::default();
         for _ in 0..100 {
-            memory.idle(interval(0, LOOK / 2));
+            assert_eq!(memory.idle(interval(0, LOOK / 2)), Then::AsBefore);
             assert_eq!(memory.interval(interval(0, LOOK / 2)), Then::AsBefore);
         }
         assert_eq!(memory.interval(interval(0, LOOK)), Then::Stop, "what is more is ours");
+    }
+
+    #[test]
+    fn who_sleeps_while_pages_come_back_goes_for_longer_each_time() {
+        let mut memory = Memory::default();
+        let pause = |memory: &mut Memory, idle_for: u64| {
+            let stop = (0..20).position(|_| memory.idle(interval(0, LOOK)) == Then::Stop);
+            assert_eq!(stop, Some((idle_for / LOOK) as usize - 1));
+            (1..).find(|_| memory.interval(interval(0, LOOK)) == Then::Resume).unwrap_or(0) * LOOK
+        };
+        let mut idle_for = IDLE_MOST;
+        let pauses = [(); 9].map(|()| pause(&mut memory, std::mem::replace(&mut idle_for, IDLE_AGAIN)));
+        assert_eq!(pauses[..3], [REST_FIRST, 2 * REST_FIRST, 4 * REST_FIRST]);
+        assert_eq!(pauses[7..], [REST_MOST, REST_MOST]);
+        assert_eq!(memory.interval(interval(1, 0)), Then::AsBefore);
+        assert_eq!(pause(&mut memory, IDLE_MOST), REST_FIRST, "it was of use meanwhile");
+    }
+
+    #[test]
+    fn who_sleeps_while_nothing_comes_back_or_has_been_of_use_stays() {
+        let mut memory = Memory::default();
+        for _ in 0..100 {
+            for _ in 0..3 {
+                assert_eq!(memory.idle(interval(0, LOOK)), Then::AsBefore);
+            }
+            assert_eq!(memory.idle(interval(0, 0)), Then::AsBefore);
+            for _ in 0..3 {
+                assert_eq!(memory.idle(interval(0, LOOK)), Then::AsBefore);
+            }
+            assert_eq!(memory.idle(interval(1, LOOK)), Then::AsBefore);
+        }
     }
 
     #[test]
@@ -196,6 +283,12 @@ mod tests {
         let pauses = (0..20).position(|_| memory.abundant(LOOK) == Then::Resume);
         assert_eq!(pauses, Some((PAUSE_LEAST / LOOK) as usize - 1));
         assert!(!memory.is_off());
+    }
+
+    #[test]
+    fn what_a_speculator_may_have_is_what_may_be_brought_in_and_never_too_little_to_begin() {
+        assert_eq!(own_most(u32::MAX), u64::MAX);
+        assert_eq!([1, OWN_LEAST as u32, 5000].map(own_most), [OWN_LEAST, OWN_LEAST, 5000]);
     }
 
     #[test]

@@ -446,8 +446,21 @@ impl Mirror {
         Some(Ok(()))
     }
 
+    /// Pages that lie together have their places in the table together: spread over all of it a thousand of them made
+    /// the whole table resident, 1 MB.
     fn slot_of(page: usize) -> usize {
-        ((page / PAGE) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 40
+        const TOGETHER: usize = 64;
+        let number = page / PAGE;
+        let block = ((number / TOGETHER) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 40;
+        block.wrapping_mul(TOGETHER) + number % TOGETHER
+    }
+
+    /// Empties the table. Its parts that were never written to stay as they are, which takes no memory.
+    fn clear_present(&mut self) {
+        if self.present_count > 0 {
+            self.present.iter_mut().filter(|word| **word != 0).for_each(|word| *word = 0);
+        }
+        self.present_count = 0;
     }
 
     fn is_present(&self, page: usize) -> bool {
@@ -568,8 +581,7 @@ impl Mirror {
             let _ = unsafe { memory::advise(region.start, region.end - region.start, n::MADV_DONTNEED) };
         }
         // Stable pages are still there; a second fill of one finds that out (EEXIST).
-        self.present.fill(0);
-        self.present_count = 0;
+        self.clear_present();
         for index in 0..self.changing_count {
             self.enter(self.changing[index]);
         }
@@ -591,8 +603,7 @@ impl Mirror {
             }
         }
         self.changing_count = kept;
-        self.present.fill(0);
-        self.present_count = 0;
+        self.clear_present();
         for index in 0..kept {
             self.enter(self.changing[index]);
         }
@@ -611,8 +622,7 @@ impl Mirror {
         self.changing_count = 0;
         self.has_blanks = false;
         self.touched_after_drop = 0;
-        self.present.fill(0);
-        self.present_count = 0;
+        self.clear_present();
         // Stable pages are still there; a second fill of one finds that out (EEXIST).
     }
 

@@ -11,7 +11,7 @@ use crate::cell::Global;
 use crate::descriptors::{Kind, TABLE};
 use crate::layout::{ANONYMOUS_ARENA, ANONYMOUS_ARENA_BYTES, BOUNCE, FILE_ARENA, FILE_ARENA_BYTES};
 use crate::mirror::MIRROR;
-use crate::run::RUN;
+use crate::run::{self, RUN};
 use crate::shared;
 use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
@@ -147,6 +147,9 @@ fn set_break(wanted: usize) -> Outcome {
     }
     let end = wanted.next_multiple_of(PAGE);
     if end > arenas.break_mapped {
+        if is_too_much(end - arenas.break_now) {
+            return Outcome::End(ended::MEMORY);
+        }
         let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED_NOREPLACE | n::MAP_NORESERVE;
         let length = end - arenas.break_mapped;
         // SAFETY: replaces nothing.
@@ -172,9 +175,17 @@ fn map(a: [usize; 6]) -> Outcome {
     map_file(a, length, fixed)
 }
 
+/// Whether so many bytes are more than a speculator may have altogether.
+fn is_too_much(bytes: usize) -> bool {
+    (bytes / PAGE) as u64 > run::own_most()
+}
+
 fn map_anonymous(length: usize, protection: u32) -> Outcome {
     if protection & PROT_EXEC != 0 {
         return UNKNOWN;
+    }
+    if protection & PROT_WRITE != 0 && is_too_much(length) {
+        return Outcome::End(ended::MEMORY);
     }
     let arenas = ARENAS.get();
     let start = arenas.anonymous_next;

@@ -33,6 +33,11 @@ const GATHER_LIMIT: &str = "36M";
 /// Pages that the speculator may hold at a time: half of the group.
 const GATHER_HELD: u64 = 18 << 8;
 
+/// The program that rests, and seconds after which it gives up.
+const RESTS: [&str; 1] = ["20"];
+/// It reads 24 MB, and a speculator that rests may hold so many KB.
+const RESTING: u64 = 10 << 10;
+
 pub fn add(suite: &mut Suite) {
     let wants = ["root", "memory-cgroup"];
     suite.add(
@@ -42,6 +47,7 @@ pub fn add(suite: &mut Suite) {
     );
     suite.add("memory::speculation is left alone where there is room", wants, is_left_alone);
     suite.add("memory::speculation that stays on track keeps within the group", wants, keeps_within);
+    suite.add("memory::a speculator that rests has given back what it read", wants, gives_back);
 }
 
 fn ends_and_is_tried_again() -> Verdict {
@@ -97,10 +103,36 @@ fn keeps_within() -> Verdict {
     Ok(())
 }
 
+fn gives_back() -> Verdict {
+    let group = Group::make("rests", AMPLE)?;
+    let scenario = scenario_of("rests", "rests", &RESTS, &group)?;
+    let directory = scenario.directory(&Runahead::built()?);
+    let over = AtomicBool::new(false);
+    let (outcome, held) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| group.watch_rest(&directory, &over));
+        let outcome = run(&scenario, &REPORTED);
+        over.store(true, Ordering::Release);
+        (outcome, watcher.join())
+    });
+    let (outcome, held) = (outcome?, held.map_err(|_| "the watcher panicked")?);
+    let Some(counts) = counts(&outcome)? else { return Ok(()) };
+    if counts["speculator"]["read_bytes"].as_u64().is_none_or(|bytes| bytes < RESTING << 10) {
+        return Err(format!("it has read too little to tell: {}", counts["speculator"]));
+    }
+    match held {
+        Some(held) if held <= RESTING => Ok(()),
+        held => Err(format!("it still held {held:?} KB")),
+    }
+}
+
 fn scenario(name: &str, walk: [&str; 3], group: &Group) -> Result<Scenario, String> {
-    let guest = Guest::all()?.into_iter().find(|guest| guest.name() == "memory_pressed");
-    let guest = guest.ok_or("there is no guest 'memory_pressed'")?;
-    let mut scenario = guest.scenario(&guest.run_with(&walk))?;
+    scenario_of("memory_pressed", name, &walk, group)
+}
+
+fn scenario_of(guest: &str, name: &str, arguments: &[&str], group: &Group) -> Result<Scenario, String> {
+    let found = Guest::all()?.into_iter().find(|one| one.name() == guest);
+    let guest = found.ok_or_else(|| format!("there is no guest '{guest}'"))?;
+    let mut scenario = guest.scenario(&guest.run_with(arguments))?;
     scenario.name = format!("memory {name}");
     Ok(scenario.around(group.entrance()).timeout(Duration::from_secs(180)))
 }
@@ -200,6 +232,24 @@ impl Group {
             std::thread::sleep(Duration::from_millis(20));
         }
         seen
+    }
+
+    /// Waits until the program in `directory` rests, and its speculator holds little, which it says to the program; returns
+    /// the KB that it held last.
+    fn watch_rest(&self, directory: &Path, over: &AtomicBool) -> Option<u64> {
+        let mut held = None;
+        while !over.load(Ordering::Acquire) {
+            if directory.join("rests").exists() {
+                held = self.speculator().or(held);
+            }
+            if held.is_some_and(|held| held <= RESTING) {
+                // The run may be over in this moment.
+                let _ = fs::write(directory.join("enough"), "");
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        held
     }
 
     /// Processes that the kernel killed as the group was full.
