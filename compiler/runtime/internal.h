@@ -92,8 +92,11 @@ void submit_release(uint64_t start, uint64_t bytes, bool at_once);
 /* Starts the writing of what was changed there, so that memory can be had back without
  * waiting for it. */
 void submit_write(const struct region *region, uint64_t start, uint64_t end);
-/* The helper's part: makes the reads and writes that are handed over to it within so many nanoseconds. */
+/* Has the helper touch what the program has not reached yet when it comes to it. False: it has no room now. */
+bool submit_touch(const struct region *region, uint64_t start, uint64_t end, const _Atomic uint64_t *reached);
+/* The helper's part: makes the reads, writes and touches that are handed over to it within so many nanoseconds. */
 void submit_handed_over(uint64_t nanoseconds);
+
 /* Before a region's memory goes: reads in [start, end) that were handed over and are still to be made are
  * dropped, and one under way is waited for, a second at most. From `live` being false on none is handed
  * over. Not async-signal-safe. */

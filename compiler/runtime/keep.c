@@ -9,6 +9,8 @@
  * counts of BUK, 8 of 64 MB, were written up to a hundred times in ten passes, in some runs and not
  * in others, alone as well: figures in docs/compiler.md.)
  *
+ * What the kernel reads then is touched a little ahead of the program by the helper.
+ *
  * Rules:
  *  - Pieces are as large as the largest that the kernel keeps a file in, and begin where those do: half of
  *    one has to be split first, which costs as much as was to be won (a product took 0.39 s instead of 0.31 with
@@ -62,10 +64,11 @@ static bool is_passed(const struct nest *nest, const struct reference *r) {
          !shape_shares(nest, r) && is_one_run(nest, r);
 }
 
-/* What is on its way at most, of so many references that are passed. The kernel's: of each a window in use, the next
- * one, and one that is being read around the first place that is not there. Ours is of all together. */
+/* What is on its way at most, of so many references that are passed. The kernel's: of each a window in use, two that
+ * are touched ahead, and the one that is read meanwhile; or the last around the first place that is not there. Ours
+ * is of all together. */
 static double under_way(const struct nest *nest, double windows) {
-  return windows > 0 ? 3 * windows : 2 * (double)adapt_run_distance(nest->site);
+  return windows > 0 ? 4 * windows : 2 * (double)adapt_run_distance(nest->site);
 }
 
 /* Bytes of memory that may be kept of what is passed; 0: the rule is not for this nest. */
@@ -98,7 +101,7 @@ void keep_choose(struct nest *nest) {
     if (!r->region || stays(nest, r) || !is_passed(nest, r)) continue;
     uint64_t start = (uint64_t)(r->address + r->shape->low);
     r->thrown_out = start + (uint64_t)(kept * (shape_footprint(nest, r) / passed));
-    r->asked = 0;
+    r->asked = r->touched = 0;
   }
 }
 
@@ -115,6 +118,36 @@ bool keep_is_there(const struct reference *r) {
 static uint64_t piece_at(const struct region *region, uint64_t address) {
   uint64_t in_file = address - region->start + region->offset, back = in_file % PIECE;
   return address - region->start < back ? region->start : address - back;
+}
+
+/* Where what the reference goes through ends, within its region. */
+static uint64_t end_of(const struct nest *nest, const struct reference *r) {
+  uint64_t end = (uint64_t)(r->address + r->shape->low) + (uint64_t)shape_footprint(nest, r);
+  end = (end + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+  return end < r->region->end ? end : r->region->end;
+}
+
+/* The helper touches what the kernel reads for the program, two windows ahead of it: it is the helper who then waits
+ * for the disk and has the next window read, and the program finds its pages mapped. (A product, 256 MB at half, on
+ * a disk of 1.3 GB/s: 0.27 s, without 0.30, alone 0.41; one window ahead 0.29, three 0.27. The sum 0.15, without 0.18,
+ * alone 0.18. Medians of eleven.) Only where what has been passed is thrown out: where memory fills, the
+ * two are in each other's way looking for room. */
+#define WINDOWS_AHEAD 2
+void keep_ahead(struct nest *nest, int64_t unit) {
+  for (unsigned i = 0; i < nest->references; i++) {
+    struct reference *r = &nest->reference[i];
+    if (!r->thrown_out || !plan_left_to_kernel(nest, r)) continue;
+    uint64_t at = prefetch_place(nest, r, unit), end = end_of(nest, r);
+    if (at < r->region->start || at >= end) continue;
+    atomic_store_explicit(&r->reached, at & ~(PAGE_BYTES - 1), RELAXED);
+    if (r->touched < at) r->touched = piece_at(r->region, at) + PIECE;
+    uint64_t far = at + WINDOWS_AHEAD * r->region->window, until = far < end ? piece_at(r->region, far) : end;
+    while (r->touched < until) {
+      uint64_t next = until - r->touched < PIECE ? until : r->touched + PIECE;
+      if (!submit_touch(r->region, r->touched, next, &r->reached)) break;
+      r->touched = next;
+    }
+  }
 }
 
 void keep_beginning(struct nest *nest, int64_t unit) {

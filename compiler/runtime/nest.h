@@ -25,6 +25,8 @@ struct reference {
   int64_t led_from;
   int64_t run_bytes;     /* sequential: by how much a unit moves on */
   uint64_t thrown_out;   /* what has been passed behind the kept beginning is, up to this address; 0: nothing is to be */
+  uint64_t touched;      /* ahead of the program the helper has been asked to touch all up to here; */
+  _Atomic uint64_t reached; /*   and so far the program has come, as the helper sees it */
   uint64_t asked;        /* behind the program up to here it has been asked whether anything must be */
   /* Of an indirect reference: pages seen and sent since the last judgement, and which
    * share of them had to be fetched, from 1 down to LEAST_SHARE. Quiet: hardly any; then
@@ -147,6 +149,8 @@ void keep_choose(struct nest *nest);
 bool keep_is_there(const struct reference *r);
 /* The units before this one have been passed. */
 void keep_beginning(struct nest *nest, int64_t unit);
+/* The program is behind this unit: what comes next is touched by the helper. */
+void keep_ahead(struct nest *nest, int64_t unit);
 
 /* --- tell.c: what the kernel is told of it ---------------------------------- */
 

@@ -26,6 +26,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 #ifndef MADV_COLD
 #define MADV_COLD 20
 #endif
@@ -33,8 +36,8 @@
 #define MADV_PAGEOUT 21
 #endif
 
-/* What the helper does for loops. */
-enum errand { READ, WRITE };
+/* What the helper does for loops, the most urgent first. */
+enum errand { READ, WRITE, TOUCH, ERRAND_KINDS };
 
 enum backend { UNDECIDED, VECTOR, SINGLE, NONE };
 static _Atomic int backend = UNDECIDED;
@@ -61,7 +64,8 @@ static int choose(void) {
   return SINGLE;
 }
 
-static bool hand_over(enum errand errand, const struct region *region, uint64_t start, uint64_t end);
+static bool hand_over(enum errand errand, const struct region *region, uint64_t start, uint64_t end,
+                      const _Atomic uint64_t *reached);
 /* A run that is worth handing over: longer than what is asked for at once where windows are narrow. */
 #define WORTH_A_CALL (NARROW_REQUEST + PAGE_BYTES)
 
@@ -77,7 +81,7 @@ static void send_single(const struct iovec *range, unsigned ranges) {
     uint64_t start = (uint64_t)range[i].iov_base, end = start + range[i].iov_len;
     region = region_at(start, region);
     if (!region) continue;
-    if (end - start < WORTH_A_CALL || !hand_over(READ, region, start, end)) read_now(start, end);
+    if (end - start < WORTH_A_CALL || !hand_over(READ, region, start, end, NULL)) read_now(start, end);
   }
 }
 
@@ -268,19 +272,21 @@ void submit_release(uint64_t start, uint64_t bytes, bool at_once) {
  * LU's processor time on a disk where nothing waits): so the helper gets the next writes after
  * one that waited. What it has no room for is left to the kernel.
  *
- * Reads go first, and none is handed over while the helper is at a write, which may take long. */
+ * Reads go first, and none is handed over while the helper is at a write, which may take long. Touches go last:
+ * whoever asks for them only gains by them. */
 #define AFTER_A_WAIT 128
 #define ERRANDS 64
 struct request {
   const struct region *region;
   uint64_t start, end;
+  const _Atomic uint64_t *reached; /* touches: so far the program has come; in a nest, which stays mapped */
 };
 static struct queue {
   struct request request[ERRANDS];
   unsigned used, next;
-} queue[2]; /* reads, writes */
+} queue[ERRAND_KINDS];
 static bool writing;
-static struct request reading; /* the read under way; of no bytes: none */
+static struct request reading; /* the read or touch under way; of no bytes: none */
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t been_read = PTHREAD_COND_INITIALIZER;
@@ -292,11 +298,26 @@ static void write_now(const struct region *region, uint64_t start, uint64_t end)
   count(COUNT_WRITTEN, (end - start) >> PAGE_SHIFT);
 }
 
+/* What the program has reached by now may be thrown out already, and would be read again. A kernel older than
+ * 5.14 refuses, and nothing is touched. */
+static void touch_now(struct request request) {
+  uint64_t reached = atomic_load_explicit(request.reached, RELAXED);
+  uint64_t start = request.start < reached ? reached : request.start;
+  if (start < request.end) madvise((void *)start, request.end - start, MADV_POPULATE_READ);
+}
+
+/* With the lock held; ERRAND_KINDS: there is nothing to do. */
+static enum errand most_urgent(void) {
+  enum errand errand = READ;
+  while (errand < ERRAND_KINDS && !queue[errand].used) errand++;
+  return errand;
+}
+
 /* With the lock held. False when the time is over and there is nothing to do. */
 static bool wait_for_more(const struct timespec *until) {
-  while (!queue[READ].used && !queue[WRITE].used)
+  while (most_urgent() == ERRAND_KINDS)
     if (pthread_cond_clockwait(&more, &queue_lock, CLOCK_MONOTONIC, until)) break;
-  return queue[READ].used || queue[WRITE].used;
+  return most_urgent() != ERRAND_KINDS;
 }
 
 static struct timespec in_future(uint64_t nanoseconds) {
@@ -308,28 +329,27 @@ void submit_handed_over(uint64_t nanoseconds) {
   struct timespec until = in_future(nanoseconds);
   pthread_mutex_lock(&queue_lock);
   while (wait_for_more(&until)) {
-    enum errand errand = queue[READ].used ? READ : WRITE;
+    enum errand errand = most_urgent();
     struct request request = queue[errand].request[queue[errand].next++ % ERRANDS];
     queue[errand].used--;
     writing = errand == WRITE;
-    if (errand == READ) reading = request;
+    if (errand != WRITE) reading = request;
     pthread_mutex_unlock(&queue_lock);
-    if (errand == READ)
-      read_now(request.start, request.end);
-    else
-      write_now(request.region, request.start, request.end);
+    if (errand == READ) read_now(request.start, request.end);
+    if (errand == WRITE) write_now(request.region, request.start, request.end);
+    if (errand == TOUCH) touch_now(request);
     pthread_mutex_lock(&queue_lock);
     writing = false;
-    reading = (struct request){NULL, 0, 0};
-    if (errand == READ) pthread_cond_broadcast(&been_read);
+    reading = (struct request){NULL, 0, 0, NULL};
+    if (errand != WRITE) pthread_cond_broadcast(&been_read);
   }
   pthread_mutex_unlock(&queue_lock);
 }
 
 void submit_forget(void) {
-  queue[READ].used = queue[WRITE].used = 0;
+  for (unsigned errand = 0; errand < ERRAND_KINDS; errand++) queue[errand].used = 0;
   writing = false;
-  reading = (struct request){NULL, 0, 0};
+  reading = (struct request){NULL, 0, 0, NULL};
   pthread_mutex_init(&queue_lock, NULL);
   pthread_cond_init(&more, NULL);
   pthread_cond_init(&been_read, NULL);
@@ -339,20 +359,24 @@ static bool overlaps(const struct request *request, uint64_t start, uint64_t end
   return request->start < end && request->end > start;
 }
 
+static void drop(struct queue *from, uint64_t start, uint64_t end) {
+  unsigned kept = 0;
+  for (unsigned i = 0; i < from->used; i++) {
+    struct request request = from->request[(from->next + i) % ERRANDS];
+    if (!overlaps(&request, start, end)) from->request[(from->next + kept++) % ERRANDS] = request;
+  }
+  from->used = kept;
+}
+
 /* A piece takes milliseconds, or as long as the disk's queue is full. A program that unmaps has something
  * better to do than to wait for a disk that does not answer; and the lock may be held by the very thread
  * that waits here, in a signal's handler. */
 #define LONGEST_GOODBYE_NS 1000000000
 void submit_drop_reads(uint64_t start, uint64_t end) {
   struct timespec until = in_future(LONGEST_GOODBYE_NS);
-  struct queue *reads = &queue[READ];
   if (pthread_mutex_clocklock(&queue_lock, CLOCK_MONOTONIC, &until)) return;
-  unsigned kept = 0;
-  for (unsigned i = 0; i < reads->used; i++) {
-    struct request request = reads->request[(reads->next + i) % ERRANDS];
-    if (!overlaps(&request, start, end)) reads->request[(reads->next + kept++) % ERRANDS] = request;
-  }
-  reads->used = kept;
+  drop(&queue[READ], start, end);
+  drop(&queue[TOUCH], start, end);
   while (overlaps(&reading, start, end))
     if (pthread_cond_clockwait(&been_read, &queue_lock, CLOCK_MONOTONIC, &until)) break;
   pthread_mutex_unlock(&queue_lock);
@@ -361,17 +385,22 @@ void submit_drop_reads(uint64_t start, uint64_t end) {
 /* To the helper. False if there is none, or no room. For a region that has gone there is nothing to do: it is
  * marked so before its reads are dropped, so with the lock held either this sees the mark or the drop, which
  * comes after it, sees the request. */
-static bool hand_over(enum errand errand, const struct region *region, uint64_t start, uint64_t end) {
+static bool hand_over(enum errand errand, const struct region *region, uint64_t start, uint64_t end,
+                      const _Atomic uint64_t *reached) {
   struct queue *to = &queue[errand];
   if (!adapt_helped() || pthread_mutex_trylock(&queue_lock)) return false;
   bool gone = !atomic_load_explicit(&region->live, RELAXED);
-  bool room = to->used < ERRANDS && !(errand == READ && writing);
+  bool room = to->used < ERRANDS && !(errand != WRITE && writing);
   if (room && !gone) {
-    to->request[(to->next + to->used++) % ERRANDS] = (struct request){region, start, end};
+    to->request[(to->next + to->used++) % ERRANDS] = (struct request){region, start, end, reached};
     pthread_cond_signal(&more);
   }
   pthread_mutex_unlock(&queue_lock);
   return room || gone;
+}
+
+bool submit_touch(const struct region *region, uint64_t start, uint64_t end, const _Atomic uint64_t *reached) {
+  return hand_over(TOUCH, region, start, end, reached);
 }
 
 /* --- writing --------------------------------------------------------------- */
@@ -383,7 +412,7 @@ void submit_write(const struct region *region, uint64_t start, uint64_t end) {
   unsigned left = atomic_load_explicit(&by_helper, RELAXED);
   if (left) atomic_store_explicit(&by_helper, left - 1, RELAXED);
   if (left && adapt_helped()) {
-    hand_over(WRITE, region, start, end);
+    hand_over(WRITE, region, start, end, NULL);
   } else {
     uint64_t waits = adapt_waiting().waits;
     write_now(region, start, end);

@@ -214,6 +214,7 @@ static bool leaves_anything(const struct nest *nest) {
  * (0.4 to 0.9 of 2 s were waits in its search for pages to throw out). */
 void tell_behind(struct nest *nest, int64_t unit, uint64_t now) {
   enum { UNITS = 16, NANOSECONDS = 1000000 };
+  keep_ahead(nest, unit);
   keep_beginning(nest, unit);
   int64_t lasting = (int64_t)((double)nest->room / 16 / nest->unit_bytes) + 1;
   bool soon = unit - nest->released < (lasting < UNITS ? lasting : UNITS) || now - nest->looked < NANOSECONDS;

@@ -1,6 +1,6 @@
 // Long runs of pages are read by the helper, short ones by whoever wants them; while the helper is at a
 // write, which may take long, nobody waits for it. A run is asked for in pieces as long as the kernel
-// takes them. Once a region is gone nothing is read there, by whomever it was wanted.
+// takes them. What is to be touched is where the program has not been yet. Once a region is gone nothing is read there, by whomever it was wanted.
 // RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=madvise,--wrap=sync_file_range,--wrap=adapt_waiting,--wrap=adapt_helped -o %t
 // RUN: %t %t.data
 #define _GNU_SOURCE
@@ -9,6 +9,10 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 
 enum { MEGABYTE = 1 << 20, BYTES = 64 << 20 };
 static int wrong;
@@ -23,7 +27,14 @@ static _Atomic uint64_t longest;
 static _Atomic bool at_a_write, stay_there, at_a_read, stay_until_left, leaving;
 
 int __real_madvise(void *, size_t, int);
+static _Atomic uint64_t touched_from, touched_bytes;
 int __wrap_madvise(void *start, size_t bytes, int advice) {
+  if (advice == MADV_POPULATE_READ) {
+    IS(!me);
+    touched_from = (uint64_t)start;
+    touched_bytes += bytes;
+    return 0;
+  }
   if (advice != MADV_WILLNEED) return __real_madvise(start, bytes, advice);
   if (bytes > longest) longest = bytes;
   if (me) {
@@ -81,6 +92,23 @@ static void settle(unsigned calls) {
   for (int tries = 0; tries < 5000 && others + mine < calls; tries++) usleep(1000);
 }
 
+static void touch(struct region *region, uint64_t first, uint64_t bytes, const _Atomic uint64_t *reached) {
+  for (int tries = 0; tries < 5000; tries++) { /* the helper may be about to take one up */
+    if (submit_touch(region, region->start + first, region->start + first + bytes, reached)) return;
+    usleep(1000);
+  }
+  IS(false);
+}
+
+/* Of the first nothing is left, of the second half. */
+static void only_what_comes_is_touched(struct region *region) {
+  const _Atomic uint64_t reached = region->start + 3 * MEGABYTE;
+  touch(region, 0, 2 * MEGABYTE, &reached);
+  touch(region, 2 * MEGABYTE, 2 * MEGABYTE, &reached);
+  for (int tries = 0; tries < 5000 && touched_bytes < MEGABYTE; tries++) usleep(1000);
+  IS(touched_bytes == MEGABYTE && touched_from == region->start + 3 * MEGABYTE);
+}
+
 /* What is under way is waited for, the rest is not read any more. */
 static void nothing_is_read_once_it_is_gone(struct region *region) {
   stay_until_left = true;
@@ -90,6 +118,9 @@ static void nothing_is_read_once_it_is_gone(struct region *region) {
   }
   IS(at_a_read);
   unsigned begun = others;
+  const _Atomic uint64_t reached = 0;
+  touched_bytes = 0;
+  touch(region, 0, 2 * MEGABYTE, &reached);
   leaving = true;
   IS(runahead_ooc_unregister((void *)region->start) == 0);
   IS(!at_a_read);
@@ -97,7 +128,7 @@ static void nothing_is_read_once_it_is_gone(struct region *region) {
   IS(made <= begun + 2); /* of eight */
   stay_until_left = false;
   usleep(200000);
-  IS(others == made);
+  IS(others == made && !touched_bytes);
 }
 
 /* Another thread may have had requests for it in its batch at that time, or been about to hand one over: they
@@ -156,6 +187,7 @@ int main(int argc, char **argv) {
   want(region, 0, MEGABYTE);
   IS(others == 0 && mine == 1);
   stay_there = false;
+  only_what_comes_is_touched(region);
   nothing_is_read_once_it_is_gone(region);
   nothing_is_wanted_once_it_is_gone(p, false);
   nothing_is_wanted_once_it_is_gone(p, true);
