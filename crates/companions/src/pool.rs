@@ -230,7 +230,8 @@ impl Shared {
         while !state.ending {
             let Some((job, wait)) = state.next_job() else {
                 state.sleeping += 1;
-                let slept = self.called.wait_timeout(state, IDLE_MOST).unwrap_or_else(PoisonError::into_inner);
+                let slept =
+                    self.called.wait_timeout(state, IDLE_MOST).unwrap_or_else(PoisonError::into_inner);
                 state = slept.0;
                 state.sleeping -= 1;
                 state.called = state.called.saturating_sub(1);
