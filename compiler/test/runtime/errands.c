@@ -1,6 +1,7 @@
 // Long runs of pages are read by the helper, short ones by whoever wants them; while the helper is at a
 // write, which may take long, nobody waits for it. A run is asked for in pieces as long as the kernel
-// takes them. What is to be touched is where the program has not been yet. Once a region is gone nothing is read there, by whomever it was wanted.
+// takes them. What is to be touched is where the program has not been yet. Once a region is gone nothing is
+// read there, by whomever it was wanted.
 // RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=madvise,--wrap=sync_file_range,--wrap=adapt_waiting,--wrap=adapt_helped -o %t
 // RUN: %t %t.data
 #define _GNU_SOURCE
@@ -15,6 +16,8 @@
 #endif
 
 enum { MEGABYTE = 1 << 20, BYTES = 64 << 20 };
+/* Milliseconds: on a machine whose disk was kept busy the helper had not begun after five seconds. */
+enum { PATIENCE = 60000 };
 static int wrong;
 #define IS(what)                                 \
   do {                                           \
@@ -89,11 +92,11 @@ static struct region *region_with(char *start, size_t bytes) {
 }
 
 static void settle(unsigned calls) {
-  for (int tries = 0; tries < 5000 && others + mine < calls; tries++) usleep(1000);
+  for (int tries = 0; tries < PATIENCE && others + mine < calls; tries++) usleep(1000);
 }
 
 static void touch(struct region *region, uint64_t first, uint64_t bytes, const _Atomic uint64_t *reached) {
-  for (int tries = 0; tries < 5000; tries++) { /* the helper may be about to take one up */
+  for (int tries = 0; tries < PATIENCE; tries++) { /* the helper may be about to take one up */
     if (submit_touch(region, region->start + first, region->start + first + bytes, reached)) return;
     usleep(1000);
   }
@@ -105,14 +108,14 @@ static void only_what_comes_is_touched(struct region *region) {
   const _Atomic uint64_t reached = region->start + 3 * MEGABYTE;
   touch(region, 0, 2 * MEGABYTE, &reached);
   touch(region, 2 * MEGABYTE, 2 * MEGABYTE, &reached);
-  for (int tries = 0; tries < 5000 && touched_bytes < MEGABYTE; tries++) usleep(1000);
+  for (int tries = 0; tries < PATIENCE && touched_bytes < MEGABYTE; tries++) usleep(1000);
   IS(touched_bytes == MEGABYTE && touched_from == region->start + 3 * MEGABYTE);
 }
 
 /* What is under way is waited for, the rest is not read any more. */
 static void nothing_is_read_once_it_is_gone(struct region *region) {
   stay_until_left = true;
-  for (int tries = 0; tries < 5000 && !at_a_read; tries++) {
+  for (int tries = 0; tries < PATIENCE && !at_a_read; tries++) {
     want(region, 0, 16 * MEGABYTE);
     usleep(1000);
   }
@@ -183,7 +186,7 @@ int main(int argc, char **argv) {
   stay_there = true;
   submit_write(region, region->start, region->start + PAGE_BYTES); /* waits, */
   submit_write(region, region->start, region->start + PAGE_BYTES); /* so this one is the helper's */
-  for (int tries = 0; tries < 5000 && !at_a_write; tries++) usleep(1000);
+  for (int tries = 0; tries < PATIENCE && !at_a_write; tries++) usleep(1000);
   want(region, 0, MEGABYTE);
   IS(others == 0 && mine == 1);
   stay_there = false;
