@@ -102,6 +102,7 @@ void keep_choose(struct nest *nest) {
     uint64_t start = (uint64_t)(r->address + r->shape->low);
     r->thrown_out = start + (uint64_t)(kept * (shape_footprint(nest, r) / passed));
     r->asked = r->touched = 0;
+    atomic_store_explicit(&r->reached, UINT64_MAX, RELAXED); /* what was handed over for another nest lapses */
   }
 }
 

@@ -43,8 +43,7 @@ const IDLE_AGAIN: u64 = 250_000_000;
 const REST_FIRST: u64 = 2_000_000_000;
 const REST_MOST: u64 = 256_000_000_000;
 
-/// Pages without which there is no speculation (4 MB): a speculator's tables, stacks and page cache of the program's code take
-/// half of them.
+/// Pages without which there is no speculation (4 MB): copies of the program's memory, and what speculation writes itself.
 const OWN_LEAST: u64 = 1024;
 
 /// Stalls in an interval.

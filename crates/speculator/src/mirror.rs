@@ -455,6 +455,11 @@ impl Mirror {
         block.wrapping_mul(TOGETHER) + number % TOGETHER
     }
 
+    /// Copied pages that a drop would give back.
+    pub fn changing_pages(&self) -> u64 {
+        self.changing_count as u64
+    }
+
     /// Empties the table. Its parts that were never written to stay as they are, which takes no memory.
     fn clear_present(&mut self) {
         if self.present_count > 0 {

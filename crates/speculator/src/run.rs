@@ -87,6 +87,8 @@ pub struct Run {
     pub position: i64,
     pub program_break: u64,
     pub thread: u32,
+    /// Pages of its own that it had when it began and keeps in any case: text, tables. Known where there is a limit.
+    kept: u64,
 }
 
 /// Operations whose pages are remembered: more than the greatest depth.
@@ -117,6 +119,7 @@ pub static RUN: Global<Run> = Global::new(Run {
     position: -1,
     program_break: 0,
     thread: 0,
+    kept: 0,
 });
 
 /// Missing pages up to each of the latest touches. Apart from [`RUN`], since zeros do not lie in the executable file.
@@ -262,13 +265,13 @@ fn give_back() {
     }
 }
 
-/// Whether it has more memory of its own than it may have.
+/// Whether it has more memory of its own than it may have, besides what it keeps: that nothing brings down.
 fn holds_too_much() -> bool {
     let allowed = own_most();
-    allowed != u64::MAX && usage::pages() > allowed
+    allowed != u64::MAX && usage::pages().saturating_sub(RUN.get().kept) > allowed
 }
 
-/// Pages of memory that a speculation from a read may have of its own. (Of one from a fault what it copies is bounded.)
+/// Pages of memory that a speculation from a read may have of its own. (One from a fault is bounded by the mirror's size only.)
 pub fn own_most() -> u64 {
     if RUN.get().fault != 0 {
         return u64::MAX;
@@ -315,6 +318,9 @@ fn sync(post: &Post) {
     part.synced.store(post.epoch, Ordering::Release);
     if agent().holding.load(Ordering::Acquire) == holding::SYNC {
         futex_wake(&part.synced);
+    }
+    if own_most() != u64::MAX {
+        run.kept = usage::pages().saturating_sub(MIRROR.get().changing_pages());
     }
     let took = monotonic_ns().saturating_sub(began);
     // The first sync fills nothing yet and says nothing; the estimate starts with the second.
