@@ -54,15 +54,8 @@ fn ends_and_is_tried_again() -> Verdict {
     let group = Group::make("tight", TIGHT)?;
     let alone = run(&scenario("tight alone", CHAIN_SHORT, &group)?, &ALONE)?;
     let scenario = scenario("tight", CHAIN, &group)?;
-    let over = AtomicBool::new(false);
     let enough = scenario.directory(&Runahead::built()?).join("enough");
-    let (outcome, seen) = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| group.watch(&enough, &over));
-        let outcome = run(&scenario, &REPORTED);
-        over.store(true, Ordering::Release);
-        (outcome, watcher.join())
-    });
-    let (outcome, seen) = (outcome?, seen.map_err(|_| "the watcher panicked")?);
+    let (outcome, seen) = watched(&scenario, |over| group.watch(&enough, over))?;
     if alone.stdout != outcome.stdout || alone.stdout.is_empty() {
         return Err("it printed something else than alone".to_owned());
     }
@@ -76,6 +69,21 @@ fn ends_and_is_tried_again() -> Verdict {
         return Err(format!("the report does not say so: {memory}"));
     }
     Ok(())
+}
+
+/// Runs it, and beside it what watches until it is over.
+fn watched<T: Send>(
+    scenario: &Scenario,
+    watch: impl FnOnce(&AtomicBool) -> T + Send,
+) -> Result<(Outcome, T), String> {
+    let over = AtomicBool::new(false);
+    let (outcome, seen) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(&over));
+        let outcome = run(scenario, &REPORTED);
+        over.store(true, Ordering::Release);
+        (outcome, watcher.join())
+    });
+    Ok((outcome?, seen.map_err(|_| "the watcher panicked")?))
 }
 
 fn is_left_alone() -> Verdict {
@@ -107,14 +115,7 @@ fn gives_back() -> Verdict {
     let group = Group::make("rests", AMPLE)?;
     let scenario = scenario_of("rests", "rests", &RESTS, &group)?;
     let directory = scenario.directory(&Runahead::built()?);
-    let over = AtomicBool::new(false);
-    let (outcome, held) = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| group.watch_rest(&directory, &over));
-        let outcome = run(&scenario, &REPORTED);
-        over.store(true, Ordering::Release);
-        (outcome, watcher.join())
-    });
-    let (outcome, held) = (outcome?, held.map_err(|_| "the watcher panicked")?);
+    let (outcome, held) = watched(&scenario, |over| group.watch_rest(&directory, over))?;
     let Some(counts) = counts(&outcome)? else { return Ok(()) };
     if counts["speculator"]["read_bytes"].as_u64().is_none_or(|bytes| bytes < RESTING << 10) {
         return Err(format!("it has read too little to tell: {}", counts["speculator"]));
