@@ -148,7 +148,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "cscope",
-        about: "cscope -b, 3000 files",
+        about: "cscope -b -k, 3000 files",
         data: &["kernel"],
         needs: CSCOPE,
         floor: floor(1.15, 4.5),
@@ -157,7 +157,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
         command: |place| {
             let list = list(place, "kernel", 3000)?;
             let out = place.scratch.join("cscope.out");
-            Ok(vec!["cscope".into(), "-b".into(), "-f".into(), out.into(), "-i".into(), list.into()])
+            Ok(vec!["cscope".into(), "-bk".into(), "-f".into(), out.into(), "-i".into(), list.into()])
         },
         ..PLAIN
     },
