@@ -1,6 +1,7 @@
 //! Notes of the agents, taken to the threads that look names up ahead, and to those that ask for the companions of files.
 //!
-//! Where a name was waited for that is one of the program's arguments those behind it come next, else what is beside it.
+//! Where a name was waited for that is one of the program's arguments, or stands in a list that it was given, those behind it come next,
+//! else what is beside it.
 //!
 //! The programs of a run share one pool: what one looks up is what the next will find. A note's path is
 //! resolved as its program would resolve it, through the program's own entries in /proc.
@@ -15,16 +16,18 @@ use runahead_companions::choice;
 use runahead_companions::{Companions, Wants};
 use runahead_names::Lookahead;
 use runahead_names::arguments::{self, Words};
+use runahead_names::lists::List;
 use runahead_names::pool::Done;
 use runahead_names::restraint;
+use runahead_names::walk::Name;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long stopping may take: some look-ups of a slow network.
@@ -71,11 +74,29 @@ pub struct Names {
     ended: Arc<[AtomicU64; 3]>,
     /// Processes whose arguments were asked for.
     numbered: u64,
-    words: HashMap<u64, Words>,
+    given: HashMap<u64, Given>,
 }
 
-/// Processes whose words are remembered, a MB each at most.
+/// The names that a process was given, read at its first note.
+struct Given {
+    words: Words,
+    /// Those in lists, as far as they were read; and how often that was.
+    lists: Arc<OnceLock<Vec<List>>>,
+    readings: u64,
+    /// Names that it was met at since, and that it was not given.
+    elsewhere: u32,
+}
+
+/// Processes whose names are remembered, a MB each at most, and lists.
 const PROCESSES_MOST: usize = 32;
+
+/// After so many names that a process was not given its lists are read, and again after twice as many more each time, as it may have read
+/// on in them; so often at most. Then they are forgotten.
+const ELSEWHERE: u32 = 4;
+const READINGS_MOST: u64 = 4;
+
+/// Readings of lists are told apart by what is added to the process's number.
+const READING: u64 = 1 << 48;
 
 /// Bytes of a program's arguments that are looked at.
 const ARGUMENTS_MOST: u64 = 4 << 20;
@@ -99,7 +120,7 @@ impl Names {
             done
         };
         let lookahead = Lookahead::new(done);
-        Names { lookahead, companions: None, guessed: (0, 0), ended, numbered: 0, words: HashMap::new() }
+        Names { lookahead, companions: None, guessed: (0, 0), ended, numbered: 0, given: HashMap::new() }
     }
 
     /// Files may be asked for that nobody has foretold.
@@ -191,16 +212,17 @@ impl Names {
             self.numbered += 1;
             taken.arguments = self.numbered;
         }
-        if may_be_argument(note.directory, name) {
-            let is_argument = self.words(process, taken.arguments).contain(name);
-            if is_argument && self.lookahead.has_arguments(taken.arguments) {
+        if may_be_argument(note.directory, name)
+            && let Some(whose) = self.gave(process, taken.arguments, name)
+        {
+            if self.lookahead.has_arguments(whose) {
                 return;
             }
-            let behind = is_argument.then(|| arguments::after(&command_line(process), name));
-            if let Some(behind) = behind.filter(|behind| !behind.is_empty()) {
+            let behind = self.behind(process, taken.arguments, name);
+            if !behind.is_empty() {
                 let absolute = name.first() == Some(&b'/');
                 let from = path(process, note.directory, if absolute { b"/" } else { b"" });
-                return self.lookahead.arguments(taken.arguments, from, behind);
+                return self.lookahead.arguments(whose, from, behind);
             }
         }
         if is_news {
@@ -208,12 +230,32 @@ impl Names {
         }
     }
 
-    /// The words that a process was given, read at its first note.
-    fn words(&mut self, process: u32, number: u64) -> &Words {
-        if self.words.len() >= PROCESSES_MOST && !self.words.contains_key(&number) {
-            self.words.clear();
+    /// Whether a name is one that the process was given, as an argument or in a list, and as whose arguments those there are known.
+    fn gave(&mut self, process: u32, number: u64, name: &[u8]) -> Option<u64> {
+        if self.given.len() >= PROCESSES_MOST && !self.given.contains_key(&number) {
+            self.given.clear();
         }
-        self.words.entry(number).or_insert_with(|| Words::of(&command_line(process)))
+        let given = self.given.entry(number).or_insert_with(|| Given::to(process));
+        if given.words.contain(name) {
+            return Some(number);
+        }
+        if given.list_of(name).is_some() {
+            given.elsewhere = 0;
+            return Some(number + given.readings * READING);
+        }
+        if given.wants_to_read_lists() {
+            given.lists = self.lookahead.lists(format!("/proc/{process}").into(), command_line(process));
+        }
+        None
+    }
+
+    /// The names behind it there.
+    fn behind(&self, process: u32, number: u64, name: &[u8]) -> Vec<Name> {
+        let Some(given) = self.given.get(&number) else { return Vec::new() };
+        if given.words.contain(name) {
+            return arguments::after(&command_line(process), name);
+        }
+        given.list_of(name).map(|list| arguments::after(list.as_arguments(), name)).unwrap_or_default()
     }
 
     fn begun(&self, slot: &Slot, taken: &mut Taken) {
@@ -274,6 +316,32 @@ impl Names {
     /// Names looked up and directories listed ahead so far.
     pub fn looked_up(&self) -> u64 {
         self.lookahead.looked_up()
+    }
+}
+
+impl Given {
+    fn to(process: u32) -> Given {
+        let words = Words::of(&command_line(process));
+        Given { words, lists: Arc::default(), readings: 0, elsewhere: 0 }
+    }
+
+    fn list_of(&self, name: &[u8]) -> Option<&List> {
+        self.lists.get()?.iter().find(|list| list.contains(name))
+    }
+
+    /// A name is in none of the lists as far as they were read. True if they are to be read now.
+    fn wants_to_read_lists(&mut self) -> bool {
+        self.elsewhere = self.elsewhere.saturating_add(1);
+        let due = ELSEWHERE << self.readings.min(READINGS_MOST);
+        if self.elsewhere != due {
+            return false;
+        }
+        if self.readings == READINGS_MOST {
+            self.lists = Arc::default();
+            return false;
+        }
+        (self.elsewhere, self.readings) = (0, self.readings + 1);
+        true
     }
 }
 

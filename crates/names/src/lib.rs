@@ -11,6 +11,7 @@
 //!   device is slow.
 //! - [`restraint`] is what is left to the program where the disk is quick: pure.
 //! - [`arguments`] is what a program that is met at one of its arguments wants next: pure.
+//! - [`lists`] is what a program wants next that was given a file of names.
 //! - [`neighbours`] is which names come along with others: pure.
 //! - [`look`] is the kernel: read-only calls that follow no links and cross no file systems.
 //! - [`Lookahead`] is the threads.
@@ -20,6 +21,7 @@
 //! the same failure itself.
 
 pub mod arguments;
+pub mod lists;
 pub mod look;
 pub mod neighbours;
 pub mod pace;

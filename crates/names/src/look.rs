@@ -43,12 +43,16 @@ pub struct Identity {
 /// system.
 pub fn open_root(path: &Path) -> io::Result<(OwnedFd, Identity)> {
     let directory = open_quietly(CWD, path, OFlags::empty())?;
-    let kind = fstatfs(&directory)?.f_type as u64;
-    if PSEUDO.contains(&kind) {
+    if is_pseudo(&directory)? {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let identity = identity(directory.as_fd())?;
     Ok((directory, identity))
+}
+
+/// Whether a file lies where names are not data.
+pub fn is_pseudo(file: impl AsFd) -> io::Result<bool> {
+    Ok(PSEUDO.contains(&(fstatfs(file)?.f_type as u64)))
 }
 
 /// Opens the directory `name` inside `parent`, if it is on the same device, no link, and neither a mount nor

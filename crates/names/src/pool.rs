@@ -11,6 +11,7 @@
 //! (Woken all together for each listing, 64 threads took the processors from the program: importing numpy and pandas on
 //! a fast disk took 0.67 s, so 0.60, alone 0.53.)
 
+use crate::lists::{self, List};
 use crate::look::{self, Identity};
 use crate::neighbours::{Neighbours, Verdict};
 use crate::pace::Pace;
@@ -24,7 +25,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -55,15 +56,19 @@ pub struct Done {
     pub waited: u64,
 }
 
-/// A directory in which the program waited.
-struct Met {
-    path: PathBuf,
-    /// It is expected at these names below the directory, which are some process's, and not at all that are there.
-    names: Option<(u64, Vec<Name>)>,
-    /// It lists this directory, and does not just look up a name there.
-    listed: bool,
-    /// How often the walk had been stopped by then.
+/// What the intake is told, and how often the walk had been stopped by then.
+struct Told {
+    what: What,
     stops: u64,
+}
+
+enum What {
+    /// The program waited in this directory. `listed`: it lists it, and does not just look up a name there.
+    Met { path: PathBuf, listed: bool },
+    /// It is expected at these names below the directory, which are some process's, and not at all that are there.
+    Names { path: PathBuf, whose: u64, names: Vec<Name> },
+    /// Of this process, by its folder in /proc and its command line, the lists are wanted.
+    Lists { process: PathBuf, command_line: Vec<u8>, lists: Arc<OnceLock<Vec<List>>> },
 }
 
 /// A directory that is open for the walk.
@@ -124,7 +129,7 @@ struct Shared {
 /// with the first note and end when this is dropped.
 pub struct Lookahead {
     shared: Arc<Shared>,
-    notes: Option<SyncSender<Met>>,
+    notes: Option<SyncSender<Told>>,
 }
 
 impl Lookahead {
@@ -163,12 +168,12 @@ impl Lookahead {
 
     /// The program has stalled in the directory at `path`: it has `listed` it, or looked a name up there. Does not wait.
     pub fn note(&mut self, path: PathBuf, listed: bool) {
-        self.met(path, listed, None);
+        self.tell(What::Met { path, listed });
     }
 
     /// The process `whose` has stalled at one of its arguments: these come next, to be looked up from `path`. Does not wait.
     pub fn arguments(&mut self, whose: u64, path: PathBuf, names: Vec<Name>) {
-        self.met(path, false, Some((whose, names)));
+        self.tell(What::Names { path, whose, names });
     }
 
     /// Whether this process's arguments have been taken, and are looked up or have been.
@@ -176,7 +181,14 @@ impl Lookahead {
         self.shared.lock().has_arguments(whose)
     }
 
-    fn met(&mut self, path: PathBuf, listed: bool, names: Option<(u64, Vec<Name>)>) {
+    /// The lists that a process was given, which come later, or never. `process` is its folder in /proc. Does not wait.
+    pub fn lists(&mut self, process: PathBuf, command_line: Vec<u8>) -> Arc<OnceLock<Vec<List>>> {
+        let lists = Arc::new(OnceLock::new());
+        self.tell(What::Lists { process, command_line, lists: lists.clone() });
+        lists
+    }
+
+    fn tell(&mut self, what: What) {
         if self.notes.is_none() {
             let (sender, receiver) = sync_channel(NOTES);
             let shared = self.shared.clone();
@@ -188,8 +200,8 @@ impl Lookahead {
         if let Some(notes) = &self.notes {
             let mut state = self.shared.lock();
             let stops = state.stops;
-            let whose = names.as_ref().map(|(whose, _)| *whose);
-            let sent = notes.try_send(Met { path, names, listed, stops });
+            let whose = what.whose();
+            let sent = notes.try_send(Told { what, stops });
             state.sent.extend(whose.filter(|_| sent.is_ok()));
         }
     }
@@ -307,6 +319,16 @@ impl State {
     }
 }
 
+impl What {
+    /// The process whose arguments these are.
+    fn whose(&self) -> Option<u64> {
+        match self {
+            What::Names { whose, .. } => Some(*whose),
+            _ => None,
+        }
+    }
+}
+
 impl Shared {
     /// A panic in another thread leaves counts that are off, no more.
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -314,29 +336,19 @@ impl Shared {
     }
 
     /// The intake's loop.
-    fn take_in(self: Arc<Self>, notes: &Receiver<Met>) {
-        while let Ok(met) = notes.recv() {
-            {
-                let mut state = self.lock();
-                if state.stops != met.stops {
-                    continue;
-                }
-                if let Some((whose, _)) = &met.names {
-                    state.sent.remove(whose);
-                }
-                let done = (self.done)();
-                // What a program is told to work on is no guess.
-                state.restraint.begins(met.listed || met.names.is_some(), done.listed);
-                if state.is_spent(done) {
-                    continue;
-                }
-                state.busy += 1;
-                state.taking_in = true;
+    fn take_in(self: Arc<Self>, notes: &Receiver<Told>) {
+        while let Ok(told) = notes.recv() {
+            if !self.begins_with(&told) {
+                continue;
             }
             // What cannot be opened is the program's to find out.
-            let _ = match met.names {
-                None => self.begin_at(&met.path),
-                Some((whose, names)) => self.begin_with(&met.path, whose, names),
+            let _ = match told.what {
+                What::Met { path, .. } => self.begin_at(&path),
+                What::Names { path, whose, names } => self.begin_with(&path, whose, names),
+                What::Lists { process, command_line, lists } => {
+                    let _ = lists.set(lists::of_process(&process, &command_line));
+                    Ok(())
+                }
             };
             let mut state = self.lock();
             state.taking_in = false;
@@ -346,6 +358,30 @@ impl Shared {
                 self.call_one(&mut state);
             }
         }
+    }
+
+    /// Whether the intake is to do this: then it is at it.
+    fn begins_with(&self, told: &Told) -> bool {
+        let mut state = self.lock();
+        if state.stops != told.stops {
+            return false;
+        }
+        if let Some(whose) = told.what.whose() {
+            state.sent.remove(&whose);
+        }
+        let done = (self.done)();
+        match told.what {
+            What::Met { listed, .. } => state.restraint.begins(listed, done.listed),
+            // What a program is told to work on is no guess.
+            What::Names { .. } => state.restraint.begins(true, done.listed),
+            What::Lists { .. } => {}
+        }
+        if state.is_spent(done) {
+            return false;
+        }
+        state.busy += 1;
+        state.taking_in = true;
+        true
     }
 
     /// Opens and lists the directory at `path`, and walks on from there.

@@ -1,6 +1,6 @@
 //! What is made of notes of names, on emulated disks (`bench/slowdisk`): what the local one is like nobody knows.
 //!
-//! - The speculator's notes, of which the program's arguments are looked up. On 1 ms: local disks answer sooner than such a note is worth
+//! - The speculator's notes, of which the program's arguments are looked up, or the names in a list that it was given. On 1 ms: local disks answer sooner than such a note is worth
 //!   (`runahead_policy::coldness`). The program opens its arguments and asks for no name otherwise; openings its agent does not look at. So
 //!   who finds out that names are waited for is the speculator, or nobody.
 //! - A name that the look-up itself has written over is nobody's. What stands there then is another directory's, where there is much to
@@ -28,6 +28,8 @@ const DIRECTORIES: u64 = 24;
 /// Of these two blocks of inodes each.
 const FILES: u64 = 32;
 const FILE_BYTES: usize = 6000;
+/// Where their names stand, each with a zero behind it.
+const LIST: &str = "list";
 
 /// Names and listings that must have been looked up ahead: more than one for each directory, as its listing alone would be.
 const AHEAD: u64 = 2 * DIRECTORIES;
@@ -60,25 +62,43 @@ pub fn add(suite: &mut Suite) {
         wants,
         arguments_are_looked_up,
     );
+    suite.add("names::those in a list are looked up like arguments", wants, lists_are_looked_up);
     suite.add("names::one that the look-up has written over is not noted", wants, overwritten);
     suite.add("names::many threads at once are left alone on a quick disk", wants, left_alone);
 }
 
 fn arguments_are_looked_up() -> Verdict {
-    let name = |number: u64| format!("directory{}/file{}", number / FILES, number % FILES);
-    let files: Vec<(PathBuf, Vec<u8>)> = (0..DIRECTORIES * FILES)
-        .map(|number| (PathBuf::from(name(number)), bytes(number, FILE_BYTES)))
-        .collect();
-    let words = |mount: &Path| {
-        let words = (0..DIRECTORIES * FILES).map(|number| mount.join(name(number)));
+    told("arguments", |mount| {
+        let words = (0..DIRECTORIES * FILES).map(|number| mount.join(told_name(number)));
         [PathBuf::from("sha256sum")].into_iter().chain(words).collect()
-    };
-    let disk = Disk::new("arguments", "cloud", move |mount| {
+    })
+}
+
+fn lists_are_looked_up() -> Verdict {
+    told("lists", |mount| {
+        let list = format!("--files0-from={}", mount.join(LIST).display());
+        vec!["wc".into(), "-c".into(), "-l".into(), list.into()]
+    })
+}
+
+fn told_name(number: u64) -> String {
+    format!("directory{}/file{}", number / FILES, number % FILES)
+}
+
+/// A program that opens what it is told, one after the other, and asks for no other name.
+fn told(name: &'static str, words: impl Fn(&Path) -> Vec<PathBuf>) -> Verdict {
+    let files: Vec<(PathBuf, Vec<u8>)> = (0..DIRECTORIES * FILES)
+        .map(|number| (PathBuf::from(told_name(number)), bytes(number, FILE_BYTES)))
+        .collect();
+    let disk = Disk::new(name, "cloud", move |mount| {
+        let mut list = Vec::new();
         for (path, contents) in &files {
             fs::create_dir_all(mount.join(path).parent().unwrap_or(mount))?;
             fs::write(mount.join(path), contents)?;
+            list.extend(mount.join(path).as_os_str().as_encoded_bytes());
+            list.push(0);
         }
-        Ok(())
+        fs::write(mount.join(LIST), list)
     })?;
     disk.until(&words, 1, |counts| {
         let noted = number(&counts["speculator"], "names_noted")?;
