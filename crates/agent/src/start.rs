@@ -28,7 +28,7 @@ pub unsafe extern "C" fn runahead_agent_start(
     let Some(session) = (unsafe { find_session(environment) }) else {
         return;
     };
-    if !arch::can_save_vector_state() || !may_run(session.filters) {
+    if !arch::can_save_vector_state() || arch::under_valgrind() || !may_run(session.filters) {
         return;
     }
     let Some(fixed) = state::create(arch::entry_address()) else {

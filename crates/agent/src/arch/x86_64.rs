@@ -328,6 +328,22 @@ pub fn can_save_vector_state() -> bool {
     core::arch::x86_64::__cpuid(1).ecx & OSXSAVE != 0
 }
 
+/// Whether valgrind executes this process, a translation of its code and not the code itself: its own question, a
+/// sequence that changes nothing on a processor. It would blame the program for what the agent asks of the
+/// kernel, and for call numbers that it does not know.
+pub fn under_valgrind() -> bool {
+    const RUNNING_ON_VALGRIND: u64 = 0x1001;
+    let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
+    let answer: u64;
+    // SAFETY: rdi is turned round once, rbx exchanged with itself; valgrind reads `request` and sets rdx.
+    unsafe {
+        asm!("rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",
+            in("rax") &raw const request, inout("rdx") 0u64 => answer, inout("rdi") 0u64 => _,
+            options(nostack));
+    }
+    answer != 0
+}
+
 /// Saves the program's vector and floating point state (64-byte aligned `area` of
 /// `VECTOR_STATE_BYTES`).
 ///
