@@ -10,6 +10,7 @@
 //! site file only lists sites after which the flags are dead. It must not touch anything else, the red
 //! zone below the stack pointer included.
 
+use crate::loader::Debug;
 use crate::state::Fixed;
 use core::arch::{asm, global_asm};
 use runahead_abi::registers::{Registers, VECTOR_STATE_MASK};
@@ -326,6 +327,17 @@ pub fn short_jump(at: usize, target: usize) -> Option<[u8; 2]> {
 pub fn can_save_vector_state() -> bool {
     const OSXSAVE: u32 = 1 << 27;
     core::arch::x86_64::__cpuid(1).ecx & OSXSAVE != 0
+}
+
+/// The loader's account of what it has loaded: its exported `_r_debug`, null where there is none.
+pub fn loader_debug() -> *const Debug {
+    let debug: *const Debug;
+    // SAFETY: reads an entry of our own table of addresses, which the loader has filled.
+    unsafe {
+        asm!(".weak _r_debug", "mov {debug}, qword ptr [rip + _r_debug@GOTPCREL]", debug = out(reg) debug,
+            options(nostack, readonly, preserves_flags));
+    }
+    debug
 }
 
 /// Whether valgrind executes this process, a translation of its code and not the code itself: its own question, a
