@@ -163,7 +163,10 @@ fn debuggers(suite: &mut Suite) {
     add(
         suite,
         &["command valgrind"],
-        program("valgrind", &["valgrind", "-q", "--error-exitcode=9", "cat", "tree/folder-1/file-1.txt", "tree/noise.bin"]),
+        program(
+            "valgrind",
+            &["valgrind", "-q", "--error-exitcode=9", "cat", "tree/folder-1/file-1.txt", "tree/noise.bin"],
+        ),
     );
     // gdb tells of processes by number and of the exec; the program's own lines are compared.
     let own_lines = |outcome: &mut Outcome| {
