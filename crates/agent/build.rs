@@ -6,6 +6,8 @@ fn main() {
         "-nostartfiles",
         // DT_INIT: called by the loader with (argc, argv, envp) on glibc, without arguments on musl.
         "-Wl,-init=runahead_agent_start",
+        // Before all other initialisers, the executable's DT_PREINIT_ARRAY among them (src/loader.rs).
+        "-Wl,-z,initfirst",
         "-Wl,-z,now,-z,relro,-z,noexecstack",
         "-Wl,--no-undefined",
         "-Wl,-soname,librunahead_agent.so",

@@ -26,6 +26,7 @@ mod attach;
 mod calls;
 #[cfg(feature = "forked")]
 mod forked;
+mod loader;
 mod names;
 mod patch;
 mod reads;

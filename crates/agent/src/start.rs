@@ -1,7 +1,7 @@
 //! The agent's start, called by the loader before the program's own initialisers.
 
 use crate::state::{self, Fixed};
-use crate::{arch, patch};
+use crate::{arch, loader, patch};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::{self, Session};
@@ -24,11 +24,14 @@ pub unsafe extern "C" fn runahead_agent_start(
     if !(0..1 << 24).contains(&count) || environment != arguments.wrapping_offset(count + 1) {
         return;
     }
+    // Whether it works here or not: it is loaded.
+    // SAFETY: the loader has called.
+    unsafe { loader::step_aside() };
     // SAFETY: checked to be the process's own environment, a null-terminated array of C strings.
     let Some(session) = (unsafe { find_session(environment) }) else {
         return;
     };
-    if !arch::can_save_vector_state() || !may_run(session.filters) {
+    if !arch::can_save_vector_state() || arch::under_valgrind() || !may_run(session.filters) {
         return;
     }
     let Some(fixed) = state::create(arch::entry_address()) else {

@@ -101,6 +101,12 @@ pub fn run(options: Options, first: usize) -> Failure {
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
     let wishes = Wishes { stats: options.stats, report: report_file };
     match prepare(&options, wishes, cold, first) {
+        // Asked last: by now a cold executable's first page may be here.
+        Ok(_) if program::is_32_bit(name) => {
+            if options.verbose || options.stats {
+                eprintln!("runahead: running the command plainly: it is a 32-bit program");
+            }
+        }
         Ok(variables) => {
             program.set_variables(variables);
         }

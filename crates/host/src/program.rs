@@ -5,7 +5,7 @@
 //! before the standard library starts, put back at the end, and the rest is left alone.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -146,6 +146,17 @@ pub fn candidates(name: &OsStr) -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
     let directories = path.as_bytes().split(|&byte| byte == b':');
     directories.map(|directory| Path::new(OsStr::from_bytes(directory)).join(name)).collect()
+}
+
+/// Whether the command `name` is a 32-bit program, whose loader would complain about a 64-bit agent.
+pub fn is_32_bit(name: &OsStr) -> bool {
+    const IDENTITY_32_BIT: [u8; 5] = *b"\x7fELF\x01";
+    let mut identity = [0; 5];
+    candidates(name)
+        .iter()
+        .find(|path| path.is_file())
+        .and_then(|path| crate::reading::open(path))
+        .is_some_and(|mut file| file.read_exact(&mut identity).is_ok() && identity == IDENTITY_32_BIT)
 }
 
 /// Replaces this process by the command `name`, found as execvp(3) of glibc finds it, whichever C library we are

@@ -10,6 +10,7 @@
 //! site file only lists sites after which the flags are dead. It must not touch anything else, the red
 //! zone below the stack pointer included.
 
+use crate::loader::Debug;
 use crate::state::Fixed;
 use core::arch::{asm, global_asm};
 use runahead_abi::registers::{Registers, VECTOR_STATE_MASK};
@@ -326,6 +327,33 @@ pub fn short_jump(at: usize, target: usize) -> Option<[u8; 2]> {
 pub fn can_save_vector_state() -> bool {
     const OSXSAVE: u32 = 1 << 27;
     core::arch::x86_64::__cpuid(1).ecx & OSXSAVE != 0
+}
+
+/// The loader's account of what it has loaded: its exported `_r_debug`, null where there is none.
+pub fn loader_debug() -> *const Debug {
+    let debug: *const Debug;
+    // SAFETY: reads an entry of our own table of addresses, which the loader has filled.
+    unsafe {
+        asm!(".weak _r_debug", "mov {debug}, qword ptr [rip + _r_debug@GOTPCREL]", debug = out(reg) debug,
+            options(nostack, readonly, preserves_flags));
+    }
+    debug
+}
+
+/// Whether valgrind executes this process, a translation of its code and not the code itself: its own question, a
+/// sequence that changes nothing on a processor. It would blame the program for what the agent asks of the
+/// kernel, and for call numbers that it does not know.
+pub fn under_valgrind() -> bool {
+    const RUNNING_ON_VALGRIND: u64 = 0x1001;
+    let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
+    let answer: u64;
+    // SAFETY: rdi is turned round once, rbx exchanged with itself; valgrind reads `request` and sets rdx.
+    unsafe {
+        asm!("rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",
+            in("rax") &raw const request, inout("rdx") 0u64 => answer, inout("rdi") 0u64 => _,
+            options(nostack));
+    }
+    answer != 0
 }
 
 /// Saves the program's vector and floating point state (64-byte aligned `area` of

@@ -159,6 +159,15 @@ fn debuggers(suite: &mut Suite) {
         )
         .normalize(forget_trace),
     );
+    // Whose errors are the exit status: what the agent does must not be among them.
+    add(
+        suite,
+        &["command valgrind"],
+        program(
+            "valgrind",
+            &["valgrind", "-q", "--error-exitcode=9", "cat", "tree/folder-1/file-1.txt", "tree/noise.bin"],
+        ),
+    );
     // gdb tells of processes by number and of the exec; the program's own lines are compared.
     let own_lines = |outcome: &mut Outcome| {
         each_line(outcome, |line| line.contains("sum is").then(|| line.to_owned()));
