@@ -107,7 +107,14 @@ impl Batch {
 
     /// Makes room for one more item with a path of this length, and for `more` like it at the first. False: there is
     /// no memory, which must not end the program.
+    #[inline]
     fn has_room(&mut self, length: usize, more: usize) -> bool {
+        let fits = self.paths.capacity() - self.paths.len() >= length;
+        (fits && self.items.capacity() > self.items.len()) || self.grows(length, more)
+    }
+
+    #[cold]
+    fn grows(&mut self, length: usize, more: usize) -> bool {
         let first = self.paths.capacity() == 0 && length > 0;
         let wanted = if first { length + length * more.min(1024) } else { length };
         self.items.try_reserve(1).is_ok() && self.paths.try_reserve(wanted).is_ok()
