@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import operator
 import os
 from typing import Iterable, Iterator, Optional, Tuple, TypeVar, Union
 
 __all__ = [
-    "available", "cancel_all", "counts", "hint", "hint_fd", "hint_many", "prefetch", "release",
+    "ENTRIES", "LINK", "LIST", "STAT", "available", "cancel_all", "cancel_path", "cancel_token", "counts", "hint",
+    "hint_fd", "hint_many", "hint_name", "prefetch", "release", "release_fd",
 ]
 
 StrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 Item = TypeVar("Item")
+
+
+# What will be done with a name: stat or open, readlink, list the directory, list it and look each entry up.
+STAT, LINK, LIST, ENTRIES = range(4)
 
 
 class _Segment(ctypes.Structure):
@@ -53,7 +59,10 @@ def _load() -> Optional[ctypes.CDLL]:
                 "runahead_hint_fd": (ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64),
                 "runahead_hint_batch": (ctypes.POINTER(_Segment), ctypes.c_size_t),
                 "runahead_release": (ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64),
+                "runahead_hint_name": (ctypes.c_char_p, ctypes.c_int),
+                "runahead_release_fd": (ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64),
                 "runahead_cancel_all": (),
+                "runahead_cancel_path": (ctypes.c_char_p,),
                 "runahead_cancel_token": (ctypes.c_uint64,),
                 "runahead_counts": (ctypes.POINTER(_Counts), ctypes.c_size_t),
             }
@@ -74,8 +83,29 @@ def available() -> bool:
     return _library is not None
 
 
-def _bounded(offset: int, length: int) -> bool:
-    return 0 <= offset < 1 << 63 and 0 <= length < 1 << 63
+def _range(offset: int, length: int) -> Optional[Tuple[int, int]]:
+    """Both as plain integers (NumPy's are none); None if they make no sense."""
+    offset, length = operator.index(offset), operator.index(length)
+    return (offset, length) if 0 <= offset < 1 << 63 and 0 <= length < 1 << 63 else None
+
+
+def _name(path: StrPath) -> Optional[bytes]:
+    """None: no file can have this name."""
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        return None
+    # A zero byte would end the path early: another file.
+    return None if b"\0" in name else name
+
+
+def _descriptor(file: "Union[int, HasFileno]") -> Optional[int]:  # noqa: F821
+    """None: the file is closed, or has no descriptor."""
+    try:
+        number = file.fileno() if hasattr(file, "fileno") else operator.index(file)
+    except (OSError, ValueError):
+        return None
+    return number if -(1 << 31) <= number < 1 << 31 else None
 
 
 def hint(path: StrPath, offset: int = 0, length: int = 0) -> None:
@@ -85,10 +115,18 @@ def hint(path: StrPath, offset: int = 0, length: int = 0) -> None:
 
 def hint_fd(file: Union[int, "HasFileno"], offset: int = 0, length: int = 0) -> None:  # noqa: F821
     """The same of an open file."""
-    if _library is not None and _bounded(offset, length):
-        descriptor = file if isinstance(file, int) else file.fileno()
-        if -(1 << 31) <= descriptor < 1 << 31:
-            _library.runahead_hint_fd(descriptor, offset, length)
+    if _library is not None:
+        descriptor, part = _descriptor(file), _range(offset, length)
+        if descriptor is not None and part is not None:
+            _library.runahead_hint_fd(descriptor, *part)
+
+
+def hint_name(path: StrPath, lookup: int = STAT) -> None:
+    """Disclose that a name will be looked up: ``STAT``, ``LINK``, ``LIST`` or ``ENTRIES``."""
+    if _library is not None:
+        name = _name(path)
+        if name is not None:
+            _library.runahead_hint_name(name, lookup)
 
 
 def hint_many(hints: Iterable[Union[StrPath, Tuple[StrPath, int, int]]], token: int = 0) -> None:
@@ -98,26 +136,47 @@ def hint_many(hints: Iterable[Union[StrPath, Tuple[StrPath, int, int]]], token: 
     segments = []
     for one in hints:
         path, offset, length = one if isinstance(one, tuple) else (one, 0, 0)
-        if _bounded(offset, length):
-            # A zero byte would end the path early: another file.
-            name = os.fsencode(path)
-            if b"\0" not in name:
-                segments.append(_Segment(name, offset, length, token & 0xFFFFFFFFFFFFFFFF, -1, 0))
+        name, part = _name(path), _range(offset, length)
+        if name is not None and part is not None:
+            segments.append(_Segment(name, *part, token & 0xFFFFFFFFFFFFFFFF, -1, 0))
     if segments:
         _library.runahead_hint_batch((_Segment * len(segments))(*segments), len(segments))
 
 
 def release(path: StrPath, offset: int = 0, length: int = 0) -> None:
     """These bytes will not be needed again, by anybody: the page cache may drop them."""
-    name = os.fsencode(path)
-    if _library is not None and _bounded(offset, length) and b"\0" not in name:
-        _library.runahead_release(name, offset, length)
+    if _library is not None:
+        name, part = _name(path), _range(offset, length)
+        if name is not None and part is not None:
+            _library.runahead_release(name, *part)
+
+
+def release_fd(file: "Union[int, HasFileno]", offset: int = 0, length: int = 0) -> None:  # noqa: F821
+    """The same of an open file."""
+    if _library is not None:
+        descriptor, part = _descriptor(file), _range(offset, length)
+        if descriptor is not None and part is not None:
+            _library.runahead_release_fd(descriptor, *part)
 
 
 def cancel_all() -> None:
     """Forget all hints that have not been carried out."""
     if _library is not None:
         _library.runahead_cancel_all()
+
+
+def cancel_token(token: int) -> None:
+    """Forget those that were given with this token."""
+    if _library is not None:
+        _library.runahead_cancel_token(token & 0xFFFFFFFFFFFFFFFF)
+
+
+def cancel_path(path: StrPath) -> None:
+    """Forget those for this path, spelt the same way."""
+    if _library is not None:
+        name = _name(path)
+        if name is not None:
+            _library.runahead_cancel_path(name)
 
 
 def counts() -> "dict[str, int]":
@@ -133,7 +192,8 @@ def prefetch(items: Iterable[Item], depth: int = 64) -> Iterator[Item]:
     """Yield the items as they are, with the files of the next ``depth`` of them being read ahead.
 
     An item is a path, or a list or tuple of paths (a batch). The items are taken from the iterable ``depth``
-    ahead of the consumer, so it may be endless. Left early, the loop takes its open hints back.
+    ahead of the consumer, so it may be endless. Where it raises, that comes after the items before, as without
+    this. Left early, the loop takes its open hints back.
     """
     if depth < 1:
         raise ValueError(f"depth must be at least 1, not {depth}")
@@ -143,19 +203,25 @@ def prefetch(items: Iterable[Item], depth: int = 64) -> Iterator[Item]:
     stride = max(1, depth // 4)
     token = id(ahead)
     finished = False
+    failure: Optional[Exception] = None
     try:
         while True:
             if not finished and len(ahead) <= depth - stride:
                 fresh = []
-                for item in source:
-                    fresh.append(item)
-                    if len(ahead) + len(fresh) >= depth:
-                        break
-                else:
-                    finished = True
+                try:
+                    for item in source:
+                        fresh.append(item)
+                        if len(ahead) + len(fresh) >= depth:
+                            break
+                    else:
+                        finished = True
+                except Exception as error:
+                    finished, failure = True, error
                 ahead.extend(fresh)
                 hint_many((path for item in fresh for path in _paths(item)), token)
             if not ahead:
+                if failure is not None:
+                    raise failure
                 return
             yield ahead.popleft()
     finally:

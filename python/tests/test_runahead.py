@@ -3,6 +3,8 @@
     RUNAHEAD_LIBRARY=.../librunahead.so python3 -m unittest discover python/tests
 """
 
+import io
+import multiprocessing
 import os
 import pathlib
 import subprocess
@@ -29,6 +31,12 @@ def until(condition) -> bool:
 def pages() -> int:
     now = runahead.counts()
     return now["asked_pages"] + now["cached_pages"]
+
+
+def worker(path: str) -> bool:
+    before = pages()
+    runahead.hint(path)
+    return until(lambda: pages() >= before + 3)
 
 
 class WithLibrary(unittest.TestCase):
@@ -84,6 +92,57 @@ class WithLibrary(unittest.TestCase):
         runahead.cancel_all()
         self.assertEqual(runahead.counts()["hints"] - before["hints"], 4)
 
+    def test_an_exception_of_the_source_comes_after_the_items_before_it(self) -> None:
+        def broken():
+            yield from self.paths[:10]
+            raise KeyError("the source")
+
+        for depth in [1, 8, 64]:
+            got = []
+            with self.assertRaisesRegex(KeyError, "the source"):
+                for path in runahead.prefetch(broken(), depth=depth):
+                    got.append(path)
+            self.assertEqual(got, self.paths[:10])
+
+    def test_what_is_wrong_with_a_file_raises_nothing(self) -> None:
+        closed = open(self.paths[0], "rb")
+        closed.close()
+        for file in [closed, io.BytesIO(), -1, 1 << 40]:
+            runahead.hint_fd(file)
+            runahead.release_fd(file)
+        # A name that no file can have, as far as this system's encoding goes.
+        for name in ["\ud800", "a\0b", b"\xff" * 10_000]:
+            runahead.hint(name)
+            runahead.hint_name(name)
+            runahead.release(name)
+            runahead.cancel_path(name)
+            self.assertEqual(list(runahead.prefetch([name])), [name])
+
+    def test_numbers_that_are_no_plain_integers(self) -> None:
+        class Number:
+            def __index__(self):
+                return 4096
+
+        before = runahead.counts()["hints"]
+        runahead.hint(self.paths[4], Number(), Number())
+        with open(self.paths[4], "rb") as file:
+            runahead.hint_fd(file, Number(), Number())
+            runahead.release_fd(file, Number(), Number())
+        self.assertEqual(runahead.counts()["hints"] - before, 3)
+
+    def test_names_and_cancelling(self) -> None:
+        before = runahead.counts()["names"]
+        runahead.hint_name(self.folder.name, runahead.ENTRIES)
+        self.assertTrue(until(lambda: runahead.counts()["names"] - before == 101), runahead.counts())
+        runahead.hint_many(self.paths, token=7)
+        runahead.cancel_token(7)
+        runahead.cancel_path(self.paths[0])
+
+    def test_workers_that_were_forked_have_hints_of_their_own(self) -> None:
+        runahead.hint(self.paths[0])
+        with multiprocessing.get_context("fork").Pool(2) as workers:
+            self.assertEqual(workers.map(worker, self.paths[:20], chunksize=1), [True] * 20)
+
     def test_a_depth_of_nothing_is_refused(self) -> None:
         with self.assertRaisesRegex(ValueError, "at least 1"):
             next(runahead.prefetch([], depth=0))
@@ -104,7 +163,8 @@ class Example(unittest.TestCase):
     def test_without_the_library_nothing_happens(self) -> None:
         code = (
             "import runahead; assert not runahead.available(); runahead.hint('x'); runahead.cancel_all();"
-            "runahead.release('x'); assert runahead.counts() == {};"
+            "runahead.release('x'); runahead.hint_fd(0); runahead.hint_name('x'); runahead.release_fd(0);"
+            "runahead.cancel_path('x'); runahead.cancel_token(1); assert runahead.counts() == {};"
             "assert list(runahead.prefetch(range(5), depth=2)) == [0, 1, 2, 3, 4]"
         )
         environment = dict(os.environ, PYTHONPATH=str(HERE), RUNAHEAD_LIBRARY="/not/there.so")

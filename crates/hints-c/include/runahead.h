@@ -98,7 +98,8 @@ static inline void *runahead_find(const char *name) {
       __atomic_store_n(&found, runahead_find(#name), __ATOMIC_RELAXED); \
       __atomic_store_n(&looked, 1, __ATOMIC_RELEASE); \
     } \
-    void(*call) parameters = (void(*) parameters)__atomic_load_n(&found, __ATOMIC_RELAXED); \
+    void(*call) parameters = \
+        __extension__(void(*) parameters)__atomic_load_n(&found, __ATOMIC_RELAXED); \
     if (call) call arguments; \
   }
 RUNAHEAD_FUNCTIONS(RUNAHEAD_DEFINE)

@@ -2,6 +2,8 @@
 //!
 //! Null pointers are hints that make no sense: dropped. `errno` is as it was before the call.
 
+mod memory;
+
 use runahead_prefetcher::{Counts, Hint, Lookup, Place, global};
 use std::ffi::{CStr, c_char, c_int, c_void};
 

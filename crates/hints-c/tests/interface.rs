@@ -33,13 +33,13 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-fn compile(folder: &Path, arguments: &[&str]) -> PathBuf {
+fn compile(folder: &Path, source: &str, arguments: &[&str]) -> PathBuf {
     let program = folder.join("program");
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let status = Command::new("cc")
-        .args(["-Wall", "-Wextra", "-Werror", "-I"])
+        .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"])
         .arg(here.join("include"))
-        .arg(here.join("examples/sum.c"))
+        .arg(here.join(source))
         .args(arguments)
         .arg("-o")
         .arg(&program)
@@ -67,7 +67,7 @@ fn the_c_example_linked_with_the_library() {
     let folder = folder();
     let (files, sum) = files(folder.path());
     let library = library();
-    let program = compile(folder.path(), &["-L", library.to_str().unwrap(), "-lrunahead"]);
+    let program = compile(folder.path(), "examples/sum.c", &["-L", library.to_str().unwrap(), "-lrunahead"]);
     let output = run(&program, &files, &library);
     assert_eq!(text(&output.stdout), sum);
     assert!(text(&output.stderr).starts_with("hints 50, pages "), "{}", text(&output.stderr));
@@ -85,12 +85,38 @@ fn the_c_example_linked_with_the_library() {
 fn the_c_example_runs_without_the_library() {
     let folder = folder();
     let (files, sum) = files(folder.path());
-    let program = compile(folder.path(), &["-DRUNAHEAD_OPTIONAL", "-ldl"]);
+    let program = compile(folder.path(), "examples/sum.c", &["-DRUNAHEAD_OPTIONAL", "-ldl"]);
     let absent = run(&program, &files, Path::new("/nowhere"));
     assert_eq!((text(&absent.stdout), text(&absent.stderr)), (sum.clone(), "hints 0, pages 0\n".into()));
     let present = run(&program, &files, &library());
     assert_eq!(text(&present.stdout), sum);
     assert!(text(&present.stderr).starts_with("hints 50"), "{}", text(&present.stderr));
+}
+
+#[test]
+fn a_program_at_the_end_of_its_memory_goes_on() {
+    let folder = folder();
+    let library = library();
+    let program =
+        compile(folder.path(), "tests/no_memory.c", &["-L", library.to_str().unwrap(), "-lrunahead"]);
+    for moment in ["before the first hint", "after it"] {
+        let output = Command::new(&program).arg(moment).env("LD_LIBRARY_PATH", &library).output().unwrap();
+        let errors = text(&output.stderr);
+        assert_eq!((text(&output.stdout), output.status.code()), ("went on\n".into(), Some(0)), "{errors}");
+    }
+}
+
+/// Its threads would go on in memory that is not there any more.
+#[test]
+fn the_library_stays_when_it_is_unloaded() {
+    let library = std::ffi::CString::new(library().join("librunahead.so").to_str().unwrap()).unwrap();
+    // SAFETY: a library that may be loaded; nothing of it is used.
+    unsafe {
+        let loaded = libc::dlopen(library.as_ptr(), libc::RTLD_NOW);
+        assert!(!loaded.is_null());
+        libc::dlclose(loaded);
+        assert!(!libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD).is_null());
+    }
 }
 
 fn until(what: &str, condition: impl Fn() -> bool) {

@@ -24,7 +24,14 @@ pub struct File {
     /// `st_dev`.
     pub device: u64,
     pub inode: u64,
+    /// When it was opened.
     pub size: u64,
+}
+
+impl File {
+    pub fn size_now(&self) -> u64 {
+        rustix::fs::fstat(&self.descriptor).map_or(self.size, |status| status.st_size.max(0) as u64)
+    }
 }
 
 /// Why a hint came to nothing.
@@ -33,6 +40,8 @@ pub enum Failure {
     Unreadable,
     NotAFile,
     BehindEnd,
+    /// Memory that is not there, of the hint with this number.
+    NotMapped(u32),
 }
 
 /// What came of asking for pages.

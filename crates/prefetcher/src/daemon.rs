@@ -21,7 +21,7 @@ use rustix::net::{
 use std::convert::Infallible;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,7 +40,8 @@ pub fn socket() -> PathBuf {
 
 /// Hands out the view for ever. An error is a reason not to begin.
 pub fn serve(path: &Path) -> io::Result<Infallible> {
-    let (listener, view) = begin(path)?;
+    let (listener, view) =
+        begin(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
     loop {
         match listener.accept() {
             Ok((client, _)) => drop(hand_out(&client, &view)),
@@ -58,11 +59,30 @@ fn begin(path: &Path) -> io::Result<(UnixListener, OwnedFd)> {
     if UnixStream::connect(path).is_ok() {
         return Err(io::Error::other("a daemon is listening there already"));
     }
-    // What a daemon before us has left.
-    let _ = std::fs::remove_file(path);
+    make_folder(path)?;
+    remove_left_over(path)?;
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
     Ok((listener, view))
+}
+
+/// The folder of the socket, where only that is missing: all users have to reach it.
+fn make_folder(path: &Path) -> io::Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+    else {
+        return Ok(());
+    };
+    std::fs::create_dir(folder)?;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
+}
+
+/// What a daemon before us has left: a socket that nobody listens on. Anything else is somebody's file.
+fn remove_left_over(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path),
+        Ok(_) => Err(io::Error::other("there is something else than a socket")),
+        Err(_) => Ok(()),
+    }
 }
 
 /// One byte, and a descriptor of its own for this client. Never waits: a client that does not read loses.
@@ -181,6 +201,19 @@ mod tests {
             }
         });
         assert!(join(&path).is_none());
+    }
+
+    #[test]
+    fn a_missing_folder_is_made_and_somebodys_file_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = folder.path().join("runahead");
+        drop(begin(&made.join("socket")).unwrap());
+        assert_eq!(std::fs::metadata(&made).unwrap().permissions().mode() & 0o777, 0o755);
+        assert!(begin(&folder.path().join("no/such/socket")).is_err());
+        let file = folder.path().join("file");
+        std::fs::write(&file, "precious").unwrap();
+        assert!(begin(&file).is_err());
+        assert_eq!(std::fs::read(&file).unwrap(), b"precious");
     }
 
     #[test]

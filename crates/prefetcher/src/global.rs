@@ -3,12 +3,17 @@
 use crate::intake::{Cancel, Counts, Hint, Intake, Place};
 use crate::limits::Options;
 use crate::manager;
+use std::cell::Cell;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// Virtual size of the manager's stack; it builds its queue there once.
 const STACK: usize = 1 << 20;
+
+/// What has to be free when the first hint comes: more than starting allocates. A process that has come to the end of
+/// its memory gets no prefetcher, since an allocation that fails would end it.
+const PROBE: usize = 4 << 20;
 
 const NEW: u8 = 0;
 const STARTED: u8 = 1;
@@ -17,7 +22,8 @@ const OFF: u8 = 2;
 /// Takes hints; carries them out with threads of its own. All functions are for any thread, none waits, none
 /// fails. Not async-signal-safe: they allocate.
 pub struct Prefetcher {
-    intake: Arc<Intake>,
+    /// None where there is no memory for it.
+    intake: Option<Arc<Intake>>,
     options: Options,
     state: AtomicU8,
 }
@@ -27,20 +33,20 @@ impl Prefetcher {
     /// when it is dropped.
     pub fn new(options: Options) -> Self {
         let state = AtomicU8::new(if options.enabled { NEW } else { OFF });
-        Prefetcher { intake: Arc::new(Intake::new()), options, state }
+        Prefetcher { intake: Some(Arc::new(Intake::new())), options, state }
     }
 
     /// Discloses what will be read, in this order, after what was disclosed before.
     pub fn hint(&self, hints: &[Hint]) {
-        if self.is_on() {
-            self.intake.hint(hints);
+        if let Some(intake) = self.on() {
+            intake.hint(hints);
         }
     }
 
     /// Bytes `offset..offset + length` (length 0: to the end) of a file will not be needed again.
     pub fn release(&self, place: Place, offset: u64, length: u64) {
-        if self.is_on() {
-            self.intake.release(place, offset, length);
+        if let Some(intake) = self.on() {
+            intake.release(place, offset, length);
         }
     }
 
@@ -56,27 +62,30 @@ impl Prefetcher {
 
     /// Forgets those for this path.
     pub fn cancel_path(&self, path: &[u8]) {
-        self.cancel(Cancel::Path(path.to_vec()));
+        if let Some(cancel) = Cancel::path(path) {
+            self.cancel(cancel);
+        }
     }
 
     fn cancel(&self, cancel: Cancel) {
-        if self.state.load(Ordering::Relaxed) == STARTED {
-            self.intake.cancel(cancel);
+        if let (STARTED, Some(intake)) = (self.state.load(Ordering::Relaxed), &self.intake) {
+            intake.cancel(cancel);
         }
     }
 
     /// What became of the hints so far.
     pub fn counts(&self) -> Counts {
-        self.intake.counts.read()
+        self.intake.as_ref().map_or_else(Counts::default, |intake| intake.counts.read())
     }
 
-    /// Starts the manager at the first call.
-    fn is_on(&self) -> bool {
-        match self.state.load(Ordering::Relaxed) {
+    /// Where hints go, if anywhere. Starts the manager at the first call.
+    fn on(&self) -> Option<&Intake> {
+        let on = match self.state.load(Ordering::Relaxed) {
             STARTED => true,
             NEW => self.start(),
             _ => false,
-        }
+        };
+        self.intake.as_deref().filter(|_| on)
     }
 
     #[cold]
@@ -84,10 +93,12 @@ impl Prefetcher {
         if self.state.compare_exchange(NEW, STARTED, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return self.state.load(Ordering::Relaxed) == STARTED;
         }
-        let (intake, options) = (Arc::clone(&self.intake), self.options);
-        let started = without_signals(|| {
-            let builder = std::thread::Builder::new().name("runahead".into()).stack_size(STACK);
-            builder.spawn(move || manager::run(&intake, options)).is_ok()
+        let started = self.intake.clone().filter(|_| there_is_memory()).is_some_and(|intake| {
+            let options = self.options;
+            without_signals(|| {
+                let builder = std::thread::Builder::new().name("runahead".into()).stack_size(STACK);
+                builder.spawn(move || manager::run(&intake, options)).is_ok()
+            })
         });
         if !started {
             self.state.store(OFF, Ordering::Relaxed);
@@ -98,7 +109,9 @@ impl Prefetcher {
 
 impl Drop for Prefetcher {
     fn drop(&mut self) {
-        self.intake.close();
+        if let Some(intake) = &self.intake {
+            intake.close();
+        }
     }
 }
 
@@ -117,6 +130,28 @@ fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+fn there_is_memory() -> bool {
+    Vec::<u8>::new().try_reserve_exact(PROBE).is_ok()
+}
+
+thread_local! {
+    static OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The calling thread is one of ours from now on.
+pub(crate) fn becomes_ours() {
+    OURS.set(true);
+}
+
+/// Whether the calling thread is one of ours, which may wait: for memory, too.
+pub fn is_ours() -> bool {
+    OURS.get()
+}
+
+/// Stands for the prefetcher where there is no memory for one.
+static ABSENT: Prefetcher =
+    Prefetcher { intake: None, options: Options::UNLIMITED, state: AtomicU8::new(OFF) };
+
 static GLOBAL: AtomicPtr<Prefetcher> = AtomicPtr::new(ptr::null_mut());
 
 /// This process's prefetcher, configured by the environment ([`Options::from_environment`]).
@@ -125,6 +160,9 @@ pub fn global() -> &'static Prefetcher {
     if !present.is_null() {
         // SAFETY: what is stored there was leaked, so it lives as long as the process.
         return unsafe { &*present };
+    }
+    if !there_is_memory() {
+        return &ABSENT;
     }
     let made = Box::into_raw(Box::new(Prefetcher::new(Options::from_environment())));
     match GLOBAL.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {

@@ -105,6 +105,21 @@ impl Batch {
         &self.paths[begin..self.items[index].path_end as usize]
     }
 
+    /// Makes room for one more item with a path of this length, and for `more` like it at the first. False: there is
+    /// no memory, which must not end the program.
+    #[inline]
+    fn has_room(&mut self, length: usize, more: usize) -> bool {
+        let fits = self.paths.capacity() - self.paths.len() >= length;
+        (fits && self.items.capacity() > self.items.len()) || self.grows(length, more)
+    }
+
+    #[cold]
+    fn grows(&mut self, length: usize, more: usize) -> bool {
+        let first = self.paths.capacity() == 0 && length > 0;
+        let wanted = if first { length + length * more.min(1024) } else { length };
+        self.items.try_reserve(1).is_ok() && self.paths.try_reserve(wanted).is_ok()
+    }
+
     fn bytes(&self) -> usize {
         size_of::<Batch>() + self.items.len() * size_of::<Item>() + self.paths.len()
     }
@@ -116,6 +131,21 @@ pub(crate) enum Cancel {
     All,
     Token(u64),
     Path(Vec<u8>),
+}
+
+impl Cancel {
+    /// Hints for this path. None: no hint can have had it. Without memory for it, all are forgotten.
+    pub fn path(path: &[u8]) -> Option<Cancel> {
+        if path.len() >= LONGEST {
+            return None;
+        }
+        let mut own = Vec::new();
+        if own.try_reserve_exact(path.len()).is_err() {
+            return Some(Cancel::All);
+        }
+        own.extend_from_slice(path);
+        Some(Cancel::Path(own))
+    }
 }
 
 /// What became of the hints, in hints unless said otherwise.
@@ -253,7 +283,10 @@ impl Intake {
         if self.bytes.load(Ordering::Relaxed) > BYTES || self.batches.is_full() {
             return add(&self.counts.overflowed, count as u64);
         }
-        let mut batch = Batch { number: 0, items: Vec::with_capacity(count.min(1024)), paths: Vec::new() };
+        let mut batch = Batch { number: 0, items: Vec::new(), paths: Vec::new() };
+        if batch.items.try_reserve_exact(count.min(1024)).is_err() {
+            return add(&self.counts.overflowed, count as u64);
+        }
         for index in 0..count {
             if let Some((action, path, offset, length, token)) = item(index) {
                 // A giver of one huge batch is bounded like a giver of many.
@@ -261,8 +294,9 @@ impl Intake {
                     add(&self.counts.overflowed, 1);
                     continue;
                 }
-                if batch.paths.capacity() == 0 && !path.is_empty() {
-                    batch.paths.reserve(path.len() + path.len() * (count - index - 1).min(1024));
+                if !batch.has_room(path.len(), count - index - 1) {
+                    add(&self.counts.overflowed, 1);
+                    continue;
                 }
                 batch.paths.extend_from_slice(path);
                 let path_end = batch.paths.len() as u32;
@@ -424,6 +458,12 @@ mod tests {
         assert!(intake.next().is_some());
         let counts = intake.counts.read();
         assert_eq!((counts.hints, counts.repeated), (6, 1));
+    }
+
+    #[test]
+    fn no_path_is_kept_that_no_hint_can_have() {
+        assert_eq!(Cancel::path(b"/a"), Some(Cancel::Path(b"/a".to_vec())));
+        assert_eq!(Cancel::path(&vec![b'a'; LONGEST]), None);
     }
 
     #[test]

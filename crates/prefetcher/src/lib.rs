@@ -47,6 +47,6 @@ mod sync {
     pub use std::sync::atomic::{AtomicBool, Ordering};
 }
 
-pub use global::{Prefetcher, global};
+pub use global::{Prefetcher, global, is_ours};
 pub use intake::{Counts, Hint, Lookup, Place};
 pub use limits::Options;

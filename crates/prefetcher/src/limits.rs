@@ -21,11 +21,18 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { enabled: true, memory: u64::MAX, in_flight: crate::pool::THREADS as u32, bandwidth: u64::MAX }
+        Self::UNLIMITED
     }
 }
 
 impl Options {
+    pub const UNLIMITED: Options = Options {
+        enabled: true,
+        memory: u64::MAX,
+        in_flight: crate::pool::THREADS as u32,
+        bandwidth: u64::MAX,
+    };
+
     /// A value that is no number is as if it were not there: a program's hints are no place for complaints.
     pub fn from_environment() -> Self {
         let value = |name: &str| std::env::var(name).ok();

@@ -73,6 +73,8 @@ struct Manager<'a> {
     accuracy: Accuracy,
     budget: u64,
     bandwidth: Bandwidth,
+    /// Number of the latest hint for memory, and the page behind its end.
+    memory: (u32, u64),
     /// What the latest descriptor of the current batch was.
     descriptor: Option<(i32, Key)>,
     usage: Usage,
@@ -89,6 +91,7 @@ struct Manager<'a> {
 
 /// The manager's life. Ends when the intake is closed, or at once where it cannot have descriptors of its own.
 pub(crate) fn run(intake: &Intake, options: Options) {
+    crate::global::becomes_ours();
     if !carry::own_descriptors() {
         return;
     }
@@ -112,6 +115,7 @@ pub(crate) fn run(intake: &Intake, options: Options) {
             u64::MAX => Bandwidth::UNLIMITED,
             rate => Bandwidth::new(rate, now),
         },
+        memory: (0, 0),
         descriptor: None,
         usage,
         group: Group::find(),
@@ -170,7 +174,9 @@ impl Manager<'_> {
             // Not to be woken by each hint: it comes up for air soon enough.
             std::thread::sleep(nap);
         } else if self.held > 0 {
-            // Somebody may still use what was fetched.
+            // Somebody may still use what was fetched. A file that stays open could not be deleted, its disk not be
+            // unmounted, and what takes its name's place would not be seen.
+            self.files.clear();
             self.intake.sleep(Some(Duration::from_nanos(LIMITS_EVERY)));
         } else {
             self.files.clear();
@@ -234,8 +240,14 @@ impl Manager<'_> {
             }
             Action::Memory => {
                 let first = offset / PAGE;
-                let pages = offset.saturating_add(length.max(1)).div_ceil(PAGE) - first;
-                self.put(Hint { subject: Subject::Mapping(0), first, pages, token });
+                let end = offset.saturating_add(length.max(1)).div_ceil(PAGE);
+                // One number as long as they adjoin, so that they merge.
+                if self.memory.1 != first {
+                    self.memory.0 = self.memory.0.wrapping_add(1);
+                }
+                self.memory.1 = end;
+                let subject = Subject::Mapping(self.memory.0.into());
+                self.put(Hint { subject, first, pages: end - first, token });
             }
             Action::Name(lookup) => {
                 if let Ok(path) = CString::new(path) {
@@ -273,7 +285,10 @@ impl Manager<'_> {
     /// A piece of an open file.
     fn piece(&mut self, number: u32, file: &File, piece: Piece) {
         let subject = Subject::File(u64::from(number));
-        match Hint::segment(subject, piece.offset, piece.length, file.size, piece.token) {
+        // It may have grown since it was opened.
+        let to_the_end = piece.length == 0 || piece.offset.saturating_add(piece.length) > file.size;
+        let size = if to_the_end { file.size_now() } else { file.size };
+        match Hint::segment(subject, piece.offset, piece.length, size, piece.token) {
             Ok(hint) => self.put(hint),
             Err(_) => add(&self.intake.counts.absurd, 1),
         }
@@ -366,9 +381,9 @@ impl Manager<'_> {
 
     fn work(&mut self, chunk: &Chunk) -> Option<(u32, Work)> {
         let number = match chunk.subject {
-            Subject::Mapping(_) => {
-                let work = Work::Memory { address: chunk.first * PAGE, length: chunk.pages * PAGE };
-                return Some((0, work));
+            Subject::Mapping(number) => {
+                let (address, length) = (chunk.first * PAGE, chunk.pages * PAGE);
+                return Some((0, Work::Memory { number: number as u32, address, length }));
             }
             Subject::File(number) | Subject::Name(number) => number as u32,
         };
@@ -416,6 +431,11 @@ impl Manager<'_> {
             Some(Failure::Unreadable) => add(&counts.unreadable, 1),
             Some(Failure::NotAFile) => add(&counts.not_a_file, 1),
             Some(Failure::BehindEnd) => add(&counts.absurd, 1),
+            Some(Failure::NotMapped(number)) => {
+                // What follows of it is dropped: it may be the whole address space.
+                let subject = Subject::Mapping(number.into());
+                add(&counts.absurd, u64::from(self.queue.cancel(Which::Of(subject)) > 0));
+            }
             None => {}
         }
         if let Some(file) = done.file {

@@ -51,6 +51,8 @@ pub enum Work {
         pages: u64,
     },
     Memory {
+        /// The manager's number of the hint.
+        number: u32,
         address: u64,
         length: u64,
     },
@@ -87,6 +89,22 @@ pub struct Done {
     pub released: u64,
     pub names: Vec<Vec<u8>>,
     pub failure: Option<Failure>,
+}
+
+impl Done {
+    /// Nothing came of it, so far.
+    fn of(job: &Job) -> Done {
+        Done {
+            entry: job.entry,
+            pages: job.pages,
+            file: None,
+            fetched: Fetched::default(),
+            rest: (0, 0),
+            released: 0,
+            names: Vec::new(),
+            failure: None,
+        }
+    }
 }
 
 /// A device and its line. Device 0 is for what has none: memory, names on unknown devices.
@@ -152,6 +170,17 @@ impl State {
         &mut self.lines[at]
     }
 
+    /// A thread could not be started. If there is none at all, nobody will do what waits: it has failed, or the
+    /// manager would look for its results for ever.
+    fn without_a_thread(&mut self) {
+        self.threads -= 1;
+        if self.threads == 0 {
+            let waiting = self.lines.iter_mut().flat_map(|line| line.jobs.drain(..));
+            let failure = Some(Failure::Unreadable);
+            self.done.extend(waiting.map(|job| Done { failure, ..Done::of(&job) }));
+        }
+    }
+
     /// A line whose next job may run.
     fn runnable(&self, most: u32) -> Option<usize> {
         if self.running >= most {
@@ -172,12 +201,18 @@ pub struct Pool {
     /// Requests in flight at all devices together.
     most: u32,
     began: Instant,
+    stack: usize,
     pub own: Own,
 }
 
 impl Pool {
     pub fn new(most: u32) -> Arc<Pool> {
+        Self::with_stacks(most, STACK)
+    }
+
+    fn with_stacks(most: u32, stack: usize) -> Arc<Pool> {
         Arc::new(Pool {
+            stack,
             state: Mutex::default(),
             work: Condvar::new(),
             most: most.clamp(1, THREADS as u32),
@@ -215,10 +250,10 @@ impl Pool {
         (0..wake).for_each(|_| self.work.notify_one());
         for _ in 0..missing {
             let pool = Arc::clone(self);
-            let builder = std::thread::Builder::new().name("runahead".into()).stack_size(STACK);
+            let builder = std::thread::Builder::new().name("runahead".into()).stack_size(self.stack);
             if builder.spawn(move || pool.serve()).is_err() {
                 // No more threads to be had: those that are there do the work.
-                self.lock().threads -= 1;
+                self.lock().without_a_thread();
             }
         }
     }
@@ -234,6 +269,7 @@ impl Pool {
     }
 
     fn serve(&self) {
+        crate::global::becomes_ours();
         carry::lower_priority();
         let mut meter = crate::usage::Meter::new();
         let mut state = self.lock();
@@ -263,16 +299,7 @@ impl Pool {
             line.device.sent();
             drop(state);
 
-            let mut done = Done {
-                entry: job.entry,
-                pages: job.pages,
-                file: None,
-                fetched: Fetched::default(),
-                rest: (0, 0),
-                released: 0,
-                names: Vec::new(),
-                failure: None,
-            };
+            let mut done = Done::of(&job);
             let asked_at = self.carry_out(job.work, &mut done);
             meter.worked(&self.own);
 
@@ -317,8 +344,9 @@ impl Pool {
                 done.fetched = carry::fetch(file.descriptor.as_fd(), first, pages);
                 done.file = Some(file);
             }
-            Work::Memory { address, length } => {
+            Work::Memory { number, address, length } => {
                 done.fetched = carry::fetch_memory(address, length.min(CHUNK_PAGES * PAGE));
+                done.failure = (done.fetched.asked == 0).then_some(Failure::NotMapped(number));
             }
             Work::Name { path, lookup } => match carry::look_up(&path, lookup, MOST_ENTRIES) {
                 Ok(names) => done.names = names,
@@ -336,6 +364,18 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_no_thread_is_to_be_had_what_waits_has_failed() {
+        // No address space has room for such a stack.
+        let pool = Pool::with_stacks(2, 1 << 60);
+        let work = Work::Memory { number: 1, address: 4096, length: 4096 };
+        pool.put(1, (0..5).map(|entry| Job { entry, pages: 1, work: work.clone() }));
+        let done = pool.collect();
+        assert_eq!(done.len(), 5);
+        assert!(done.iter().all(|done| done.failure == Some(Failure::Unreadable)));
+        assert!(!pool.lock().is_working());
+    }
 
     #[test]
     fn what_is_done_and_not_collected_is_work() {

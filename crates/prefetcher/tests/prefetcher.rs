@@ -146,6 +146,48 @@ fn memory_that_is_mapped_from_a_file() {
 }
 
 #[test]
+fn a_hint_for_all_memory_ends_where_nothing_is_mapped() {
+    let prefetcher = Prefetcher::new(Options::default());
+    prefetcher.hint(&[Hint { place: Place::Memory, offset: 4096, length: 1 << 46, token: 0 }]);
+    let counts = until(&prefetcher, "the hint is dropped", |counts| counts.absurd == 1);
+    assert!(counts.jobs < 100_000, "{counts:?}");
+}
+
+#[test]
+fn a_file_that_grows_is_read_to_its_present_end() {
+    let folder = folder();
+    let file = folder.path().join("file");
+    std::fs::write(&file, vec![1; 4096]).unwrap();
+    let prefetcher = Prefetcher::new(Options::default());
+    let other = &cold_files(folder.path(), 1, 4096)[0];
+    prefetcher.hint(&[path(&file)]);
+    until(&prefetcher, "the file", |counts| counts.jobs == 1);
+    std::fs::write(&file, vec![1; 5 * 4096]).unwrap();
+    prefetcher.hint(&[path(other), Hint { place: path(&file).place, offset: 4096, length: 0, token: 0 }]);
+    until(&prefetcher, "four more pages", |counts| counts.asked_pages + counts.cached_pages == 6);
+}
+
+/// Whether a thread of this process has the file open.
+fn is_open(path: &Path) -> bool {
+    let tables = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    tables
+        .filter_map(|task| std::fs::read_dir(task.path().join("fd")).ok())
+        .flat_map(|table| table.flatten())
+        .any(|descriptor| std::fs::read_link(descriptor.path()).is_ok_and(|file| file == path))
+}
+
+#[test]
+fn files_whose_pages_nobody_reads_do_not_stay_open() {
+    let folder = folder();
+    let file = &cold_files(folder.path(), 1, 4 << 20)[0];
+    let prefetcher = Prefetcher::new(Options::default());
+    prefetcher.hint(&[path(file)]);
+    until(&prefetcher, "the file", |counts| counts.asked_pages + counts.cached_pages == 1024);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!is_open(file));
+}
+
+#[test]
 fn names_are_looked_up_and_listings_followed() {
     let folder = folder();
     cold_files(folder.path(), 20, 10);
