@@ -17,7 +17,7 @@ use runahead_abi::session::SESSION_BYTES;
 use runahead_sites::SiteFile;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::ptr;
@@ -112,9 +112,13 @@ pub fn run(options: Options, first: usize) -> Failure {
         }
         Err(reason) => {
             if options.verbose || options.stats {
-                eprintln!("runahead: running the command plainly: {reason}");
+                without_size_signal(|| {
+                    let _ = writeln!(io::stderr(), "runahead: running the command plainly: {reason}");
+                });
             }
-            report_plainly(spare, first, reason);
+            // What took the descriptors that were left to us is closed by now.
+            let again = || options.report.as_ref().and_then(|path| File::create(path).ok());
+            report_plainly(spare.or_else(again), first, reason);
         }
     }
     became(name, &program.become_it())
@@ -132,7 +136,24 @@ fn report_plainly(file: Option<File>, first: usize, reason: String) {
         plainly_because: Some(reason),
         counts: Counts::default(),
     };
-    report.write_json(&mut file);
+    let mut text = Vec::new();
+    report.write_json(&mut text);
+    without_size_signal(|| {
+        if file.write_all(&text).is_err() {
+            // Rather none than half of one.
+            let _ = file.set_len(0);
+        }
+    });
+}
+
+/// Lets what is written fail where files may not grow (ulimit -f): SIGXFSZ would end us before the command has begun.
+fn without_size_signal(write: impl FnOnce()) {
+    // SAFETY: this process has one thread; the command gets what was set before.
+    unsafe {
+        let before = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        write();
+        libc::signal(libc::SIGXFSZ, before);
+    }
 }
 
 /// What a failed exec means.

@@ -23,6 +23,10 @@ pub fn add(suite: &mut Suite) {
     );
     suite.add_plain("contract::the report is JSON", built(report_is_json));
     suite.add_plain("contract::the report of a plain run says why", built(report_of_a_plain_run));
+    suite.add_plain(
+        "contract::a report that may not be written keeps nothing from running",
+        built(report_limited),
+    );
     suite.add_plain("contract::limits are kept, and wrong ones refused", built(limits));
     suite.add_plain("contract::statistics go to standard error after the program", built(statistics));
     suite.add_plain("contract::exit statuses pass through", built(exit_statuses));
@@ -176,6 +180,27 @@ pub fn report_of_a_plain_run(runahead: &Runahead) -> Verdict {
     match report["plainly_because"].as_str() {
         Some(reason) if reason.contains("RUNAHEAD") && report["command"][0] == "true" => Ok(()),
         _ => Err(format!("the report does not say why: {report}")),
+    }
+}
+
+/// Where files may not grow, or there are no descriptors for us, the command runs; in the second case the report says so.
+pub fn report_limited(runahead: &Runahead) -> Verdict {
+    // What it prints goes through a pipe, which may grow, and has room in it when it is made.
+    let line =
+        "set -- $UNDER; (ulimit -f 0; exec $1 run --verbose --report small.json -- echo ran 2> said) | cat";
+    let outcome = run("report of no size", &[], line, runahead)?;
+    if text(&outcome.stdout) != "ran\n" {
+        return Err(format!("no file may grow: printed '{}'", text(&outcome.stdout)));
+    }
+    let line = "set -- $UNDER; ulimit -n 4; exec $1 run --report few.json -- echo ran";
+    let outcome = run("report without descriptors", &[], line, runahead)?;
+    expect_code(&outcome, 0)?;
+    let entry = outcome.tree.get(Path::new("few.json")).ok_or("no report was written")?;
+    let report: serde_json::Value =
+        serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))?;
+    match report["plainly_because"].as_str() {
+        Some(_) => Ok(()),
+        None => Err(format!("the report does not say why: {report}")),
     }
 }
 
