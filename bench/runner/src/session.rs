@@ -301,8 +301,19 @@ impl<'a> Session<'a> {
     }
 
     fn measure(&self, job: &Job) -> Result<Record> {
+        let swap = job.workload.swap_mb.map(|megabytes| self.swap(megabytes)).transpose()?;
+        let record = self.measure_with_swap(job);
+        if swap.is_some() {
+            self.at_full_speed(|| {
+                drop(swap);
+                Ok(())
+            })?;
+        }
+        record
+    }
+
+    fn measure_with_swap(&self, job: &Job) -> Result<Record> {
         let workload = job.workload;
-        let _swap = workload.swap_mb.map(|megabytes| self.swap(megabytes)).transpose()?;
         let (prepared, mut spoilt) =
             self.undisturbed(workload, "preparation", |watch| self.prepare(workload, watch))?;
         let Some(prepared) = prepared else { return self.hopeless(workload) };
