@@ -83,7 +83,10 @@ pub struct Outcome {
 
 /// Runs it all. Each workload's record is appended to the results as soon as it is complete.
 pub fn run(options: &Options) -> Result<Outcome> {
+    // Before any data set is made, which takes minutes, or anything measured.
     missing_subjects(options)?;
+    setup::possible(&options.profile, &options.filesystem)?;
+    results::can_append(&options.results)?;
     let data = data::root(&options.checkout);
     let (jobs, mut failed) = possible(options, &data);
     // What is missing keeps nobody else from being measured.

@@ -527,6 +527,26 @@ fn the_build_that_copies_the_program_is_asked_for_where_it_is_run() {
     assert_eq!(wanted(&["smoke", "--configurations", "forked", "--forked", "/elsewhere"]), "");
 }
 
+/// Data sets take minutes to make, and a measurement longer.
+#[test]
+fn what_cannot_be_is_said_before_any_data_are_made() {
+    let Some(sandbox) = Sandbox::new("early") else {
+        return;
+    };
+    let data = sandbox.path.join("no data");
+    let refused = |arguments: &[&str], why: &str| {
+        let mut command = sandbox.command(&[&["smoke-grep"], arguments].concat());
+        let output = command.env("RUNAHEAD_DATA", &data).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains(why), "{}", said(&output));
+        assert!(!data.exists() && !said(&output).contains("making the data set"), "{}", said(&output));
+    };
+    refused(&["--fs", "floppyfs", "--profile", "cloud"], "not one of ext4");
+    fs::create_dir(sandbox.path.join("results.jsonl")).unwrap();
+    refused(&[], "cannot write results to");
+    fs::remove_dir(sandbox.path.join("results.jsonl")).unwrap();
+}
+
 #[test]
 fn a_build_that_is_not_there_is_named() {
     let way = ["smoke-grep", "--configurations", "forked", "--forked", "/nowhere/runahead"];
