@@ -1,19 +1,27 @@
 //! Takes down what a session leaves when it is killed.
 //!
-//! A session starts a second process of this program, which reads a pipe that only the session can
-//! write to. When the session ends, however it ends, the pipe does: the guard then takes down the
-//! bench's disks (which gives the machine's own disk its read-ahead back), ends the runs' processes and
-//! removes the scratch directory. After an orderly end it finds nothing to do. If the guard is killed as
-//! well, the next session begins with the same clean-up.
+//! A session starts a second process of this program, which reads a pipe that only the session and the
+//! commands that help it (swapon, losetup, cp) have open for writing. When the session ends, however it ends, its
+//! helpers are killed and the pipe ends: the guard then ends the runs' processes, turns off their swap, takes down the
+//! bench's disks (which gives the machine's own disk its read-ahead back) and removes the scratch directory. After an
+//! orderly end it finds nothing to do. If the guard is killed as well, the next session begins with the same clean-up.
+//!
+//! A helper that went on would undo what the guard does: a swapon that was in the kernel when its session was
+//! interrupted turned swap on when the guard had found none; the disk below it then went, and its loop device stayed
+//! for as long as that swap, which nobody could turn off any more.
 
 use std::fs;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use slowdisk::control::{self, Ask};
 use slowdisk::read_ahead::Ledger;
+use slowdisk::system::Process;
 
 use crate::{group, memory};
 
@@ -48,7 +56,13 @@ impl Guard {
         // not reached by an interrupt from the terminal.
         unsafe { command.pre_exec(slowdisk::system::detach) };
         let mut child = command.spawn().context("cannot start the guard")?;
-        Ok(Guard { input: child.stdin.take(), child })
+        let input = child.stdin.take();
+        if let Some(input) = &input {
+            // SAFETY: a request about a descriptor of our own. From now on whatever we start inherits it, but for runs
+            // and daemons, which see to that themselves.
+            unsafe { libc::fcntl(input.as_raw_fd(), libc::F_SETFD, 0) };
+        }
+        Ok(Guard { input, child })
     }
 }
 
@@ -59,16 +73,43 @@ impl Drop for Guard {
     }
 }
 
+/// How long the helpers of a session that has ended may go on. They are killed with it, but one may wait in the kernel for
+/// a disk that has to be taken down first.
+const HELPERS: Duration = Duration::from_secs(30);
+
 /// The guard's own life.
 pub fn guard() -> Result<()> {
-    // Any end of the pipe will do, an error too.
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    slowdisk::system::ignore_requests_to_end();
+    wait_for_end();
     let left = clean_up();
     for line in &left {
         eprintln!("bench: still there: {line}");
     }
     anyhow::ensure!(left.is_empty(), "not everything could be taken down");
     Ok(())
+}
+
+/// Until the pipe ends, or the session alone has been gone for long.
+fn wait_for_end() {
+    // SAFETY: getppid has no preconditions and cannot fail.
+    let session = Process::find(unsafe { libc::getppid() });
+    let mut gone: Option<Instant> = None;
+    let mut pipe = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor, in a value of our own.
+    while unsafe { libc::poll(&mut pipe, 1, 1000) } <= 0 {
+        if session.is_some_and(|session| !session.lives())
+            && gone.get_or_insert_with(Instant::now).elapsed() > HELPERS
+        {
+            return;
+        }
+    }
+    // Any end of the pipe will do, an error too.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// The bench's disks that are set up.
+fn disks() -> impl Iterator<Item = String> {
+    slowdisk::state::names().into_iter().filter(|name| name.starts_with(DISK_PREFIX))
 }
 
 /// Takes down whatever sessions of the bench have left. Returns what is still there.
@@ -81,12 +122,16 @@ pub fn clean_up() -> Vec<String> {
             group::dissolve(&entry.path());
         }
     }
+    for name in disks() {
+        // Pages come back from swap one after another: minutes, were the disk as slow as it says.
+        let _ = control::ask(&slowdisk::state::directory(&name).join("socket"), Ask::Paced(false));
+    }
     let mut left = memory::clean_up(&instance());
     if !left.is_empty() {
         // A disk that goes while there is swap on it takes away the way to turn that off.
         return left;
     }
-    for name in slowdisk::state::names().into_iter().filter(|name| name.starts_with(DISK_PREFIX)) {
+    for name in disks() {
         match slowdisk::teardown::down(&name) {
             Ok(undone) => left.extend(undone.left),
             // A killed session's guard may be at it as well, and be done before us.

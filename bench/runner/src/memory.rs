@@ -6,6 +6,7 @@
 //! after a kill finds them.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -113,16 +114,27 @@ impl Swap {
 
 impl Drop for Swap {
     fn drop(&mut self) {
-        swap_off(&self.0);
+        // Where it is on still, whoever cleans up finds it.
+        let _ = swap_off(&self.0);
     }
 }
 
-fn swap_off(path: &Path) {
-    let Ok(name) = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()) else { return };
+fn swap_off(path: &Path) -> std::io::Result<()> {
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
     // SAFETY: the name ends with a zero byte. Fails harmlessly where it is off already.
-    unsafe { libc::swapoff(name.as_ptr()) };
-    let _ = fs::remove_file(path);
+    while unsafe { libc::swapoff(name.as_ptr()) } != 0 {
+        let error = std::io::Error::last_os_error();
+        if error.kind() != ErrorKind::Interrupted {
+            // The file of one that was never turned on.
+            let _ = fs::remove_file(path);
+            return Err(error);
+        }
+    }
+    fs::remove_file(path)
 }
+
+/// How long somebody else may take to turn it off.
+const OTHERS: Duration = Duration::from_secs(60);
 
 /// Turns off and removes what a killed session of that name has left. Its processes must be gone. Returns
 /// what is still there.
@@ -132,13 +144,27 @@ pub fn clean_up(instance: &str) -> Vec<String> {
         let files = text.lines().filter_map(|line| line.split_whitespace().next()).map(PathBuf::from);
         files.filter(|file| file.ends_with(swap_name(instance))).collect()
     };
-    swaps().iter().for_each(|file| swap_off(file));
+    let deadline = Instant::now() + OTHERS;
+    let failures = loop {
+        let off = |file: PathBuf| swap_off(&file).err().map(|error| (file, error));
+        let failures: Vec<_> = swaps().into_iter().filter_map(off).collect();
+        // "No such swap", of one that is listed: a killed session's guard is turning it off.
+        let others = failures.iter().any(|(_, error)| error.kind() == ErrorKind::InvalidInput);
+        if !others || Instant::now() > deadline {
+            break failures;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
     let groups = version_1().and_then(|root| fs::read_dir(root).ok()).into_iter().flatten().flatten();
     let prefix = group::prefix(instance);
     groups
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
         .for_each(|entry| dissolve(&entry.path()));
-    swaps().iter().map(|file| format!("swap on {}", file.display())).collect()
+    let still = |file: PathBuf| {
+        let why = failures.iter().find(|(failed, _)| *failed == file).map(|(_, error)| format!(": {error}"));
+        format!("swap on {}{}", file.display(), why.unwrap_or_default())
+    };
+    swaps().into_iter().map(still).collect()
 }
 
 #[cfg(test)]

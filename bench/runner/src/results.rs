@@ -1,7 +1,8 @@
 //! What is kept of a workload's runs: one line of JSON each.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -293,11 +294,8 @@ fn whole_lines(text: &[u8]) -> &[u8] {
 
 /// Adds a record to a file of JSON lines, in place of half a line that somebody may have left.
 pub fn append(path: &Path, record: &Record) -> Result<()> {
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    }
     let cannot = || format!("cannot write results to {}", path.display());
-    let mut file = OpenOptions::new().create(true).append(true).open(path).with_context(cannot)?;
+    let mut file = open(path)?;
     // What looks like half a line may be one that another session is writing.
     file.lock().with_context(cannot)?;
     let before = fs::read(path).with_context(cannot)?;
@@ -308,6 +306,34 @@ pub fn append(path: &Path, record: &Record) -> Result<()> {
     let newline = if whole.is_empty() || whole.ends_with(b"\n") { "" } else { "\n" };
     // One write, which only a kill can cut short.
     file.write_all(format!("{newline}{}\n", serde_json::to_string(record)?).as_bytes()).with_context(cannot)
+}
+
+fn make_directory_of(path: &Path) -> Result<()> {
+    path.parent().map_or(Ok(()), |directory| {
+        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))
+    })
+}
+
+fn open(path: &Path) -> Result<File> {
+    make_directory_of(path)?;
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.with_context(|| format!("cannot write results to {}", path.display()))
+}
+
+/// Fails where [`append`] would. Makes no file: a session that fails leaves none.
+pub fn can_append(path: &Path) -> Result<()> {
+    if path.exists() {
+        return open(path).map(drop);
+    }
+    make_directory_of(path)?;
+    let directory = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = CString::new(directory.as_os_str().as_encoded_bytes())?;
+    // SAFETY: the name ends with a zero byte.
+    if unsafe { libc::access(name.as_ptr(), libc::W_OK) } != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(error).with_context(|| format!("cannot write results to {}", path.display()));
+    }
+    Ok(())
 }
 
 /// Arguments of a command that are kept: nine thousand file names in each run made a result of 20 MB.

@@ -106,7 +106,7 @@ pub fn run(start: &Start) -> Result<Measured> {
         .stderr(Stdio::piped());
     let entrances = [group.as_ref().map(Group::entrance), limit.as_ref().and_then(Limit::entrance)];
     let one_core = start.one_core;
-    // SAFETY: between fork and exec only write and sched_setaffinity are called, both of them
+    // SAFETY: between fork and exec only write, sched_setaffinity and close_range are called, all of them
     // async-signal-safe, on values that were ready before the fork.
     unsafe {
         command.pre_exec(move || {
@@ -118,7 +118,8 @@ pub fn run(start: &Start) -> Result<Measured> {
                 libc::CPU_SET(0, &mut first);
                 libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &first);
             }
-            Ok(())
+            // The guard ends the run by its group; it must not wait for it (see Guard).
+            slowdisk::system::keep_descriptors()
         });
     }
     let reference = Reference::open(start.reference)?;

@@ -83,7 +83,10 @@ pub struct Outcome {
 
 /// Runs it all. Each workload's record is appended to the results as soon as it is complete.
 pub fn run(options: &Options) -> Result<Outcome> {
+    // Before any data set is made, which takes minutes, or anything measured.
     missing_subjects(options)?;
+    setup::possible(&options.profile, &options.filesystem)?;
+    results::can_append(&options.results)?;
     let data = data::root(&options.checkout);
     let (jobs, mut failed) = possible(options, &data);
     // What is missing keeps nobody else from being measured.
@@ -301,8 +304,19 @@ impl<'a> Session<'a> {
     }
 
     fn measure(&self, job: &Job) -> Result<Record> {
+        let swap = job.workload.swap_mb.map(|megabytes| self.swap(megabytes)).transpose()?;
+        let record = self.measure_with_swap(job);
+        if swap.is_some() {
+            self.at_full_speed(|| {
+                drop(swap);
+                Ok(())
+            })?;
+        }
+        record
+    }
+
+    fn measure_with_swap(&self, job: &Job) -> Result<Record> {
         let workload = job.workload;
-        let _swap = workload.swap_mb.map(|megabytes| self.swap(megabytes)).transpose()?;
         let (prepared, mut spoilt) =
             self.undisturbed(workload, "preparation", |watch| self.prepare(workload, watch))?;
         let Some(prepared) = prepared else { return self.hopeless(workload) };

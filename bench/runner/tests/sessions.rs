@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -240,6 +241,65 @@ fn killed_while_running(sandbox: &Sandbox, workload: &str, profile: &str, look: 
     true
 }
 
+/// What `killall -INT` or a service manager would end: everything with our name. Returns how many got the signal.
+fn signal_everything_of_ours(sandbox: &Sandbox, signal: i32) -> usize {
+    let ours = |left: &String| left.starts_with("process") && left.contains("/runahead-bench ");
+    let found: Vec<String> = sandbox.leftovers().into_iter().filter(ours).collect();
+    for process in &found {
+        let id = process.split('"').nth(1).unwrap().parse().unwrap();
+        // SAFETY: a signal to a process that this test's session started, or to the session.
+        unsafe { libc::kill(id, signal) };
+    }
+    found.len()
+}
+
+#[test]
+fn a_signal_to_all_of_a_session_leaves_nothing_behind() {
+    let Some(sandbox) = Sandbox::new("signals") else {
+        return;
+    };
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let look = || {
+            // The session, its guard, and its disk's daemon.
+            assert_eq!(signal_everything_of_ours(&sandbox, signal), 3, "{:?}", sandbox.leftovers());
+        };
+        assert!(killed_while_running(&sandbox, "smoke-grep", "cloud", look), "the session failed");
+        sandbox.wait_until_nothing_is_left();
+    }
+}
+
+/// Ctrl-C while swap is being turned on: the helper is in the kernel and goes on. Here it, or rather its child, only
+/// keeps the swap file open for longer than the guard would wait for a disk's last user.
+#[test]
+fn the_guard_waits_for_what_helped_an_interrupted_session() {
+    let Some(sandbox) = Sandbox::new("helper") else {
+        return;
+    };
+    let tools = sandbox.path.join("bin");
+    fs::create_dir_all(&tools).unwrap();
+    let script = "#!/bin/sh\ntrap '' INT\nexec 9<\"$1\"\nsleep 15\n";
+    fs::write(tools.join("swapon"), script).unwrap();
+    fs::set_permissions(tools.join("swapon"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let arguments = ["gather-swap", "--profile", "cloud", "--configurations", "runahead", "--runs", "1"];
+    let mut command = sandbox.command(&arguments);
+    command.env("PATH", path).process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut session = command.spawn().unwrap();
+    let shows = |what: &str| sandbox.leftovers().iter().any(|left| left.contains(what));
+    let deadline = Instant::now() + Duration::from_secs(900);
+    while !shows("sleep 15") && Instant::now() < deadline {
+        assert_eq!(session.try_wait().unwrap(), None, "the session failed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // SAFETY: a signal to the group of the session that this test started.
+    assert_eq!(unsafe { libc::kill(-(session.id() as i32), libc::SIGINT) }, 0);
+    session.wait().unwrap();
+    while shows("guard-until") {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(sandbox.leftovers(), Vec::<String>::new(), "the guard's work is done");
+}
+
 #[test]
 fn a_killed_session_leaves_nothing_behind() {
     let Some(sandbox) = Sandbox::new("killed") else {
@@ -465,6 +525,26 @@ fn the_build_that_copies_the_program_is_asked_for_where_it_is_run() {
     assert_eq!(wanted(&["smoke", "--configurations", "alone,forked", "--runs", "1"]), "forked\n");
     assert_eq!(wanted(&["table3", "--configurations", "alone,runahead"]), "");
     assert_eq!(wanted(&["smoke", "--configurations", "forked", "--forked", "/elsewhere"]), "");
+}
+
+/// Data sets take minutes to make, and a measurement longer.
+#[test]
+fn what_cannot_be_is_said_before_any_data_are_made() {
+    let Some(sandbox) = Sandbox::new("early") else {
+        return;
+    };
+    let data = sandbox.path.join("no data");
+    let refused = |arguments: &[&str], why: &str| {
+        let mut command = sandbox.command(&[&["smoke-grep"], arguments].concat());
+        let output = command.env("RUNAHEAD_DATA", &data).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains(why), "{}", said(&output));
+        assert!(!data.exists() && !said(&output).contains("making the data set"), "{}", said(&output));
+    };
+    refused(&["--fs", "floppyfs", "--profile", "cloud"], "not one of ext4");
+    fs::create_dir(sandbox.path.join("results.jsonl")).unwrap();
+    refused(&[], "cannot write results to");
+    fs::remove_dir(sandbox.path.join("results.jsonl")).unwrap();
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::{control, system};
 
 /// Serves the disk `name`, as it is written down, until it is unmounted.
 pub fn serve(name: &str) -> Result<()> {
+    system::ignore_requests_to_end();
     let state = State::load(name)?.with_context(|| format!("the disk '{name}' is not written down"))?;
     let directory = state.directory();
     let process =
@@ -62,13 +63,17 @@ fn listen_and_run<F: fuser::Filesystem>(state: &State, pacer: &Pacer, session: S
 
 /// Real-time priority, exact timers, and last to go when memory runs out: the emulation must hold its
 /// times while others compute. Each may be refused, and the self-check then shows what that costs.
+///
+/// And all memory locked as it is touched, like the [`Image`]: there may be swap on this very disk, and a daemon whose
+/// stack lies there waits for itself for ever.
 fn be_punctual() {
     // The lowest real-time priority is above every ordinary thread, and below the kernel's own.
     let priority = libc::sched_param { sched_priority: 1 };
-    // SAFETY: both calls act on this process alone; the pointer is to a value of our own.
+    // SAFETY: the calls act on this process alone; the pointer is to a value of our own.
     unsafe {
         libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority);
         libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
+        libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT);
     }
     let _ = fs::write("/proc/self/oom_score_adj", "-900");
 }

@@ -44,17 +44,26 @@ const FILE_SYSTEMS: [(&str, &str, &[&str]); 3] = [
     ("btrfs", "mkfs.btrfs", &["-q", "-f", "-K"]),
 ];
 
-/// Sets the disk up and measures its overhead. On failure what was made is undone again.
-pub fn up(options: &Options) -> Result<State> {
-    if options.profile.kind != Kind::Native
+/// What a file system's maker is called, and its options.
+type Maker = (&'static str, &'static [&'static str]);
+
+/// Fails where such a disk can never be set up here, and says why.
+pub fn possible(profile: &Profile, filesystem: &str) -> Result<Maker> {
+    if profile.kind != Kind::Native
         && let Some(reason) = system::missing()
     {
-        bail!("cannot emulate the disk '{}': {reason}", options.profile.name);
+        bail!("cannot emulate the disk '{}': {reason}", profile.name);
     }
-    let makes = FILE_SYSTEMS.iter().find(|(name, ..)| *name == options.filesystem);
-    let Some((_, make, make_options)) = makes else {
-        bail!("the file system '{}' is not one of ext4, xfs, btrfs", options.filesystem);
+    let maker = FILE_SYSTEMS.iter().find(|(name, ..)| *name == filesystem);
+    let Some((_, make, make_options)) = maker else {
+        bail!("the file system '{filesystem}' is not one of ext4, xfs, btrfs");
     };
+    Ok((make, make_options))
+}
+
+/// Sets the disk up and measures its overhead. On failure what was made is undone again.
+pub fn up(options: &Options) -> Result<State> {
+    let (make, make_options) = possible(&options.profile, &options.filesystem)?;
     if options.name.is_empty() || options.name.contains(['/', '.', ' ']) {
         bail!("'{}' cannot be a disk's name: it becomes a directory's", options.name);
     }

@@ -3,16 +3,25 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Runs a command to its end; its standard output, or what it said when it failed.
+/// Runs a command to its end; its standard output, or what it said when it failed. It is killed with us: what is
+/// half done is then taken down, and nobody may go on with it meanwhile.
 pub fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(std::process::Stdio::null())
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(std::process::Stdio::null());
+    // SAFETY: prctl is async-signal-safe and touches no memory.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+    let output = command
         .output()
         .with_context(|| format!("cannot run {program}; install the Debian package that holds it"))?;
     if !output.status.success() {
@@ -107,12 +116,26 @@ pub fn read_number(path: &Path) -> Result<u64> {
 /// descriptor open in us, and a daemon that kept it would hold the lock for as long as it lives. The
 /// descriptors are closed by the exec, as Rust's own needs one until then. Async-signal-safe.
 pub fn detach() -> std::io::Result<()> {
-    // SAFETY: both calls touch no memory; a session leader's second setsid fails harmlessly.
-    unsafe {
-        libc::setsid();
-        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
-    }
+    // SAFETY: touches no memory; a session leader's second setsid fails harmlessly.
+    unsafe { libc::setsid() };
+    keep_descriptors()
+}
+
+/// The part of [`detach`] about descriptors.
+pub fn keep_descriptors() -> std::io::Result<()> {
+    // SAFETY: touches no memory.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     Ok(())
+}
+
+/// For who has to outlive what asks others to end: a disk's daemon, without which nobody can turn off the swap on it,
+/// and whoever cleans up. They end by themselves when there is nothing left for them; SIGKILL ends them.
+/// (`killall -INT` and `systemctl stop` mean everything with our name or in our group, them too.)
+pub fn ignore_requests_to_end() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+        // SAFETY: no handler is installed.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
 }
 
 /// A process by id, safe against the id's being used again: its start time must agree.

@@ -196,6 +196,28 @@ fn a_killed_or_stopped_daemon_leaves_nothing_behind() {
     }
 }
 
+/// There may be swap on it, and then a daemon that has to be paged in waits for itself.
+#[test]
+fn nothing_of_a_daemon_can_be_paged_out() {
+    let Some(sandbox) = Sandbox::new("locked") else {
+        return;
+    };
+    sandbox.succeeds(&["up", "cloud", "--size", "64M"]);
+    let maps = fs::read_to_string(format!("/proc/{}/smaps", sandbox.daemon("cloud"))).unwrap();
+    let (mut area, mut seen) = ("", 0);
+    for line in maps.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let can_be_paged_out = area.contains(" rw-p ") && !flags.contains(" lo");
+            assert!(!can_be_paged_out, "{area}: {flags}");
+            seen += 1;
+        } else if line.split(' ').next().is_some_and(|word| word.contains('-')) {
+            area = line;
+        }
+    }
+    assert!(seen > 10, "{maps}");
+    sandbox.succeeds(&["down", "cloud"]);
+}
+
 #[test]
 fn a_set_up_killed_at_any_moment_can_be_taken_down() {
     let Some(sandbox) = Sandbox::new("halfway") else {

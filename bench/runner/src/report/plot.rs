@@ -270,7 +270,7 @@ pub fn number(value: f64) -> String {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}").trim_end_matches(".0").to_string(),
         size if size >= 0.995 => trim(format!("{value:.2}")),
-        size if size >= 0.01 => trim(format!("{value:.3}")),
+        size if size >= 0.001 => trim(format!("{value:.3}")),
         _ => format!("{value:.0e}"),
     }
 }
@@ -290,8 +290,8 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        let shown = [0.0, 1234.5, 12.0, 12.34, 1.0, 1.5, 0.25, 0.0001].map(number);
-        assert_eq!(shown, ["0", "1234", "12", "12.3", "1", "1.5", "0.25", "1e-4"]);
+        let shown = [0.0, 1234.5, 12.0, 12.34, 1.0, 1.5, 0.25, 0.008, 0.0001].map(number);
+        assert_eq!(shown, ["0", "1234", "12", "12.3", "1", "1.5", "0.25", "0.008", "1e-4"]);
     }
 
     #[test]
