@@ -33,6 +33,9 @@ const TICK_US: u64 = 1000;
 /// Ticks of one speculation without any logged operation after which it ends.
 const TICKS_WITHOUT_PROGRESS: u32 = 100;
 
+/// Looks of a sleep ahead of the program after which the alarm is turned off: a tenth of a second.
+const LOOKS_WITH_ALARM: u32 = 100;
+
 /// How often a speculator looks whether it may ask for more where bandwidth is limited.
 const PAYDAY_NS: u64 = 1_000_000;
 
@@ -413,13 +416,48 @@ fn touch(page: usize, pages: usize, marks: u8, device: u64) {
         part.fault_scan.store(run.fault, Ordering::Release);
         end(ended::SCAN, 0);
     }
-    while run.touches_are_far_ahead(shared::faults().passed.load(Ordering::Acquire)) {
-        part.activity.store(activity::AHEAD, Ordering::Release);
-        let passed = shared::faults().passed.load(Ordering::Acquire);
-        check();
-        futex_wait(&shared::faults().passed, passed, Some(TOUCHES_SLEEP_NS));
+    if run.touches_are_far_ahead(shared::faults().passed.load(Ordering::Acquire)) {
+        sleep_ahead_of_faults();
     }
     part.activity.store(activity::RUNNING, Ordering::Release);
+}
+
+/// Sleeps until the program has come nearer to what was touched.
+fn sleep_ahead_of_faults() {
+    let run = RUN.get();
+    let mut sleep = Sleep::default();
+    while run.touches_are_far_ahead(shared::faults().passed.load(Ordering::Acquire)) {
+        speculator().activity.store(activity::AHEAD, Ordering::Release);
+        let passed = shared::faults().passed.load(Ordering::Acquire);
+        check();
+        let longest = if sleep.deepens() { AHEAD_SLEEP_NS } else { TOUCHES_SLEEP_NS };
+        futex_wait(&shared::faults().passed, passed, Some(longest));
+    }
+    sleep.ends();
+}
+
+/// A sleep ahead of the program. The alarm goes on at first, and ends each wait within a tick; a program that stands still, or
+/// computes for long, is not worth a thousand looks a second.
+#[derive(Default)]
+struct Sleep {
+    looks: u32,
+}
+
+impl Sleep {
+    /// One more look is over. True if the alarm is off.
+    fn deepens(&mut self) -> bool {
+        self.looks = self.looks.saturating_add(1);
+        if self.looks == LOOKS_WITH_ALARM {
+            let _ = signals::set_alarm_interval(0);
+        }
+        self.looks >= LOOKS_WITH_ALARM
+    }
+
+    fn ends(self) {
+        if self.looks >= LOOKS_WITH_ALARM {
+            let _ = signals::set_alarm_interval(TICK_US);
+        }
+    }
 }
 
 /// Ends the present speculation: it waits for the next post. May be called anywhere in the runtime, on
@@ -643,6 +681,7 @@ fn sleep_ahead() {
     let wake_at = run.worth_waking_at(word.load(Ordering::Acquire));
     part.activity.store(activity::AHEAD, Ordering::Release);
     pace::ask_to_be_woken(&part.wake_at, wake_at);
+    let mut sleep = Sleep::default();
     loop {
         check();
         let passed = word.load(Ordering::Acquire);
@@ -650,8 +689,10 @@ fn sleep_ahead() {
         if passed >= wake_at {
             break;
         }
+        sleep.deepens();
         futex_wait(word, passed, Some(AHEAD_SLEEP_NS));
     }
+    sleep.ends();
     part.wake_at.store(0, Ordering::Relaxed);
     part.activity.store(activity::RUNNING, Ordering::Release);
     run.ticks = 0;
