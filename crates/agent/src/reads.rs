@@ -17,7 +17,7 @@ use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahe
 use runahead_abi::{names, pace, post};
 use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, fstat, position, preadv2};
-use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, process_id, thread_id};
+use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, process_id, sleeps, thread_id};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
 use runahead_policy::hold::Wait;
@@ -142,7 +142,9 @@ enum Residency {
     /// All (or the first page, where that is all that can be known) is there.
     Cached,
     Missing,
-    /// Not a file whose reads wait for a disk, or not to be known.
+    /// Not to be asked about: a disk may lie below it.
+    Untold,
+    /// Not a file whose reads wait for a disk.
     Unknown,
 }
 
@@ -175,8 +177,9 @@ impl Visit<'_> {
             self.probe(fd, place, operation.detail as usize)
         };
         self.counted(operation.detail, foretold);
+        let residency = if residency == Residency::Untold { self.untold(fd, place) } else { residency };
         match residency {
-            Residency::Unknown => {}
+            Residency::Unknown | Residency::Untold => {}
             Residency::Cached => {
                 self.begins(fd, place);
                 self.hit(foretold);
@@ -218,6 +221,18 @@ impl Visit<'_> {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(operation.detail, foretold);
                 self.stall(frame, sse, foretold, operation.subject, place);
+                None
+            }
+            Err(Errno::EOPNOTSUPP) => {
+                let foretold = self.compare_and_follow(&operation);
+                self.counted(operation.detail, foretold);
+                match self.untold(operation.subject, place) {
+                    Residency::Missing => self.stall(frame, sse, foretold, operation.subject, place),
+                    _ => {
+                        self.begins(operation.subject, place);
+                        self.hit(foretold);
+                    }
+                }
                 None
             }
             Err(_) => None,
@@ -354,6 +369,17 @@ impl Visit<'_> {
         ];
         // SAFETY: one byte of ours may be overwritten.
         outcome(unsafe { preadv2(fd, &pieces, place, RWF_NOWAIT) })
+    }
+
+    /// Whether a read would wait where the file system does not tell.
+    fn untold(&mut self, fd: i32, place: i64) -> Residency {
+        // SAFETY: the agent runs in threads that a C library set up.
+        let waits = self.inner.untold.read(unsafe { thread_word() }, sleeps());
+        // The end of a file is known.
+        match waits && fstat(fd).is_ok_and(|stat| place < stat.st_size) {
+            true => Residency::Missing,
+            false => Residency::Cached,
+        }
     }
 
     /// Whether the read that speculation has started at `place` has arrived.
@@ -599,6 +625,7 @@ fn outcome(probed: runahead_kernel::Result<usize>) -> Residency {
     match probed {
         Ok(_) => Residency::Cached,
         Err(Errno::EAGAIN) => Residency::Missing,
+        Err(Errno::EOPNOTSUPP) => Residency::Untold,
         Err(_) => Residency::Unknown,
     }
 }

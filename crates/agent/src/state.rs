@@ -22,6 +22,7 @@ use runahead_policy::attention::Attention;
 use runahead_policy::following::Following;
 use runahead_policy::hold::Hold;
 use runahead_policy::track::Track;
+use runahead_policy::untold::Untold;
 use runahead_policy::worth::Worth;
 
 pub const SCRATCH_BYTES: usize = 8 * PAGE;
@@ -91,6 +92,7 @@ pub struct Inner {
     pub following: Following,
     pub hold: Hold,
     pub worth: Worth,
+    pub untold: Untold,
     pub names: Names,
     pub epoch: u32,
     /// Operations passed in this epoch.

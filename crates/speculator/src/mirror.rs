@@ -426,7 +426,14 @@ impl Mirror {
             Ok(0) => return Some(Err(NoPage::Absent)),
             Ok(got) => (got, false),
             Err(Errno::EAGAIN) => (0, true),
-            // A file system that cannot tell: as other memory.
+            // A file system that does not tell what is cached. What the program has mapped is there for the copying, other code is
+            // waited for as zeros are none, and the rest is taken for missing.
+            Err(Errno::EOPNOTSUPP)
+                if region.protection & PROT_EXEC == 0 && PAGEMAP.get().is_missing(page) =>
+            {
+                let _ = files::readahead(real, offset, PAGE as u64);
+                (0, true)
+            }
             Err(_) => return None,
         };
         let filled = got.div_ceil(PAGE).max(1);

@@ -58,6 +58,11 @@ impl Pagemap {
         self.words(page, 1).is_some_and(|words| words[0] & SWAPPED != 0)
     }
 
+    /// Whether the program has no page there; not, where it cannot be told.
+    pub fn is_missing(&self, page: usize) -> bool {
+        self.words(page, 1).is_some_and(|words| words[0] & (PRESENT | SWAPPED) == 0)
+    }
+
     /// Which of up to [`MOST`] pages the program has in memory; none where it cannot be told.
     pub fn present(&self, page: usize, pages: usize) -> [bool; MOST] {
         self.words(page, pages).map_or([false; MOST], |words| words.map(|word| word & PRESENT != 0))

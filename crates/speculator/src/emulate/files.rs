@@ -268,19 +268,19 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> (u32, 
     let first = place as u64;
     let there = match got {
         Ok(got) => (got as u64).min(bytes as u64),
-        Err(Errno::EAGAIN) => {
-            // The miss itself has started a read of the size of the request, up to the kernel's
-            // read-ahead window.
+        Err(error @ (Errno::EAGAIN | Errno::EOPNOTSUPP)) => {
             pieces.fill_if_empty(bytes);
             if place + bytes as i64 == entry.size {
                 pieces.end_line(bytes);
             }
-            let started = first + CHUNK.min(bytes as u64);
+            // The miss itself has started a read of the size of the request, up to the kernel's
+            // read-ahead window; but not where the file system does not tell what is a miss.
+            let missed = if error == Errno::EAGAIN { CHUNK.min(bytes as u64) } else { 0 };
+            let started = first + missed;
             let end = end_of_request(entry, first + bytes as u64);
             ask(entry.real, started, end.saturating_sub(started));
             return (asked_for(entry, first, end - first), false);
         }
-        Err(Errno::EOPNOTSUPP) => 0,
         Err(_) => return (0, false),
     };
     let before = there > 0

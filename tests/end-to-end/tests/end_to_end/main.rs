@@ -10,10 +10,12 @@ mod memory;
 mod model;
 mod names;
 mod programs;
+mod slow_disk;
 mod starts;
 mod suite;
 mod swap;
 mod torture;
+mod untold;
 
 use libtest_mimic::Arguments;
 use runahead_end_to_end::locate;
@@ -50,6 +52,7 @@ fn main() {
     faults::add(&mut suite);
     memory::add(&mut suite);
     names::add(&mut suite);
+    untold::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);
     forked::add(&mut suite);

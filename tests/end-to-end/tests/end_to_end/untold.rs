@@ -1,0 +1,69 @@
+//! File systems that do not tell what is cached (`RWF_NOWAIT` is refused): an overlay, as below a container's root.
+//!
+//! The command makes itself a mount namespace and an overlay in it, on a disk of 1 ms, so that nothing of it is there beforehand or
+//! afterwards.
+
+use crate::slow_disk::{self, Disk, number};
+use crate::suite::Suite;
+use runahead_end_to_end::Verdict;
+use runahead_end_to_end::guest::Guest;
+use runahead_end_to_end::scenario::bytes;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const FILES: u64 = 300;
+const FILE_BYTES: usize = 6000;
+
+/// Bytes of the mapped file, and how many words of it are read.
+const MAPPED: usize = 16 << 20;
+const WORDS: u64 = 800;
+
+pub fn add(suite: &mut Suite) {
+    let wants = slow_disk::WANTS.into_iter().chain(["command unshare"]);
+    suite.add("untold::reads on an overlay are run ahead of", wants.clone(), reads);
+    suite.add("untold::mapped files on an overlay are run ahead of", wants, mapped);
+}
+
+fn reads() -> Verdict {
+    let fill = |lower: &Path| {
+        (0..FILES)
+            .try_for_each(|number| fs::write(lower.join(format!("{number}")), bytes(number, FILE_BYTES)))
+    };
+    on_an_overlay("reads", fill, "sha256sum *", |counts| {
+        let (reads, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
+        if hinted > FILES / 2 { Ok(()) } else { Err(format!("{hinted} of {reads} reads")) }
+    })
+}
+
+fn mapped() -> Verdict {
+    let guest = Guest::all()?.into_iter().find(|guest| guest.name() == "words").ok_or("no such guest")?;
+    let program = guest.build()?;
+    let fill = |lower: &Path| fs::write(lower.join("data"), bytes(1, MAPPED));
+    on_an_overlay("mapped", fill, &format!("{} data {WORDS}", program.display()), |counts| {
+        let foretold = number(&counts["faults"], "foretold_pages")?;
+        if foretold > WORDS / 4 { Ok(()) } else { Err(format!("{foretold} words foretold")) }
+    })
+}
+
+fn on_an_overlay(
+    name: &'static str,
+    fill: impl Fn(&Path) -> io::Result<()>,
+    line: &str,
+    good: impl Fn(&serde_json::Value) -> Verdict,
+) -> Verdict {
+    let disk = Disk::new(name, "cloud", |mount| {
+        ["lower", "upper", "work", "merged"]
+            .iter()
+            .try_for_each(|folder| fs::create_dir(mount.join(folder)))?;
+        fill(&mount.join("lower"))
+    })?;
+    let words = |mount: &Path| -> Vec<PathBuf> {
+        let script = format!(
+            "cd {} && mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged && cd merged && exec {line}",
+            mount.display()
+        );
+        ["unshare", "-m", "sh", "-c", &script].map(PathBuf::from).into()
+    };
+    disk.until(&words, 1, good)
+}
