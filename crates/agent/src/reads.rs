@@ -16,7 +16,7 @@ use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahead};
 use runahead_abi::{names, pace, post};
 use runahead_kernel::arch::thread_word;
-use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, fstat, position, preadv2};
+use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, fstat, position, preadv2, readahead};
 use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, process_id, sleeps, thread_id};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
@@ -128,10 +128,16 @@ pub struct Visit<'a> {
     pub saw_a_stall: bool,
 }
 
+/// Bytes that the kernel takes in one `readahead` without truncating it.
+const READAHEAD_MOST: u64 = 128 << 10;
+
 /// A read that waits.
+#[derive(Clone, Copy)]
 struct Stalled {
     fd: i32,
     place: i64,
+    /// Bytes of it that nobody has asked the disk for; 0 where looking has started it.
+    unasked: u64,
     /// The host is to be told of the file.
     tells: bool,
 }
@@ -177,14 +183,17 @@ impl Visit<'_> {
             self.probe(fd, place, operation.detail as usize)
         };
         self.counted(operation.detail, foretold);
-        let residency = if residency == Residency::Untold { self.untold(fd, place) } else { residency };
+        let unasked = if residency == Residency::Untold { operation.detail } else { 0 };
+        let residency = if unasked > 0 { self.untold(fd, place) } else { residency };
         match residency {
             Residency::Unknown | Residency::Untold => {}
             Residency::Cached => {
                 self.begins(fd, place);
                 self.hit(foretold);
             }
-            Residency::Missing => self.stall(frame, sse, foretold, operation.subject, place),
+            Residency::Missing => {
+                self.stall(frame, sse, foretold, Stalled { fd, place, unasked, tells: false })
+            }
         }
     }
 
@@ -220,14 +229,17 @@ impl Visit<'_> {
             Err(Errno::EAGAIN) => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(operation.detail, foretold);
-                self.stall(frame, sse, foretold, operation.subject, place);
+                let stalled = Stalled { fd: operation.subject, place, unasked: 0, tells: false };
+                self.stall(frame, sse, foretold, stalled);
                 None
             }
             Err(Errno::EOPNOTSUPP) => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(operation.detail, foretold);
+                let stalled =
+                    Stalled { fd: operation.subject, place, unasked: operation.detail, tells: false };
                 match self.untold(operation.subject, place) {
-                    Residency::Missing => self.stall(frame, sse, foretold, operation.subject, place),
+                    Residency::Missing => self.stall(frame, sse, foretold, stalled),
                     _ => {
                         self.begins(operation.subject, place);
                         self.hit(foretold);
@@ -430,8 +442,9 @@ impl Visit<'_> {
         self.inner.track.is_on() || names || self.tells_all_files() || self.state.has(flags::ALWAYS_ACTIVE)
     }
 
-    /// The read has been started and the program is going to wait for it.
-    fn stall(&mut self, frame: &Frame, sse: &SseRegisters, foretold: Option<u8>, fd: i32, place: i64) {
+    /// The program is going to wait for this read.
+    fn stall(&mut self, frame: &Frame, sse: &SseRegisters, foretold: Option<u8>, stalled: Stalled) {
+        let Stalled { fd, place, .. } = stalled;
         self.inner.attention.stall();
         self.state.calm.store(0, Ordering::Relaxed);
         let Some(slot) = attach::slot(self.state) else {
@@ -457,7 +470,7 @@ impl Visit<'_> {
             let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
             // What is invested in a hold was saved up for that.
             if self.inner.worth.posting() || matches!(wait, Wait::Invest(_)) {
-                return self.post(frame, sse, slot, Stalled { fd, place, tells }, wait);
+                return self.post(frame, sse, slot, Stalled { tells, ..stalled }, wait);
             }
         }
         if tells {
@@ -529,7 +542,7 @@ impl Visit<'_> {
 
     /// Hands the present registers to the speculator, and waits for it where that pays.
     fn post(&mut self, frame: &Frame, sse: &SseRegisters, slot: &'static Slot, stalled: Stalled, wait: Wait) {
-        let Stalled { fd, place, tells } = stalled;
+        let Stalled { fd, place, unasked, tells } = stalled;
         let agent = &slot.agent;
         let began = self.inner.stall_began;
         let epoch = self.inner.epoch.wrapping_add(1) & (u32::MAX >> 1);
@@ -538,7 +551,7 @@ impl Visit<'_> {
         self.inner.track.posted();
         // A post before the first sync says nothing: the speculator is being born.
         if slot.speculator.synced.load(Ordering::Relaxed) != 0 {
-            self.inner.worth.posted();
+            self.inner.worth.posted(unasked > 0);
         }
         // SAFETY: the agent runs in threads that a C library set up.
         self.process.thread.store(unsafe { thread_word() }, Ordering::Relaxed);
@@ -581,6 +594,10 @@ impl Visit<'_> {
             self.waits_for_file(slot, fd);
         }
         if until != holding::NOTHING {
+            if unasked > 0 {
+                // Or the hold would come on top of the wait.
+                let _ = readahead(fd, place as u64, unasked.min(READAHEAD_MOST));
+            }
             let invests = until == holding::SETTLED;
             let word = if invests { &slot.speculator.settled } else { &slot.speculator.synced };
             wait_for_epoch(word, epoch, wait.longest());

@@ -230,7 +230,7 @@ proptest! {
             let posts = worth.posting();
             if posts {
                 posting += 1;
-                worth.posted();
+                worth.posted(false);
             }
             // A fifth up or down.
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
