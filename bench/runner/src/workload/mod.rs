@@ -13,6 +13,7 @@ use crate::configuration::Configuration;
 use crate::data;
 
 mod commands;
+mod containers;
 mod controls;
 mod manager;
 mod mapped;
@@ -30,6 +31,7 @@ pub fn every() -> impl Iterator<Item = &'static Workload> {
         today::WORKLOADS,
         manager::WORKLOADS,
         mapped::WORKLOADS,
+        containers::WORKLOADS,
         controls::WORKLOADS,
     ]
     .into_iter()
@@ -138,13 +140,14 @@ pub struct Place {
 }
 
 /// The names of lists, each with what it is.
-pub const LISTS: [(&str, &str); 9] = [
+pub const LISTS: [(&str, &str); 10] = [
     ("core", "issue 2's table"),
     ("papers", "the papers' programs, the nearest that there is of each"),
     ("today", "more of what people run"),
     ("hints", "programs that can give hints themselves: --configurations alone,runahead,hinted"),
     ("manager", "what has to hold beside others: hints, little memory, two at once, neighbours"),
     ("mapped", "those that read through mappings, and wait in page faults"),
+    ("containers", "files on an overlay, which tells nobody what is cached (as root only)"),
     ("controls", "those that cannot gain: nothing to wait for, or nothing to foresee"),
     ("smoke", "small ones, to see that everything works"),
     ("all", "every workload"),
