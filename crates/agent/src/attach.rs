@@ -6,8 +6,8 @@ use runahead_abi::environment::flags;
 use runahead_abi::kin;
 use runahead_abi::owner;
 use runahead_abi::session::{
-    AGENT_BYTES, AgentPart, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot,
-    SpeculatorPart, activity, companions, names_ahead, retire, slot_offset, watching,
+    AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity,
+    companions, names_ahead, retire, slot_offset, watching,
 };
 use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{close, open_at, read_link, stat_at};
@@ -216,7 +216,7 @@ fn dismiss(slot: &Slot, header: &Header, why: u32, longest: u64) {
     let wanted = |word: &AtomicU32| word.load(Ordering::Relaxed) != 0;
     let ahead = wanted(&agent.speculator_wanted) || wanted(&slot.faults.speculator_wanted);
     if ahead {
-        call_away(agent, speculator, end);
+        call_away(slot, end);
         // Its last note may have come after we looked.
         if !names && speculator.names.written() != 0 {
             names = true;
@@ -236,11 +236,13 @@ fn dismiss(slot: &Slot, header: &Header, why: u32, longest: u64) {
 /// Time and again: it looks whether it is to go and then falls asleep on a word that nobody writes any more, so one call
 /// that comes in between is lost. (Of 200 programs whose speculation had come to
 /// its end as well, 6 exited 200 ms late.)
-fn call_away(agent: &AgentPart, speculator: &SpeculatorPart, end: u64) {
+fn call_away(slot: &Slot, end: u64) {
+    let (agent, speculator) = (&slot.agent, &slot.speculator);
     const AGAIN_NS: u64 = 1_000_000;
     while speculator.activity.load(Ordering::Acquire) != activity::GONE && monotonic_ns() < end {
         futex_wake(&agent.posted);
         futex_wake(&agent.passed);
+        futex_wake(&slot.faults.passed);
         wait_for(&speculator.activity, activity::GONE, end.min(monotonic_ns() + AGAIN_NS));
     }
 }

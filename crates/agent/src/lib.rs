@@ -12,7 +12,7 @@
 //!   positions, restarts, cancellation and unwinding are the kernel's and the program's affair.
 //! - No descriptor stays open, no signal handler or mask is touched, no thread is started, nothing is
 //!   printed, libc is never called: its `errno`, heap and locks are not ours.
-//! - The program's stack is borrowed, below the red zone, for less than 2 KB; vector registers and
+//! - The program's stack is borrowed, below the red zone, for less than 2.5 KB; vector registers and
 //!   flags come back as they were. Where a handler's own stack may not have that, the agent withdraws.
 //! - All memory is one private block ([`state`]) and, after the first stall, shared pages. No `.data`,
 //!   `.bss` or writable table of the linker: the mirror must never meet a page that our code writes.

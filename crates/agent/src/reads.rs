@@ -16,12 +16,17 @@ use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahead};
 use runahead_abi::{names, pace, post};
 use runahead_kernel::arch::thread_word;
-use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, fstat, position, preadv2, readahead};
-use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, process_id, sleeps, thread_id};
+use runahead_kernel::files::{
+    IoVec, RWF_NOWAIT, cached_pages, fstat, is_direct, known_size, position, preadv2, readahead,
+};
+use runahead_kernel::process::{
+    futex_wait, futex_wake, monotonic_ns, process_id, sleeps_and_blocks, thread_id,
+};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
 use runahead_policy::hold::Wait;
 use runahead_policy::track::{AtStall, Next, Passing};
+use runahead_policy::untold::Counted;
 
 /// Longer reads are left to the program's own call: the kernel refuses some of them for their length
 /// alone, and by different rules for plain and vectored calls.
@@ -369,7 +374,8 @@ impl Visit<'_> {
                 Ok(0) => {}
                 Ok(_) => return Residency::Cached,
                 Err(Errno::ENOSYS) => self.state.no_cachestat.store(1, Ordering::Relaxed),
-                Err(_) => return Residency::Unknown,
+                // EPERM: kernels of 2025 and later tell only those who own a file or may write to it (CVE-2025-21691).
+                Err(_) => {}
             }
         }
         // The first byte only, but as part of the whole request: the second piece is the first page of
@@ -384,11 +390,21 @@ impl Visit<'_> {
     }
 
     /// Whether a read would wait where the file system does not tell.
+    #[inline(never)]
     fn untold(&mut self, fd: i32, place: i64) -> Residency {
+        let tells = self.state.no_cachestat.load(Ordering::Relaxed) == 0;
+        let cached = |(fd, place): (i32, i64)| tells && matches!(cached_pages(fd, place as u64, 1), Ok(1..));
+        // All of these but overlays count what is cached.
+        if cached((fd, place)) {
+            return Residency::Cached;
+        }
+        let before = core::mem::replace(&mut self.inner.untold_before, (fd, place));
+        let (sleeps, blocks) = sleeps_and_blocks();
         // SAFETY: the agent runs in threads that a C library set up.
-        let waits = self.inner.untold.read(unsafe { thread_word() }, sleeps());
-        // The end of a file is known.
-        match waits && fstat(fd).is_ok_and(|stat| place < stat.st_size) {
+        let thread = unsafe { thread_word() };
+        let waits = self.inner.untold.read(thread, Counted { sleeps, blocks }, || cached(before));
+        // The end of a file is known, and what is read past the page cache is not to be brought into it.
+        match waits && place < known_size(fd).unwrap_or(0) as i64 && !is_direct(fd) {
             true => Residency::Missing,
             false => Residency::Cached,
         }
@@ -585,6 +601,10 @@ impl Visit<'_> {
         self.follow(slot, Next::NotYet);
         post::publish(&agent.posted, epoch);
         futex_wake(&agent.posted);
+        if slot.speculator.activity.load(Ordering::Relaxed) == activity::AHEAD {
+            // It may be asleep ahead of a fault.
+            futex_wake(&slot.faults.passed);
+        }
         count(&agent.counts.posts, 1);
         let posted = monotonic_ns();
         count(&agent.counts.post_ns, posted.saturating_sub(began));

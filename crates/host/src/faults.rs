@@ -216,7 +216,9 @@ impl Link for InSlot {
         unsafe { part.registers.0.get().write_volatile(registers(&words, base)) };
         post::publish(&part.posted, self.epoch);
         add(&part.posts, 1);
+        // Wherever it sleeps.
         wake(&slot.agent.posted);
+        wake(&slot.agent.passed);
         wake(&part.passed);
         if part.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
             // Speculators are the host's main thread's to start: they die with whoever did.

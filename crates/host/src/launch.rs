@@ -104,7 +104,7 @@ pub fn run(options: Options, first: usize) -> Failure {
         // Asked last: by now a cold executable's first page may be here.
         Ok(_) if program::is_32_bit(name) => {
             if options.verbose || options.stats {
-                eprintln!("runahead: running the command plainly: it is a 32-bit program");
+                say_plainly("it is a 32-bit program");
             }
         }
         Ok(variables) => {
@@ -112,9 +112,7 @@ pub fn run(options: Options, first: usize) -> Failure {
         }
         Err(reason) => {
             if options.verbose || options.stats {
-                without_size_signal(|| {
-                    let _ = writeln!(io::stderr(), "runahead: running the command plainly: {reason}");
-                });
+                say_plainly(&reason);
             }
             // What took the descriptors that were left to us is closed by now.
             let again = || options.report.as_ref().and_then(|path| File::create(path).ok());
@@ -143,6 +141,12 @@ fn report_plainly(file: Option<File>, first: usize, reason: String) {
             // Rather none than half of one.
             let _ = file.set_len(0);
         }
+    });
+}
+
+fn say_plainly(reason: &str) {
+    without_size_signal(|| {
+        let _ = writeln!(io::stderr(), "runahead: running the command plainly: {reason}");
     });
 }
 

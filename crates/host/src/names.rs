@@ -219,7 +219,10 @@ impl Names {
                 return;
             }
             let behind = self.behind(process, taken.arguments, name);
-            if !behind.is_empty() {
+            if behind.is_empty() {
+                // It was the last one, or nothing there is to be looked up.
+                self.forget_lists(taken.arguments);
+            } else {
                 let absolute = name.first() == Some(&b'/');
                 let from = path(process, note.directory, if absolute { b"/" } else { b"" });
                 return self.lookahead.arguments(whose, from, behind);
@@ -258,6 +261,12 @@ impl Names {
         given.list_of(name).map(|list| arguments::after(list.as_arguments(), name)).unwrap_or_default()
     }
 
+    fn forget_lists(&mut self, number: u64) {
+        if let Some(given) = self.given.get_mut(&number) {
+            given.lists = Arc::default();
+        }
+    }
+
     fn begun(&self, slot: &Slot, taken: &mut Taken) {
         let Some(companions) = &self.companions else { return };
         let (files, read) = slot.agent.begun.since(taken.begun);
@@ -270,6 +279,7 @@ impl Names {
     /// The program in `slot` is about to end, or cannot bear that its directories are open: stops. Programs of
     /// the same run that go on will leave notes again.
     pub fn retire(&mut self, slot: &Slot, taken: &Taken) {
+        self.given.remove(&taken.arguments);
         let watches = slot.agent.retire.load(Ordering::Acquire) == retire::WATCHES;
         if watches && let Some(companions) = self.companions.take() {
             self.guessed = companions.counts();

@@ -469,6 +469,7 @@ impl Host {
         slot.agent.retire.fetch_max(retire::BEARS_NOBODY, Ordering::Release);
         wake(&slot.agent.posted);
         wake(&slot.agent.passed);
+        wake(&slot.faults.passed);
         let end = Instant::now() + LAST_WORDS;
         while !gone() && Instant::now() < end {
             let now = slot.speculator.activity.load(Ordering::Acquire);

@@ -124,6 +124,25 @@ pub fn cache_status(fd: i32, offset: u64, length: u64) -> Result<n::cachestat> {
     Ok(status)
 }
 
+/// The size of an open file, bytes, as far as it is known here: a network is not asked.
+pub fn known_size(fd: i32) -> Result<u64> {
+    // SAFETY: zeros are a valid value of this structure of numbers.
+    let mut status: n::statx = unsafe { core::mem::zeroed() };
+    let flags = n::AT_EMPTY_PATH | n::AT_STATX_DONT_SYNC;
+    let path = c"".as_ptr() as usize;
+    let a = [fd as usize, path, flags as usize, n::STATX_SIZE as usize, &raw mut status as usize, 0];
+    // SAFETY: the structure is the kernel's, the path a C string.
+    check(unsafe { syscall(n::__NR_statx as usize, a) })?;
+    Ok(status.stx_size)
+}
+
+/// Whether reads through a descriptor pass by the page cache (`O_DIRECT`).
+pub fn is_direct(fd: i32) -> bool {
+    let a = [fd as usize, n::F_GETFL as usize, 0, 0, 0, 0];
+    // SAFETY: asks only.
+    check(unsafe { syscall(n::__NR_fcntl as usize, a) }).is_ok_and(|flags| flags as u32 & n::O_DIRECT != 0)
+}
+
 /// Asks for `offset..offset + length` (bytes) to be read into the page cache. The kernel truncates a
 /// long request silently: send at most 128 KB.
 pub fn readahead(fd: i32, offset: u64, length: u64) -> Result<()> {

@@ -100,16 +100,18 @@ pub fn processor_ns() -> u64 {
     clock_ns(n::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// How often the calling thread has given its processor away by itself, as who waits does (getrusage(2), `ru_nvcsw`).
-pub fn sleeps() -> u64 {
+/// How often the calling thread has given its processor away by itself, as who waits does, and how many blocks of 512 bytes were
+/// brought in for it (getrusage(2), `ru_nvcsw` and `ru_inblock`).
+pub fn sleeps_and_blocks() -> (u64, u64) {
     const THREAD: usize = 1;
-    // `struct rusage`: two times of two words each, then fourteen counts of which this is the thirteenth.
-    const VOLUNTARY: usize = 4 + 12;
+    // `struct rusage`: two times of two words each, then fourteen counts, of which these are the thirteenth and the eighth.
+    const SLEEPS: usize = 4 + 12;
+    const BLOCKS: usize = 4 + 7;
     let mut usage = [0u64; 18];
     let a = [THREAD, usage.as_mut_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: the array is as long as the structure.
     let _ = check(unsafe { syscall(n::__NR_getrusage as usize, a) });
-    usage[VOLUNTARY]
+    (usage[SLEEPS], usage[BLOCKS])
 }
 
 fn clock_ns(clock: u32) -> u64 {

@@ -22,6 +22,9 @@ use std::path::{Path, PathBuf};
 /// Bytes of a list at most: some 25,000 names.
 const LONGEST: u64 = 1 << 20;
 
+/// Bytes of all that is read for one process, which may be no lists at all.
+const TOGETHER: usize = 2 << 20;
+
 /// Arguments of a program that may still be given its names in a list.
 const FEW: usize = 32;
 
@@ -64,7 +67,13 @@ pub fn of_process(process: &Path, command_line: &[u8]) -> Vec<List> {
         _ => join(process.join("cwd/"), name),
     });
     let standard_input = process.join("fd/0");
-    std::iter::once(standard_input).chain(given).filter_map(|path| List::of(&contents(&path).ok()?)).collect()
+    let mut left = TOGETHER;
+    let lists = std::iter::once(standard_input).chain(given).filter_map(|path| {
+        let contents = contents(&path).ok().filter(|contents| contents.len() <= left)?;
+        left -= contents.len();
+        List::of(&contents)
+    });
+    lists.collect()
 }
 
 /// Bytes at the beginning that are whole names, where the last one may go on.

@@ -1,9 +1,12 @@
 //! Do reads wait of which the kernel does not tell beforehand?
 //!
-//! Overlays (a container's root), FUSE, squashfs, erofs and networks refuse `RWF_NOWAIT`: whether a read will wait shows when it has. What
-//! is seen then is that its thread has slept; the kernel counts how often a thread gives its processor away by itself. So a
-//! read is taken for one that waits if reads before it did: one of the latest two, and two of the latest eight, as a thread may sleep over
-//! its output as well.
+//! Overlays (a container's root), FUSE, squashfs, erofs and networks refuse `RWF_NOWAIT`: whether a read will wait shows when it has. So one
+//! is taken for a read that waits if those before it did: one of the latest two, and two of the latest eight.
+//!
+//! That a read has waited is seen by what the kernel counts for its thread. Blocks that the thread has had brought in prove it. Where a
+//! server on the other side brings them (FUSE) nothing is counted; there the thread has slept, as it may have for a lock, a client or a
+//! pipe as well, and what it has read must be in the page cache since. (Sleeps alone made a server that reads warm files, and waits for
+//! a client each time, look like one that waits for its disk.)
 //!
 //! Rule: nothing is ever lost by a wrong answer but a post in vain, or a stall that goes by.
 
@@ -11,27 +14,38 @@
 const LATEST: u8 = 2;
 const LEAST: u32 = 2;
 
+/// What the kernel counts for a thread, so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// How often it has given its processor away by itself.
+    pub sleeps: u64,
+    /// Blocks that were brought in for it.
+    pub blocks: u64,
+}
+
 /// Zeros are its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Untold {
     thread: usize,
-    /// How often that thread had slept before the latest read.
-    slept: u64,
-    /// After which of the latest eight reads it had slept more often, the latest in the lowest bit.
+    before: Counted,
+    /// Which of the latest eight reads waited, the latest in the lowest bit.
     waits: u8,
 }
 
 impl Untold {
     pub const fn new() -> Untold {
-        Untold { thread: 0, slept: 0, waits: 0 }
+        Untold { thread: 0, before: Counted { sleeps: 0, blocks: 0 }, waits: 0 }
     }
 
-    /// A thread (never 0) that has slept so often so far is about to make such a read. True if it is taken for one that waits.
-    pub fn read(&mut self, thread: usize, slept: u64) -> bool {
+    /// A thread (never 0) for which so much was counted is about to make such a read. `came`: whether what the read before it read is
+    /// known to be cached now; asked only where that decides. True if the read is taken for one that waits.
+    pub fn read(&mut self, thread: usize, counted: Counted, came: impl FnOnce() -> bool) -> bool {
         if self.thread == thread {
-            self.waits = self.waits << 1 | u8::from(slept != self.slept);
+            let slept = counted.sleeps != self.before.sleeps;
+            let waited = counted.blocks != self.before.blocks || (slept && came());
+            self.waits = self.waits << 1 | u8::from(waited);
         }
-        (self.thread, self.slept) = (thread, slept);
+        (self.thread, self.before) = (thread, counted);
         self.waits & ((1 << LATEST) - 1) != 0 && self.waits.count_ones() >= LEAST
     }
 }
@@ -40,12 +54,14 @@ impl Untold {
 mod tests {
     use super::*;
 
-    /// What is said of reads of one thread, which sleeps behind those of which `waits` says so.
-    fn said(untold: &mut Untold, waits: &[bool]) -> Vec<bool> {
-        let mut slept = 7;
+    /// What is said of reads of one thread, which sleeps behind those of which `waits` says so; with `blocks` brought in, or the
+    /// data cached afterwards as `came` says.
+    fn said(untold: &mut Untold, waits: &[bool], blocks: bool, came: bool) -> Vec<bool> {
+        let mut counted = Counted { sleeps: 7, blocks: 100 };
         let say = |&waits: &bool| {
-            let said = untold.read(1, slept);
-            slept += u64::from(waits);
+            let said = untold.read(1, counted, || came);
+            counted.sleeps += u64::from(waits);
+            counted.blocks += u64::from(waits && blocks) * 8;
             said
         };
         waits.iter().map(say).collect()
@@ -53,32 +69,40 @@ mod tests {
 
     #[test]
     fn reads_that_wait_are_followed_by_reads_that_wait() {
-        let said = said(&mut Untold::new(), &[true; 8]);
-        assert_eq!(said, [false, false, true, true, true, true, true, true]);
+        for (blocks, came) in [(true, false), (false, true)] {
+            let said = said(&mut Untold::new(), &[true; 8], blocks, came);
+            assert_eq!(said, [false, false, true, true, true, true, true, true]);
+        }
+    }
+
+    #[test]
+    fn who_sleeps_for_another_reason_does_not_wait_for_reads() {
+        assert_eq!(said(&mut Untold::new(), &[true; 50], false, false), [false; 50]);
     }
 
     #[test]
     fn a_read_of_the_end_between_them_changes_nothing() {
         let waits: Vec<bool> = (0..20).map(|number| number % 2 == 0).collect();
-        assert!(said(&mut Untold::new(), &waits)[4..].iter().all(|&said| said));
+        assert!(said(&mut Untold::new(), &waits, true, false)[4..].iter().all(|&said| said));
     }
 
     #[test]
-    fn who_sleeps_seldom_does_not_wait_for_reads() {
+    fn who_waits_seldom_is_left_alone() {
         let waits: Vec<bool> = (0..100).map(|number| number % 9 == 0).collect();
-        assert!(said(&mut Untold::new(), &waits).iter().all(|&said| !said));
+        assert!(said(&mut Untold::new(), &waits, true, true).iter().all(|&said| !said));
     }
 
     #[test]
     fn once_the_reads_are_foretold_it_is_over() {
         let mut untold = Untold::new();
-        said(&mut untold, &[true; 8]);
-        assert_eq!(said(&mut untold, &[false; 5])[2..], [false; 3]);
+        said(&mut untold, &[true; 8], true, false);
+        assert_eq!(said(&mut untold, &[false; 5], true, false)[2..], [false; 3]);
     }
 
     #[test]
     fn threads_are_not_taken_for_one_another() {
         let mut untold = Untold::new();
-        assert!((0..100).all(|number| !untold.read(1 + number % 2, number as u64)));
+        let counted = |number| Counted { sleeps: number, blocks: number };
+        assert!((0..100).all(|number| !untold.read(1 + number as usize % 2, counted(number), || true)));
     }
 }

@@ -33,13 +33,28 @@ pub struct Disk<Fill> {
     folder: PathBuf,
     fill: Fill,
     runahead: Runahead,
+    around: &'static [&'static str],
 }
 
 impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
     pub fn new(name: &'static str, profile: &'static str, fill: Fill) -> Result<Self, String> {
         let folder = build_folder().join(format!("disk-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(Disk { name, profile, tool: slow_disks(), folder, fill, runahead: Runahead::built()? })
+        Ok(Disk {
+            name,
+            profile,
+            tool: slow_disks(),
+            folder,
+            fill,
+            runahead: Runahead::built()?,
+            around: &[],
+        })
+    }
+
+    /// Commands that set the scene, as a scenario's.
+    pub fn around(mut self, words: &'static [&'static str]) -> Self {
+        self.around = words;
+        self
     }
 
     /// Runs the command until its counts are as they should be, so many times `in_a_row`, since a loaded machine may keep us from any of
@@ -108,8 +123,8 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
         self.tool(&["pace", self.name, "on"])?;
         let argv: Vec<String> =
             words(&mount).into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let outcome =
-            Scenario::new(format!("disk {} {}", self.name, mode.name), argv).run(mode, &self.runahead);
+        let scenario = Scenario::new(format!("disk {} {}", self.name, mode.name), argv);
+        let outcome = scenario.around(self.around.iter().copied()).run(mode, &self.runahead);
         self.tool(&["down", self.name])?;
         outcome.map(Some).map_err(|error| error.to_string())
     }

@@ -1,4 +1,5 @@
-//! File systems that do not tell what is cached (`RWF_NOWAIT` is refused): an overlay, as below a container's root.
+//! Where the kernel does not tell what is cached: file systems that refuse `RWF_NOWAIT` (an overlay, as below a container's root), and, for
+//! `cachestat`, files that one neither owns nor may write to.
 //!
 //! The command makes itself a mount namespace and an overlay in it, on a disk of 1 ms, so that nothing of it is there beforehand or
 //! afterwards.
@@ -10,9 +11,11 @@ use runahead_end_to_end::guest::Guest;
 use runahead_end_to_end::scenario::bytes;
 use std::fs;
 use std::io;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
 const FILES: u64 = 300;
+const NOBODY: u32 = 65534;
 const FILE_BYTES: usize = 6000;
 
 /// Bytes of the mapped file, and how many words of it are read.
@@ -23,17 +26,35 @@ pub fn add(suite: &mut Suite) {
     let wants = slow_disk::WANTS.into_iter().chain(["command unshare"]);
     suite.add("untold::reads on an overlay are run ahead of", wants.clone(), reads);
     suite.add("untold::mapped files on an overlay are run ahead of", wants, mapped);
+    let wants = slow_disk::WANTS.into_iter().chain(["command setpriv"]);
+    suite.add("untold::files of somebody else are run ahead of", wants, of_somebody_else);
+}
+
+fn fill(folder: &Path) -> io::Result<()> {
+    (0..FILES).try_for_each(|number| fs::write(folder.join(format!("{number}")), bytes(number, FILE_BYTES)))
+}
+
+fn most_are_foretold(counts: &serde_json::Value) -> Verdict {
+    let (reads, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
+    if hinted > FILES / 2 { Ok(()) } else { Err(format!("{hinted} of {reads} reads")) }
 }
 
 fn reads() -> Verdict {
-    let fill = |lower: &Path| {
-        (0..FILES)
-            .try_for_each(|number| fs::write(lower.join(format!("{number}")), bytes(number, FILE_BYTES)))
+    on_an_overlay("reads", fill, "sha256sum *", most_are_foretold)
+}
+
+/// As an ordinary user's: by the number of the superuser, for the report's sake, but without what that one may do.
+fn of_somebody_else() -> Verdict {
+    let theirs = |folder: &Path| {
+        fill(folder)?;
+        (0..FILES).try_for_each(|number| chown(folder.join(number.to_string()), Some(NOBODY), Some(NOBODY)))
     };
-    on_an_overlay("reads", fill, "sha256sum *", |counts| {
-        let (reads, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
-        if hinted > FILES / 2 { Ok(()) } else { Err(format!("{hinted} of {reads} reads")) }
-    })
+    let disk = Disk::new("others", "cloud", theirs)?.around(&["setpriv", "--bounding-set=-all"]);
+    let words = |mount: &Path| -> Vec<PathBuf> {
+        let files = (0..FILES).map(|number| mount.join(number.to_string()));
+        std::iter::once(PathBuf::from("sha256sum")).chain(files).collect()
+    };
+    disk.until(&words, 1, most_are_foretold)
 }
 
 fn mapped() -> Verdict {
