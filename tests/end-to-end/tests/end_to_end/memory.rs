@@ -38,14 +38,6 @@ const RESTS: [&str; 1] = ["20"];
 /// It reads 24 MB, and a speculator that rests may hold so many KB.
 const RESTING: u64 = 10 << 10;
 
-/// The same over 24 MB of the program's own, of which a speculator copies what it touches: in a group which leaves it no
-/// more than the least that any may have, 4 MB, it ends at that, and may not rest over them.
-const RESTS_OVER_OWN: [&str; 2] = ["20", "own"];
-const OWN_LIMIT: &str = "36M";
-/// Pages that it must have had, and KB that it may hold when it rests.
-const OWN_HAD: u64 = 1024;
-const OWN_RESTING: u64 = 2 << 10;
-
 pub fn add(suite: &mut Suite) {
     let wants = ["root", "memory-cgroup"];
     suite.add(
@@ -56,7 +48,6 @@ pub fn add(suite: &mut Suite) {
     suite.add("memory::speculation is left alone where there is room", wants, is_left_alone);
     suite.add("memory::speculation that stays on track keeps within the group", wants, keeps_within);
     suite.add("memory::a speculator that rests has given back what it read", wants, gives_back);
-    suite.add("memory::a speculator that rests has given back copies that are too many", wants, drops_copies);
 }
 
 fn ends_and_is_tried_again() -> Verdict {
@@ -124,29 +115,13 @@ fn gives_back() -> Verdict {
     let group = Group::make("rests", AMPLE)?;
     let scenario = scenario_of("rests", "rests", &RESTS, &group)?;
     let directory = scenario.directory(&Runahead::built()?);
-    let (outcome, held) = watched(&scenario, |over| group.watch_rest(&directory, RESTING, over))?;
+    let (outcome, held) = watched(&scenario, |over| group.watch_rest(&directory, over))?;
     let Some(counts) = counts(&outcome)? else { return Ok(()) };
     if counts["speculator"]["read_bytes"].as_u64().is_none_or(|bytes| bytes < RESTING << 10) {
         return Err(format!("it has read too little to tell: {}", counts["speculator"]));
     }
-    holds_little(held, RESTING)
-}
-
-fn drops_copies() -> Verdict {
-    let group = Group::make("copies", OWN_LIMIT)?;
-    let scenario = scenario_of("rests", "copies", &RESTS_OVER_OWN, &group)?;
-    let directory = scenario.directory(&Runahead::built()?);
-    let (outcome, held) = watched(&scenario, |over| group.watch_rest(&directory, OWN_RESTING, over))?;
-    let Some(counts) = counts(&outcome)? else { return Ok(()) };
-    if counts["speculator"]["pages_most"].as_u64().is_none_or(|pages| pages < OWN_HAD) {
-        return Err(format!("it has copied too little to tell: {}", counts["speculator"]));
-    }
-    holds_little(held, OWN_RESTING)
-}
-
-fn holds_little(held: Option<u64>, most: u64) -> Verdict {
     match held {
-        Some(held) if held <= most => Ok(()),
+        Some(held) if held <= RESTING => Ok(()),
         held => Err(format!("it still held {held:?} KB")),
     }
 }
@@ -260,15 +235,15 @@ impl Group {
         seen
     }
 
-    /// Waits until the program in `directory` rests, and its speculator holds `most` KB at most, which it says to the program;
-    /// returns the KB that it held last.
-    fn watch_rest(&self, directory: &Path, most: u64, over: &AtomicBool) -> Option<u64> {
+    /// Waits until the program in `directory` rests, and its speculator holds little, which it says to the program; returns
+    /// the KB that it held last.
+    fn watch_rest(&self, directory: &Path, over: &AtomicBool) -> Option<u64> {
         let mut held = None;
         while !over.load(Ordering::Acquire) {
             if directory.join("rests").exists() {
                 held = self.speculator().or(held);
             }
-            if held.is_some_and(|held| held <= most) {
+            if held.is_some_and(|held| held <= RESTING) {
                 // The run may be over in this moment.
                 let _ = fs::write(directory.join("enough"), "");
                 break;
