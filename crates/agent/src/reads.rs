@@ -369,6 +369,7 @@ impl Visit<'_> {
     /// Whether a read of `length` bytes at `place` would wait; starts it if so, the way that the read
     /// itself would (the kernel sizes its read-ahead by the request).
     fn probe(&mut self, fd: i32, place: i64, length: usize) -> Residency {
+        self.judge_untold();
         if self.state.no_cachestat.load(Ordering::Relaxed) == 0 {
             match cached_pages(fd, place as u64, length.min(PAGE) as u64) {
                 Ok(0) => {}
@@ -392,22 +393,37 @@ impl Visit<'_> {
     /// Whether a read would wait where the file system does not tell.
     #[inline(never)]
     fn untold(&mut self, fd: i32, place: i64) -> Residency {
-        let tells = self.state.no_cachestat.load(Ordering::Relaxed) == 0;
-        let cached = |(fd, place): (i32, i64)| tells && matches!(cached_pages(fd, place as u64, 1), Ok(1..));
+        self.judge_untold();
         // All of these but overlays count what is cached.
-        if cached((fd, place)) {
+        if self.counts_as_cached(fd, place) {
             return Residency::Cached;
         }
-        let before = core::mem::replace(&mut self.inner.untold_before, (fd, place));
+        self.inner.untold_at = (fd, place);
         let (sleeps, blocks) = sleeps_and_blocks();
         // SAFETY: the agent runs in threads that a C library set up.
-        let thread = unsafe { thread_word() };
-        let waits = self.inner.untold.read(thread, Counted { sleeps, blocks }, || cached(before));
+        let waits = self.inner.untold.begins(unsafe { thread_word() }, Counted { sleeps, blocks });
         // The end of a file is known, and what is read past the page cache is not to be brought into it.
         match waits && place < known_size(fd).unwrap_or(0) as i64 && !is_direct(fd) {
             true => Residency::Missing,
             false => Residency::Cached,
         }
+    }
+
+    /// Whether the latest read of which the file system did not tell has waited.
+    fn judge_untold(&mut self) {
+        if !self.inner.untold.is_open() {
+            return;
+        }
+        let (sleeps, blocks) = sleeps_and_blocks();
+        let (fd, place) = self.inner.untold_at;
+        let came = self.counts_as_cached(fd, place);
+        // SAFETY: the agent runs in threads that a C library set up.
+        self.inner.untold.ends(unsafe { thread_word() }, Counted { sleeps, blocks }, || came);
+    }
+
+    fn counts_as_cached(&self, fd: i32, place: i64) -> bool {
+        self.state.no_cachestat.load(Ordering::Relaxed) == 0
+            && matches!(cached_pages(fd, place as u64, 1), Ok(1..))
     }
 
     /// Whether the read that speculation has started at `place` has arrived.

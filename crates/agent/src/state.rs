@@ -94,7 +94,7 @@ pub struct Inner {
     pub worth: Worth,
     pub untold: Untold,
     /// Descriptor and place of the latest read of which the kernel does not tell.
-    pub untold_before: (i32, i64),
+    pub untold_at: (i32, i64),
     pub names: Names,
     pub epoch: u32,
     /// Operations passed in this epoch.

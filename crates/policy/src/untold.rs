@@ -26,6 +26,7 @@ pub struct Counted {
 /// Zeros are its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Untold {
+    /// Whose latest such read has not been judged yet, and what was counted before it; 0: nobody's.
     thread: usize,
     before: Counted,
     /// Which of the latest eight reads waited, the latest in the lowest bit.
@@ -37,16 +38,25 @@ impl Untold {
         Untold { thread: 0, before: Counted { sleeps: 0, blocks: 0 }, waits: 0 }
     }
 
-    /// A thread (never 0) for which so much was counted is about to make such a read. `came`: whether what the read before it read is
-    /// known to be cached now; asked only where that decides. True if the read is taken for one that waits.
-    pub fn read(&mut self, thread: usize, counted: Counted, came: impl FnOnce() -> bool) -> bool {
-        if self.thread == thread {
+    /// A thread (never 0) for which so much was counted is about to make such a read. True if that is taken for one that waits.
+    pub fn begins(&mut self, thread: usize, counted: Counted) -> bool {
+        (self.thread, self.before) = (thread, counted);
+        self.waits & ((1 << LATEST) - 1) != 0 && self.waits.count_ones() >= LEAST
+    }
+
+    /// Whether a read is to be judged.
+    pub fn is_open(&self) -> bool {
+        self.thread != 0
+    }
+
+    /// A thread for which so much was counted is back with another read, of whatever kind. `came`: whether what the one before it read
+    /// is known to be cached now; asked only where that decides.
+    pub fn ends(&mut self, thread: usize, counted: Counted, came: impl FnOnce() -> bool) {
+        if core::mem::take(&mut self.thread) == thread {
             let slept = counted.sleeps != self.before.sleeps;
             let waited = counted.blocks != self.before.blocks || (slept && came());
             self.waits = self.waits << 1 | u8::from(waited);
         }
-        (self.thread, self.before) = (thread, counted);
-        self.waits & ((1 << LATEST) - 1) != 0 && self.waits.count_ones() >= LEAST
     }
 }
 
@@ -59,7 +69,8 @@ mod tests {
     fn said(untold: &mut Untold, waits: &[bool], blocks: bool, came: bool) -> Vec<bool> {
         let mut counted = Counted { sleeps: 7, blocks: 100 };
         let say = |&waits: &bool| {
-            let said = untold.read(1, counted, || came);
+            untold.ends(1, counted, || came);
+            let said = untold.begins(1, counted);
             counted.sleeps += u64::from(waits);
             counted.blocks += u64::from(waits && blocks) * 8;
             said
@@ -102,7 +113,10 @@ mod tests {
     #[test]
     fn threads_are_not_taken_for_one_another() {
         let mut untold = Untold::new();
-        let counted = |number| Counted { sleeps: number, blocks: number };
-        assert!((0..100).all(|number| !untold.read(1 + number as usize % 2, counted(number), || true)));
+        for number in 0..100 {
+            let (thread, counted) = (1 + number as usize % 2, Counted { sleeps: number, blocks: number });
+            untold.ends(thread, counted, || true);
+            assert!(!untold.begins(thread, counted));
+        }
     }
 }
