@@ -87,7 +87,7 @@ struct Given {
     elsewhere: u32,
 }
 
-/// Processes whose names are remembered, a MB each at most, and lists.
+/// Processes whose names are remembered: a MB each at most, and 2 MB of lists with as much again for their hashes, until they end.
 const PROCESSES_MOST: usize = 32;
 
 /// After so many names that a process was not given its lists are read, and again after twice as many more each time, as it may have read

@@ -98,8 +98,8 @@ fn is_as_alone(what: Run, limit: &str) -> Result<Outcome, String> {
     }
 }
 
-/// The guest's outcome alone. (Of some 20 runs the kernel has killed two for want of memory that was there, on swap, with
-/// nothing of ours about.)
+/// The guest's outcome alone. (In one of four runs of this test the kernel killed it for want of memory that was there, on
+/// swap, with nothing of ours about.)
 fn alone(what: Run, group: &Group) -> Result<Outcome, String> {
     for _ in 0..5 {
         let alone = run(&scenario("alone", what, group)?, &ALONE)?;
