@@ -421,7 +421,7 @@ pub mod watch {
     pub const NOT: u32 = 0;
     /// It has much memory of its own, and there is swap: once some of it is there.
     pub const MEMORY: u32 = 1;
-    /// It has mapped a large file: at once.
+    /// It has mapped a large file, or is large itself and was loaded from a disk: at once.
     pub const FILE: u32 = 2;
 }
 

@@ -31,13 +31,15 @@ pub struct Mapping {
     pub offset: u64,
 }
 
-/// Visits every executable mapping of the process. Called once, at the start.
-pub fn whole_process(state: &Fixed) {
+/// Visits every executable mapping of the process; returns how many bytes of files' code are mapped. Called once, at the
+/// start.
+pub fn whole_process(state: &Fixed) -> usize {
+    let mut code = 0;
     let mut known = Known::open(state);
     // SAFETY: the start-up is alone.
     let (lines, path) = unsafe { state.scratch() }.split_at_mut(7 * PAGE);
     let Ok(fd) = open_at(n::AT_FDCWD, c"/proc/self/maps", n::O_RDONLY | n::O_CLOEXEC, 0) else {
-        return;
+        return code;
     };
     let mut held = 0;
     while let Some(room) = lines.get_mut(held..) {
@@ -49,7 +51,7 @@ pub fn whole_process(state: &Fixed) {
         let filled = lines.get(..held).unwrap_or(&[]);
         let complete = filled.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
         for line in filled.get(..complete).unwrap_or(&[]).split(|&b| b == b'\n') {
-            visit_line(state, &mut known, line, path);
+            code += visit_line(state, &mut known, line, path).unwrap_or(0);
         }
         if complete <= held && held <= lines.len() {
             lines.copy_within(complete..held, 0);
@@ -57,37 +59,34 @@ pub fn whole_process(state: &Fixed) {
         held = held.saturating_sub(complete);
     }
     let _ = close(fd);
+    code
 }
 
-fn visit_line(state: &Fixed, known: &mut Known, line: &[u8], path: &mut [u8]) {
-    let Some(map) = text::maps_line(line) else {
-        return;
-    };
+/// Returns the length of the mapping, bytes, if it is one of a file's code.
+fn visit_line(state: &Fixed, known: &mut Known, line: &[u8], path: &mut [u8]) -> Option<usize> {
+    let map = text::maps_line(line)?;
     if map.protection & PROT_EXEC == 0 || map.shared || map.name.first() != Some(&b'/') {
-        return;
+        return None;
     }
     // Our own calls must not come back to us.
     if (map.start..map.end).contains(&arch::entry_address()) {
-        return;
+        return None;
     }
     if map.name.len() + 1 > path.len() {
-        return;
+        return None;
     }
     path.fill(0);
     for (to, from) in path.iter_mut().zip(map.name) {
         *to = *from;
     }
-    let Ok(name) = CStr::from_bytes_until_nul(path) else {
-        return;
-    };
-    let Ok(stat) = files::stat_at(n::AT_FDCWD, name, 0) else {
-        return;
-    };
+    let name = CStr::from_bytes_until_nul(path).ok()?;
+    let stat = files::stat_at(n::AT_FDCWD, name, 0).ok()?;
     if stat.st_ino != map.inode {
-        return; // replaced on disk since it was mapped
+        return None; // replaced on disk since it was mapped
     }
     let mapping = Mapping { start: map.start, length: map.end - map.start, offset: map.offset };
     patch_file(state, known, &stat, map.name, mapping, map.protection);
+    Some(mapping.length)
 }
 
 /// Visits a mapping that the program has just made from descriptor `fd`.

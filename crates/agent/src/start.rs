@@ -1,13 +1,24 @@
 //! The agent's start, called by the loader before the program's own initialisers.
 
 use crate::state::{self, Fixed};
-use crate::{arch, loader, patch};
+use crate::{arch, attach, loader, patch};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::{self, Session};
+use runahead_abi::session::watch;
 use runahead_kernel::files::{close, open_at, read};
+use runahead_kernel::process::major_faults;
 use runahead_kernel::text;
 use runahead_kernel::uapi::general as n;
+
+/// Code of which on a program's own page faults are worth watching, bytes: a compiler's, an interpreter's, a browser's
+/// start goes through tens of megabytes of its files by page faults alone. What is smaller, the kernel's read-around has
+/// brought in after some of them.
+const LARGE: usize = 8 << 20;
+
+/// Waits for the disk while the program was being loaded from which on it is taken for cold. (Warm, there are none; to watch
+/// nevertheless cost the start of a compiler 2 ms of 16. Cold and of 50 MB, the loader meets a hundred.)
+const COLD: u64 = 8;
 
 /// What the loader calls (DT_INIT). glibc passes what `main` gets; where the arguments are not that
 /// (musl passes nothing), there is no agent.
@@ -48,7 +59,10 @@ pub unsafe extern "C" fn runahead_agent_start(
     }
     let fixed: &'static Fixed = fixed;
     fixed.calm.store(-1, Ordering::Relaxed);
-    patch::whole_process(fixed);
+    let code = patch::whole_process(fixed);
+    if code >= LARGE && major_faults() >= COLD {
+        attach::want_watch(fixed, watch::FILE);
+    }
 }
 
 /// # Safety

@@ -107,11 +107,25 @@ pub fn sleeps_and_blocks() -> (u64, u64) {
     // `struct rusage`: two times of two words each, then fourteen counts, of which these are the thirteenth and the eighth.
     const SLEEPS: usize = 4 + 12;
     const BLOCKS: usize = 4 + 7;
+    let usage = usage(THREAD);
+    (usage[SLEEPS], usage[BLOCKS])
+}
+
+/// How many page faults of the calling process have waited for a disk (getrusage(2), `ru_majflt`).
+pub fn major_faults() -> u64 {
+    const PROCESS: usize = 0;
+    // The fifth of the counts.
+    const MAJOR: usize = 4 + 4;
+    usage(PROCESS)[MAJOR]
+}
+
+/// `struct rusage` of the calling thread or process, word by word; zeros if it cannot be had.
+fn usage(of_whom: usize) -> [u64; 18] {
     let mut usage = [0u64; 18];
-    let a = [THREAD, usage.as_mut_ptr() as usize, 0, 0, 0, 0];
+    let a = [of_whom, usage.as_mut_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: the array is as long as the structure.
     let _ = check(unsafe { syscall(n::__NR_getrusage as usize, a) });
-    (usage[SLEEPS], usage[BLOCKS])
+    usage
 }
 
 fn clock_ns(clock: u32) -> u64 {

@@ -38,7 +38,7 @@ pub struct DataSet {
 const COMPILER: &[(&str, &str)] = &[("gcc", "gcc"), ("make", "make"), ("ar", "binutils")];
 
 /// All sets, an ingredient before what is made from it.
-pub const SETS: [DataSet; 17] = [
+pub const SETS: [DataSet; 18] = [
     DataSet {
         name: "kernel",
         about: "the first 9000 .c and .h files of Debian's linux-source-6.1, by path",
@@ -191,6 +191,15 @@ pub const SETS: [DataSet; 17] = [
         needs: COMPILER,
         from: &[],
         make: unpacked::library,
+    },
+    DataSet {
+        name: "compiler",
+        about: "the C compiler's largest program, unpacked from Debian's cpp-12",
+        megabytes: 40,
+        version: 1,
+        needs: COMPILER,
+        from: &[],
+        make: unpacked::compiler,
     },
 ];
 

@@ -97,6 +97,17 @@ pub fn library(maker: &Maker) -> Result<()> {
     list(maker, "library", |name| !name.ends_with("objects"))
 }
 
+/// The C compiler proper, a program of 33 MB.
+pub fn compiler(maker: &Maker) -> Result<()> {
+    let package = maker.package("cpp-12")?;
+    let script = r#"
+        dpkg-deb --fsys-tarfile "$1" | tar -x --no-same-owner --transform 's,.*/,,' --wildcards '*/cc1'
+        [ -x cc1 ]
+    "#;
+    maker.shell(script, &[&package])?;
+    list(maker, "compiler", |_| true)
+}
+
 /// Every file of the set that the workload may read.
 fn list(maker: &Maker, set: &str, wanted: fn(&str) -> bool) -> Result<()> {
     let set_files = outputs::below(&maker.partial())?.into_iter();

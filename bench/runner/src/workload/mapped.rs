@@ -51,6 +51,15 @@ pub(super) const WORKLOADS: &[Workload] = &[
         ..MAPPED_PLAIN
     },
     Workload {
+        name: "compiler-start",
+        about: "the C compiler of 33 MB, itself cold, over an empty file, as a shell's child",
+        data: &["compiler"],
+        needs: &[("gcc", "gcc")],
+        touches: Touches::Contents("compiler", EVERY),
+        command: |_| Ok(["sh", "-c", "compiler/cc1 -quiet /dev/null -o -; exit"].map(Into::into).into()),
+        ..MAPPED_PLAIN
+    },
+    Workload {
         name: "sqlite-index-mapped",
         about: "sqlite3, 1500 look-ups by index in 1 GB that it maps (PRAGMA mmap_size)",
         data: &["database"],

@@ -6,6 +6,7 @@ mod faults;
 mod forked;
 mod guests;
 mod hostile;
+mod large_program;
 mod memory;
 mod model;
 mod names;
@@ -53,6 +54,7 @@ fn main() {
     memory::add(&mut suite);
     names::add(&mut suite);
     untold::add(&mut suite);
+    large_program::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);
     forked::add(&mut suite);
