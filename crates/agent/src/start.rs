@@ -13,7 +13,8 @@ use runahead_kernel::uapi::general as n;
 
 /// Code of which on a program's own page faults are worth watching, bytes: a compiler's, an interpreter's, a browser's
 /// start goes through tens of megabytes of its files by page faults alone. What is smaller, the kernel's read-around has
-/// brought in after some of them.
+/// brought in after some of them. (Tried, on a disk of 1 ms: from 1 MB and 4 waits on, python3, git, perl, gdb and ld
+/// started 1 to 28 ms later than unwatched, and none earlier.)
 const LARGE: usize = 8 << 20;
 
 /// Waits for the disk while the program was being loaded from which on it is taken for cold. (Warm, there are none; to watch
