@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use runahead_abi::environment::{self, Session};
 use runahead_abi::session::watch;
 use runahead_kernel::files::{close, open_at, read};
-use runahead_kernel::process::major_faults;
+use runahead_kernel::process::major_faults_and_blocks;
 use runahead_kernel::text;
 use runahead_kernel::uapi::general as n;
 
@@ -17,9 +17,12 @@ use runahead_kernel::uapi::general as n;
 /// started 1 to 28 ms later than unwatched, and none earlier.)
 const LARGE: usize = 8 << 20;
 
-/// Waits for the disk while the program was being loaded from which on it is taken for cold. (Warm, there are none; to watch
-/// nevertheless cost the start of a compiler 2 ms of 16. Cold and of 50 MB, the loader meets a hundred.)
-const COLD: u64 = 8;
+/// Page faults that waited for the disk while the program was being loaded from which on it is taken for cold; or blocks of
+/// 512 bytes that were brought in for it meanwhile, where the launcher has asked for them before it could wait (1 MB). Warm,
+/// there are none of either, and to watch nevertheless cost the start of a compiler 2 ms of 16. Cold, as a shell's child, the
+/// compiler had met 10 faults, node 68, clang 512; as the command itself the compiler one, and 4 MB.
+const COLD_FAULTS: u64 = 4;
+const COLD_BLOCKS: u64 = 2048;
 
 /// What the loader calls (DT_INIT). glibc passes what `main` gets; where the arguments are not that
 /// (musl passes nothing), there is no agent.
@@ -61,9 +64,15 @@ pub unsafe extern "C" fn runahead_agent_start(
     let fixed: &'static Fixed = fixed;
     fixed.calm.store(-1, Ordering::Relaxed);
     let code = patch::whole_process(fixed);
-    if code >= LARGE && major_faults() >= COLD {
+    if code >= LARGE && was_cold() {
         attach::want_watch(fixed, watch::FILE);
     }
+}
+
+/// Whether the program had to be read from a disk to be loaded.
+fn was_cold() -> bool {
+    let (faults, blocks) = major_faults_and_blocks();
+    faults >= COLD_FAULTS || blocks >= COLD_BLOCKS
 }
 
 /// # Safety

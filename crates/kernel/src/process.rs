@@ -104,22 +104,27 @@ pub fn processor_ns() -> u64 {
 /// brought in for it (getrusage(2), `ru_nvcsw` and `ru_inblock`).
 pub fn sleeps_and_blocks() -> (u64, u64) {
     const THREAD: usize = 1;
-    // `struct rusage`: two times of two words each, then fourteen counts, of which these are the thirteenth and the eighth.
+    // The thirteenth of the counts.
     const SLEEPS: usize = 4 + 12;
-    const BLOCKS: usize = 4 + 7;
     let usage = usage(THREAD);
     (usage[SLEEPS], usage[BLOCKS])
 }
 
-/// How many page faults of the calling process have waited for a disk (getrusage(2), `ru_majflt`).
-pub fn major_faults() -> u64 {
+/// How many page faults of the calling process have waited for a disk, and how many blocks of 512 bytes were brought in for
+/// it (getrusage(2), `ru_majflt` and `ru_inblock`).
+pub fn major_faults_and_blocks() -> (u64, u64) {
     const PROCESS: usize = 0;
-    // The fifth of the counts.
-    const MAJOR: usize = 4 + 4;
-    usage(PROCESS)[MAJOR]
+    // The sixth of the counts, behind the faults that have not waited.
+    const MAJOR: usize = 4 + 5;
+    let usage = usage(PROCESS);
+    (usage[MAJOR], usage[BLOCKS])
 }
 
-/// `struct rusage` of the calling thread or process, word by word; zeros if it cannot be had.
+/// The place of `ru_inblock` in what [`usage`] returns: the eighth of the counts.
+const BLOCKS: usize = 4 + 7;
+
+/// `struct rusage` of the calling thread or process, word by word: two times of two words each, then fourteen counts. Zeros
+/// if it cannot be had.
 fn usage(of_whom: usize) -> [u64; 18] {
     let mut usage = [0u64; 18];
     let a = [of_whom, usage.as_mut_ptr() as usize, 0, 0, 0, 0];
@@ -154,4 +159,20 @@ pub fn total_swap() -> u64 {
 pub unsafe fn prctl(option: u32, a: usize, b: usize, c: usize, d: usize) -> Result<usize> {
     // SAFETY: the caller's promise.
     check(unsafe { syscall(n::__NR_prctl as usize, [option as usize, a, b, c, d, 0]) })
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    #[test]
+    fn faults_that_do_not_wait_are_no_major_ones() {
+        const PAGES: usize = 4000;
+        let (before, _) = major_faults_and_blocks();
+        let fresh = std::vec![1u8; PAGES * crate::PAGE];
+        assert_eq!(core::hint::black_box(&fresh).iter().step_by(crate::PAGE).count(), PAGES);
+        let (after, _) = major_faults_and_blocks();
+        assert!(after - before < PAGES as u64 / 2, "{before} to {after}");
+    }
 }
