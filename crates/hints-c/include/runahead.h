@@ -54,6 +54,7 @@ struct runahead_counts {
   uint64_t released_pages;
   uint64_t most_in_flight; /* requests at once */
   uint64_t jobs;
+  uint64_t unmapped_pages; /* of hints for memory: nothing is mapped there */
 };
 
 /* F(name, parameters, arguments) for every function; each returns nothing. */

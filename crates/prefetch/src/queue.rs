@@ -164,6 +164,21 @@ impl<const N: usize> Queue<N> {
         }
     }
 
+    /// Leaves out what lies before page `first` of a subject; returns how many pages.
+    pub fn skip(&mut self, subject: Subject, first: u64) -> u64 {
+        let before = self.pages;
+        for number in self.head..self.tail {
+            let hint = &mut self.waiting[(number % N as u64) as usize].hint;
+            if hint.subject == subject {
+                let less = first.saturating_sub(hint.first).min(hint.pages);
+                hint.first += less;
+                hint.pages -= less;
+                self.pages = self.pages.saturating_sub(less);
+            }
+        }
+        before - self.pages
+    }
+
     /// Forgets hints; returns how many pages.
     pub fn cancel(&mut self, which: Which) -> u64 {
         let before = self.pages;
@@ -287,6 +302,20 @@ mod tests {
         assert_eq!(queue.cancel(Which::All), 2);
         assert!(queue.is_empty());
         assert_eq!(queue.room(), 8);
+    }
+
+    #[test]
+    fn what_lies_before_a_page_of_one_subject_is_left_out() {
+        let mut queue = Queue::<8>::new();
+        for (file, first) in [(1, 0), (2, 0), (1, 50)] {
+            queue.put(hint(file, first, 20)).unwrap();
+        }
+        assert_eq!(queue.skip(Subject::File(1), 60), 30);
+        assert_eq!(queue.pages(), 30);
+        assert_eq!(drain(&mut queue), [(Subject::File(2), 0, 20), (Subject::File(1), 60, 10)]);
+        queue.put(hint(1, 0, 20)).unwrap();
+        assert_eq!(queue.skip(Subject::File(1), u64::MAX), 20);
+        assert!(queue.is_empty());
     }
 
     #[test]

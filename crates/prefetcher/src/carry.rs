@@ -15,6 +15,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
+use std::io::{BufRead, BufReader};
 use std::num::NonZeroU64;
 
 /// A regular file, open for reading.
@@ -40,8 +41,6 @@ pub enum Failure {
     Unreadable,
     NotAFile,
     BehindEnd,
-    /// Memory that is not there, of the hint with this number.
-    NotMapped(u32),
 }
 
 /// What came of asking for pages.
@@ -49,6 +48,14 @@ pub enum Failure {
 pub struct Fetched {
     pub asked: u64,
     pub cached: u64,
+}
+
+/// Pages of a range of memory where nothing is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    pub pages: u64,
+    /// The first page at or behind the range's end where something is mapped.
+    pub next: u64,
 }
 
 /// Opens a regular file for reading, without effects on anything else.
@@ -118,26 +125,64 @@ pub fn release(file: &File, offset: u64, length: u64) -> u64 {
     pages
 }
 
-/// Memory `address..address + length` of this process: its file or swap pages are read in.
-pub fn fetch_memory(address: u64, length: u64) -> Fetched {
-    let first = address / PAGE * PAGE;
-    let end = address.saturating_add(length.max(1));
-    if end > i64::MAX as u64 {
-        return Fetched::default();
+/// Memory `address..address + length` of this process: its file or swap pages are read in, where there are any.
+pub fn fetch_memory(address: u64, length: u64) -> (Fetched, Option<Hole>) {
+    let first = address / PAGE;
+    let end = address.saturating_add(length.max(1)).div_ceil(PAGE);
+    if will_need(first, end) {
+        return (Fetched { asked: end - first, cached: 0 }, None);
     }
-    let pages = end.div_ceil(PAGE) - first / PAGE;
+    // The kernel says no more than that something is not there. It is asked for each mapping by itself, since it may
+    // have stopped at the first that it has nothing to read for.
+    let (mapped, next) = mapped(first, end);
+    let mut asked = 0;
+    for &(first, end) in &mapped {
+        asked += if will_need(first, end) { end - first } else { 0 };
+    }
+    let pages = mapped.iter().fold(end - first, |pages, (first, end)| pages - (end - first));
+    (Fetched { asked, cached: 0 }, (pages > 0).then_some(Hole { pages, next }))
+}
+
+/// Has pages `first..end` of memory read in, and waits for the last. False: not all of them can be.
+fn will_need(first: u64, end: u64) -> bool {
+    if end > i64::MAX as u64 / PAGE {
+        return false;
+    }
+    let (address, length) = (first * PAGE, (end - first) * PAGE);
     // SAFETY: MADV_WILLNEED changes no byte and no mapping, whatever the range; the kernel checks it.
-    let asked = unsafe { libc::madvise(first as *mut _, (pages * PAGE) as usize, libc::MADV_WILLNEED) } == 0;
-    if !asked {
-        return Fetched::default();
+    let asked = unsafe { libc::madvise(address as *mut _, length as usize, libc::MADV_WILLNEED) } == 0;
+    if asked {
+        // Not by touching it, which could be fatal: by asking the kernel to copy it.
+        let mut byte = 0u8;
+        let to = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        let from = libc::iovec { iov_base: ((end - 1) * PAGE) as *mut _, iov_len: 1 };
+        // SAFETY: writes one byte at `byte`; the other side is checked by the kernel.
+        unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
     }
-    // Waits for the last page. Not by touching it, which could be fatal: by asking the kernel to copy it.
-    let mut byte = 0u8;
-    let to = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    let from = libc::iovec { iov_base: ((end.div_ceil(PAGE) - 1) * PAGE) as *mut _, iov_len: 1 };
-    // SAFETY: writes one byte at `byte`; the other side is checked by the kernel.
-    unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
-    Fetched { asked: pages, cached: 0 }
+    asked
+}
+
+/// Which of pages `first..end` are mapped, mapping by mapping, and the first page that is at `end` or behind it.
+fn mapped(first: u64, end: u64) -> (Vec<(u64, u64)>, u64) {
+    let mut within = Vec::new();
+    let Ok(maps) = std::fs::File::open("/proc/thread-self/maps") else { return (within, u64::MAX) };
+    for line in BufReader::new(maps).split(b'\n').map_while(Result::ok) {
+        let Some((from, to)) = pages_of_mapping(&line) else { continue };
+        if from < end && to > first {
+            within.push((from.max(first), to.min(end)));
+        }
+        if to > end {
+            return (within, from.max(end));
+        }
+    }
+    (within, u64::MAX)
+}
+
+/// `55d0c0000000-55d0c0021000 rw-p ...`: first page and the page behind the last.
+fn pages_of_mapping(line: &[u8]) -> Option<(u64, u64)> {
+    let (from, to) = std::str::from_utf8(line.split(|&byte| byte == b' ').next()?).ok()?.split_once('-')?;
+    let page = |address| Some(u64::from_str_radix(address, 16).ok()? / PAGE);
+    Some((page(from)?, page(to)?))
 }
 
 /// Looks a name up. For [`Lookup::Entries`] the names found, which are to be looked up as well, at most
@@ -234,10 +279,14 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_does_no_harm() {
-        assert_eq!(fetch_memory(4096, 4096), Fetched::default());
-        assert_eq!(fetch_memory(u64::MAX - 10, 4096), Fetched::default());
+        let (fetched, hole) = fetch_memory(4096, 4096);
+        assert_eq!((fetched, hole.unwrap().pages), (Fetched::default(), 1));
+        assert!((2..u64::MAX).contains(&hole.unwrap().next));
+        let (fetched, hole) = fetch_memory(u64::MAX - 10, 4096);
+        assert_eq!((fetched, hole), (Fetched::default(), Some(Hole { pages: 1, next: u64::MAX })));
         let memory = vec![0u8; 8192];
-        assert!(fetch_memory(memory.as_ptr() as u64, 8192).asked >= 2);
+        let (fetched, hole) = fetch_memory(memory.as_ptr() as u64, 8192);
+        assert!(fetched.asked >= 2 && hole.is_none());
     }
 
     #[test]

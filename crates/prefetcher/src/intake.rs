@@ -174,7 +174,8 @@ counts! {
     repeated,
     /// Dropped because too much waited.
     overflowed,
-    /// Dropped because they make no sense: absurd offsets, empty or overlong paths, places behind the end.
+    /// Dropped because they make no sense: absurd offsets, empty or overlong paths, places behind the end, memory that is
+    /// not there. (Of memory that is there in part only the rest is dropped: see `unmapped_pages`.)
     absurd,
     /// Dropped because there is no such file, or we may not read it.
     unreadable,
@@ -200,6 +201,8 @@ counts! {
     most_in_flight,
     /// Jobs carried out.
     jobs,
+    /// Pages of hints for memory where nothing is mapped.
+    unmapped_pages,
 }
 
 /// Adds, async-signal-safe.

@@ -11,7 +11,7 @@
 //!
 //! While there is work the manager looks about once a response time; then it sleeps until the next hint.
 
-use crate::carry::{self, Failure, File};
+use crate::carry::{self, Failure, File, Hole};
 use crate::files::{Entry, Files, Key, Piece};
 use crate::intake::{Action, Batch, Cancel, Intake, Item, Lookup, add};
 use crate::limits::{Group, Options};
@@ -25,6 +25,7 @@ use runahead_prefetch::hint::{Hint, Refusal, Subject};
 use runahead_prefetch::queue::{Chunk, Queue, Which};
 use runahead_prefetch::shares::{Claim, DEVICES, Slot};
 use runahead_prefetch::{CHUNK_PAGES, PAGE};
+use std::collections::VecDeque;
 use std::ffi::CString;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,13 @@ const LONG_RUN: u64 = 256;
 
 /// `read_ahead_kb` of a device that nobody has configured.
 const KERNEL_WINDOW: u64 = 128 << 10;
+
+/// Requests of one hint for memory that may meet a hole; for each the process's mappings are looked through. Nobody means
+/// more: it is the whole address space, and its rest is dropped.
+const HOLES: u32 = 1024;
+
+/// Hints whose holes are counted: more than can be under way at once.
+const HINTS_WITH_HOLES: usize = 1024;
 
 /// Without work for this long, the manager sleeps until it is woken, which costs the waker 4 us.
 const LINGER: u64 = 20_000_000;
@@ -75,6 +83,8 @@ struct Manager<'a> {
     bandwidth: Bandwidth,
     /// Number of the latest hint for memory, and the page behind its end.
     memory: (u32, u64),
+    /// Numbers of the latest hints for memory that is not all there, each with the requests that met a hole.
+    holes: VecDeque<(u32, u32)>,
     /// What the latest descriptor of the current batch was.
     descriptor: Option<(i32, Key)>,
     usage: Usage,
@@ -116,6 +126,7 @@ pub(crate) fn run(intake: &Intake, options: Options) {
             rate => Bandwidth::new(rate, now),
         },
         memory: (0, 0),
+        holes: VecDeque::new(),
         descriptor: None,
         usage,
         group: Group::find(),
@@ -431,12 +442,10 @@ impl Manager<'_> {
             Some(Failure::Unreadable) => add(&counts.unreadable, 1),
             Some(Failure::NotAFile) => add(&counts.not_a_file, 1),
             Some(Failure::BehindEnd) => add(&counts.absurd, 1),
-            Some(Failure::NotMapped(number)) => {
-                // What follows of it is dropped: it may be the whole address space.
-                let subject = Subject::Mapping(number.into());
-                add(&counts.absurd, u64::from(self.queue.cancel(Which::Of(subject)) > 0));
-            }
             None => {}
+        }
+        if let Some((number, hole)) = done.hole {
+            self.hole(number, hole);
         }
         if let Some(file) = done.file {
             self.device = file.device;
@@ -461,6 +470,25 @@ impl Manager<'_> {
                 let number = self.files.add(Entry::Name { path, lookup: Lookup::Stat }, None);
                 self.put(Hint::name(u64::from(number), 0));
             }
+        }
+    }
+
+    /// Nothing is mapped at a part of the memory that a hint named: it goes on behind that.
+    fn hole(&mut self, number: u32, hole: Hole) {
+        let subject = Subject::Mapping(number.into());
+        let known = self.holes.iter().position(|(of, _)| *of == number);
+        let at = known.unwrap_or_else(|| {
+            add(&self.intake.counts.absurd, 1);
+            self.holes.push_back((number, 0));
+            if self.holes.len() > HINTS_WITH_HOLES {
+                self.holes.pop_front();
+            }
+            self.holes.len() - 1
+        });
+        self.holes[at].1 += 1;
+        add(&self.intake.counts.unmapped_pages, hole.pages + self.queue.skip(subject, hole.next));
+        if self.holes[at].1 >= HOLES && self.queue.cancel(Which::Of(subject)) > 0 {
+            add(&self.intake.counts.overflowed, 1);
         }
     }
 

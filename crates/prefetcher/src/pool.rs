@@ -9,7 +9,7 @@
 //! file system. A thread is started when a job could run and all others wait for the disk, up to
 //! [`THREADS`], and ends when it has had nothing to do for a while.
 
-use crate::carry::{self, Failure, Fetched, File};
+use crate::carry::{self, Failure, Fetched, File, Hole};
 use crate::intake::Lookup;
 use crate::usage::Own;
 use runahead_prefetch::device::Device;
@@ -88,6 +88,8 @@ pub struct Done {
     pub rest: (u64, u64),
     pub released: u64,
     pub names: Vec<Vec<u8>>,
+    /// Memory that is not there, of the hint with this number.
+    pub hole: Option<(u32, Hole)>,
     pub failure: Option<Failure>,
 }
 
@@ -102,6 +104,7 @@ impl Done {
             rest: (0, 0),
             released: 0,
             names: Vec::new(),
+            hole: None,
             failure: None,
         }
     }
@@ -345,8 +348,9 @@ impl Pool {
                 done.file = Some(file);
             }
             Work::Memory { number, address, length } => {
-                done.fetched = carry::fetch_memory(address, length.min(CHUNK_PAGES * PAGE));
-                done.failure = (done.fetched.asked == 0).then_some(Failure::NotMapped(number));
+                let (fetched, hole) = carry::fetch_memory(address, length.min(CHUNK_PAGES * PAGE));
+                done.fetched = fetched;
+                done.hole = hole.map(|hole| (number, hole));
             }
             Work::Name { path, lookup } => match carry::look_up(&path, lookup, MOST_ENTRIES) {
                 Ok(names) => done.names = names,

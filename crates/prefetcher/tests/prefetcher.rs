@@ -145,6 +145,44 @@ fn memory_that_is_mapped_from_a_file() {
     assert!((16..=33).contains(&cached_pages(&files[0])), "{}", cached_pages(&files[0]));
 }
 
+/// Maps a whole file at a place that nothing else of this process is near.
+fn map_at(address: u64, path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    let length = file.metadata().unwrap().len() as usize;
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: takes no place that is taken; lives as long as the process, and is never looked into.
+    let mapped =
+        unsafe { libc::mmap(address as *mut _, length, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
+    assert_eq!(mapped as u64, address);
+}
+
+/// Two files that adjoin, a hole in the middle of a request, a third file, a hole longer than any request, a fourth.
+#[test]
+fn memory_with_holes_is_fetched_where_it_is_mapped() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 4, 256 << 10);
+    let begin = 64 << 30;
+    let places = [0, 256 << 10, 576 << 10, 8 << 20];
+    places.iter().zip(&files).for_each(|(place, file)| map_at(begin + place, file));
+    let prefetcher = Prefetcher::new(Options::default());
+    let (offset, length) = (begin, 9 << 20);
+    prefetcher.hint(&[Hint { place: Place::Memory, offset, length, token: 0 }]);
+    let unmapped = (9 << 20) / 4096 - 4 * 64;
+    let counts = until(&prefetcher, "all pages", |counts| counts.asked_pages + counts.unmapped_pages == 2304);
+    assert_eq!((counts.asked_pages, counts.unmapped_pages, counts.absurd), (256, unmapped, 1));
+    assert!(files.iter().all(|file| cached_pages(file) == 64));
+    // Each request that meets a hole goes on behind it.
+    assert!(counts.jobs < 60, "{counts:?}");
+}
+
+#[test]
+fn a_short_hint_for_memory_that_is_not_there_is_counted() {
+    let prefetcher = Prefetcher::new(Options::default());
+    prefetcher.hint(&[Hint { place: Place::Memory, offset: 4096, length: 8192, token: 0 }]);
+    let counts = until(&prefetcher, "the hint is dropped", |counts| counts.jobs == 1);
+    assert_eq!((counts.absurd, counts.unmapped_pages), (1, 2));
+}
+
 #[test]
 fn a_hint_for_all_memory_ends_where_nothing_is_mapped() {
     let prefetcher = Prefetcher::new(Options::default());
