@@ -143,7 +143,7 @@ pub(crate) fn run(intake: &Intake, options: Options) {
     while !intake.is_closed() {
         manager.turn();
     }
-    manager.pool.withdraw();
+    manager.pool.withdraw(|_| true);
 }
 
 impl Manager<'_> {
@@ -316,7 +316,7 @@ impl Manager<'_> {
 
     fn release(&mut self, path: &[u8], offset: u64, length: u64) {
         if let Ok(path) = CString::new(path) {
-            let job = Job { entry: 0, pages: 0, work: Work::Release { path, offset, length } };
+            let job = Job { entry: 0, pages: 0, token: 0, work: Work::Release { path, offset, length } };
             self.pool.put(self.device, std::iter::once(job));
         }
     }
@@ -346,7 +346,7 @@ impl Manager<'_> {
             match self.work(&chunk) {
                 Some((entry, work)) => {
                     self.under_way += pages;
-                    self.pool.put(device, std::iter::once(Job { entry, pages, work }));
+                    self.pool.put(device, std::iter::once(Job { entry, pages, token: chunk.token, work }));
                 }
                 None => self.bandwidth.refund(pages * PAGE),
             }
@@ -405,23 +405,25 @@ impl Manager<'_> {
             }
             Some(entry @ Entry::ToOpen { .. }) => {
                 let Entry::ToOpen { path, mut pieces } =
-                    std::mem::replace(entry, Entry::Opening { pieces: Vec::new() })
+                    std::mem::replace(entry, Entry::Opening { begun: None, pieces: Vec::new() })
                 else {
                     return None;
                 };
                 let first = if pieces.is_empty() { return None } else { pieces.remove(0) };
-                *entry = Entry::Opening { pieces };
+                *entry = Entry::Opening { begun: Some(first.token), pieces };
                 Some((number, Work::Open { path, offset: first.offset, length: first.length }))
             }
-            Some(Entry::Name { .. }) => match self.files.remove(number) {
-                Some(Entry::Name { path, lookup }) => {
-                    add(&self.intake.counts.names, 1);
-                    Some((number, Work::Name { path, lookup }))
-                }
-                _ => None,
-            },
+            Some(entry @ Entry::Name { .. }) => {
+                let Entry::Name { path, lookup } =
+                    std::mem::replace(entry, Entry::LookingUp(Some(chunk.token)))
+                else {
+                    return None;
+                };
+                add(&self.intake.counts.names, 1);
+                Some((number, Work::Name { path, lookup }))
+            }
             // Closed again before its turn came: the giver is far ahead of itself.
-            Some(Entry::Opening { .. }) | None => {
+            Some(Entry::Opening { .. } | Entry::LookingUp(_)) | None => {
                 add(&self.intake.counts.overflowed, 1);
                 None
             }
@@ -449,12 +451,12 @@ impl Manager<'_> {
         }
         if let Some(file) = done.file {
             self.device = file.device;
-            if matches!(self.files.get(done.entry), Some(Entry::Opening { .. })) {
+            if let Some(&mut Entry::Opening { begun, .. }) = self.files.get(done.entry) {
                 let (first, pages) = done.rest;
-                if pages > 0 {
+                if let (Some(token), 1..) = (begun, pages) {
                     let subject = Subject::File(u64::from(done.entry));
                     // Its turn is now, before all that came after it.
-                    if self.queue.put_first(Hint { subject, first, pages, token: 0 }).is_err() {
+                    if self.queue.put_first(Hint { subject, first, pages, token }).is_err() {
                         add(&self.intake.counts.overflowed, 1);
                     }
                 }
@@ -462,14 +464,17 @@ impl Manager<'_> {
                     self.piece(done.entry, &file, piece);
                 }
             }
-        } else if let Some(Entry::Opening { pieces }) = self.files.remove(done.entry) {
-            add(&counts.unreadable, pieces.len() as u64);
+            return;
         }
-        for name in done.names {
-            if let Ok(path) = CString::new(name) {
-                let number = self.files.add(Entry::Name { path, lookup: Lookup::Stat }, None);
-                self.put(Hint::name(u64::from(number), 0));
+        match self.files.remove(done.entry) {
+            Some(Entry::Opening { pieces, .. }) => add(&counts.unreadable, pieces.len() as u64),
+            Some(Entry::LookingUp(Some(token))) => {
+                for path in done.names.into_iter().filter_map(|name| CString::new(name).ok()) {
+                    let number = self.files.add(Entry::Name { path, lookup: Lookup::Stat }, None);
+                    self.put(Hint::name(u64::from(number), token));
+                }
             }
+            _ => {}
         }
     }
 
@@ -494,38 +499,57 @@ impl Manager<'_> {
 
     fn cancel(&mut self) {
         while let Some((number, cancel)) = self.intake.next_cancel() {
-            let pages = match &cancel {
+            // What is not needed any more is no hint: it stays, unless everything goes.
+            let is_hint = |job: &Job| !matches!(job.work, Work::Release { .. });
+            let (pages, jobs) = match &cancel {
                 Cancel::All => {
-                    for job in self.pool.withdraw() {
-                        self.under_way = self.under_way.saturating_sub(job.pages);
-                        self.files.remove(job.entry);
-                    }
                     self.files.clear();
-                    self.queue.cancel(Which::All)
+                    (self.queue.cancel(Which::All), self.withdraw(|_| true))
                 }
                 Cancel::Token(token) => {
                     let pages = self.queue.cancel(Which::Token(*token));
                     for (number, token) in self.files.cancel_token(*token) {
                         self.put(Hint::name(u64::from(number), token));
                     }
-                    pages
+                    (pages, self.withdraw(|job| job.token == *token && is_hint(job)))
                 }
                 Cancel::Path(path) => match self.files.find(&Key::Path(path.clone())) {
                     Some(number) => {
                         self.files.cancel_file(number);
-                        self.queue.cancel(Which::Of(Subject::Name(number.into())))
-                            + self.queue.cancel(Which::Of(Subject::File(number.into())))
+                        let pages = self.queue.cancel(Which::Of(Subject::Name(number.into())))
+                            + self.queue.cancel(Which::Of(Subject::File(number.into())));
+                        (pages, self.withdraw(|job| job.entry == number && is_hint(job)))
                     }
-                    None => 0,
+                    None => (0, 0),
                 },
             };
-            add(&self.intake.counts.cancelled, pages.min(1));
+            add(&self.intake.counts.cancelled, (pages + jobs).min(1));
             self.cancels.push((number, cancel));
             // What is kept of them is bounded; forgetting a cancellation costs some needless prefetches.
             if self.cancels.len() > 64 {
                 self.cancels.remove(0);
             }
         }
+    }
+
+    /// Takes back jobs that wait for a thread; returns how many.
+    fn withdraw(&mut self, is_meant: impl Fn(&Job) -> bool) -> u64 {
+        let jobs = self.pool.withdraw(is_meant);
+        let count = jobs.len() as u64;
+        for Job { entry, pages, work, .. } in jobs {
+            self.under_way = self.under_way.saturating_sub(pages);
+            self.bandwidth.refund(pages * PAGE);
+            match work {
+                Work::Open { path, .. } => {
+                    if let Some(token) = self.files.not_opened(entry, path) {
+                        self.put(Hint::name(u64::from(entry), token));
+                    }
+                }
+                Work::Name { .. } => drop(self.files.remove(entry)),
+                Work::Fetch { .. } | Work::Memory { .. } | Work::Release { .. } => {}
+            }
+        }
+        count
     }
 
     /// What the program has read from the cache since the last look.

@@ -73,6 +73,8 @@ pub struct Job {
     pub entry: u32,
     /// Pages that it may bring, at most.
     pub pages: u64,
+    /// Its hint's.
+    pub token: u64,
     pub work: Work,
 }
 
@@ -261,9 +263,15 @@ impl Pool {
         }
     }
 
-    /// Takes back what waits in the lines.
-    pub fn withdraw(&self) -> Vec<Job> {
-        self.lock().lines.iter_mut().flat_map(|line| line.jobs.drain(..)).collect()
+    /// Takes back what waits in the lines, as far as it is meant.
+    pub fn withdraw(&self, is_meant: impl Fn(&Job) -> bool) -> Vec<Job> {
+        let mut withdrawn = Vec::new();
+        for line in &mut self.lock().lines {
+            let (meant, others) = line.jobs.drain(..).partition(&is_meant);
+            line.jobs = others;
+            withdrawn.extend::<VecDeque<Job>>(meant);
+        }
+        withdrawn
     }
 
     /// What has been done since the last time.
@@ -374,7 +382,7 @@ mod tests {
         // No address space has room for such a stack.
         let pool = Pool::with_stacks(2, 1 << 60);
         let work = Work::Memory { number: 1, address: 4096, length: 4096 };
-        pool.put(1, (0..5).map(|entry| Job { entry, pages: 1, work: work.clone() }));
+        pool.put(1, (0..5).map(|entry| Job { entry, pages: 1, token: 0, work: work.clone() }));
         let done = pool.collect();
         assert_eq!(done.len(), 5);
         assert!(done.iter().all(|done| done.failure == Some(Failure::Unreadable)));
@@ -385,7 +393,7 @@ mod tests {
     fn what_is_done_and_not_collected_is_work() {
         let pool = Pool::new(1);
         let work = Work::Release { path: c"/not/there".into(), offset: 0, length: 0 };
-        pool.put(1, std::iter::once(Job { entry: 0, pages: 0, work }));
+        pool.put(1, std::iter::once(Job { entry: 0, pages: 0, token: 0, work }));
         while pool.lock().lines.iter().any(|line| !line.is_idle()) {
             std::thread::sleep(Duration::from_millis(1));
         }
