@@ -7,7 +7,8 @@
 //! response time. The descriptor is set to `FADV_RANDOM`, so that this byte starts no read-ahead of its own.
 //!
 //! A file is looked at (`O_PATH`) before it is opened, and the very file that was looked at is what gets
-//! opened: opening a FIFO, a device or a socket could have effects.
+//! opened: opening a FIFO, a device or a socket could have effects, and so could reading what `/proc`, `/sys` and their like
+//! make up.
 
 use crate::intake::Lookup;
 use runahead_prefetch::{CHUNK_PAGES, PAGE};
@@ -66,6 +67,9 @@ pub fn open(path: &CStr) -> Result<File, Failure> {
     if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
         return Err(Failure::NotAFile);
     }
+    if is_made_up(seen.as_fd(), &status) {
+        return Err(Failure::NotAFile);
+    }
     // Not /proc/self: that is the table of the process's first thread, and ours is another.
     let again = format!("/proc/thread-self/fd/{}", seen.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -77,6 +81,38 @@ pub fn open(path: &CStr) -> Result<File, Failure> {
     .map_err(|_| Failure::Unreadable)?;
     let _ = rustix::fs::fadvise(&descriptor, 0, None, Advice::Random);
     Ok(File { descriptor, device: status.st_dev, inode: status.st_ino, size: status.st_size.max(0) as u64 })
+}
+
+/// File systems of which nothing is on a disk and nothing in the page cache: linux/magic.h, and that of resctrl.
+const MADE_UP: [u32; 20] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x6265_6570, // configfs
+    0x6165_676c, // pstore
+    0xde5e_81e4, // efivarfs
+    0xcafe_4a11, // bpf
+    0xf97c_ff8c, // selinuxfs
+    0x4341_5d53, // smackfs
+    0x4249_4e4d, // binfmt_misc
+    0x6e73_6673, // nsfs
+    0x6573_5543, // fusectl
+    0x0765_5821, // resctrl
+    0x1980_0202, // mqueue
+    0xabba_1974, // xenfs
+    0x9fa1,      // openprom
+];
+
+/// Whether the kernel makes the file's contents up as they are read. The file system is asked for its kind (over a network
+/// that would be a request of its own) only where there is no disk behind it and the file has no blocks.
+fn is_made_up(file: BorrowedFd, status: &rustix::fs::Stat) -> bool {
+    rustix::fs::major(status.st_dev) == 0
+        && status.st_blocks == 0
+        && rustix::fs::fstatfs(file).is_ok_and(|system| MADE_UP.contains(&(system.f_type as u32)))
 }
 
 /// Pages `first..first + pages` (at most a chunk) of a file, into the page cache. Returns when they are there.
@@ -260,6 +296,12 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
         assert_eq!(open(&text(&fifo)).unwrap_err(), Failure::NotAFile);
         assert_eq!(open(c"/dev/zero").unwrap_err(), Failure::NotAFile);
+        assert_eq!(open(c"/proc/self/maps").unwrap_err(), Failure::NotAFile);
+        // A file without blocks and without a disk, but a file.
+        let memory = rustix::fs::memfd_create("memory", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&memory, 8192).unwrap();
+        let path = CString::new(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap();
+        assert_eq!(open(&path).unwrap().size, 8192);
         assert_eq!(open(c"/").unwrap_err(), Failure::NotAFile);
         assert_eq!(open(c"/not/there").unwrap_err(), Failure::Unreadable);
     }

@@ -179,7 +179,7 @@ counts! {
     absurd,
     /// Dropped because there is no such file, or we may not read it.
     unreadable,
-    /// Dropped because it is no regular file: a directory, FIFO, device, socket.
+    /// Dropped because it is no regular file: a directory, FIFO, device, socket, or made up by the kernel, as in `/proc`.
     not_a_file,
     /// Taken back before they were carried out.
     cancelled,

@@ -400,6 +400,20 @@ fn cancelling_reaches_the_rest_of_a_file_that_was_begun() {
 }
 
 #[test]
+fn files_that_the_kernel_makes_up_are_not_opened() {
+    let version = std::fs::File::open("/proc/version").unwrap();
+    let prefetcher = Prefetcher::new(Options::default());
+    prefetcher.hint(&[
+        path(Path::new("/proc/version")),
+        path(Path::new("/sys/kernel/mm/transparent_hugepage/enabled")),
+        Hint { place: Place::Descriptor(version.as_raw_fd()), offset: 0, length: 0, token: 0 },
+    ]);
+    prefetcher.release(Place::Path(b"/proc/self/status"), 0, 0);
+    let counts = until(&prefetcher, "four refusals", |counts| counts.not_a_file == 4);
+    assert_eq!((counts.jobs, counts.asked_pages, counts.absurd), (4, 0, 0));
+}
+
+#[test]
 fn bandwidth_and_memory_options_are_kept() {
     let folder = folder();
     let files = cold_files(folder.path(), 100, 131_072);
