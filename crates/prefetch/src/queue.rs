@@ -115,7 +115,13 @@ impl<const N: usize> Queue<N> {
 
     /// The next piece, which leaves the queue.
     pub fn take(&mut self) -> Option<Chunk> {
+        self.take_up_to(CHUNK_PAGES)
+    }
+
+    /// No more of it than `most` pages.
+    pub fn take_up_to(&mut self, most: u64) -> Option<Chunk> {
         let chunk = self.peek()?;
+        let chunk = Chunk { pages: chunk.pages.min(most.max(1)), ..chunk };
         let front = &mut self.waiting[(self.head % N as u64) as usize];
         front.hint.first += chunk.pages;
         front.hint.pages -= chunk.pages;
@@ -245,6 +251,14 @@ mod tests {
         let one = Subject::File(1);
         assert_eq!(drain(&mut queue), [(one, 0, 32), (one, 32, 8), (Subject::File(2), 0, 1)]);
         assert_eq!(queue.pages(), 0);
+    }
+
+    #[test]
+    fn what_is_taken_may_be_shorter() {
+        let mut queue = Queue::<8>::new();
+        queue.put(hint(1, 0, 40)).unwrap();
+        assert_eq!([5, 0].map(|most| queue.take_up_to(most).unwrap().pages), [5, 1]);
+        assert_eq!((queue.pages(), queue.take().unwrap().first), (34, 6));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::intake::{Cancel, Counts, Hint, Intake, Place};
 use crate::limits::Options;
 use crate::manager;
+use runahead_prefetch::PAGE;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::Arc;
@@ -32,7 +33,9 @@ impl Prefetcher {
     /// One more, apart from the process's own ([`global`]). Its threads start with the first hint and end
     /// when it is dropped.
     pub fn new(options: Options) -> Self {
-        let state = AtomicU8::new(if options.enabled { NEW } else { OFF });
+        // Without room for a page nothing will ever be fetched, and nobody has to look whether there is some.
+        let some = options.enabled && options.memory >= PAGE && options.bandwidth > 0;
+        let state = AtomicU8::new(if some { NEW } else { OFF });
         Prefetcher { intake: Some(Arc::new(Intake::new())), options, state }
     }
 

@@ -9,6 +9,9 @@
 //! accuracy, down to a single chunk. Pages that nobody uses leave the window slowly, so a source with only
 //! wrong hints ends at a chunk every few seconds, and can recover.
 //!
+//! The budget itself is kept to the page: a request that is longer than what is left waits, one that is longer than all of
+//! it is cut.
+//!
 //! While there is work the manager looks about once a response time; then it sleeps until the next hint.
 
 use crate::carry::{self, Failure, File, Hole};
@@ -337,12 +340,15 @@ impl Manager<'_> {
                     break;
                 }
             }
-            let pages = self.pages_of(&chunk);
+            let pages = self.pages_of(&chunk).min(self.budget);
+            if self.held + self.under_way + pages > self.budget {
+                return true;
+            }
             if !self.bandwidth.take(pages * PAGE, self.pool.now()) {
                 return true;
             }
             self.leave_long_run(device);
-            let Some(chunk) = self.queue.take() else { break };
+            let Some(chunk) = self.queue.take_up_to(pages) else { break };
             match self.work(&chunk) {
                 Some((entry, work)) => {
                     self.under_way += pages;
@@ -370,7 +376,10 @@ impl Manager<'_> {
         match chunk.subject {
             Subject::Name(number) => match self.files.get(number as u32) {
                 Some(Entry::ToOpen { pieces, .. }) => match pieces.first() {
-                    Some(piece) if piece.length > 0 => piece.length.div_ceil(PAGE).min(CHUNK_PAGES),
+                    Some(piece) if piece.length > 0 => {
+                        let end = piece.offset.saturating_add(piece.length);
+                        (end.div_ceil(PAGE) - piece.offset / PAGE).min(CHUNK_PAGES)
+                    }
                     _ => CHUNK_PAGES,
                 },
                 _ => 0,

@@ -39,7 +39,7 @@ const MOST_ENTRIES: usize = 4096;
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Open a file, and fetch the first chunk of bytes `offset..offset + length`.
+    /// Open a file, and fetch bytes `offset..offset + length`, as far as the job's pages go.
     Open {
         path: CString,
         offset: u64,
@@ -341,7 +341,7 @@ impl Pool {
                     asked_at = self.now();
                     match Hint::segment(Subject::File(0), offset, length, file.size, 0) {
                         Ok(hint) => {
-                            let pages = hint.pages.min(CHUNK_PAGES);
+                            let pages = hint.pages.min(done.pages);
                             done.fetched = carry::fetch(file.descriptor.as_fd(), hint.first, pages);
                             done.rest = (hint.first + pages, hint.pages - pages);
                         }

@@ -413,6 +413,43 @@ fn files_that_the_kernel_makes_up_are_not_opened() {
     assert_eq!((counts.jobs, counts.asked_pages, counts.absurd), (4, 0, 0));
 }
 
+/// From the first page on, and for a file that is longer than all that may be held.
+#[test]
+fn a_small_memory_limit_is_kept() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 2, 1 << 20);
+    for pages in [1, 16, 40] {
+        let prefetcher = Prefetcher::new(Options { memory: pages * 4096, ..Options::default() });
+        prefetcher.hint(&[path(&files[0]), path(&files[1])]);
+        let within = |counts: &Counts| {
+            let held = counts.asked_pages.saturating_sub(counts.used_pages + counts.unused_pages);
+            assert!(held <= pages, "{counts:?}");
+        };
+        until(&prefetcher, "more than the limit, in time", |counts| {
+            within(counts);
+            counts.asked_pages > pages
+        });
+        drop(prefetcher);
+        files.iter().for_each(|file| drop_cache(file));
+    }
+}
+
+#[test]
+fn without_memory_or_bandwidth_hints_have_no_effect() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 1, 4096);
+    for limits in
+        [Options { memory: 4095, ..Options::default() }, Options { bandwidth: 0, ..Options::default() }]
+    {
+        let prefetcher = Prefetcher::new(limits);
+        prefetcher.hint(&[path(&files[0])]);
+        std::thread::sleep(Duration::from_millis(50));
+        // No thread looks every few milliseconds whether there is some.
+        assert_eq!(prefetcher.counts(), Counts::default());
+        assert_eq!(cached_pages(&files[0]), 0);
+    }
+}
+
 #[test]
 fn bandwidth_and_memory_options_are_kept() {
     let folder = folder();
