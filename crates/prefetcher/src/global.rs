@@ -3,7 +3,6 @@
 use crate::intake::{Cancel, Counts, Hint, Intake, Place};
 use crate::limits::Options;
 use crate::manager;
-use runahead_prefetch::PAGE;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,9 +31,8 @@ impl Prefetcher {
     /// One more, apart from the process's own ([`global`]). Its threads start with the first hint and end
     /// when it is dropped.
     pub fn new(options: Options) -> Self {
-        // Without room for a page nothing will ever be fetched, and nobody has to look whether there is some.
-        let some = options.enabled && options.memory >= PAGE && options.bandwidth > 0;
-        let state = AtomicU8::new(if some { NEW } else { OFF });
+        // Where nothing will ever be fetched nobody has to look whether something may be.
+        let state = AtomicU8::new(if options.enabled && options.allow_any() { NEW } else { OFF });
         Prefetcher { intake: Some(Arc::new(Intake::new())), options, state }
     }
 
