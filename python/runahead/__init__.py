@@ -40,7 +40,7 @@ class _Segment(ctypes.Structure):
 _COUNTS = (
     "hints", "repeated", "overflowed", "absurd", "unreadable", "not_a_file", "cancelled", "cached_pages",
     "asked_pages", "left_pages", "used_pages", "unused_pages", "names", "released_pages", "most_in_flight",
-    "jobs",
+    "jobs", "unmapped_pages",
 )
 
 

@@ -43,7 +43,7 @@ struct runahead_counts {
   uint64_t overflowed;     /* too much waited */
   uint64_t absurd;         /* made no sense */
   uint64_t unreadable;     /* no such file, or not ours to read */
-  uint64_t not_a_file;     /* a directory, FIFO, device, socket */
+  uint64_t not_a_file;     /* a directory, FIFO, device, socket, anything in /proc or /sys */
   uint64_t cancelled;
   uint64_t cached_pages;   /* were in the page cache */
   uint64_t asked_pages;    /* were read ahead */
@@ -54,6 +54,7 @@ struct runahead_counts {
   uint64_t released_pages;
   uint64_t most_in_flight; /* requests at once */
   uint64_t jobs;
+  uint64_t unmapped_pages; /* of hints for memory: nothing is mapped there */
 };
 
 /* F(name, parameters, arguments) for every function; each returns nothing. */

@@ -39,7 +39,7 @@ pub fn hint_file(file: impl AsFd, offset: u64, length: u64) {
 }
 
 /// Discloses accesses to memory that is mapped from a file, or may be swapped out. The address is not
-/// looked into; one that is not mapped is dropped.
+/// looked into. Where nothing is mapped nothing is done; the rest of the range is fetched all the same.
 pub fn hint_memory<T>(memory: *const [T]) {
     let length = (memory.len() as u64).saturating_mul(size_of::<T>() as u64);
     let offset = memory.cast::<u8>() as u64;

@@ -39,6 +39,10 @@ pub struct Options {
 }
 
 impl Options {
+    fn may_speculate(&self) -> bool {
+        !self.no_speculate && self.limits.allow_any()
+    }
+
     /// Whether files may be asked for that nobody has foretold. Whoever sets limits wants nothing beside speculation, which
     /// keeps them.
     fn may_guess(&self) -> bool {
@@ -189,7 +193,7 @@ fn prepare(
     let descriptor = session.descriptor.as_raw_fd();
     let site_path = sites.path().as_os_str().to_owned();
     let mut flag_bits = 0;
-    if options.no_speculate {
+    if !options.may_speculate() {
         flag_bits |= flags::NO_SPECULATION;
     }
     if options.stats || options.report.is_some() {

@@ -115,7 +115,13 @@ impl<const N: usize> Queue<N> {
 
     /// The next piece, which leaves the queue.
     pub fn take(&mut self) -> Option<Chunk> {
+        self.take_up_to(CHUNK_PAGES)
+    }
+
+    /// No more of it than `most` pages.
+    pub fn take_up_to(&mut self, most: u64) -> Option<Chunk> {
         let chunk = self.peek()?;
+        let chunk = Chunk { pages: chunk.pages.min(most.max(1)), ..chunk };
         let front = &mut self.waiting[(self.head % N as u64) as usize];
         front.hint.first += chunk.pages;
         front.hint.pages -= chunk.pages;
@@ -162,6 +168,21 @@ impl<const N: usize> Queue<N> {
             Some(_) => self.waiting[(self.head % N as u64) as usize].hint.pages,
             None => 0,
         }
+    }
+
+    /// Leaves out what lies before page `first` of a subject; returns how many pages.
+    pub fn skip(&mut self, subject: Subject, first: u64) -> u64 {
+        let before = self.pages;
+        for number in self.head..self.tail {
+            let hint = &mut self.waiting[(number % N as u64) as usize].hint;
+            if hint.subject == subject {
+                let less = first.saturating_sub(hint.first).min(hint.pages);
+                hint.first += less;
+                hint.pages -= less;
+                self.pages = self.pages.saturating_sub(less);
+            }
+        }
+        before - self.pages
     }
 
     /// Forgets hints; returns how many pages.
@@ -233,6 +254,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_taken_may_be_shorter() {
+        let mut queue = Queue::<8>::new();
+        queue.put(hint(1, 0, 40)).unwrap();
+        assert_eq!([5, 0].map(|most| queue.take_up_to(most).unwrap().pages), [5, 1]);
+        assert_eq!((queue.pages(), queue.take().unwrap().first), (34, 6));
+    }
+
+    #[test]
     fn a_hint_before_the_latest_or_with_another_token_stays_apart() {
         let mut queue = Queue::<8>::new();
         queue.put(hint(1, 10, 1)).unwrap();
@@ -287,6 +316,20 @@ mod tests {
         assert_eq!(queue.cancel(Which::All), 2);
         assert!(queue.is_empty());
         assert_eq!(queue.room(), 8);
+    }
+
+    #[test]
+    fn what_lies_before_a_page_of_one_subject_is_left_out() {
+        let mut queue = Queue::<8>::new();
+        for (file, first) in [(1, 0), (2, 0), (1, 50)] {
+            queue.put(hint(file, first, 20)).unwrap();
+        }
+        assert_eq!(queue.skip(Subject::File(1), 60), 30);
+        assert_eq!(queue.pages(), 30);
+        assert_eq!(drain(&mut queue), [(Subject::File(2), 0, 20), (Subject::File(1), 60, 10)]);
+        queue.put(hint(1, 0, 20)).unwrap();
+        assert_eq!(queue.skip(Subject::File(1), u64::MAX), 20);
+        assert!(queue.is_empty());
     }
 
     #[test]

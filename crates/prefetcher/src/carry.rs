@@ -7,7 +7,8 @@
 //! response time. The descriptor is set to `FADV_RANDOM`, so that this byte starts no read-ahead of its own.
 //!
 //! A file is looked at (`O_PATH`) before it is opened, and the very file that was looked at is what gets
-//! opened: opening a FIFO, a device or a socket could have effects.
+//! opened: opening a FIFO, a device or a socket could have effects, and so could reading what `/proc`, `/sys` and their like
+//! make up.
 
 use crate::intake::Lookup;
 use runahead_prefetch::{CHUNK_PAGES, PAGE};
@@ -15,6 +16,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
+use std::io::{BufRead, BufReader};
 use std::num::NonZeroU64;
 
 /// A regular file, open for reading.
@@ -40,8 +42,6 @@ pub enum Failure {
     Unreadable,
     NotAFile,
     BehindEnd,
-    /// Memory that is not there, of the hint with this number.
-    NotMapped(u32),
 }
 
 /// What came of asking for pages.
@@ -51,12 +51,23 @@ pub struct Fetched {
     pub cached: u64,
 }
 
+/// Pages of a range of memory where nothing is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    pub pages: u64,
+    /// The first page at or behind the range's end where something is mapped.
+    pub next: u64,
+}
+
 /// Opens a regular file for reading, without effects on anything else.
 pub fn open(path: &CStr) -> Result<File, Failure> {
     let seen = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .map_err(|_| Failure::Unreadable)?;
     let status = rustix::fs::fstat(&seen).map_err(|_| Failure::Unreadable)?;
     if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+        return Err(Failure::NotAFile);
+    }
+    if is_made_up(seen.as_fd(), &status) {
         return Err(Failure::NotAFile);
     }
     // Not /proc/self: that is the table of the process's first thread, and ours is another.
@@ -70,6 +81,38 @@ pub fn open(path: &CStr) -> Result<File, Failure> {
     .map_err(|_| Failure::Unreadable)?;
     let _ = rustix::fs::fadvise(&descriptor, 0, None, Advice::Random);
     Ok(File { descriptor, device: status.st_dev, inode: status.st_ino, size: status.st_size.max(0) as u64 })
+}
+
+/// File systems of which nothing is on a disk and nothing in the page cache: linux/magic.h, and that of resctrl.
+const MADE_UP: [u32; 20] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x6265_6570, // configfs
+    0x6165_676c, // pstore
+    0xde5e_81e4, // efivarfs
+    0xcafe_4a11, // bpf
+    0xf97c_ff8c, // selinuxfs
+    0x4341_5d53, // smackfs
+    0x4249_4e4d, // binfmt_misc
+    0x6e73_6673, // nsfs
+    0x6573_5543, // fusectl
+    0x0765_5821, // resctrl
+    0x1980_0202, // mqueue
+    0xabba_1974, // xenfs
+    0x9fa1,      // openprom
+];
+
+/// Whether the kernel makes the file's contents up as they are read. The file system is asked for its kind (over a network
+/// that would be a request of its own) only where there is no disk behind it and the file has no blocks.
+fn is_made_up(file: BorrowedFd, status: &rustix::fs::Stat) -> bool {
+    rustix::fs::major(status.st_dev) == 0
+        && status.st_blocks == 0
+        && rustix::fs::fstatfs(file).is_ok_and(|system| MADE_UP.contains(&(system.f_type as u32)))
 }
 
 /// Pages `first..first + pages` (at most a chunk) of a file, into the page cache. Returns when they are there.
@@ -118,26 +161,64 @@ pub fn release(file: &File, offset: u64, length: u64) -> u64 {
     pages
 }
 
-/// Memory `address..address + length` of this process: its file or swap pages are read in.
-pub fn fetch_memory(address: u64, length: u64) -> Fetched {
-    let first = address / PAGE * PAGE;
-    let end = address.saturating_add(length.max(1));
-    if end > i64::MAX as u64 {
-        return Fetched::default();
+/// Memory `address..address + length` of this process: its file or swap pages are read in, where there are any.
+pub fn fetch_memory(address: u64, length: u64) -> (Fetched, Option<Hole>) {
+    let first = address / PAGE;
+    let end = address.saturating_add(length.max(1)).div_ceil(PAGE);
+    if will_need(first, end) {
+        return (Fetched { asked: end - first, cached: 0 }, None);
     }
-    let pages = end.div_ceil(PAGE) - first / PAGE;
+    // The kernel says no more than that something is not there. It is asked for each mapping by itself, since it may
+    // have stopped at the first that it has nothing to read for.
+    let (mapped, next) = mapped(first, end);
+    let mut asked = 0;
+    for &(first, end) in &mapped {
+        asked += if will_need(first, end) { end - first } else { 0 };
+    }
+    let pages = mapped.iter().fold(end - first, |pages, (first, end)| pages - (end - first));
+    (Fetched { asked, cached: 0 }, (pages > 0).then_some(Hole { pages, next }))
+}
+
+/// Has pages `first..end` of memory read in, and waits for the last. False: not all of them can be.
+fn will_need(first: u64, end: u64) -> bool {
+    if end > i64::MAX as u64 / PAGE {
+        return false;
+    }
+    let (address, length) = (first * PAGE, (end - first) * PAGE);
     // SAFETY: MADV_WILLNEED changes no byte and no mapping, whatever the range; the kernel checks it.
-    let asked = unsafe { libc::madvise(first as *mut _, (pages * PAGE) as usize, libc::MADV_WILLNEED) } == 0;
-    if !asked {
-        return Fetched::default();
+    let asked = unsafe { libc::madvise(address as *mut _, length as usize, libc::MADV_WILLNEED) } == 0;
+    if asked {
+        // Not by touching it, which could be fatal: by asking the kernel to copy it.
+        let mut byte = 0u8;
+        let to = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        let from = libc::iovec { iov_base: ((end - 1) * PAGE) as *mut _, iov_len: 1 };
+        // SAFETY: writes one byte at `byte`; the other side is checked by the kernel.
+        unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
     }
-    // Waits for the last page. Not by touching it, which could be fatal: by asking the kernel to copy it.
-    let mut byte = 0u8;
-    let to = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    let from = libc::iovec { iov_base: ((end.div_ceil(PAGE) - 1) * PAGE) as *mut _, iov_len: 1 };
-    // SAFETY: writes one byte at `byte`; the other side is checked by the kernel.
-    unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
-    Fetched { asked: pages, cached: 0 }
+    asked
+}
+
+/// Which of pages `first..end` are mapped, mapping by mapping, and the first page that is at `end` or behind it.
+fn mapped(first: u64, end: u64) -> (Vec<(u64, u64)>, u64) {
+    let mut within = Vec::new();
+    let Ok(maps) = std::fs::File::open("/proc/thread-self/maps") else { return (within, u64::MAX) };
+    for line in BufReader::new(maps).split(b'\n').map_while(Result::ok) {
+        let Some((from, to)) = pages_of_mapping(&line) else { continue };
+        if from < end && to > first {
+            within.push((from.max(first), to.min(end)));
+        }
+        if to > end {
+            return (within, from.max(end));
+        }
+    }
+    (within, u64::MAX)
+}
+
+/// `55d0c0000000-55d0c0021000 rw-p ...`: first page and the page behind the last.
+fn pages_of_mapping(line: &[u8]) -> Option<(u64, u64)> {
+    let (from, to) = std::str::from_utf8(line.split(|&byte| byte == b' ').next()?).ok()?.split_once('-')?;
+    let page = |address| Some(u64::from_str_radix(address, 16).ok()? / PAGE);
+    Some((page(from)?, page(to)?))
 }
 
 /// Looks a name up. For [`Lookup::Entries`] the names found, which are to be looked up as well, at most
@@ -215,6 +296,12 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
         assert_eq!(open(&text(&fifo)).unwrap_err(), Failure::NotAFile);
         assert_eq!(open(c"/dev/zero").unwrap_err(), Failure::NotAFile);
+        assert_eq!(open(c"/proc/self/maps").unwrap_err(), Failure::NotAFile);
+        // A file without blocks and without a disk, but a file.
+        let memory = rustix::fs::memfd_create("memory", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&memory, 8192).unwrap();
+        let path = CString::new(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap();
+        assert_eq!(open(&path).unwrap().size, 8192);
         assert_eq!(open(c"/").unwrap_err(), Failure::NotAFile);
         assert_eq!(open(c"/not/there").unwrap_err(), Failure::Unreadable);
     }
@@ -234,10 +321,14 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_does_no_harm() {
-        assert_eq!(fetch_memory(4096, 4096), Fetched::default());
-        assert_eq!(fetch_memory(u64::MAX - 10, 4096), Fetched::default());
+        let (fetched, hole) = fetch_memory(4096, 4096);
+        assert_eq!((fetched, hole.unwrap().pages), (Fetched::default(), 1));
+        assert!((2..u64::MAX).contains(&hole.unwrap().next));
+        let (fetched, hole) = fetch_memory(u64::MAX - 10, 4096);
+        assert_eq!((fetched, hole), (Fetched::default(), Some(Hole { pages: 1, next: u64::MAX })));
         let memory = vec![0u8; 8192];
-        assert!(fetch_memory(memory.as_ptr() as u64, 8192).asked >= 2);
+        let (fetched, hole) = fetch_memory(memory.as_ptr() as u64, 8192);
+        assert!(fetched.asked >= 2 && hole.is_none());
     }
 
     #[test]

@@ -38,8 +38,10 @@ pub enum Entry {
         path: CString,
         pieces: Vec<Piece>,
     },
-    /// Is being opened.
+    /// Is being opened, for a piece with this token. None: that was cancelled, and what the opening leaves of it is not
+    /// wanted.
     Opening {
+        begun: Option<u64>,
         pieces: Vec<Piece>,
     },
     Open(Arc<File>),
@@ -48,6 +50,8 @@ pub enum Entry {
         path: CString,
         lookup: Lookup,
     },
+    /// A name that is being looked up, with its hint's token. None: cancelled, and what its listing brings is not wanted.
+    LookingUp(Option<u64>),
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +83,7 @@ impl Files {
     /// One more piece for a file that is not open yet. False: too many.
     pub fn add_piece(&mut self, number: u32, piece: Piece) -> bool {
         match self.get(number) {
-            Some(Entry::ToOpen { pieces, .. } | Entry::Opening { pieces }) if pieces.len() < WAITING => {
+            Some(Entry::ToOpen { pieces, .. } | Entry::Opening { pieces, .. }) if pieces.len() < WAITING => {
                 pieces.push(piece);
                 true
             }
@@ -98,9 +102,26 @@ impl Files {
             }
         }
         match before {
-            Entry::Opening { pieces } => pieces,
+            Entry::Opening { pieces, .. } => pieces,
             _ => Vec::new(),
         }
+    }
+
+    /// It is not being opened after all: what it was being opened for was cancelled. Returns the token of the first piece
+    /// that wants it opened all the same; without one it is forgotten.
+    pub fn not_opened(&mut self, number: u32, path: CString) -> Option<u64> {
+        let Some(entry @ Entry::Opening { .. }) = self.get(number) else { return None };
+        let pieces = match entry {
+            Entry::Opening { pieces, .. } => std::mem::take(pieces),
+            _ => Vec::new(),
+        };
+        let Some(first) = pieces.first() else {
+            self.remove(number);
+            return None;
+        };
+        let token = first.token;
+        *entry = Entry::ToOpen { path, pieces };
+        Some(token)
     }
 
     /// Forgets it.
@@ -117,7 +138,10 @@ impl Files {
     /// Forgets what waits for one file. It stays known if it is open, or being opened.
     pub fn cancel_file(&mut self, number: u32) {
         match self.get(number) {
-            Some(Entry::Opening { pieces }) => pieces.clear(),
+            Some(Entry::Opening { begun, pieces }) => {
+                *begun = None;
+                pieces.clear();
+            }
             Some(Entry::ToOpen { .. }) => drop(self.remove(number)),
             _ => {}
         }
@@ -130,7 +154,11 @@ impl Files {
         let mut gone = Vec::new();
         for (&number, (entry, _)) in &mut self.entries {
             match entry {
-                Entry::Opening { pieces } => pieces.retain(|piece| piece.token != token),
+                Entry::Opening { begun, pieces } => {
+                    *begun = begun.filter(|of| *of != token);
+                    pieces.retain(|piece| piece.token != token);
+                }
+                Entry::LookingUp(of) => *of = of.filter(|of| *of != token),
                 Entry::ToOpen { pieces, .. } => {
                     let had_its_turn = pieces.first().is_some_and(|piece| piece.token == token);
                     pieces.retain(|piece| piece.token != token);
@@ -151,12 +179,18 @@ impl Files {
 
     /// Closes all files and forgets all names that nobody is busy with.
     pub fn clear(&mut self) {
-        self.entries.retain(|_, (entry, _)| matches!(entry, Entry::Opening { .. }));
-        for (entry, _) in self.entries.values_mut() {
-            if let Entry::Opening { pieces } = entry {
+        self.entries.retain(|_, (entry, _)| match entry {
+            Entry::Opening { begun, pieces } => {
+                *begun = None;
                 pieces.clear();
+                true
             }
-        }
+            Entry::LookingUp(of) => {
+                *of = None;
+                true
+            }
+            _ => false,
+        });
         self.by_key.retain(|_, number| self.entries.contains_key(number));
         self.open.clear();
     }
@@ -186,6 +220,34 @@ mod tests {
         assert!(files.find(&key("b")).is_some());
         assert_eq!(files.cancel_token(1), []);
         assert!(files.find(&key("b")).is_none());
+    }
+
+    #[test]
+    fn what_is_under_way_knows_that_it_was_cancelled() {
+        let mut files = Files::default();
+        let mut under_way = || {
+            let pieces = vec![Piece { offset: 0, length: 1, token: 2 }];
+            [
+                files.add(Entry::Opening { begun: Some(1), pieces }, None),
+                files.add(Entry::LookingUp(Some(1)), None),
+            ]
+        };
+        let (by_token, cleared) = (under_way(), under_way());
+        let wanted = |files: &mut Files, numbers: [u32; 2]| {
+            numbers.map(|number| match files.get(number) {
+                Some(Entry::Opening { begun, .. }) => *begun,
+                Some(Entry::LookingUp(of)) => *of,
+                other => panic!("{other:?}"),
+            })
+        };
+        files.cancel_token(2);
+        assert_eq!(wanted(&mut files, by_token), [Some(1); 2]);
+        files.cancel_token(1);
+        assert_eq!(wanted(&mut files, by_token), [None; 2]);
+        files.clear();
+        assert_eq!(wanted(&mut files, cleared), [None; 2]);
+        assert_eq!(files.not_opened(cleared[0], c"x".into()), None);
+        assert!(files.get(cleared[0]).is_none());
     }
 
     #[test]

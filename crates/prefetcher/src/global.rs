@@ -3,10 +3,9 @@
 use crate::intake::{Cancel, Counts, Hint, Intake, Place};
 use crate::limits::Options;
 use crate::manager;
-use std::cell::Cell;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Virtual size of the manager's stack; it builds its queue there once.
 const STACK: usize = 1 << 20;
@@ -32,7 +31,8 @@ impl Prefetcher {
     /// One more, apart from the process's own ([`global`]). Its threads start with the first hint and end
     /// when it is dropped.
     pub fn new(options: Options) -> Self {
-        let state = AtomicU8::new(if options.enabled { NEW } else { OFF });
+        // Where nothing will ever be fetched nobody has to look whether something may be.
+        let state = AtomicU8::new(if options.enabled && options.allow_any() { NEW } else { OFF });
         Prefetcher { intake: Some(Arc::new(Intake::new())), options, state }
     }
 
@@ -134,18 +134,27 @@ fn there_is_memory() -> bool {
     Vec::<u8>::new().try_reserve_exact(PROBE).is_ok()
 }
 
-thread_local! {
-    static OURS: Cell<bool> = const { Cell::new(false) };
-}
+/// By what our threads are known. No thread-local variable: in a library that a program loads while it runs, a thread's own
+/// are allocated when the thread first looks at them, and this is looked at where there is no memory.
+static MARK: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
 
 /// The calling thread is one of ours from now on.
 pub(crate) fn becomes_ours() {
-    OURS.set(true);
+    let mark = MARK.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: writes the key, which is ours.
+        (unsafe { libc::pthread_key_create(&mut key, None) } == 0).then_some(key)
+    });
+    if let Some(key) = mark {
+        // SAFETY: the key is there for good. The value is never looked into.
+        unsafe { libc::pthread_setspecific(*key, (&raw const MARK).cast()) };
+    }
 }
 
 /// Whether the calling thread is one of ours, which may wait: for memory, too.
 pub fn is_ours() -> bool {
-    OURS.get()
+    // SAFETY: the key is there for good.
+    MARK.get().copied().flatten().is_some_and(|key| unsafe { !libc::pthread_getspecific(key).is_null() })
 }
 
 /// Stands for the prefetcher where there is no memory for one.

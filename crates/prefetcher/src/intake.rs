@@ -174,11 +174,12 @@ counts! {
     repeated,
     /// Dropped because too much waited.
     overflowed,
-    /// Dropped because they make no sense: absurd offsets, empty or overlong paths, places behind the end.
+    /// Dropped because they make no sense: absurd offsets, empty or overlong paths, places behind the end, memory that is
+    /// not there. (Of memory that is there in part only the rest is dropped: see `unmapped_pages`.)
     absurd,
     /// Dropped because there is no such file, or we may not read it.
     unreadable,
-    /// Dropped because it is no regular file: a directory, FIFO, device, socket.
+    /// Dropped because it is no regular file: a directory, FIFO, device, socket, or made up by the kernel, as in `/proc`.
     not_a_file,
     /// Taken back before they were carried out.
     cancelled,
@@ -200,6 +201,8 @@ counts! {
     most_in_flight,
     /// Jobs carried out.
     jobs,
+    /// Pages of hints for memory where nothing is mapped.
+    unmapped_pages,
 }
 
 /// Adds, async-signal-safe.

@@ -2,6 +2,7 @@
 //!
 //! What cannot be read is no limit: on kernels without PSI, in containers without a visible control group.
 
+use runahead_prefetch::PAGE;
 use runahead_prefetch::budget::{self, Memory, Pressure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,11 @@ impl Options {
         in_flight: crate::pool::THREADS as u32,
         bandwidth: u64::MAX,
     };
+
+    /// Whether anything may be fetched at all: a page needs room, and time.
+    pub const fn allow_any(&self) -> bool {
+        self.memory >= PAGE && self.bandwidth > 0
+    }
 
     /// A value that is no number is as if it were not there: a program's hints are no place for complaints.
     pub fn from_environment() -> Self {

@@ -9,9 +9,12 @@
 //! accuracy, down to a single chunk. Pages that nobody uses leave the window slowly, so a source with only
 //! wrong hints ends at a chunk every few seconds, and can recover.
 //!
+//! The budget itself is kept to the page: a request that is longer than what is left waits, one that is longer than all of
+//! it is cut.
+//!
 //! While there is work the manager looks about once a response time; then it sleeps until the next hint.
 
-use crate::carry::{self, Failure, File};
+use crate::carry::{self, Failure, File, Hole};
 use crate::files::{Entry, Files, Key, Piece};
 use crate::intake::{Action, Batch, Cancel, Intake, Item, Lookup, add};
 use crate::limits::{Group, Options};
@@ -25,6 +28,7 @@ use runahead_prefetch::hint::{Hint, Refusal, Subject};
 use runahead_prefetch::queue::{Chunk, Queue, Which};
 use runahead_prefetch::shares::{Claim, DEVICES, Slot};
 use runahead_prefetch::{CHUNK_PAGES, PAGE};
+use std::collections::VecDeque;
 use std::ffi::CString;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +53,13 @@ const LONG_RUN: u64 = 256;
 
 /// `read_ahead_kb` of a device that nobody has configured.
 const KERNEL_WINDOW: u64 = 128 << 10;
+
+/// Requests of one hint for memory that may meet a hole; for each the process's mappings are looked through. Nobody means
+/// more: it is the whole address space, and its rest is dropped.
+const HOLES: u32 = 1024;
+
+/// Hints whose holes are counted: more than can be under way at once.
+const HINTS_WITH_HOLES: usize = 1024;
 
 /// Without work for this long, the manager sleeps until it is woken, which costs the waker 4 us.
 const LINGER: u64 = 20_000_000;
@@ -75,6 +86,8 @@ struct Manager<'a> {
     bandwidth: Bandwidth,
     /// Number of the latest hint for memory, and the page behind its end.
     memory: (u32, u64),
+    /// Numbers of the latest hints for memory that is not all there, each with the requests that met a hole.
+    holes: VecDeque<(u32, u32)>,
     /// What the latest descriptor of the current batch was.
     descriptor: Option<(i32, Key)>,
     usage: Usage,
@@ -116,6 +129,7 @@ pub(crate) fn run(intake: &Intake, options: Options) {
             rate => Bandwidth::new(rate, now),
         },
         memory: (0, 0),
+        holes: VecDeque::new(),
         descriptor: None,
         usage,
         group: Group::find(),
@@ -132,7 +146,7 @@ pub(crate) fn run(intake: &Intake, options: Options) {
     while !intake.is_closed() {
         manager.turn();
     }
-    manager.pool.withdraw();
+    manager.pool.withdraw(|_| true);
 }
 
 impl Manager<'_> {
@@ -305,7 +319,7 @@ impl Manager<'_> {
 
     fn release(&mut self, path: &[u8], offset: u64, length: u64) {
         if let Ok(path) = CString::new(path) {
-            let job = Job { entry: 0, pages: 0, work: Work::Release { path, offset, length } };
+            let job = Job { entry: 0, pages: 0, token: 0, work: Work::Release { path, offset, length } };
             self.pool.put(self.device, std::iter::once(job));
         }
     }
@@ -326,16 +340,19 @@ impl Manager<'_> {
                     break;
                 }
             }
-            let pages = self.pages_of(&chunk);
+            let pages = self.pages_of(&chunk).min(self.budget);
+            if self.held + self.under_way + pages > self.budget {
+                return true;
+            }
             if !self.bandwidth.take(pages * PAGE, self.pool.now()) {
                 return true;
             }
             self.leave_long_run(device);
-            let Some(chunk) = self.queue.take() else { break };
+            let Some(chunk) = self.queue.take_up_to(pages) else { break };
             match self.work(&chunk) {
                 Some((entry, work)) => {
                     self.under_way += pages;
-                    self.pool.put(device, std::iter::once(Job { entry, pages, work }));
+                    self.pool.put(device, std::iter::once(Job { entry, pages, token: chunk.token, work }));
                 }
                 None => self.bandwidth.refund(pages * PAGE),
             }
@@ -359,7 +376,10 @@ impl Manager<'_> {
         match chunk.subject {
             Subject::Name(number) => match self.files.get(number as u32) {
                 Some(Entry::ToOpen { pieces, .. }) => match pieces.first() {
-                    Some(piece) if piece.length > 0 => piece.length.div_ceil(PAGE).min(CHUNK_PAGES),
+                    Some(piece) if piece.length > 0 => {
+                        let end = piece.offset.saturating_add(piece.length);
+                        (end.div_ceil(PAGE) - piece.offset / PAGE).min(CHUNK_PAGES)
+                    }
                     _ => CHUNK_PAGES,
                 },
                 _ => 0,
@@ -394,23 +414,25 @@ impl Manager<'_> {
             }
             Some(entry @ Entry::ToOpen { .. }) => {
                 let Entry::ToOpen { path, mut pieces } =
-                    std::mem::replace(entry, Entry::Opening { pieces: Vec::new() })
+                    std::mem::replace(entry, Entry::Opening { begun: None, pieces: Vec::new() })
                 else {
                     return None;
                 };
                 let first = if pieces.is_empty() { return None } else { pieces.remove(0) };
-                *entry = Entry::Opening { pieces };
+                *entry = Entry::Opening { begun: Some(first.token), pieces };
                 Some((number, Work::Open { path, offset: first.offset, length: first.length }))
             }
-            Some(Entry::Name { .. }) => match self.files.remove(number) {
-                Some(Entry::Name { path, lookup }) => {
-                    add(&self.intake.counts.names, 1);
-                    Some((number, Work::Name { path, lookup }))
-                }
-                _ => None,
-            },
+            Some(entry @ Entry::Name { .. }) => {
+                let Entry::Name { path, lookup } =
+                    std::mem::replace(entry, Entry::LookingUp(Some(chunk.token)))
+                else {
+                    return None;
+                };
+                add(&self.intake.counts.names, 1);
+                Some((number, Work::Name { path, lookup }))
+            }
             // Closed again before its turn came: the giver is far ahead of itself.
-            Some(Entry::Opening { .. }) | None => {
+            Some(Entry::Opening { .. } | Entry::LookingUp(_)) | None => {
                 add(&self.intake.counts.overflowed, 1);
                 None
             }
@@ -431,21 +453,19 @@ impl Manager<'_> {
             Some(Failure::Unreadable) => add(&counts.unreadable, 1),
             Some(Failure::NotAFile) => add(&counts.not_a_file, 1),
             Some(Failure::BehindEnd) => add(&counts.absurd, 1),
-            Some(Failure::NotMapped(number)) => {
-                // What follows of it is dropped: it may be the whole address space.
-                let subject = Subject::Mapping(number.into());
-                add(&counts.absurd, u64::from(self.queue.cancel(Which::Of(subject)) > 0));
-            }
             None => {}
+        }
+        if let Some((number, hole)) = done.hole {
+            self.hole(number, hole);
         }
         if let Some(file) = done.file {
             self.device = file.device;
-            if matches!(self.files.get(done.entry), Some(Entry::Opening { .. })) {
+            if let Some(&mut Entry::Opening { begun, .. }) = self.files.get(done.entry) {
                 let (first, pages) = done.rest;
-                if pages > 0 {
+                if let (Some(token), 1..) = (begun, pages) {
                     let subject = Subject::File(u64::from(done.entry));
                     // Its turn is now, before all that came after it.
-                    if self.queue.put_first(Hint { subject, first, pages, token: 0 }).is_err() {
+                    if self.queue.put_first(Hint { subject, first, pages, token }).is_err() {
                         add(&self.intake.counts.overflowed, 1);
                     }
                 }
@@ -453,51 +473,92 @@ impl Manager<'_> {
                     self.piece(done.entry, &file, piece);
                 }
             }
-        } else if let Some(Entry::Opening { pieces }) = self.files.remove(done.entry) {
-            add(&counts.unreadable, pieces.len() as u64);
+            return;
         }
-        for name in done.names {
-            if let Ok(path) = CString::new(name) {
-                let number = self.files.add(Entry::Name { path, lookup: Lookup::Stat }, None);
-                self.put(Hint::name(u64::from(number), 0));
+        match self.files.remove(done.entry) {
+            Some(Entry::Opening { pieces, .. }) => add(&counts.unreadable, pieces.len() as u64),
+            Some(Entry::LookingUp(Some(token))) => {
+                for path in done.names.into_iter().filter_map(|name| CString::new(name).ok()) {
+                    let number = self.files.add(Entry::Name { path, lookup: Lookup::Stat }, None);
+                    self.put(Hint::name(u64::from(number), token));
+                }
             }
+            _ => {}
+        }
+    }
+
+    /// Nothing is mapped at a part of the memory that a hint named: it goes on behind that.
+    fn hole(&mut self, number: u32, hole: Hole) {
+        let subject = Subject::Mapping(number.into());
+        let known = self.holes.iter().position(|(of, _)| *of == number);
+        let at = known.unwrap_or_else(|| {
+            add(&self.intake.counts.absurd, 1);
+            self.holes.push_back((number, 0));
+            if self.holes.len() > HINTS_WITH_HOLES {
+                self.holes.pop_front();
+            }
+            self.holes.len() - 1
+        });
+        self.holes[at].1 += 1;
+        add(&self.intake.counts.unmapped_pages, hole.pages + self.queue.skip(subject, hole.next));
+        if self.holes[at].1 >= HOLES && self.queue.cancel(Which::Of(subject)) > 0 {
+            add(&self.intake.counts.overflowed, 1);
         }
     }
 
     fn cancel(&mut self) {
         while let Some((number, cancel)) = self.intake.next_cancel() {
-            let pages = match &cancel {
+            // What is not needed any more is no hint: it stays, unless everything goes.
+            let is_hint = |job: &Job| !matches!(job.work, Work::Release { .. });
+            let (pages, jobs) = match &cancel {
                 Cancel::All => {
-                    for job in self.pool.withdraw() {
-                        self.under_way = self.under_way.saturating_sub(job.pages);
-                        self.files.remove(job.entry);
-                    }
                     self.files.clear();
-                    self.queue.cancel(Which::All)
+                    (self.queue.cancel(Which::All), self.withdraw(|_| true))
                 }
                 Cancel::Token(token) => {
                     let pages = self.queue.cancel(Which::Token(*token));
                     for (number, token) in self.files.cancel_token(*token) {
                         self.put(Hint::name(u64::from(number), token));
                     }
-                    pages
+                    (pages, self.withdraw(|job| job.token == *token && is_hint(job)))
                 }
                 Cancel::Path(path) => match self.files.find(&Key::Path(path.clone())) {
                     Some(number) => {
                         self.files.cancel_file(number);
-                        self.queue.cancel(Which::Of(Subject::Name(number.into())))
-                            + self.queue.cancel(Which::Of(Subject::File(number.into())))
+                        let pages = self.queue.cancel(Which::Of(Subject::Name(number.into())))
+                            + self.queue.cancel(Which::Of(Subject::File(number.into())));
+                        (pages, self.withdraw(|job| job.entry == number && is_hint(job)))
                     }
-                    None => 0,
+                    None => (0, 0),
                 },
             };
-            add(&self.intake.counts.cancelled, pages.min(1));
+            add(&self.intake.counts.cancelled, (pages + jobs).min(1));
             self.cancels.push((number, cancel));
             // What is kept of them is bounded; forgetting a cancellation costs some needless prefetches.
             if self.cancels.len() > 64 {
                 self.cancels.remove(0);
             }
         }
+    }
+
+    /// Takes back jobs that wait for a thread; returns how many.
+    fn withdraw(&mut self, is_meant: impl Fn(&Job) -> bool) -> u64 {
+        let jobs = self.pool.withdraw(is_meant);
+        let count = jobs.len() as u64;
+        for Job { entry, pages, work, .. } in jobs {
+            self.under_way = self.under_way.saturating_sub(pages);
+            self.bandwidth.refund(pages * PAGE);
+            match work {
+                Work::Open { path, .. } => {
+                    if let Some(token) = self.files.not_opened(entry, path) {
+                        self.put(Hint::name(u64::from(entry), token));
+                    }
+                }
+                Work::Name { .. } => drop(self.files.remove(entry)),
+                Work::Fetch { .. } | Work::Memory { .. } | Work::Release { .. } => {}
+            }
+        }
+        count
     }
 
     /// What the program has read from the cache since the last look.

@@ -9,7 +9,7 @@
 //! file system. A thread is started when a job could run and all others wait for the disk, up to
 //! [`THREADS`], and ends when it has had nothing to do for a while.
 
-use crate::carry::{self, Failure, Fetched, File};
+use crate::carry::{self, Failure, Fetched, File, Hole};
 use crate::intake::Lookup;
 use crate::usage::Own;
 use runahead_prefetch::device::Device;
@@ -39,7 +39,7 @@ const MOST_ENTRIES: usize = 4096;
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Open a file, and fetch the first chunk of bytes `offset..offset + length`.
+    /// Open a file, and fetch bytes `offset..offset + length`, as far as the job's pages go.
     Open {
         path: CString,
         offset: u64,
@@ -73,6 +73,8 @@ pub struct Job {
     pub entry: u32,
     /// Pages that it may bring, at most.
     pub pages: u64,
+    /// Its hint's.
+    pub token: u64,
     pub work: Work,
 }
 
@@ -88,6 +90,8 @@ pub struct Done {
     pub rest: (u64, u64),
     pub released: u64,
     pub names: Vec<Vec<u8>>,
+    /// Memory that is not there, of the hint with this number.
+    pub hole: Option<(u32, Hole)>,
     pub failure: Option<Failure>,
 }
 
@@ -102,6 +106,7 @@ impl Done {
             rest: (0, 0),
             released: 0,
             names: Vec::new(),
+            hole: None,
             failure: None,
         }
     }
@@ -258,9 +263,15 @@ impl Pool {
         }
     }
 
-    /// Takes back what waits in the lines.
-    pub fn withdraw(&self) -> Vec<Job> {
-        self.lock().lines.iter_mut().flat_map(|line| line.jobs.drain(..)).collect()
+    /// Takes back what waits in the lines, as far as it is meant.
+    pub fn withdraw(&self, is_meant: impl Fn(&Job) -> bool) -> Vec<Job> {
+        let mut withdrawn = Vec::new();
+        for line in &mut self.lock().lines {
+            let (meant, others) = line.jobs.drain(..).partition(&is_meant);
+            line.jobs = others;
+            withdrawn.extend::<VecDeque<Job>>(meant);
+        }
+        withdrawn
     }
 
     /// What has been done since the last time.
@@ -330,7 +341,7 @@ impl Pool {
                     asked_at = self.now();
                     match Hint::segment(Subject::File(0), offset, length, file.size, 0) {
                         Ok(hint) => {
-                            let pages = hint.pages.min(CHUNK_PAGES);
+                            let pages = hint.pages.min(done.pages);
                             done.fetched = carry::fetch(file.descriptor.as_fd(), hint.first, pages);
                             done.rest = (hint.first + pages, hint.pages - pages);
                         }
@@ -345,8 +356,9 @@ impl Pool {
                 done.file = Some(file);
             }
             Work::Memory { number, address, length } => {
-                done.fetched = carry::fetch_memory(address, length.min(CHUNK_PAGES * PAGE));
-                done.failure = (done.fetched.asked == 0).then_some(Failure::NotMapped(number));
+                let (fetched, hole) = carry::fetch_memory(address, length.min(CHUNK_PAGES * PAGE));
+                done.fetched = fetched;
+                done.hole = hole.map(|hole| (number, hole));
             }
             Work::Name { path, lookup } => match carry::look_up(&path, lookup, MOST_ENTRIES) {
                 Ok(names) => done.names = names,
@@ -370,7 +382,7 @@ mod tests {
         // No address space has room for such a stack.
         let pool = Pool::with_stacks(2, 1 << 60);
         let work = Work::Memory { number: 1, address: 4096, length: 4096 };
-        pool.put(1, (0..5).map(|entry| Job { entry, pages: 1, work: work.clone() }));
+        pool.put(1, (0..5).map(|entry| Job { entry, pages: 1, token: 0, work: work.clone() }));
         let done = pool.collect();
         assert_eq!(done.len(), 5);
         assert!(done.iter().all(|done| done.failure == Some(Failure::Unreadable)));
@@ -381,7 +393,7 @@ mod tests {
     fn what_is_done_and_not_collected_is_work() {
         let pool = Pool::new(1);
         let work = Work::Release { path: c"/not/there".into(), offset: 0, length: 0 };
-        pool.put(1, std::iter::once(Job { entry: 0, pages: 0, work }));
+        pool.put(1, std::iter::once(Job { entry: 0, pages: 0, token: 0, work }));
         while pool.lock().lines.iter().any(|line| !line.is_idle()) {
             std::thread::sleep(Duration::from_millis(1));
         }

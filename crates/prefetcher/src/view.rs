@@ -82,10 +82,21 @@ impl View {
     }
 
     /// Takes a slot in a file that nobody else has this description of.
-    pub(crate) fn take_slot(file: OwnedFd) -> Option<View> {
+    fn take_slot(file: OwnedFd) -> Option<View> {
         let first = std::process::id() as usize;
-        let own = (0..SLOTS).map(|step| (first + step) % SLOTS).find(|&slot| lock(&file, slot, true))?;
-        Some(View { file, own, path: None })
+        let own = (0..SLOTS).map(|step| (first + step) % SLOTS).find(|&slot| take(&file, slot))?;
+        Some(Self::begin(file, own))
+    }
+
+    /// The slot that was taken for us in this file. None: it is somebody else's.
+    pub(crate) fn with_slot(file: OwnedFd, own: usize) -> Option<View> {
+        (own < SLOTS && take(&file, own)).then(|| Self::begin(file, own))
+    }
+
+    fn begin(file: OwnedFd, own: usize) -> View {
+        // What somebody who was there before wanted.
+        let _ = rustix::io::pwrite(&file, &[0; SLOT], (own * SLOT) as u64);
+        View { file, own, path: None }
     }
 
     /// Writes our slot, and reads what others leave us of each device that it claims.
@@ -101,7 +112,7 @@ impl View {
             .filter(|(_, slot)| mine.written.abs_diff(slot.written) < STALE_NS)
             .collect();
         // A lock that can be had means that nobody holds it: its program is gone. (Only asked about.)
-        others.retain(|(at, _)| !lock(&self.file, *at, false));
+        others.retain(|(at, _)| !is_free(&self.file, *at));
         let mut parts = [Part::Alone; shares::DEVICES];
         for (part, claim) in parts.iter_mut().zip(&mine.claims) {
             if claim.device == 0 {
@@ -164,9 +175,14 @@ fn places() -> Vec<PathBuf> {
     vec![runtime.join("runahead.view"), PathBuf::from(format!("/dev/shm/runahead-{user}.view"))]
 }
 
-/// Whether a slot's lock could be had; with `take`, it is taken.
-fn lock(file: &OwnedFd, slot: usize, take: bool) -> bool {
-    lock_range(file, (slot * SLOT) as libc::off_t, SLOT as libc::off_t, take)
+/// Takes a slot, if it is free or ours.
+pub(crate) fn take(file: &OwnedFd, slot: usize) -> bool {
+    lock_range(file, (slot * SLOT) as libc::off_t, SLOT as libc::off_t, true)
+}
+
+/// Whether nobody else has a slot.
+pub(crate) fn is_free(file: &OwnedFd, slot: usize) -> bool {
+    lock_range(file, (slot * SLOT) as libc::off_t, SLOT as libc::off_t, false)
 }
 
 fn lock_range(file: &OwnedFd, start: libc::off_t, length: libc::off_t, take: bool) -> bool {

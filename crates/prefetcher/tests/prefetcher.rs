@@ -145,6 +145,44 @@ fn memory_that_is_mapped_from_a_file() {
     assert!((16..=33).contains(&cached_pages(&files[0])), "{}", cached_pages(&files[0]));
 }
 
+/// Maps a whole file at a place that nothing else of this process is near.
+fn map_at(address: u64, path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    let length = file.metadata().unwrap().len() as usize;
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: takes no place that is taken; lives as long as the process, and is never looked into.
+    let mapped =
+        unsafe { libc::mmap(address as *mut _, length, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
+    assert_eq!(mapped as u64, address);
+}
+
+/// Two files that adjoin, a hole in the middle of a request, a third file, a hole longer than any request, a fourth.
+#[test]
+fn memory_with_holes_is_fetched_where_it_is_mapped() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 4, 256 << 10);
+    let begin = 64 << 30;
+    let places = [0, 256 << 10, 576 << 10, 8 << 20];
+    places.iter().zip(&files).for_each(|(place, file)| map_at(begin + place, file));
+    let prefetcher = Prefetcher::new(Options::default());
+    let (offset, length) = (begin, 9 << 20);
+    prefetcher.hint(&[Hint { place: Place::Memory, offset, length, token: 0 }]);
+    let unmapped = (9 << 20) / 4096 - 4 * 64;
+    let counts = until(&prefetcher, "all pages", |counts| counts.asked_pages + counts.unmapped_pages == 2304);
+    assert_eq!((counts.asked_pages, counts.unmapped_pages, counts.absurd), (256, unmapped, 1));
+    assert!(files.iter().all(|file| cached_pages(file) == 64));
+    // Each request that meets a hole goes on behind it.
+    assert!(counts.jobs < 60, "{counts:?}");
+}
+
+#[test]
+fn a_short_hint_for_memory_that_is_not_there_is_counted() {
+    let prefetcher = Prefetcher::new(Options::default());
+    prefetcher.hint(&[Hint { place: Place::Memory, offset: 4096, length: 8192, token: 0 }]);
+    let counts = until(&prefetcher, "two pages", |counts| counts.unmapped_pages == 2);
+    assert_eq!(counts.absurd, 1);
+}
+
 #[test]
 fn a_hint_for_all_memory_ends_where_nothing_is_mapped() {
     let prefetcher = Prefetcher::new(Options::default());
@@ -254,6 +292,162 @@ fn cancelling_stops_what_has_not_begun() {
         cached_pages(&again[1]) == 0
     });
     assert!(cancelled);
+}
+
+/// A page of memory whose first reader waits until it is told to go on: it keeps one thread of the pool busy.
+struct Gate {
+    faults: libc::c_int,
+    address: u64,
+}
+
+impl Gate {
+    /// None: this user may not hold up the kernel.
+    fn new() -> Option<Gate> {
+        const API: libc::c_ulong = 0xc018_aa3f;
+        const REGISTER: libc::c_ulong = 0xc020_aa00;
+        const MISSING: u64 = 1;
+        let flags = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a page and a descriptor of our own; the numbers that the calls read and write are ours.
+        unsafe {
+            let faults = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as libc::c_int;
+            if faults < 0 {
+                eprintln!("SKIPPED: no userfaultfd for this user");
+                return None;
+            }
+            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let address = libc::mmap(std::ptr::null_mut(), 4096, flags, kind, -1, 0) as u64;
+            assert_eq!(libc::ioctl(faults, API, &mut [0xaa_u64, 0, 0]), 0);
+            assert_eq!(libc::ioctl(faults, REGISTER, &mut [address, 4096, MISSING, 0]), 0);
+            Some(Gate { faults, address })
+        }
+    }
+
+    fn hint(&self) -> Hint<'static> {
+        Hint { place: Place::Memory, offset: self.address, length: 4096, token: 0 }
+    }
+
+    /// Waits until somebody stands before it.
+    fn wait(&self) {
+        let mut message = [0u64; 4];
+        // SAFETY: a message of the kernel's has 32 bytes.
+        assert_eq!(unsafe { libc::read(self.faults, message.as_mut_ptr().cast(), 32) }, 32);
+    }
+
+    fn open(&self) {
+        const ZERO_PAGE: libc::c_ulong = 0xc020_aa04;
+        // SAFETY: fills our own page.
+        assert_eq!(unsafe { libc::ioctl(self.faults, ZERO_PAGE, &mut [self.address, 4096, 0, 0]) }, 0);
+    }
+}
+
+#[test]
+fn cancelling_reaches_what_waits_for_a_thread() {
+    let Some(gate) = Gate::new() else { return };
+    let folder = folder();
+    let files = cold_files(folder.path(), 5, 65_536);
+    let [by_token, by_path, shared, other, open] = &files[..] else { panic!("five files") };
+    let prefetcher = Prefetcher::new(Options { in_flight: 1, ..Options::default() });
+    let piece = |file, offset, token| Hint { offset, length: 4096, token, ..path(file) };
+    prefetcher.hint(&[piece(open, 0, 9)]);
+    until(&prefetcher, "the first page", |counts| counts.jobs == 1);
+    prefetcher.hint(&[gate.hint()]);
+    gate.wait();
+    prefetcher.hint(&[
+        piece(by_token, 0, 9),
+        piece(open, 40_960, 9),
+        path(by_path),
+        piece(shared, 0, 9),
+        piece(shared, 40_960, 8),
+        piece(other, 0, 8),
+    ]);
+    // Until they stand in the pool's lines. (Cancelled before they do they are not fetched either.)
+    std::thread::sleep(Duration::from_millis(200));
+    prefetcher.cancel_token(9);
+    prefetcher.cancel_path(by_path.as_os_str().as_bytes());
+    // Until the manager has heard of it.
+    until(&prefetcher, "two cancellations", |counts| counts.cancelled >= 2);
+    gate.open();
+    until(&prefetcher, "what was not cancelled", |_| cached_pages(other) == 1 && cached_pages(shared) == 1);
+    let cached = [by_token, by_path, open].map(|file| cached_pages(file));
+    assert_eq!(cached, [0, 0, 1]);
+    // They can be hinted again.
+    prefetcher.hint(&[piece(by_token, 0, 9), piece(by_path, 0, 9), piece(open, 40_960, 9)]);
+    until(&prefetcher, "all of them", |_| {
+        [by_token, by_path, open].iter().all(|file| cached_pages(file) > 0)
+    });
+}
+
+#[test]
+fn cancelling_reaches_the_rest_of_a_file_that_was_begun() {
+    let folder = folder();
+    let long = folder.path().join("long");
+    std::fs::File::create(&long).unwrap().set_len(8 << 20).unwrap();
+    let others = cold_files(folder.path(), 2, 4096);
+    let prefetcher = Prefetcher::new(Options { bandwidth: 1 << 20, ..Options::default() });
+    for (at, other) in others.iter().enumerate() {
+        let begun = prefetcher.counts().jobs;
+        prefetcher.hint(&[Hint { token: 9, offset: at as u64 * (4 << 20), ..path(&long) }]);
+        until(&prefetcher, "its first chunk", |counts| counts.jobs > begun);
+        match at {
+            0 => prefetcher.cancel_token(9),
+            _ => prefetcher.cancel_all(),
+        }
+        prefetcher.hint(&[path(other)]);
+        until(&prefetcher, "another file", |_| cached_pages(other) == 1);
+    }
+    // Of 2048 pages.
+    assert!(cached_pages(&long) < 1000, "{}", cached_pages(&long));
+}
+
+#[test]
+fn files_that_the_kernel_makes_up_are_not_opened() {
+    let version = std::fs::File::open("/proc/version").unwrap();
+    let prefetcher = Prefetcher::new(Options::default());
+    prefetcher.hint(&[
+        path(Path::new("/proc/version")),
+        path(Path::new("/sys/kernel/mm/transparent_hugepage/enabled")),
+        Hint { place: Place::Descriptor(version.as_raw_fd()), offset: 0, length: 0, token: 0 },
+    ]);
+    prefetcher.release(Place::Path(b"/proc/self/status"), 0, 0);
+    let counts = until(&prefetcher, "four refusals", |counts| counts.not_a_file == 4);
+    assert_eq!((counts.jobs, counts.asked_pages, counts.absurd), (4, 0, 0));
+}
+
+/// From the first page on, and for a file that is longer than all that may be held.
+#[test]
+fn a_small_memory_limit_is_kept() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 2, 1 << 20);
+    for pages in [1, 16, 40] {
+        let prefetcher = Prefetcher::new(Options { memory: pages * 4096, ..Options::default() });
+        prefetcher.hint(&[path(&files[0]), path(&files[1])]);
+        let within = |counts: &Counts| {
+            let held = counts.asked_pages.saturating_sub(counts.used_pages + counts.unused_pages);
+            assert!(held <= pages, "{counts:?}");
+        };
+        until(&prefetcher, "more than the limit, in time", |counts| {
+            within(counts);
+            counts.asked_pages > pages
+        });
+        drop(prefetcher);
+        files.iter().for_each(|file| drop_cache(file));
+    }
+}
+
+#[test]
+fn without_memory_or_bandwidth_hints_have_no_effect() {
+    let folder = folder();
+    let files = cold_files(folder.path(), 1, 4096);
+    for limits in
+        [Options { memory: 4095, ..Options::default() }, Options { bandwidth: 0, ..Options::default() }]
+    {
+        let prefetcher = Prefetcher::new(limits);
+        prefetcher.hint(&[path(&files[0])]);
+        std::thread::sleep(Duration::from_millis(50));
+        // No thread looks every few milliseconds whether there is some.
+        assert_eq!(prefetcher.counts(), Counts::default());
+        assert_eq!(cached_pages(&files[0]), 0);
+    }
 }
 
 #[test]

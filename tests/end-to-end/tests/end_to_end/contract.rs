@@ -28,6 +28,7 @@ pub fn add(suite: &mut Suite) {
         built(report_limited),
     );
     suite.add_plain("contract::limits are kept, and wrong ones refused", built(limits));
+    suite.add_plain("contract::a limit of nothing lets nothing be fetched", built(limits_of_nothing));
     suite.add_plain("contract::statistics go to standard error after the program", built(statistics));
     suite.add_plain("contract::exit statuses pass through", built(exit_statuses));
     suite.add_plain("contract::the command keeps the process", built(same_process));
@@ -236,6 +237,22 @@ pub fn limits(runahead: &Runahead) -> Verdict {
         expect_code(&refused, 125)?;
         if !refused.stdout.is_empty() || !text(&refused.stderr).contains(wrong[0]) {
             return Err(format!("{wrong:?} was not refused: {}", text(&refused.stderr)));
+        }
+    }
+    Ok(())
+}
+
+fn limits_of_nothing(runahead: &Runahead) -> Verdict {
+    for limit in ["--max-memory 0", "--max-memory 4095", "--max-bandwidth 0"] {
+        let line = format!("set -- $UNDER; exec $1 run {limit} --report counts.json -- cat tree/*/*.txt");
+        let outcome = run("limits of nothing", &[], &line, runahead)?;
+        expect_code(&outcome, 0)?;
+        let entry = outcome.tree.get(Path::new("counts.json")).ok_or("no report was written")?;
+        let report: serde_json::Value =
+            serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))?;
+        let counts = &report["counts"];
+        if counts["posts"] != 0 || counts["speculator"]["prefetched_pages"] != 0 {
+            return Err(format!("{limit}: {report}"));
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ mod faults;
 mod forked;
 mod guests;
 mod hostile;
+mod installation;
 mod large_program;
 mod memory;
 mod model;
@@ -48,6 +49,7 @@ fn main() {
     guests::add(&mut suite);
     programs::suite(&mut suite);
     contract::add(&mut suite);
+    installation::add(&mut suite);
     starts::add(&mut suite);
     torture::add(&mut suite);
     faults::add(&mut suite);
