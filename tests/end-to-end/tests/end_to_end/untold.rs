@@ -1,5 +1,5 @@
 //! Where the kernel does not tell what is cached: file systems that refuse `RWF_NOWAIT` (an overlay, as below a container's root), and, for
-//! `cachestat`, files that one neither owns nor may write to.
+//! `cachestat`, files that one neither owns nor may write to. Before Linux 6.5 it tells nobody; `older_kernel` stands for that.
 //!
 //! The command makes itself a mount namespace and an overlay in it, on a disk of 1 ms, so that nothing of it is there beforehand or
 //! afterwards.
@@ -14,6 +14,10 @@ use std::io;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
+const OLDER_KERNEL: &str = env!("CARGO_BIN_EXE_older_kernel");
+/// An ordinary user by all but the number, which is the superuser's for the report's sake.
+const ORDINARY: [&str; 2] = ["setpriv", "--bounding-set=-all"];
+
 const FILES: u64 = 300;
 const NOBODY: u32 = 65534;
 const FILE_BYTES: usize = 6000;
@@ -26,8 +30,16 @@ pub fn add(suite: &mut Suite) {
     let wants = slow_disk::WANTS.into_iter().chain(["command unshare"]);
     suite.add("untold::reads on an overlay are run ahead of", wants.clone(), reads);
     suite.add("untold::mapped files on an overlay are run ahead of", wants, mapped);
+    suite.add("untold::reads under an older kernel are run ahead of", slow_disk::WANTS, || {
+        reads_around("older", &[OLDER_KERNEL])
+    });
     let wants = slow_disk::WANTS.into_iter().chain(["command setpriv"]);
-    suite.add("untold::files of somebody else are run ahead of", wants, of_somebody_else);
+    suite.add("untold::files of somebody else are run ahead of", wants.clone(), || {
+        reads_around("others", &ORDINARY)
+    });
+    suite.add("untold::files of somebody else under an older kernel are run ahead of", wants, || {
+        reads_around("others-older", &[OLDER_KERNEL, ORDINARY[0], ORDINARY[1]])
+    });
 }
 
 fn fill(folder: &Path) -> io::Result<()> {
@@ -43,13 +55,12 @@ fn reads() -> Verdict {
     on_an_overlay("reads", fill, "sha256sum *", most_are_foretold)
 }
 
-/// As an ordinary user's: by the number of the superuser, for the report's sake, but without what that one may do.
-fn of_somebody_else() -> Verdict {
+fn reads_around(name: &'static str, around: &'static [&'static str]) -> Verdict {
     let theirs = |folder: &Path| {
         fill(folder)?;
         (0..FILES).try_for_each(|number| chown(folder.join(number.to_string()), Some(NOBODY), Some(NOBODY)))
     };
-    let disk = Disk::new("others", "cloud", theirs)?.around(&["setpriv", "--bounding-set=-all"]);
+    let disk = Disk::new(name, "cloud", theirs)?.around(around);
     let words = |mount: &Path| -> Vec<PathBuf> {
         let files = (0..FILES).map(|number| mount.join(number.to_string()));
         std::iter::once(PathBuf::from("sha256sum")).chain(files).collect()
