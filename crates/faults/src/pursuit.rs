@@ -102,6 +102,11 @@ pub struct Pursuit {
 }
 
 impl Pursuit {
+    /// Pages that the program may pass without speculation noticing that it was not told: an eighth of what it may be ahead.
+    pub fn slack(&self) -> u32 {
+        self.touches.ahead() / 8
+    }
+
     /// Takes in what speculation has written since the last time, and has brought in what of it is on swap.
     pub fn read_log(&mut self, link: &dyn Link, memory: &mut Memory) {
         let before = self.touches.passed();

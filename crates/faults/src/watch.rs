@@ -38,6 +38,11 @@ const SCAN_QUARTERS: u64 = 3;
 /// Where it does not, the program has told it (`MADV_RANDOM`) that the rest is not wanted.
 const READ_AROUND_ONE_IN: u64 = 10;
 
+/// Of the faults of a look, so many must have been foretold for speculation to be on track: a few wait, as the program is at its
+/// heels.
+const ON_TRACK: u32 = 3;
+const ON_TRACK_OF: u32 = 4;
+
 /// Bytes that are asked for at a time: of more, some file systems drop the rest.
 pub const REQUEST: u64 = 128 * 1024;
 
@@ -254,7 +259,7 @@ impl Watcher {
             before = Instant::now();
             let looked = self.look();
             let then = self.arming.looked(elapsed, looked);
-            sleep = self.arming.next_look(sleep, looked.faults);
+            sleep = self.arming.next_look(sleep, looked);
             if then != Then::Watch {
                 return then;
             }
@@ -331,6 +336,7 @@ impl Watcher {
     /// Looks at the faults since the last look.
     fn look(&mut self) -> Looked {
         let (mut faults, mut asked, mut useful, mut follows, mut waits) = (0, 0, 0, 0, false);
+        let (mut foretold, mut slack) = (0, u32::MAX);
         // The same with those that were not recorded, as far as the recorded ones tell.
         let (mut all_faults, mut all_useful) = (0, 0);
         let (mappings, memory) = (&mut self.mappings, &mut self.memory);
@@ -378,6 +384,7 @@ impl Watcher {
                     let found = pursuit.fault(link, (&mut *mappings, &mut *memory), thread, fault, standing);
                     useful += u32::from(found.useful);
                     follows += u32::from(found.follows);
+                    foretold += u32::from(found.follows);
                     waits |= found.waits;
                     if found.useful {
                         drifts.foretold();
@@ -388,6 +395,9 @@ impl Watcher {
                         useful += drifted.useful;
                     }
                 }
+            }
+            if !seen.is_empty() {
+                slack = slack.min(pursuit.slack());
             }
             faults += seen.len() as u64;
             all_faults += seen.len() as u64 * *one_in;
@@ -402,7 +412,9 @@ impl Watcher {
         if faults > 0 {
             self.link.looked(all_faults, u64::from(asked), all_useful);
         }
-        Looked { faults: faults as u32, useful, follows, waits }
+        let on_track = foretold > 0 && foretold * ON_TRACK_OF >= faults as u32 * ON_TRACK;
+        let slack = if on_track { slack } else { 0 };
+        Looked { faults: faults as u32, useful, follows, waits, slack }
     }
 }
 

@@ -99,6 +99,8 @@ pub struct Host {
     main_process: u32,
     /// Boxed, as nearly all of them are empty: 60 KB of the program's memory control group else.
     attached: Vec<Option<Box<Attached>>>,
+    /// Speculators that were ended and are not gone yet, with their slots.
+    leaving: Vec<(usize, Child)>,
     counts: Counts,
     names: Names,
     limits: Limits,
@@ -134,6 +136,7 @@ impl Host {
             main,
             main_process: std::process::id(),
             attached,
+            leaving: Vec::new(),
             counts: Counts::default(),
             names,
             limits,
@@ -421,6 +424,7 @@ impl Host {
 
     /// Parts with processes that have ended.
     fn part(&mut self) {
+        self.see_off();
         for index in 0..SLOTS {
             let Some(attached) = &mut self.attached[index] else { continue };
             // A speculator that has ended by itself or been killed: the program goes on plainly.
@@ -446,13 +450,24 @@ impl Host {
         if attached.speculator.is_some() && (self.wishes.stats || self.wishes.report.is_some()) {
             self.retire(index);
         }
-        if let Some(child) = &mut attached.speculator {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
         self.counts.add(self.session.slot(index));
         self.names.part(self.session.slot(index));
-        self.free(index);
+        match attached.speculator.take() {
+            Some(mut child) => {
+                let _ = child.kill();
+                self.leaving.push((index, child));
+                self.see_off();
+            }
+            None => self.free(index),
+        }
+    }
+
+    /// Frees the slots of speculators that are gone. They may write to them until then, and some take 30 ms, which nobody who
+    /// attaches meanwhile is to wait for.
+    fn see_off(&mut self) {
+        let is_gone = |(_, child): &mut (usize, Child)| !matches!(child.try_wait(), Ok(None));
+        let gone: Vec<_> = self.leaving.extract_if(.., is_gone).collect();
+        gone.iter().for_each(|(index, _)| self.free(*index));
     }
 
     /// Clears a slot that is closing, for the next one. A slot that cannot be cleared stays closed.

@@ -18,6 +18,7 @@ pub mod freestanding;
 pub mod memory;
 pub mod process;
 pub mod signals;
+pub mod submission;
 pub mod text;
 
 pub use linux_raw_sys as uapi;

@@ -105,6 +105,8 @@ pub const UFFDIO_API: usize = 0xc018_aa3f;
 pub const UFFDIO_REGISTER: usize = 0xc020_aa00;
 /// `_IOWR(0xaa, 0x03, struct uffdio_copy)`.
 pub const UFFDIO_COPY: usize = 0xc028_aa03;
+/// `_IOWR(0xaa, 0x04, struct uffdio_zeropage)`.
+pub const UFFDIO_ZEROPAGE: usize = 0xc020_aa04;
 const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
 
 /// Registers a range for missing-page faults.
@@ -126,6 +128,17 @@ pub unsafe fn userfault_copy(fd: i32, to: usize, from: usize, length: usize) -> 
     let mut copy = n::uffdio_copy { dst: to as u64, src: from as u64, len: length as u64, mode: 0, copy: 0 };
     // SAFETY: the structure is the one that the request wants; the rest is the caller's promise.
     unsafe { files::ioctl(fd, UFFDIO_COPY, &raw mut copy as usize) }.map(drop)
+}
+
+/// Fills missing pages at `to` with zeros, which takes no memory until they are written to; EEXIST where a page is there already.
+///
+/// # Safety
+/// Zeros appear at `to`.
+pub unsafe fn userfault_zero(fd: i32, to: usize, length: usize) -> Result<()> {
+    let range = n::uffdio_range { start: to as u64, len: length as u64 };
+    let mut zero = n::uffdio_zeropage { range, mode: 0, zeropage: 0 };
+    // SAFETY: the structure is the one that the request wants; the rest is the caller's promise.
+    unsafe { files::ioctl(fd, UFFDIO_ZEROPAGE, &raw mut zero as usize) }.map(drop)
 }
 
 #[cfg(test)]

@@ -47,6 +47,9 @@ pub struct Looked {
     pub follows: u32,
     /// A thread waits for the disk.
     pub waits: bool,
+    /// All but a few faults were what speculation has foretold, and so many more may come before the next look without it having
+    /// to wait for being told; 0: not so.
+    pub slack: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +101,7 @@ impl Default for Arming {
 impl Arming {
     /// A look, `elapsed` ns after the one before.
     pub fn looked(&mut self, elapsed: u64, looked: Looked) -> Then {
-        let Looked { faults, useful, follows, waits } = looked;
+        let Looked { faults, useful, follows, waits, .. } = looked;
         if useful > 0 {
             let worth = useful.saturating_mul(WORTH_ONE_IN).min(PATIENCE) as i32;
             self.useless = (self.useless - worth).max(-(PATIENCE as i32));
@@ -151,11 +154,19 @@ pub const LOOK_MOST: u64 = 1_000_000;
 /// The least while watching has not paid lately: each look is a wake-up, on a processor that others may want.
 const LOOK_DOUBTFUL: u64 = 100_000;
 
+/// The most while speculation is on track, unless faults come more slowly: a program that overtakes it is to be seen soon.
+const LOOK_ON_TRACK: u64 = 200_000;
+
 impl Arming {
-    /// The next sleep after one of `last` ns that found so many faults.
-    pub fn next_look(&self, last: u64, faults: u32) -> u64 {
+    /// The next sleep after one of `last` ns. Speculation that is on track needs to hear of the program only before it is as far ahead as
+    /// it may be. (Looking whenever a fault or two had come, every 95 us, took 20 us of a processor each time, the speculator's
+    /// more often than not: a gather took 0.55 s where it takes 0.39 with this, everything of ours on one of two processors.)
+    pub fn next_look(&self, last: u64, looked: Looked) -> u64 {
+        let Looked { faults, slack, .. } = looked;
         let next = match faults {
             0 => last * 2,
+            _ if faults * 2 <= slack => last.max((last * 2).min(LOOK_ON_TRACK)),
+            _ if faults <= slack => last,
             1..=4 => last,
             _ => last / 2,
         };
@@ -169,7 +180,7 @@ mod tests {
     use super::*;
 
     fn seen(faults: u32, useful: u32, waits: bool) -> Looked {
-        Looked { faults, useful, follows: 0, waits }
+        Looked { faults, useful, follows: 0, waits, slack: 0 }
     }
 
     #[test]
@@ -243,10 +254,25 @@ mod tests {
     }
 
     #[test]
+    fn speculation_on_track_is_looked_at_as_seldom_as_it_bears() {
+        let settled = |each_us: u64, slack: u32| {
+            let mut sleep = LOOK_LEAST;
+            for _ in 0..50 {
+                let faults = (sleep / 1000 / each_us) as u32;
+                sleep = Arming::default().next_look(sleep, Looked { slack, ..seen(faults, faults, true) });
+            }
+            sleep / 1000 / each_us
+        };
+        assert!((16..=20).contains(&settled(10, 32)), "{}", settled(10, 32));
+        assert!(settled(10, 0) <= 4);
+        assert!(settled(1000, 32) <= 1);
+    }
+
+    #[test]
     fn sleeps_stay_within_their_bounds() {
         let mut sleep = LOOK_LEAST;
         for faults in [0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 1] {
-            sleep = Arming::default().next_look(sleep, faults);
+            sleep = Arming::default().next_look(sleep, seen(faults, 0, false));
             assert!((LOOK_LEAST..=LOOK_MOST).contains(&sleep));
         }
     }

@@ -17,7 +17,7 @@
 //! process. The speculator puts it up.
 #![cfg_attr(not(test), no_std)]
 
-use runahead_kernel::memory::{UFFDIO_COPY, UFFDIO_REGISTER};
+use runahead_kernel::memory::{UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_ZEROPAGE};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::ptrace::{SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP};
 
@@ -25,6 +25,10 @@ use runahead_kernel::uapi::ptrace::{SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP};
 /// so that one word of an address tells.
 pub const WINDOW: usize = 0x6a00_0000_0000;
 pub const WINDOW_END: usize = 0x6b00_0000_0000;
+
+/// Where in the window the ring of reads that are started together is put, and how many of them at most.
+pub const RING: usize = 0x6a14_0000_0000;
+pub const READS: u32 = 16;
 
 /// One instruction of the filter machine (classic BPF).
 #[repr(C)]
@@ -115,14 +119,16 @@ impl Filter {
         self.trap();
     }
 
-    /// Allows `ioctl` with one of two requests.
-    fn ioctl(&mut self, one: u32, other: u32) {
-        self.push(JUMP_EQUAL, 0, 5, n::__NR_ioctl);
+    /// Allows `ioctl` with one of these requests.
+    fn ioctl<const COUNT: usize>(&mut self, requests: [u32; COUNT]) {
+        self.push(JUMP_EQUAL, 0, COUNT as u8 + 3, n::__NR_ioctl);
         self.load(argument_low(1));
-        self.push(JUMP_EQUAL, 1, 0, one);
-        self.push(JUMP_EQUAL, 0, 1, other);
-        self.allow();
+        for (number, request) in requests.into_iter().enumerate() {
+            // Over the others and the trap.
+            self.push(JUMP_EQUAL, (COUNT - number) as u8, 0, request);
+        }
         self.trap();
+        self.allow();
     }
 }
 
@@ -133,6 +139,8 @@ enum Rule {
     Is(u32, u32),
     /// All 64 bits of an argument are zero: a pointer to nothing.
     Null(u32),
+    /// All 64 bits of an argument are this.
+    Address(u32, usize),
     /// None of these bits is set in the low 32.
     NoneOf(u32, u32),
     /// All of these bits are set in the low 32 (one bit).
@@ -145,7 +153,7 @@ impl Rule {
     fn length(&self) -> u8 {
         match self {
             Rule::Is(..) | Rule::NoneOf(..) | Rule::Bit(..) => 2,
-            Rule::Null(_) => 4,
+            Rule::Null(_) | Rule::Address(..) => 4,
             Rule::OutsideWindow => 5,
         }
     }
@@ -157,11 +165,12 @@ impl Rule {
                 filter.load(argument_low(argument));
                 filter.push(JUMP_EQUAL, 0, left, value);
             }
-            Rule::Null(argument) => {
+            Rule::Null(argument) => Rule::Address(argument, 0).write(filter, left),
+            Rule::Address(argument, address) => {
                 filter.load(argument_low(argument));
-                filter.push(JUMP_EQUAL, 0, left + 2, 0);
+                filter.push(JUMP_EQUAL, 0, left + 2, address as u32);
                 filter.load(argument_high(argument));
-                filter.push(JUMP_EQUAL, 0, left, 0);
+                filter.push(JUMP_EQUAL, 0, left, (address >> 32) as u32);
             }
             Rule::NoneOf(argument, bits) => {
                 filter.load(argument_low(argument));
@@ -224,6 +233,8 @@ impl Filter {
             n::__NR_getdents64,
             n::__NR_readahead,
             n::__NR_cachestat,
+            // No descriptor is open for writing: all that can be started are reads.
+            n::__NR_io_submit,
             n::__NR_setitimer,
             n::__NR_clock_gettime,
             n::__NR_clock_getres,
@@ -246,7 +257,7 @@ impl Filter {
             self.push(JUMP_EQUAL, 0, 1, number);
             self.allow();
         }
-        self.ioctl(UFFDIO_COPY as u32, UFFDIO_REGISTER as u32);
+        self.ioctl([UFFDIO_COPY as u32, UFFDIO_ZEROPAGE as u32, UFFDIO_REGISTER as u32]);
         self.rule(n::__NR_openat, &[Rule::NoneOf(2, OPEN_FORBIDDEN)]);
         // Normal and random: how far the kernel reads ahead for a descriptor of ours. Other advice touches the cache.
         self.rule(n::__NR_fadvise64, &[Rule::NoneOf(3, !n::POSIX_FADV_RANDOM)]);
@@ -262,6 +273,10 @@ impl Filter {
             &[Rule::OutsideWindow, Rule::NoneOf(3, private), Rule::Bit(3, n::MAP_ANONYMOUS)],
         );
         self.rule(n::__NR_munmap, &[Rule::OutsideWindow]);
+        // Contexts that can be had without limit would leave none for others. The ring goes to its place in the window, and
+        // nothing goes anywhere else.
+        self.rule(n::__NR_io_setup, &[Rule::Is(0, READS)]);
+        self.rule(n::__NR_mremap, &[Rule::OutsideWindow, Rule::Address(4, RING)]);
         self.rule(n::__NR_mprotect, &[Rule::OutsideWindow]);
         self.rule(n::__NR_madvise, &[Rule::OutsideWindow, Rule::Is(2, n::MADV_DONTNEED)]);
         self.trap();

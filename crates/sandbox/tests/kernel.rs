@@ -8,7 +8,7 @@
 //! tried, so that a hole is seen to be found.
 
 use libc::*;
-use runahead_sandbox::{Filter, Instruction, WINDOW, WINDOW_END};
+use runahead_sandbox::{Filter, Instruction, READS, RING, WINDOW, WINDOW_END};
 use std::arch::asm;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -275,7 +275,7 @@ fn side_effects() -> Vec<Try> {
     // Powers of the kernel.
     add("io_uring_setup", SYS_io_uring_setup, &[1, memory]);
     add("io_uring_enter", SYS_io_uring_enter, &[0, 0, 0, 0, 0, 0]);
-    add("io_setup", SYS_io_setup, &[1, memory]);
+    add("io_setup of many", SYS_io_setup, &[READS as usize + 1, memory]);
     add("bpf", SYS_bpf, &[0, 0, 0]);
     add("userfaultfd", SYS_userfaultfd, &[1]);
     add("perf_event_open", SYS_perf_event_open, &[0, 0, 0, 0, 0]);
@@ -294,6 +294,8 @@ fn side_effects() -> Vec<Try> {
     // Memory.
     add("brk", SYS_brk, &[0]);
     add("mremap", SYS_mremap, &[INSIDE, 4096, 8192, 1, 0]);
+    add("mremap into the window", SYS_mremap, &[memory, 4096, 4096, 3, INSIDE + 4096]);
+    add("mremap out of the window", SYS_mremap, &[INSIDE, 4096, 4096, 3, RING]);
     add("mlockall", SYS_mlockall, &[1]);
     add("remap_file_pages", SYS_remap_file_pages, &[memory, 4096, 0, 0, 0]);
     add("pkey_mprotect", SYS_pkey_mprotect, &[memory, 4096, 3, usize::MAX]);
@@ -328,7 +330,7 @@ fn side_effects() -> Vec<Try> {
     for request in [TCSETS, TIOCSTI, TIOCSCTTY, FIONREAD, FIOCLEX, FIONBIO].map(|request| request as usize) {
         add(&format!("ioctl {request:#x}"), SYS_ioctl, &[0, request, file]);
     }
-    for other in [0xc018_aa3f, 0xc020_aa04, 0x8010_aa01, 0xc028_aa05, 0xc018_aa06] {
+    for other in [0xc018_aa3f, 0x8010_aa01, 0xc028_aa05, 0xc018_aa06] {
         add(&format!("ioctl of userfaultfd {other:#x}"), SYS_ioctl, &[0, other, memory]);
     }
     for operation in (2..=15).chain([128, 129, 256, 257, 384]) {
@@ -381,6 +383,8 @@ fn what_the_runtime_needs_passes() {
     let range = [0usize, 4096];
     let cwd = AT_FDCWD as usize;
     let (root, memory) = (text(c"/"), 0x6f00_0000_0000);
+    let mut no_context = 0usize;
+    let context = &raw mut no_context as usize;
     let me = std::process::id() as usize;
     let private = (MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED) as usize;
     let read_only = (O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) as usize;
@@ -419,9 +423,14 @@ fn what_the_runtime_needs_passes() {
         (attempt("mmap", SYS_mmap, &[memory, 8192, 3, private, usize::MAX, 0]), |r| r == 0x6f00_0000_0000),
         (attempt("mprotect", SYS_mprotect, &[memory, 4096, 1]), |r| r == 0),
         (attempt("madvise", SYS_madvise, &[memory, 4096, MADV_DONTNEED as usize]), |r| r == 0),
+        (attempt("mremap", SYS_mremap, &[memory, 8192, 8192, 3, RING]), |r| r == RING as i64),
+        (attempt("io_setup", SYS_io_setup, &[READS as usize, context]), |r| r == 0),
+        // Of no context: the kernel's own refusal.
+        (attempt("io_submit", SYS_io_submit, &[0, 0, 0]), |r| r == -22),
         (attempt("munmap", SYS_munmap, &[memory, 8192]), |r| r == 0),
         // Not a userfaultfd: what comes back is the file's own refusal, not the sandbox's.
         (attempt("ioctl copy", SYS_ioctl, &[fd, 0xc028_aa03, at]), |r| r == -25),
+        (attempt("ioctl zeros", SYS_ioctl, &[fd, 0xc020_aa04, at]), |r| r == -25),
         (attempt("ioctl register", SYS_ioctl, &[fd, 0xc020_aa00, at]), |r| r == -25),
         (attempt("setitimer", SYS_setitimer, &[1, at, 0]), |r| r == 0 || r == -22),
         (attempt("clock_gettime", SYS_clock_gettime, &[1, at]), |r| r == 0),

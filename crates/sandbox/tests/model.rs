@@ -9,13 +9,14 @@
 
 use libc::*;
 use proptest::prelude::*;
-use runahead_sandbox::{Filter, Instruction, WINDOW, WINDOW_END};
+use runahead_sandbox::{Filter, Instruction, READS, RING, WINDOW, WINDOW_END};
 
 const PROGRAM: i32 = 4711;
 const X86_64: u32 = 0xc000_003e;
 const I386: u32 = 0x4000_0003;
 const UFFDIO_COPY: u64 = 0xc028_aa03;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;
+const UFFDIO_ZEROPAGE: u64 = 0xc020_aa04;
 const ARCH_SET_FS: u64 = 0x1002;
 /// Lengths from here on are refused, wherever they start.
 const LONGEST: u64 = 512 << 30;
@@ -88,7 +89,8 @@ fn specified(call: &Call) -> bool {
     match number {
         // On descriptors of its own, all of them read-only.
         SYS_close | SYS_read | SYS_pread64 | SYS_preadv2 | SYS_lseek | SYS_fstat | SYS_fstatfs
-        | SYS_getdents64 | SYS_readahead => true,
+        | SYS_getdents64 | SYS_readahead | SYS_io_submit => true,
+        SYS_io_setup => int(0) == READS as i32,
         451 => true, // cachestat
         SYS_fadvise64 => [POSIX_FADV_NORMAL, POSIX_FADV_RANDOM].contains(&int(3)),
         // Looking at names.
@@ -111,7 +113,7 @@ fn specified(call: &Call) -> bool {
         | SYS_getrlimit
         | SYS_sched_getaffinity => true,
         SYS_prlimit64 => a[2] == 0,
-        SYS_ioctl => [UFFDIO_COPY, UFFDIO_REGISTER].contains(&u64::from(a[1] as u32)),
+        SYS_ioctl => [UFFDIO_COPY, UFFDIO_ZEROPAGE, UFFDIO_REGISTER].contains(&u64::from(a[1] as u32)),
         SYS_openat => {
             int(2) & O_ACCMODE == O_RDONLY
                 && int(2) & (O_CREAT | O_TRUNC | O_EXCL | O_APPEND) == 0
@@ -123,6 +125,7 @@ fn specified(call: &Call) -> bool {
         SYS_futex => int(1) == FUTEX_WAIT || int(1) == FUTEX_WAKE,
         SYS_mmap => outside_window() && int(3) & MAP_SHARED == 0 && int(3) & MAP_ANONYMOUS != 0,
         SYS_munmap | SYS_mprotect => outside_window(),
+        SYS_mremap => outside_window() && a[4] == RING as u64,
         SYS_madvise => outside_window() && int(2) == MADV_DONTNEED,
         _ => false,
     }
@@ -143,7 +146,17 @@ fn interesting_arguments() -> Vec<u64> {
     let mut values = vec![0, 1, 2, 3, 4, u64::MAX, u32::MAX.into(), 1 << 31, 1 << 32, 1 << 63];
     values.extend([LONGEST - 1, LONGEST, start - LONGEST - 1, start - LONGEST, start - 1, start]);
     values.extend([start + 4096, end - 1, end, end + 4096, PROGRAM as u64, PROGRAM as u64 + 1]);
-    values.extend([UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_COPY + 1, ARCH_SET_FS, ARCH_SET_FS + 1]);
+    values.extend([
+        UFFDIO_COPY,
+        UFFDIO_REGISTER,
+        UFFDIO_ZEROPAGE,
+        UFFDIO_COPY + 1,
+        RING as u64,
+        RING as u64 + 4096,
+        READS.into(),
+        ARCH_SET_FS,
+        ARCH_SET_FS + 1,
+    ]);
     values.extend([F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, F_SETLK, 1024].map(|v| v as u64));
     values.extend([O_RDONLY, O_WRONLY, O_RDWR, O_ACCMODE, O_CREAT, O_EXCL].map(|v| v as u64));
     values.extend([O_TRUNC, O_APPEND, O_TMPFILE, O_CLOEXEC, O_DIRECTORY | O_NOFOLLOW].map(|v| v as u64));
@@ -157,7 +170,7 @@ fn interesting_arguments() -> Vec<u64> {
 }
 
 /// Calls whose arguments decide.
-const WITH_RULES: [c_long; 12] = [
+const WITH_RULES: [c_long; 13] = [
     SYS_ioctl,
     SYS_openat,
     SYS_fcntl,
@@ -170,6 +183,7 @@ const WITH_RULES: [c_long; 12] = [
     SYS_mprotect,
     SYS_madvise,
     SYS_mremap,
+    SYS_io_setup,
 ];
 
 /// Calls that reach every rule, both ways, each with what is specified for it: each number from each side of
@@ -190,10 +204,11 @@ fn corpus() -> Vec<(Call, bool)> {
     let others = [0, 4096, LONGEST, MADV_DONTNEED as u64, WINDOW_END as u64, u64::MAX];
     for number in WITH_RULES.map(|number| number as u32) {
         for (index, value) in
-            (0..4).flat_map(|index| interesting_arguments().into_iter().map(move |v| (index, v)))
+            (0..5).flat_map(|index| interesting_arguments().into_iter().map(move |v| (index, v)))
         {
-            for (other, flags) in others.iter().flat_map(|value| [(*value, 0), (*value, 0x22)]) {
-                let mut arguments = [other, other, other, flags, 0, 0];
+            let made = [(0, 0), (0x22, 0), (3, RING as u64)];
+            for (other, (flags, to)) in others.iter().flat_map(|value| made.map(|made| (*value, made))) {
+                let mut arguments = [other, other, other, flags, to, 0];
                 arguments[index] = value;
                 calls.push(Call { number, architecture: X86_64, instruction: WINDOW as u64 + 2, arguments });
             }

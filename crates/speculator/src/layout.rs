@@ -12,10 +12,11 @@
 //! | [`HEADER`] | the session's header, to ring the host |
 //! | [`STACKS`] | the runtime's stack and the signal stack |
 //! | [`BOUNCE`] | where pages are put together before they appear in the mirror |
+//! | [`RING`] | what the kernel says of reads that were started together |
 //! | [`ANONYMOUS_ARENA`] | memory that speculation maps for itself |
 //! | [`FILE_ARENA`] | files that speculation maps |
 
-pub use runahead_sandbox::{WINDOW, WINDOW_END};
+pub use runahead_sandbox::{READS, RING, WINDOW, WINDOW_END};
 
 pub const SLOT: usize = 0x6a10_0000_0000;
 /// Only to be read.

@@ -35,6 +35,7 @@ mod run;
 mod sandbox;
 mod shared;
 mod stubs;
+mod together;
 mod traps;
 mod usage;
 mod vdso;

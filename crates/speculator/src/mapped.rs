@@ -58,6 +58,10 @@ struct File {
     changing: bool,
     /// The program's writes stay its own.
     private: bool,
+    /// It tells what is cached, and starts what is not without waiting: its reads may be started together.
+    tells: bool,
+    /// Bytes, when it was opened.
+    size: u64,
 }
 
 pub struct Mapped {
@@ -73,7 +77,16 @@ pub struct Mapped {
 }
 
 pub static MAPPED: Global<Mapped> = Global::new(Mapped {
-    files: [File { real: 0, device: 0, start: 0, offset: 0, changing: false, private: false }; FILES_MOST],
+    files: [File {
+        real: 0,
+        device: 0,
+        start: 0,
+        offset: 0,
+        changing: false,
+        private: false,
+        tells: false,
+        size: 0,
+    }; FILES_MOST],
     count: 0,
     blanks: [0; BLANKS],
     blank_count: 0,
@@ -114,7 +127,9 @@ impl Mapped {
         let Some(place) = self.files.get_mut(self.count) else {
             return NONE;
         };
-        *place = File { real, device: stat.st_dev, start: map.start, offset: map.offset, changing, private };
+        let (device, size) = (stat.st_dev, stat.st_size as u64);
+        let (start, offset) = (map.start, map.offset);
+        *place = File { real, device, size, start, offset, changing, private, tells: false };
         self.count += 1;
         self.count as u16
     }
@@ -143,6 +158,19 @@ impl Mapped {
     /// The device of a region's file.
     pub fn device(&self, file: u16) -> u64 {
         self.files.get(usize::from(file.saturating_sub(1))).map_or(0, |file| file.device)
+    }
+
+    /// Whether a read at `offset` may be held back: the file was seen to start one without waiting for it, and has a page there.
+    pub fn may_be_held(&self, file: u16, offset: u64) -> bool {
+        let file = self.files.get(usize::from(file.saturating_sub(1)));
+        file.is_some_and(|file| file.tells && offset < file.size)
+    }
+
+    /// The file was seen to start a read without waiting for it.
+    pub fn has_told(&mut self, file: u16) {
+        if let Some(file) = self.files.get_mut(usize::from(file.saturating_sub(1))) {
+            file.tells = true;
+        }
     }
 
     /// So many pages at `page` are in the mirror now.

@@ -21,6 +21,7 @@ use crate::emulate;
 use crate::layout::{self, BOUNCE, BOUNCE_BYTES};
 use crate::mapped::{self, MAPPED};
 use crate::pagemap::{self, PAGEMAP};
+use crate::together::TOGETHER;
 use crate::{run, shared};
 use core::sync::atomic::Ordering;
 use runahead_abi::session::ended;
@@ -252,6 +253,12 @@ impl Mirror {
         })
     }
 
+    /// Lets a page of zeros appear at `page`, if none is there yet.
+    fn place_zeros(&self, page: usize) -> bool {
+        // SAFETY: mirror memory.
+        matches!(unsafe { memory::userfault_zero(self.userfault, page, PAGE) }, Ok(()) | Err(Errno::EEXIST))
+    }
+
     fn first_after(&self, address: usize) -> usize {
         let known = self.regions.get(..self.region_count).unwrap_or(&[]);
         known.partition_point(|region| region.start <= address)
@@ -307,9 +314,7 @@ impl Mirror {
     /// Takes a page that is on swap as zeros, and says so. May end the speculation, or sleep until the program has come
     /// closer.
     fn fill_blank(&mut self, page: usize) -> Result<(), NoPage> {
-        // SAFETY: the bounce buffer is ours and longer than a page.
-        unsafe { core::ptr::write_bytes(BOUNCE as *mut u8, 0, PAGE) };
-        if !self.place(page, BOUNCE, PAGE) {
+        if !self.place_zeros(page) {
             return Err(NoPage::Absent);
         }
         self.remember(page, false);
@@ -419,13 +424,19 @@ impl Mirror {
         while pages < most && !self.is_present(page + pages * PAGE) {
             pages += 1;
         }
+        if pages == 1 && MAPPED.get().may_be_held(region.file, offset) && TOGETHER.get().holds(real, offset) {
+            return Some(self.place_of_file(region, page, 0, true));
+        }
         let piece = [IoVec { base: BOUNCE, length: pages * PAGE }];
         // SAFETY: the bounce buffer is ours and holds `FILL_TOGETHER` pages, more than are filled together.
         let (got, blank) = match unsafe { files::preadv2(real, &piece, offset as i64, files::RWF_NOWAIT) } {
             // Behind the end of the file: the program would get SIGBUS.
             Ok(0) => return Some(Err(NoPage::Absent)),
             Ok(got) => (got, false),
-            Err(Errno::EAGAIN) => (0, true),
+            Err(Errno::EAGAIN) => {
+                MAPPED.get().has_told(region.file);
+                (0, true)
+            }
             // A file system that does not tell what is cached. What the program has mapped is there for the copying, other code is
             // waited for as zeros are none, and the rest is taken for missing.
             Err(Errno::EOPNOTSUPP)
@@ -436,11 +447,21 @@ impl Mirror {
             }
             Err(_) => return None,
         };
+        Some(self.place_of_file(region, page, got, blank))
+    }
+
+    /// Lets what was read of a file, so many bytes, appear at `page`, with zeros behind it; `blank`: one page of zeros instead.
+    fn place_of_file(&mut self, region: Region, page: usize, got: usize, blank: bool) -> Result<(), NoPage> {
         let filled = got.div_ceil(PAGE).max(1);
-        // SAFETY: as above.
-        unsafe { core::ptr::write_bytes((BOUNCE + got) as *mut u8, 0, filled * PAGE - got) };
-        if !self.place(page, BOUNCE, filled * PAGE) {
-            return Some(Err(NoPage::Absent));
+        let placed = if blank {
+            self.place_zeros(page)
+        } else {
+            // SAFETY: the bounce buffer is ours and longer than what was read.
+            unsafe { core::ptr::write_bytes((BOUNCE + got) as *mut u8, 0, filled * PAGE - got) };
+            self.place(page, BOUNCE, filled * PAGE)
+        };
+        if !placed {
+            return Err(NoPage::Absent);
         }
         for number in 0..filled {
             self.remember(page + number * PAGE, true);
@@ -449,8 +470,9 @@ impl Mirror {
         let counts = &shared::speculator().counts;
         shared::count(&counts.pages_filled, filled as u64);
         shared::at_least(&counts.pages_most, self.present_count as u64);
+        TOGETHER.get().found(blank);
         run::touched(page, filled, blank, MAPPED.get().device(region.file));
-        Some(Ok(()))
+        Ok(())
     }
 
     /// Pages that lie together have their places in the table together: spread over all of it a thousand of them made

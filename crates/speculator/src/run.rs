@@ -11,6 +11,7 @@ use crate::emulate;
 use crate::ledger::{LEDGER, Moment};
 use crate::mirror::MIRROR;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
+use crate::together::TOGETHER;
 use crate::usage;
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::{Prediction, kind, mark};
@@ -135,6 +136,10 @@ const SETTLE_EVERY: u32 = 64;
 
 /// How often the host can see what was delivered to us, in operations: what it does not see yet, it takes for others'.
 const TELL_EVERY: u32 = 16;
+
+/// The same, in touches. (Not told until it ended, a long run ahead of page faults was taken for somebody else at the disk, to whom
+/// it gave way after 0.2 s: a gather slept 600 times.)
+const TELL_TOUCHES_EVERY: u32 = 64;
 
 /// Registers and vector state of the present post, in our own memory.
 #[repr(C, align(64))]
@@ -410,6 +415,9 @@ fn touch(page: usize, pages: usize, marks: u8, device: u64) {
         run.touches = run.touches.wrapping_add(1);
     }
     part.touched.store(run.touches, Ordering::Release);
+    if run.touches.is_multiple_of(TELL_TOUCHES_EVERY) {
+        at_least(&part.delivered, usage::delivered());
+    }
     run.scan_pages = if page == run.scan_next { run.scan_pages + pages as u32 } else { 0 };
     run.scan_next = page + pages * PAGE;
     if run.scan_pages >= SCAN_PAGES {
@@ -463,6 +471,7 @@ impl Sleep {
 /// Ends the present speculation: it waits for the next post. May be called anywhere in the runtime, on
 /// any of its stacks.
 pub fn end(reason: u32, by: u32) -> ! {
+    TOGETHER.get().send_all();
     let _ = signals::set_alarm_interval(0);
     settled();
     let part = speculator();
@@ -530,6 +539,7 @@ pub fn now() -> Moment {
 
 /// Called at each emulated call.
 pub fn check() {
+    TOGETHER.get().send_all();
     retire_if_asked();
     if let Some(reason) = pointless() {
         end(reason, 0);
