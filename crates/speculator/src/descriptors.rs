@@ -42,6 +42,8 @@ pub struct Descriptor {
     pub inode: u64,
     /// Speculation has written to it: what it would read back is not in the file.
     pub written: bool,
+    /// It was seen to start a read without waiting for it: its reads may be started together.
+    pub tells: bool,
     /// Whether the kernel is to read ahead for our own descriptor.
     pub scattered: Scattered,
 }
@@ -55,6 +57,7 @@ const NOTHING: Descriptor = Descriptor {
     device: 0,
     inode: 0,
     written: false,
+    tells: false,
     scattered: Scattered::new(),
 };
 

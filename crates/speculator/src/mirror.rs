@@ -424,7 +424,11 @@ impl Mirror {
         while pages < most && !self.is_present(page + pages * PAGE) {
             pages += 1;
         }
-        if pages == 1 && MAPPED.get().may_be_held(region.file, offset) && TOGETHER.get().holds(real, offset) {
+        // One byte is enough to have the page read.
+        if pages == 1
+            && MAPPED.get().may_be_held(region.file, offset)
+            && TOGETHER.get().holds(real, offset, 1)
+        {
             return Some(self.place_of_file(region, page, 0, true));
         }
         let piece = [IoVec { base: BOUNCE, length: pages * PAGE }];

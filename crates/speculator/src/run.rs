@@ -432,6 +432,7 @@ fn touch(page: usize, pages: usize, marks: u8, device: u64) {
 
 /// Sleeps until the program has come nearer to what was touched.
 fn sleep_ahead_of_faults() {
+    TOGETHER.get().send_all();
     let run = RUN.get();
     let mut sleep = Sleep::default();
     while run.touches_are_far_ahead(shared::faults().passed.load(Ordering::Acquire)) {
@@ -539,7 +540,6 @@ pub fn now() -> Moment {
 
 /// Called at each emulated call.
 pub fn check() {
-    TOGETHER.get().send_all();
     retire_if_asked();
     if let Some(reason) = pointless() {
         end(reason, 0);
@@ -548,6 +548,7 @@ pub fn check() {
 
 /// Called by the alarm while the program's code runs.
 pub fn tick() {
+    TOGETHER.get().send_all();
     check();
     let run = RUN.get();
     if run.fault != 0 {
@@ -674,6 +675,7 @@ pub fn asked(device: u64, pages: u32) {
         if run.bandwidth.take(chunk * runahead_prefetch::PAGE, monotonic_ns()) {
             left -= chunk;
         } else {
+            TOGETHER.get().send_all();
             check();
             let posted = agent().posted.load(Ordering::Acquire);
             futex_wait(&agent().posted, posted, Some(PAYDAY_NS));
@@ -684,6 +686,7 @@ pub fn asked(device: u64, pages: u32) {
 
 /// Sleeps until the program has used half of what is ahead of it.
 fn sleep_ahead() {
+    TOGETHER.get().send_all();
     settled();
     let part = speculator();
     let word: &AtomicU32 = &agent().passed;

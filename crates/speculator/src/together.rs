@@ -1,11 +1,10 @@
-//! Reads of mapped files' pages that are started together: see [`runahead_policy::together`] for why and when.
+//! Reads that are started together, of pages of mapped files and of large files: see [`runahead_policy::together`] for why and when.
 //!
-//! A page that is not cached is a page of zeros to speculation, whether its read has been started or soon will be. Whatever
-//! makes the speculation pause or end sends what is held back.
+//! What is not cached is blank to speculation, whether its read has been started or soon will be. Whatever makes
+//! speculation pause or end sends what is held back, and so does every emulated call but reads and seeks: it may close a file.
 
 use crate::cell::Global;
-use crate::layout::{BOUNCE, READS, RING};
-use runahead_kernel::PAGE;
+use crate::layout::{BOUNCE, BOUNCE_BYTES, READS, RING};
 use runahead_kernel::files;
 use runahead_kernel::process::monotonic_ns;
 use runahead_kernel::submission::{Context, Read};
@@ -34,9 +33,8 @@ pub static TOGETHER: Global<Held> = Global::new(Held {
 });
 
 impl Held {
-    /// Takes the read of the page at `offset` of a file on, to be started with others. False if the page is cached, or
-    /// is to be read by itself.
-    pub fn holds(&mut self, descriptor: i32, offset: u64) -> bool {
+    /// Takes a read of so many bytes (128 KB at most) on, to be started with others. False if some of that is cached, or it is to be read by itself.
+    pub fn holds(&mut self, descriptor: i32, offset: u64, bytes: usize) -> bool {
         if self.refused || !self.was_missing {
             return false;
         }
@@ -44,15 +42,14 @@ impl Held {
         if sends && self.count == 0 {
             return false;
         }
-        if files::cached_pages(descriptor, offset, PAGE as u64) != Ok(0) || !self.open() {
+        if files::cached_pages(descriptor, offset, bytes as u64) != Ok(0) || !self.open() {
             if sends {
                 self.send();
             }
             return false;
         }
         if let Some(place) = self.reads.get_mut(self.count) {
-            // One byte is enough to have the page read.
-            *place = Read::new(descriptor, offset, BOUNCE, 1, files::RWF_NOWAIT);
+            *place = Read::new(descriptor, offset, BOUNCE, bytes.min(BOUNCE_BYTES), files::RWF_NOWAIT);
             self.count += 1;
         }
         if sends {

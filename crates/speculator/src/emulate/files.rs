@@ -5,6 +5,7 @@ use crate::arch::Call;
 use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE};
 use crate::ledger::LEDGER;
+use crate::together::TOGETHER;
 use crate::{run, shared};
 use core::sync::atomic::Ordering;
 use runahead_abi::log::{Prediction, kind, mark};
@@ -74,6 +75,14 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
         n::__NR_sendfile => send_file(call, a),
         _ => return None,
     })
+}
+
+/// Whether a call reads or seeks, and leaves descriptors as they are.
+pub fn is_read(number: usize) -> bool {
+    matches!(
+        number as u32,
+        n::__NR_read | n::__NR_pread64 | n::__NR_readv | n::__NR_preadv | n::__NR_preadv2 | n::__NR_lseek
+    )
 }
 
 /// For a stalled read at the descriptor's own position: the agent knows it.
@@ -205,11 +214,14 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
     if let Some(Ok(entry)) = table.get(fd) {
         advise(entry, place, returned);
     }
-    let (asked, before) = take(&entry, &pieces, place, returned);
-    if offset.is_none()
-        && let Some(Ok(entry)) = table.get(fd)
-    {
-        entry.position = place.saturating_add(returned as i64);
+    let Taken { asked, before, missed } =
+        hold(&entry, &pieces, place, returned).unwrap_or_else(|| take(&entry, &pieces, place, returned));
+    TOGETHER.get().found(missed);
+    if let Some(Ok(entry)) = table.get(fd) {
+        entry.tells |= missed;
+        if offset.is_none() {
+            entry.position = place.saturating_add(returned as i64);
+        }
     }
     let counts = &shared::speculator().counts;
     shared::count(&counts.reads, 1);
@@ -256,12 +268,39 @@ fn advise(entry: &mut Descriptor, place: i64, bytes: usize) {
     let _ = files::fadvise(entry.real, 0, 0, advice);
 }
 
-/// Reads `bytes` bytes at `place` as far as they are cached and asks for the rest. Returns the number of
-/// pages asked for, and whether what is there was asked for when the file was opened. Where nothing is cached the
+/// What became of a read.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    /// Pages asked for.
+    asked: u32,
+    /// What is there was asked for when the file was opened.
+    before: bool,
+    /// Nothing was there, and the file's system said so.
+    missed: bool,
+}
+
+/// Leaves a read of a large file of which nothing is cached to be started with others; None: it is to be done at once.
+fn hold(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Option<Taken> {
+    let fits = entry.tells && entry.size > WHOLE_FILE && bytes > 0 && bytes as u64 <= CHUNK;
+    if !fits || run::is_programs_own() || !pieces.room(bytes) {
+        return None;
+    }
+    let first = place as u64;
+    if !TOGETHER.get().holds(entry.real, first, bytes) {
+        return None;
+    }
+    pieces.fill_if_empty(bytes);
+    if place + bytes as i64 == entry.size {
+        pieces.end_line(bytes);
+    }
+    Some(Taken { asked: asked_for(entry, first, bytes as u64), before: false, missed: true })
+}
+
+/// Reads `bytes` bytes at `place` as far as they are cached and asks for the rest. Where nothing is cached the
 /// program's memory stays as it is.
-fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> (u32, bool) {
+fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Taken {
     if bytes == 0 || !pieces.room(bytes) {
-        return (0, false);
+        return Taken::default();
     }
     // SAFETY: mirror memory that is present.
     let got = unsafe { files::preadv2(entry.real, pieces.as_slice(), place, RWF_NOWAIT) };
@@ -279,18 +318,19 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> (u32, 
             let started = first + missed;
             let end = end_of_request(entry, first + bytes as u64);
             ask(entry.real, started, end.saturating_sub(started));
-            return (asked_for(entry, first, end - first), false);
+            let missed = error == Errno::EAGAIN;
+            return Taken { asked: asked_for(entry, first, end - first), before: false, missed };
         }
-        Err(_) => return (0, false),
+        Err(_) => return Taken::default(),
     };
     let before = there > 0
         && LEDGER.get().found(entry.identity(), first / PAGE as u64, pages(first, there), run::now());
     let rest = bytes as u64 - there;
     if rest == 0 {
-        return (0, before);
+        return Taken { before, ..Taken::default() };
     }
     ask(entry.real, first + there, rest);
-    (asked_for(entry, first + there, rest), before)
+    Taken { asked: asked_for(entry, first + there, rest), before, missed: false }
 }
 
 /// Up to where a request that ends at `end` is worth extending: to the end of a small file.

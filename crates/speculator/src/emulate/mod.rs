@@ -19,6 +19,7 @@ mod others;
 
 use crate::arch::Call;
 use crate::mirror::{self, MIRROR};
+use crate::together::TOGETHER;
 use crate::{run, shared};
 use runahead_abi::registers::Registers;
 use runahead_abi::session::ended;
@@ -56,6 +57,9 @@ pub fn reset() {
 /// Emulates one call; does not return if that ends the speculation.
 pub fn call(call: &Call) -> isize {
     shared::count(&shared::speculator().counts.system_calls, 1);
+    if !files::is_read(call.number) {
+        TOGETHER.get().send_all();
+    }
     run::check();
     MIRROR.get().keep_calm_off();
     match dispatch(call) {
