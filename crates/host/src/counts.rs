@@ -1,5 +1,6 @@
 //! The counts of a run: sums over all processes that attached.
 
+use crate::limits::Looks;
 use runahead_abi::durations::Lengths;
 use runahead_abi::session::{Slot, ended};
 use serde::{Serialize, Serializer};
@@ -40,6 +41,8 @@ pub struct Counts {
     pub last_mismatch: Option<String>,
     pub faults: FaultCounts,
     pub memory: MemoryCounts,
+    /// Looks at the disks that speculators read from, and those that found others there.
+    pub disks: Looks,
     pub speculator: SpeculatorCounts,
 }
 

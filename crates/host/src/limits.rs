@@ -17,6 +17,7 @@ use runahead_prefetch::courtesy::{Counts, Courtesy};
 use runahead_prefetch::shares::{Claim, DEVICES, Slot as Stated};
 use runahead_prefetcher::limits::{Group, Options};
 use runahead_prefetcher::view::{Part, View, machine_now};
+use serde::Serialize;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -46,11 +47,20 @@ struct Machine {
     budget: u64,
     budget_at: Instant,
     view: Option<View>,
+    /// Looks at devices, and those at which others were seen to read from one of them.
+    looks: Looks,
     /// By `st_dev`.
     devices: HashMap<u64, Device>,
     /// Bytes that devices delivered for each process at the latest look, and for all since the first.
     seen: HashMap<Reader, u64>,
     ours: u64,
+}
+
+/// Looks at the devices that speculators read from, fifty a second, and how many of them found others reading there.
+#[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct Looks {
+    pub looks: u64,
+    pub others: u64,
 }
 
 struct Device {
@@ -99,6 +109,11 @@ impl Limits {
         (seen > 0).then_some(seen)
     }
 
+    /// What looks at devices have found so far.
+    pub fn looks(&self) -> Looks {
+        self.machine.as_ref().map_or(Looks::default(), |machine| machine.looks)
+    }
+
     /// The run is over.
     pub fn end(&mut self) {
         self.machine = None;
@@ -130,7 +145,16 @@ impl Machine {
         let budget = group.memory(options.memory).pages();
         let budget_at = Instant::now();
         let (devices, seen) = (HashMap::new(), HashMap::new());
-        Machine { group, budget, budget_at, view: View::join_existing(), devices, seen, ours: 0 }
+        Machine {
+            group,
+            budget,
+            budget_at,
+            view: View::join_existing(),
+            looks: Looks::default(),
+            devices,
+            seen,
+            ours: 0,
+        }
     }
 
     fn look_at_memory(&mut self, options: &Options) {
@@ -186,9 +210,11 @@ impl Machine {
         let mut stated = Stated { written: machine_now(), pages: 0, claims: Default::default() };
         let right = asked.saturating_sub(unused);
         let accuracy = (u128::from(right) * u128::from(WHOLE)).checked_div(asked.into());
+        let mut others = false;
         for (at, &number) in readers.keys().enumerate() {
             let device = self.devices.entry(number).or_insert_with(|| Device::new(number));
             device.look(self.ours);
+            others |= device.courtesy.others();
             let concurrency = device.courtesy.concurrency();
             if let Some(claim) = stated.claims.get_mut(at)
                 && concurrency > 0
@@ -202,6 +228,8 @@ impl Machine {
                 };
             }
         }
+        self.looks.looks += u64::from(!readers.is_empty());
+        self.looks.others += u64::from(others);
         let Some(view) = &self.view else { return readers };
         for (claim, part) in stated.claims.iter().zip(view.exchange(&stated)) {
             if let (Part::Of(part), Some(device)) = (part, self.devices.get_mut(&claim.device)) {

@@ -179,6 +179,13 @@ impl Report {
                 ),
             );
         }
+        let d = &c.disks;
+        if d.others > 0 {
+            line(
+                "  others at the disk",
+                format!("seen at {} of {} looks; gave way to them", d.others, d.looks),
+            );
+        }
         let e = &s.endings;
         line(
             "  ended by",

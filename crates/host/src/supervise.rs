@@ -512,6 +512,7 @@ impl Host {
             }
             counts.names_looked_ahead = self.names.looked_up();
             (counts.companions, counts.companions_used) = self.names.companions();
+            counts.disks = self.limits.looks();
             let report = Report {
                 version: VERSION,
                 command: program::arguments().skip(self.command).map(OsStr::to_string_lossy).collect(),

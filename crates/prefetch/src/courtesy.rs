@@ -82,6 +82,8 @@ pub struct Courtesy {
     /// The greatest throughput, reads a second; forgotten like the least response time.
     rate: u64,
     allowed: Option<u32>,
+    /// Others were noticed at the latest sample.
+    others: bool,
     /// Samples since a limit is in force.
     in_force: u32,
 }
@@ -106,6 +108,7 @@ impl Courtesy {
             noticed &= after.0.saturating_sub(before.0) >= NOTICED.max(part);
             after = before;
         }
+        self.others = noticed;
         self.excesses[self.samples] = self.excess;
         self.delivered[self.samples] = now.bytes;
         let reads = now.reads.saturating_sub(before.reads);
@@ -182,6 +185,11 @@ impl Courtesy {
     /// known.
     pub fn concurrency(&self) -> u32 {
         self.concurrency
+    }
+
+    /// Whether others were seen to read from the device lately.
+    pub fn others(&self) -> bool {
+        self.others
     }
 
     /// Response time of the unloaded device, as far as it was seen, ns. 0: not known.

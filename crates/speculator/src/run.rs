@@ -433,6 +433,8 @@ fn touch(page: usize, pages: usize, marks: u8, device: u64) {
 /// Sleeps until the program has come nearer to what was touched.
 fn sleep_ahead_of_faults() {
     TOGETHER.get().send_all();
+    // Behind a disk that answers slowly the next touches may be long in coming.
+    at_least(&speculator().delivered, usage::delivered());
     let run = RUN.get();
     let mut sleep = Sleep::default();
     while run.touches_are_far_ahead(shared::faults().passed.load(Ordering::Acquire)) {

@@ -9,7 +9,8 @@ use runahead_end_to_end::guest::Guest;
 use runahead_end_to_end::locate::Runahead;
 use runahead_end_to_end::scenario::{Mode, Scenario, bytes};
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,11 @@ const GATHER: &[&str] = &["/faults/seen", "/faults/posts", "/faults/foretold_pag
 const MAPPED: &[&str] = &["/faults/seen"];
 /// Bytes of the mapped file that has lost its name; to open it by its mapping takes privilege.
 const MAPPED_BYTES: usize = 24 << 20;
+
+/// Looks at the disk after which others would have been noticed.
+const LOOKS: u64 = 14;
+
+const WORDS_BYTES: usize = 48 << 20;
 
 /// Asked for before the program came, or at least while it came.
 const GROWN: &[&str] = &["/speculator/prefetches", "/full_prefetches"];
@@ -41,7 +47,14 @@ pub fn add(suite: &mut Suite) {
         suite.add_plain(name, move || is_run_ahead_of(guest, arguments, counts));
     }
     suite.add_plain("kin::speculation that was of no use to others is not tried by each", kin_are_heard);
+    suite.add("faults::what is asked for together comes", slow_disk::WANTS, mapped_come_together);
+    suite.add("reads::what is asked for together comes", slow_disk::WANTS, reads_come_together);
     suite.add("faults::faults_nameless is run ahead of", slow_disk::WANTS, nameless);
+    suite.add(
+        "faults::a long run ahead is not taken for others at the disk",
+        slow_disk::WANTS,
+        alone_at_the_disk,
+    );
 }
 
 /// On a disk of its own, where each of its waits takes 1 ms: a machine's own disk may have brought in the 24 MB by three
@@ -58,6 +71,65 @@ fn nameless() -> Verdict {
         match asked > 0 && useful > 0 {
             true => Ok(()),
             false => Err(format!("{asked} pages asked for, {useful} of use")),
+        }
+    })
+}
+
+/// Words at computed places, for which speculation asks by sixteens. If nobody sent what is held back, speculation would go on as
+/// before, and the program wait for each page that it held back. (They lie so far apart that nobody asks for whole blocks.)
+const TOGETHER: u64 = 1000;
+
+fn words_of(count: u64, last: &str) -> Result<impl Fn(&Path) -> Vec<PathBuf>, String> {
+    let program = guest("words")?.build()?;
+    let (count, last) = (count.to_string(), last.to_owned());
+    Ok(move |mount: &Path| {
+        vec![program.clone(), mount.join("cold.bin"), count.clone().into(), last.clone().into()]
+    })
+}
+
+fn disk_of_words(
+    name: &'static str,
+    profile: &'static str,
+) -> Result<Disk<impl Fn(&Path) -> io::Result<()>>, String> {
+    Disk::new(name, profile, |folder| fs::write(folder.join("cold.bin"), bytes(1, WORDS_BYTES)))
+}
+
+fn mapped_come_together() -> Verdict {
+    let (disk, words) = (disk_of_words("together", "cloud")?, words_of(TOGETHER, "waits")?);
+    let began = Instant::now();
+    let mut seen = Vec::new();
+    while began.elapsed() < LONGEST {
+        let Some((_, outcome)) = disk.counts_and_outcome(&words)? else { return Ok(()) };
+        let entry = outcome.tree.get(Path::new("waits")).ok_or("it has not said how often it waited")?;
+        let said = String::from_utf8_lossy(&entry.contents).trim().to_owned();
+        if said.parse::<u64>().map_err(|error| format!("{said}: {error}"))? < TOGETHER / 8 {
+            return Ok(());
+        }
+        seen.push(said);
+    }
+    Err(format!("of {TOGETHER} words, waits: {seen:?}"))
+}
+
+fn reads_come_together() -> Verdict {
+    disk_of_words("reads", "cloud")?.until(&words_of(TOGETHER, "read")?, 1, |counts| {
+        let (full, partial) = (number(counts, "full_prefetches")?, number(counts, "partial_prefetches")?);
+        let stalls = number(counts, "stalls")?;
+        match full + partial > TOGETHER / 2 && stalls < TOGETHER / 2 {
+            true => Ok(()),
+            false => Err(format!("{full} full, {partial} partial, {stalls} stalls")),
+        }
+    })
+}
+
+/// On ten disks that take 14 ms for a page: half a second, twice what it takes to notice others. Nobody else reads from them.
+fn alone_at_the_disk() -> Verdict {
+    const WORDS: u64 = 600;
+    disk_of_words("alone", "disk10")?.until(&words_of(WORDS, "waits")?, 1, |counts| {
+        let (looks, others) = (number(&counts["disks"], "looks")?, number(&counts["disks"], "others")?);
+        let foretold = number(&counts["faults"], "foretold_pages")?;
+        match looks >= LOOKS && foretold > 0 && others == 0 {
+            true => Ok(()),
+            false => Err(format!("{foretold} pages foretold, others at {others} of {looks} looks")),
         }
     })
 }

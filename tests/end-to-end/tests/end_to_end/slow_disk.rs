@@ -87,6 +87,14 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
     /// What the report of a run counts, which must print what it prints alone. None, and said why, where there are none: no
     /// disk can be emulated, or a stand-in is tested.
     pub fn counts(&self, words: &impl Fn(&Path) -> Vec<PathBuf>) -> Result<Option<Value>, String> {
+        Ok(self.counts_and_outcome(words)?.map(|(counts, _)| counts))
+    }
+
+    /// The same, with what the program left.
+    pub fn counts_and_outcome(
+        &self,
+        words: &impl Fn(&Path) -> Vec<PathBuf>,
+    ) -> Result<Option<(Value, Outcome)>, String> {
         let Some(alone) = self.run(words, &ALONE)? else { return Ok(None) };
         let Some(under) = self.run(words, &REPORTED)? else { return Ok(None) };
         if alone.stdout != under.stdout || alone.stdout.is_empty() {
@@ -99,7 +107,7 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
             eprintln!("SKIPPED disk: a stand-in has nothing to count");
             return Ok(None);
         }
-        Ok(Some(report["counts"].clone()))
+        Ok(Some((report["counts"].clone(), under)))
     }
 
     fn run(&self, words: &impl Fn(&Path) -> Vec<PathBuf>, mode: &Mode) -> Result<Option<Outcome>, String> {
