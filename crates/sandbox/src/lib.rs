@@ -233,7 +233,7 @@ impl Filter {
             n::__NR_getdents64,
             n::__NR_readahead,
             n::__NR_cachestat,
-            // No descriptor is open for writing: all that can be started are reads.
+            // No descriptor is open for writing: what can be started are reads, and syncs of what others have written.
             n::__NR_io_submit,
             n::__NR_setitimer,
             n::__NR_clock_gettime,
