@@ -76,7 +76,7 @@ impl Context {
     /// Opens a context for so many reads at a time, with its ring at `place`, where whatever was mapped is gone.
     ///
     /// # Safety
-    /// Three pages at `place` are ours to replace.
+    /// What lies at `place` is ours to replace: a few pages, or with hundreds of processors some tens.
     pub unsafe fn open(reads: usize, place: usize) -> Result<Context> {
         let mut found = 0usize;
         // SAFETY: the kernel writes one word.

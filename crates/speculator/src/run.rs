@@ -415,7 +415,9 @@ fn touch(page: usize, pages: usize, marks: u8, device: u64) {
         run.touches = run.touches.wrapping_add(1);
     }
     part.touched.store(run.touches, Ordering::Release);
-    if run.touches.is_multiple_of(TELL_TOUCHES_EVERY) {
+    // Up to 16 pages are touched at a time, which may step over any one number.
+    let before = run.touches.wrapping_sub(pages as u32);
+    if run.touches / TELL_TOUCHES_EVERY != before / TELL_TOUCHES_EVERY {
         at_least(&part.delivered, usage::delivered());
     }
     run.scan_pages = if page == run.scan_next { run.scan_pages + pages as u32 } else { 0 };

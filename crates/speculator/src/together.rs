@@ -33,7 +33,8 @@ pub static TOGETHER: Global<Held> = Global::new(Held {
 });
 
 impl Held {
-    /// Takes a read of so many bytes (128 KB at most) on, to be started with others. False if some of that is cached, or it is to be read by itself.
+    /// Takes a read of so many bytes (128 KB at most) on, to be started with others. False if some of that is cached, or
+    /// it is to be read by itself.
     pub fn holds(&mut self, descriptor: i32, offset: u64, bytes: usize) -> bool {
         if self.refused || !self.was_missing {
             return false;
