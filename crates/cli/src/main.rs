@@ -103,7 +103,6 @@ const USAGE: u8 = 125;
 const LOOKED_AT: usize = 64;
 
 fn main() -> ExitCode {
-    runahead_host::ask_for_ourselves();
     let looked_at = runahead_host::arguments().take(LOOKED_AT).count();
     let arguments = match Arguments::try_parse_from(runahead_host::arguments().take(LOOKED_AT)) {
         Ok(arguments) => arguments,

@@ -25,6 +25,8 @@ pub struct Touch {
 
 /// What the watcher is connected to: counts, and the speculator. Called from the watching thread.
 pub trait Link: Send {
+    /// The kernel does not let us see the process's faults, and why. Nothing else follows.
+    fn refused(&self, error: &io::Error);
     /// Watching is about to begin. False if the process is not any more what it was.
     fn arms(&self) -> bool;
     /// Whether nothing may be asked for at present, as memory is short.
@@ -227,6 +229,7 @@ mod tests {
     }
 
     impl Link for Made {
+        fn refused(&self, _: &io::Error) {}
         fn arms(&self) -> bool {
             true
         }

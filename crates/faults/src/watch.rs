@@ -20,7 +20,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -64,28 +64,53 @@ pub struct Watch {
 struct Stop {
     asked: AtomicBool,
     bell: OwnedFd,
+    phase: AtomicU32,
+}
+
+/// The phases of a watch. Opening may take long (see [`crate::Readiness`]): one that is not wanted any more by then is left to
+/// itself, holds nothing of the program's, and ends.
+mod phase {
+    pub const OPENING: u32 = 0;
+    pub const WATCHING: u32 = 1;
+    pub const LEFT: u32 = 2;
+}
+
+impl Stop {
+    /// Goes from opening on to another phase, if nobody was there before.
+    fn leaves_opening(&self, to: u32) -> bool {
+        self.phase.compare_exchange(phase::OPENING, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
 }
 
 impl Watch {
-    /// Begins; `armed`: with the next fault, not only after one that waited. Fails where the kernel does not let us see
-    /// the process's faults.
+    /// Begins; `armed`: with the next fault, not only after one that waited. Where the kernel does not let us see the
+    /// process's faults, `link` is told so by and by. Fails without a thread or a descriptor.
     pub fn start(process: u32, armed: bool, link: impl Link + 'static) -> io::Result<Watch> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let stop = Arc::new(Stop { asked: AtomicBool::new(false), bell });
+        let phase = AtomicU32::new(phase::OPENING);
+        let stop = Arc::new(Stop { asked: AtomicBool::new(false), bell, phase });
         let mut watcher = Watcher::new(process, stop.clone(), Box::new(link));
-        watcher.look_for_threads()?;
-        let thread = thread::Builder::new()
-            .name("runahead-faults".into())
-            .stack_size(STACK)
-            .spawn(move || watcher.run(armed))?;
+        let thread =
+            thread::Builder::new().name("runahead-faults".into()).stack_size(STACK).spawn(move || {
+                let opened = watcher.look_for_threads();
+                if watcher.stop.leaves_opening(phase::WATCHING) {
+                    match opened {
+                        Ok(()) => watcher.run(armed),
+                        Err(error) => watcher.link.refused(&error),
+                    }
+                }
+            })?;
         Ok(Watch { thread: Some(thread), stop })
     }
 
-    /// Ends it, and waits until all is closed.
+    /// Ends it, and waits until all is closed; `link` is left alone from then on.
     pub fn stop(&mut self) {
         self.stop.asked.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.stop.bell, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
+        let thread = self.thread.take();
+        if !self.stop.leaves_opening(phase::LEFT)
+            && let Some(thread) = thread
+        {
             let _ = thread.join();
         }
     }

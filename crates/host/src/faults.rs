@@ -70,10 +70,7 @@ impl Faults {
             let link = InSlot { process, slot: shared_slot, session, epoch: 0, group: None, most };
             match Watch::start(process, wanted == watch::FILE, link) {
                 Ok(watch) => self.watch = Some(watch),
-                Err(error) => {
-                    slot.faults.refused.store(number_of(&error), Ordering::Relaxed);
-                    say(slot, watching::GONE);
-                }
+                Err(error) => refuse(slot, &error),
             }
         }
     }
@@ -100,6 +97,12 @@ impl Faults {
     pub fn stop(&mut self) {
         self.watch = None;
     }
+}
+
+/// Notes why faults are not seen. Nobody is to be waited for.
+fn refuse(slot: &Slot, error: &io::Error) {
+    slot.faults.refused.store(number_of(error), Ordering::Relaxed);
+    say(slot, watching::GONE);
 }
 
 /// Notes why what is on swap cannot be brought in; true.
@@ -145,6 +148,10 @@ fn add(counter: &AtomicU64, by: u64) {
 }
 
 impl Link for InSlot {
+    fn refused(&self, error: &io::Error) {
+        refuse(self.slot.get(), error);
+    }
+
     fn arms(&self) -> bool {
         let slot = self.slot.get();
         // A process that has executed another program since is none of ours until it attaches again.

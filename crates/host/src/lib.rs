@@ -27,7 +27,6 @@ mod start_files;
 mod supervise;
 
 pub use launch::{Failure, Options, run};
-pub use own_files::ask_for_ourselves;
 pub use program::arguments;
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;

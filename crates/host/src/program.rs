@@ -4,6 +4,7 @@
 //! resets the signal mask; the command must find exactly what we were started with. So both are noted
 //! before the standard library starts, put back at the end, and the rest is left alone.
 
+use crate::own_files;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -22,6 +23,7 @@ static ARGUMENTS: AtomicPtr<*const libc::c_char> = AtomicPtr::new(ptr::null_mut(
 
 /// Runs before the standard library, when the C library has noted the environment and nothing else.
 extern "C" fn note_inheritance() {
+    own_files::ask_for_ourselves();
     ARGUMENTS.store(kernel_arguments(), Ordering::Relaxed);
     for descriptor in 0..3 {
         // SAFETY: asking changes nothing.

@@ -89,10 +89,14 @@ fn is_as_alone(what: Run, limit: &str) -> Result<Outcome, String> {
     let alone = alone(what, &group)?;
     let killed_alone = group.killed()?;
     let outcome = run(&scenario("under", what, &group)?, &REPORTED)?;
+    let killed = group.killed()? - killed_alone;
     if alone.stdout != outcome.stdout {
-        return Err(format!("{what:?}: it printed something else than alone"));
+        let printed = String::from_utf8_lossy(&outcome.stdout);
+        return Err(format!(
+            "{what:?}: it did not print what it prints alone, but {printed:?}; {killed} processes were killed for want of memory"
+        ));
     }
-    match group.killed()? - killed_alone {
+    match killed {
         0 => Ok(outcome),
         count => Err(format!("{what:?}: {count} processes were killed for want of memory")),
     }
