@@ -165,6 +165,11 @@ impl Shared {
 
     fn take_in(self: Arc<Self>, waits: &Receiver<(Place, u64)>) {
         while let Ok((place, stops)) = waits.recv() {
+            // One may have been taken since the last time. (Asked before we are busy: the kernel may let us wait for a grace period
+            // of RCU, 4 to 14 ms, and a program that ends meanwhile is not to wait for that.)
+            if self.lock().stops != stops || files::leases() {
+                continue;
+            }
             {
                 let mut state = self.lock();
                 if state.stops != stops {
@@ -178,10 +183,6 @@ impl Shared {
     }
 
     fn take(self: &Arc<Self>, place: &Place, stops: u64) {
-        // One may have been taken since the last time.
-        if files::leases() {
-            return;
-        }
         let Some((directory, identity)) = files::open_directory(&place.directory) else { return };
         if files::is_library(&place.name)
             && let Ok(name) = CString::new(place.name.clone())
