@@ -165,9 +165,10 @@ impl Shared {
 
     fn take_in(self: Arc<Self>, waits: &Receiver<(Place, u64)>) {
         while let Ok((place, stops)) = waits.recv() {
-            // One may have been taken since the last time. (Asked before we are busy: the kernel may let us wait for a grace period
-            // of RCU, 4 to 14 ms, and a program that ends meanwhile is not to wait for that.)
-            if self.lock().stops != stops || files::leases() {
+            let is_stopped = self.lock().stops != stops;
+            // One may have been taken since the last time. (Asked before we are busy, and without the lock: the kernel may let us wait
+            // for a grace period of RCU, 4 to 14 ms, and a program that ends meanwhile is not to wait for that.)
+            if is_stopped || files::leases() {
                 continue;
             }
             {

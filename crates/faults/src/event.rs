@@ -50,7 +50,6 @@ const _: () = assert!(size_of::<Attributes>() == 112);
 const TYPE_SOFTWARE: u32 = 1;
 const COUNT_PAGE_FAULTS: u64 = 2;
 const COUNT_PAGE_FAULTS_MAJ: u64 = 6;
-const COUNT_DUMMY: u64 = 9;
 const SAMPLE_IP: u64 = 1;
 const SAMPLE_ADDR: u64 = 8;
 const SAMPLE_REGS_USER: u64 = 1 << 12;
@@ -70,28 +69,11 @@ const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
 const HEAD_AT: usize = 1024;
 const TAIL_AT: usize = 1032;
 
-/// While this exists, other events open at once.
-///
-/// The first event of a thread that there is on the whole machine switches perf's part of the scheduler on, and the call
-/// waits until all processors have noticed (`account_event` in the kernel's `kernel/events/core.c`, a grace period of RCU: 4
-/// to 14 ms on two processors). Switched off it is a second after the last one.
-pub struct Readiness {
-    _descriptor: OwnedFd,
-}
-
-impl Readiness {
-    /// Waits as above, if nobody has before; counts nothing. Fails with EACCES where `perf_event_paranoid` forbids it.
-    pub fn wait() -> io::Result<Readiness> {
-        let size = size_of::<Attributes>() as u32;
-        let flags = DISABLED | EXCLUDE_KERNEL | EXCLUDE_HV;
-        let nothing =
-            Attributes { kind: TYPE_SOFTWARE, size, config: COUNT_DUMMY, flags, ..Attributes::default() };
-        let own = std::process::id() as i32;
-        Ok(Readiness { _descriptor: open(&nothing, own)? })
-    }
-}
-
 /// Opens an event of one thread.
+///
+/// The first one that there is on the whole machine switches perf's part of the scheduler on, and the call waits until all processors
+/// have noticed (`account_event` in the kernel's `kernel/events/core.c`, a grace period of RCU: 4 to 14 ms on two processors).
+/// Switched off it is a second after the last one.
 fn open(attributes: &Attributes, thread: i32) -> io::Result<OwnedFd> {
     // SAFETY: the structure is the kernel's, of the size it says; the call makes a descriptor.
     let fd = unsafe {

@@ -30,7 +30,6 @@ mod record;
 mod swap_in;
 pub mod watch;
 
-pub use event::Readiness;
 pub use pursuit::{Link, Touch};
 pub use record::{Fault, REGISTERS_COUNT};
 pub use watch::{REQUEST, Watch};

@@ -212,13 +212,13 @@ impl Pursuit {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
 
     /// A speculator that writes what it is told to.
     #[derive(Default)]
-    struct Made {
+    pub(crate) struct Made {
         log: Vec<Touch>,
         posts: u32,
         full: bool,
@@ -226,10 +226,20 @@ mod tests {
         ahead: std::cell::Cell<u32>,
         spent: u64,
         cancelled: std::cell::Cell<bool>,
+        refusals: Option<std::sync::mpsc::Sender<Option<i32>>>,
+    }
+
+    impl Made {
+        /// One that says over a channel why nothing can be watched.
+        pub(crate) fn telling(refusals: std::sync::mpsc::Sender<Option<i32>>) -> Made {
+            Made { refusals: Some(refusals), ..Made::default() }
+        }
     }
 
     impl Link for Made {
-        fn refused(&self, _: &io::Error) {}
+        fn refused(&self, error: &io::Error) {
+            let _ = self.refusals.as_ref().map(|refusals| refusals.send(error.raw_os_error()));
+        }
         fn arms(&self) -> bool {
             true
         }

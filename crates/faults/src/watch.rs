@@ -67,8 +67,8 @@ struct Stop {
     phase: AtomicU32,
 }
 
-/// The phases of a watch. Opening may take long (see [`crate::Readiness`]): one that is not wanted any more by then is left to
-/// itself, holds nothing of the program's, and ends.
+/// The phases of a watch. Opening may take long (the first event of a machine waits for all processors, [`crate::event`]):
+/// one that is not wanted any more by then is left to itself, holds nothing of the program's, and ends.
 mod phase {
     pub const OPENING: u32 = 0;
     pub const WATCHING: u32 = 1;
@@ -528,4 +528,31 @@ fn follow(mappings: &mut Mappings, strides: &mut Strides, fault: Fault, room: u6
 fn pages_to(mapping: Mapping, from: u64, pages: u32) -> u32 {
     let left = mapping.end.saturating_sub(from).div_ceil(PAGE);
     pages.min(u32::try_from(left).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pursuit::tests::Made;
+    use std::sync::mpsc;
+
+    /// No process has this number (`PID_MAX_LIMIT` is 2^22).
+    const NOBODY: u32 = 1 << 30;
+
+    #[test]
+    fn who_cannot_be_watched_is_told_of() {
+        let (refusals, told) = mpsc::channel();
+        let watch = Watch::start(NOBODY, true, Made::telling(refusals)).unwrap();
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Some(libc::ENOENT)));
+        drop(watch);
+    }
+
+    #[test]
+    fn one_that_is_left_while_it_opens_says_nothing() {
+        let (refusals, told) = mpsc::channel();
+        let stop = Watch::start(NOBODY, true, Made::telling(refusals)).unwrap().stop.clone();
+        // Dropped by now: it was left, or had refused before.
+        let left = stop.phase.load(Ordering::Acquire) == phase::LEFT;
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)).is_err(), left);
+    }
 }
