@@ -22,6 +22,7 @@
 //! - Files are held open only while armed, for reading, and closed before [`watch::Watch::stop`] returns.
 //! - Nothing is believed: addresses and mappings may be stale; the worst is a page read in vain.
 
+mod blocks;
 mod event;
 pub mod mappings;
 pub mod memory;
@@ -30,6 +31,8 @@ mod record;
 mod swap_in;
 pub mod watch;
 
+pub use blocks::BlockCosts;
 pub use pursuit::{Link, Touch};
 pub use record::{Fault, REGISTERS_COUNT};
-pub use watch::{REQUEST, Watch};
+pub use runahead_policy::drift::REQUEST;
+pub use watch::Watch;

@@ -227,6 +227,11 @@ impl Mappings {
         (address < mapping.end).then_some(mapping)
     }
 
+    /// Major and minor number of what a mapping's file is on.
+    pub fn device(&self, mapping: Mapping) -> Option<(u32, u32)> {
+        Some(self.files.get(mapping.file)?.device)
+    }
+
     /// Asks for the pages from `first` to below `end` (addresses in the mapping). True if one of them was not
     /// cached, and has been asked for.
     pub fn ask(&mut self, mapping: Mapping, first: u64, end: u64) -> bool {

@@ -5,13 +5,14 @@
 //! for the disk (or to see whether there are new threads). Armed it looks at every fault that was recorded, lets each thread's strides be followed, and asks
 //! for what comes next.
 
+use crate::blocks::{BlockCosts, Probe};
 use crate::event::{Event, Kind};
 use crate::mappings::{Mapping, Mappings};
 use crate::memory::{Followed, Memory};
 use crate::pursuit::{Link, Pursuit, Standing};
 use crate::record::Fault;
 use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
-use runahead_policy::drift::{self, Drifts};
+use runahead_policy::drift::{self, Drifts, Leave, REQUEST};
 use runahead_policy::strides::Strides;
 use runahead_policy::swapped::Streams;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -42,9 +43,6 @@ const READ_AROUND_ONE_IN: u64 = 10;
 /// heels.
 const ON_TRACK: u32 = 3;
 const ON_TRACK_OF: u32 = 4;
-
-/// Bytes that are asked for at a time: of more, some file systems drop the rest.
-pub const REQUEST: u64 = 128 * 1024;
 
 /// How often waits are counted in a pause that they may end.
 const COUNT_WAITS: Duration = Duration::from_millis(10);
@@ -84,12 +82,18 @@ impl Stop {
 
 impl Watch {
     /// Begins; `armed`: with the next fault, not only after one that waited. Where the kernel does not let us see the
-    /// process's faults, `link` is told so by and by. Fails without a thread or a descriptor.
-    pub fn start(process: u32, armed: bool, link: impl Link + 'static) -> io::Result<Watch> {
+    /// process's faults, `link` is told so by and by. `costs`: what is known of the disks so far. Fails without a thread or a
+    /// descriptor.
+    pub fn start(
+        process: u32,
+        armed: bool,
+        link: impl Link + 'static,
+        costs: Arc<BlockCosts>,
+    ) -> io::Result<Watch> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let phase = AtomicU32::new(phase::OPENING);
         let stop = Arc::new(Stop { asked: AtomicBool::new(false), bell, phase });
-        let mut watcher = Watcher::new(process, stop.clone(), Box::new(link));
+        let mut watcher = Watcher::new(process, stop.clone(), Box::new(link), costs);
         let thread =
             thread::Builder::new().name("runahead-faults".into()).stack_size(STACK).spawn(move || {
                 let opened = watcher.look_for_threads();
@@ -164,12 +168,15 @@ struct Watcher {
     room: u32,
     /// Blocks of files that may be.
     blocks: u64,
+    costs: Arc<BlockCosts>,
+    /// A block under way whose time is taken.
+    probe: Option<Probe>,
     arming: Arming,
     looked_around: Instant,
 }
 
 impl Watcher {
-    fn new(process: u32, stop: Arc<Stop>, link: Box<dyn Link>) -> Watcher {
+    fn new(process: u32, stop: Arc<Stop>, link: Box<dyn Link>, costs: Arc<BlockCosts>) -> Watcher {
         Watcher {
             process,
             stop,
@@ -179,6 +186,8 @@ impl Watcher {
             memory: Memory::new(process),
             room: 0,
             blocks: 0,
+            costs,
+            probe: None,
             arming: Arming::default(),
             looked_around: Instant::now(),
         }
@@ -285,6 +294,9 @@ impl Watcher {
             let looked = self.look();
             let then = self.arming.looked(elapsed, looked);
             sleep = self.arming.next_look(sleep, looked);
+            if let Some(probe) = &self.probe {
+                sleep = sleep.min(probe.next_look().max(LOOK_LEAST));
+            }
             if then != Then::Watch {
                 return then;
             }
@@ -293,6 +305,7 @@ impl Watcher {
             }
             if self.looked_around.elapsed() >= LOOK_AROUND {
                 self.looked_around = Instant::now();
+                self.probe = None;
                 if self.mappings.refresh().is_err() {
                     return Then::Rest;
                 }
@@ -316,6 +329,7 @@ impl Watcher {
     }
 
     fn disarm(&mut self) {
+        self.probe = None;
         for observed in self.threads.values_mut() {
             observed.every = None;
             observed.strides = Strides::default();
@@ -366,6 +380,9 @@ impl Watcher {
         let (mut all_faults, mut all_useful) = (0, 0);
         let (mappings, memory) = (&mut self.mappings, &mut self.memory);
         let link = &mut *self.link;
+        let over = self.probe.as_mut().is_some_and(|probe| probe.look(&self.costs, mappings));
+        self.probe.take_if(|_| over);
+        let (costs, probe) = (&*self.costs, &mut self.probe);
         for (&thread, observed) in &mut self.threads {
             let Observed {
                 every: Some(every), one_in, strides, drifts, streams, pursuit, faults: seen, ..
@@ -415,7 +432,7 @@ impl Watcher {
                         drifts.foretold();
                     } else {
                         let what = Missed { address: fault.address, waits: found.waits, steady };
-                        let drifted = drift(mappings, drifts, what, self.blocks);
+                        let drifted = drift(mappings, drifts, what, self.blocks, (costs, &mut *probe));
                         asked += drifted.new;
                         useful += drifted.useful;
                     }
@@ -451,11 +468,18 @@ struct Missed {
     steady: bool,
 }
 
-/// Takes such a fault in.
-fn drift(mappings: &mut Mappings, drifts: &mut Drifts, missed: Missed, room: u64) -> Followed {
+/// Takes such a fault in. `blocks`: so many may be ahead; the time of one may be taken.
+fn drift(
+    mappings: &mut Mappings,
+    drifts: &mut Drifts,
+    missed: Missed,
+    blocks: u64,
+    (costs, probe): (&BlockCosts, &mut Option<Probe>),
+) -> Followed {
     let Missed { address, waits, steady } = missed;
-    let Some(mapping) = mappings.at(address) else { return Followed::default() };
-    let outcome = drifts.fault(address, waits && !steady, room);
+    let found = mappings.at(address).and_then(|mapping| Some((mapping, mappings.device(mapping)?)));
+    let Some((mapping, device)) = found else { return Followed::default() };
+    let outcome = drifts.fault(address, waits && !steady, Leave { blocks, dense: costs.dense(device) });
     let useful = u32::from(outcome.served && !waits);
     let mut followed = Followed { useful, served: outcome.served, ..Followed::default() };
     let Some((first, count)) = outcome.ask else { return followed };
@@ -463,12 +487,19 @@ fn drift(mappings: &mut Mappings, drifts: &mut Drifts, missed: Missed, room: u64
     if !outcome.served && !is_read_around(mappings, mapping, start, end) {
         return followed;
     }
-    let mut at = start.max(mapping.start);
-    while at < end.min(mapping.end) {
-        let asked = mappings.ask(mapping, at, (at + REQUEST).min(end));
-        followed.new += if asked { (REQUEST / PAGE) as u32 } else { 0 };
-        at += REQUEST;
+    // One after the other. (Where blocks follow each other the disk is busy with the one before.)
+    let mut taken =
+        if probe.is_none() && !outcome.served { Probe::begin(costs, device, mapping) } else { None };
+    let (mut at, end) = (start.max(mapping.start), end.min(mapping.end));
+    while at < end {
+        let next = (at + REQUEST).min(end);
+        if mappings.ask(mapping, at, next) {
+            followed.new += (REQUEST / PAGE) as u32;
+            taken.iter_mut().for_each(|taken| taken.sent(next, mappings));
+        }
+        at = next;
     }
+    *probe = probe.take().or_else(|| taken?.all_sent());
     followed
 }
 
@@ -542,7 +573,7 @@ mod tests {
     #[test]
     fn who_cannot_be_watched_is_told_of() {
         let (refusals, told) = mpsc::channel();
-        let watch = Watch::start(NOBODY, true, Made::telling(refusals)).unwrap();
+        let watch = Watch::start(NOBODY, true, Made::telling(refusals), Arc::default()).unwrap();
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Some(libc::ENOENT)));
         drop(watch);
     }
@@ -550,7 +581,7 @@ mod tests {
     #[test]
     fn one_that_is_left_while_it_opens_says_nothing() {
         let (refusals, told) = mpsc::channel();
-        let stop = Watch::start(NOBODY, true, Made::telling(refusals)).unwrap().stop.clone();
+        let stop = Watch::start(NOBODY, true, Made::telling(refusals), Arc::default()).unwrap().stop.clone();
         // Dropped by now: it was left, or had refused before.
         let left = stop.phase.load(Ordering::Acquire) == phase::LEFT;
         assert_eq!(told.recv_timeout(Duration::from_secs(60)).is_err(), left);

@@ -7,10 +7,11 @@ use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers};
 use runahead_abi::session::{NO_ROOM, Slot, activity, ended, watch, watching};
 use runahead_faults::memory::{is_allowed, on_swap};
-use runahead_faults::{Fault, Link, REGISTERS_COUNT, REQUEST, Touch, Watch};
+use runahead_faults::{BlockCosts, Fault, Link, REGISTERS_COUNT, REQUEST, Touch, Watch};
 use runahead_prefetch::PAGE;
 use runahead_prefetcher::limits::Group;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -37,8 +38,9 @@ fn free_swap() -> u64 {
 }
 
 /// The watch over one process, from its first large mapping on.
-#[derive(Default)]
 pub struct Faults {
+    /// What is known of the disks, from all processes.
+    costs: Arc<BlockCosts>,
     watch: Option<Watch>,
     begun: bool,
     swap_looked: Option<Instant>,
@@ -46,6 +48,10 @@ pub struct Faults {
 }
 
 impl Faults {
+    pub fn new(costs: Arc<BlockCosts>) -> Faults {
+        Faults { costs, watch: None, begun: false, swap_looked: None, swap_refused: false }
+    }
+
     /// Begins, or ends for good, as the program in the slot wants it. `most`: bytes that the user lets be in memory ahead.
     pub fn attend(&mut self, process: u32, session: &Session, index: usize, most: u64) {
         let slot = session.slot(index);
@@ -68,7 +74,7 @@ impl Faults {
             }
             let (shared_slot, session) = (session.share_slot(index), session.share());
             let link = InSlot { process, slot: shared_slot, session, epoch: 0, group: None, most };
-            match Watch::start(process, wanted == watch::FILE, link) {
+            match Watch::start(process, wanted == watch::FILE, link, self.costs.clone()) {
                 Ok(watch) => self.watch = Some(watch),
                 Err(error) => refuse(slot, &error),
             }

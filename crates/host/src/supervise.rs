@@ -13,6 +13,7 @@ use crate::session::Session;
 use crate::start_files::Cold;
 use runahead_abi::owner;
 use runahead_abi::session::{SLOTS, Slot, activity, retire};
+use runahead_faults::BlockCosts;
 use runahead_policy::memory::Then;
 use runahead_sites::SiteFile;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -24,6 +25,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -97,6 +99,8 @@ pub struct Host {
     began: Instant,
     main: Option<OwnedFd>,
     main_process: u32,
+    /// What the watchers of page faults have learned of the disks.
+    block_costs: Arc<BlockCosts>,
     /// Boxed, as nearly all of them are empty: 60 KB of the program's memory control group else.
     attached: Vec<Option<Box<Attached>>>,
     /// Speculators that were ended and are not gone yet, with their slots.
@@ -135,6 +139,7 @@ impl Host {
             began: Instant::now(),
             main,
             main_process: std::process::id(),
+            block_costs: Arc::default(),
             attached,
             leaving: Vec::new(),
             counts: Counts::default(),
@@ -267,7 +272,7 @@ impl Host {
                 }
             }
             self.watch(&handle);
-            let faults = Faults::default();
+            let faults = Faults::new(self.block_costs.clone());
             let attached = Attached {
                 process,
                 handle,

@@ -3,7 +3,8 @@
 //! git finds the objects of a commit in its pack roughly in the order in which they lie there, and skips most: no stride
 //! tells the next place, and speculation ends at the first blank object. The kernel reads 128 KB around each
 //! miss, each time only when the program stands before it. But where three of the last sixteen waits lay within 2 MB,
-//! a good part of the rest is wanted soon, and what lies behind it as well.
+//! a good part of the rest is wanted soon, and what lies behind it as well. (Three on a disk that answers many requests as soon as one;
+//! more where a block takes as long as that many waits: [`Cost`].)
 //!
 //! So such a block is asked for as a whole, and as the program comes near to the end of what was asked for, the next ones:
 //! twice as many each time, while each block that it went through has seen as many faults as made it a *drift*.
@@ -12,9 +13,66 @@
 /// Bytes that are asked for as one.
 pub const BLOCK: u64 = 2 << 20;
 
-/// Waits in one block, among the latest so many, which make it a drift; and faults in each block that keep it one.
+/// Bytes that are asked for at a time: of more, some file systems drop the rest. As many as the kernel reads around a miss.
+pub const REQUEST: u64 = 128 * 1024;
+
+/// Waits in one block, among the latest so many, which make it a drift, at least; and faults in each block that keep it one.
 const DENSE: u32 = 3;
 const LATEST: usize = 16;
+
+/// And at most: with more it would be the whole block.
+const DENSE_MOST: u32 = 12;
+
+/// How often a disk is measured: it may be busy with something else each time. The median counts.
+const MEASURED: usize = 3;
+
+/// Of a block's time, so many waits of a quarter make it a drift. Who waits until the block has cost him as much as it would cost as a whole never
+/// pays more than twice; but who has come so far wants the rest more often than not. (A disk of 71 us a page, where a block takes 8 times as long as
+/// its first request: a compiler's start takes 49 ms alone, 69 with three waits, 53 to 57 with seven or eight; git's pack 0.20 s alone,
+/// 0.23 with three, 0.18 to 0.19 with five to seven.)
+const WANTED_QUARTERS: u64 = 3;
+
+/// What a block costs on one disk.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Cost {
+    /// The waits that a block's time is worth, each time that it was measured.
+    waits: [u32; MEASURED],
+    measured: usize,
+}
+
+impl Cost {
+    /// So many requests were sent together; the first had been answered after so many ns, and all of them after so many.
+    pub fn measured(&mut self, requests: u64, first: u64, all: u64) {
+        let others = requests.saturating_sub(1).max(1);
+        let each = all.saturating_sub(first) / others;
+        let block = first.saturating_add(each.saturating_mul(BLOCK / REQUEST - 1));
+        let quarters = block.saturating_mul(WANTED_QUARTERS) / first.max(1);
+        if let Some(place) = self.waits.get_mut(self.measured) {
+            *place = u32::try_from(quarters / 4).unwrap_or(DENSE_MOST);
+            self.measured += 1;
+        }
+    }
+
+    /// Whether it is known well enough.
+    pub fn is_known(&self) -> bool {
+        self.measured == MEASURED
+    }
+
+    /// Waits in one block that make it a drift.
+    pub fn dense(&self) -> u32 {
+        let mut waits = self.waits;
+        let known = waits.get_mut(..self.measured).unwrap_or_default();
+        known.sort_unstable();
+        known.get(known.len() / 2).copied().unwrap_or(DENSE).clamp(DENSE, DENSE_MOST)
+    }
+}
+
+/// What a drift may do: blocks that may be ahead, of all that go on together; and waits in a block that make it one.
+#[derive(Clone, Copy, Debug)]
+pub struct Leave {
+    pub blocks: u64,
+    pub dense: u32,
+}
 
 /// Blocks that are asked for one after the other at most: 64 requests of 128 KB, as many as a cloud disk answers at a time.
 const AHEAD_MOST: u64 = 4;
@@ -97,8 +155,9 @@ impl Default for Drifts {
 
 impl Drifts {
     /// A fault at the address. `waits`: for the disk, and where no stride begins (a column of a matrix with rows of 64 KB begins
-    /// with three waits in one block). At most so many blocks may be ahead, of all drifts that go on together.
-    pub fn fault(&mut self, address: u64, waits: bool, room: u64) -> Outcome {
+    /// with three waits in one block).
+    pub fn fault(&mut self, address: u64, waits: bool, leave: Leave) -> Outcome {
+        let Leave { blocks: room, dense } = leave;
         let block = address / BLOCK;
         self.clock += 1;
         let clock = self.clock;
@@ -110,9 +169,9 @@ impl Drifts {
             drift.count(block, self.one_in);
             // Three scans at once of arrays that are written, each 8 MB ahead in 128 MB, lost a tenth before they came there.
             let share = room.checked_div(drifts).map_or(room, |share| share.max(room.min(1)));
-            return Outcome { ask: drift.go_on(block, share), served: true };
+            return Outcome { ask: drift.go_on(block, Leave { blocks: share, dense }), served: true };
         }
-        if !waits || room == 0 || !self.is_dense(block) {
+        if !waits || room == 0 || !self.is_dense(block, dense) {
             return Outcome::default();
         }
         let oldest = self.drifts.iter_mut().min_by_key(|drift| drift.used);
@@ -151,12 +210,12 @@ impl Drifts {
     }
 
     /// Whether the latest waits lay near this one, which is taken in.
-    fn is_dense(&mut self, block: u64) -> bool {
+    fn is_dense(&mut self, block: u64, dense: u32) -> bool {
         if let Some(place) = self.latest.get_mut(self.next) {
             *place = block;
         }
         self.next = (self.next + 1) % LATEST;
-        self.latest.iter().filter(|&&one| one == block).count() >= DENSE as usize
+        self.latest.iter().filter(|&&one| one == block).count() >= dense as usize
     }
 }
 
@@ -180,12 +239,12 @@ impl Drift {
     }
 
     /// A fault in what was asked for: more is to be, when half of it or less is left.
-    fn go_on(&mut self, block: u64, room: u64) -> Option<(u64, u64)> {
+    fn go_on(&mut self, block: u64, leave: Leave) -> Option<(u64, u64)> {
         self.faults = self.faults.saturating_add(1);
         let left = self.goal.saturating_sub(block + 1);
         let passed = block.saturating_sub(self.from).max(1);
-        let ahead = (self.ahead * 2).min(AHEAD_MOST).min(room);
-        let is_dense = u64::from(self.faults) >= u64::from(DENSE).saturating_mul(passed);
+        let ahead = (self.ahead * 2).min(AHEAD_MOST).min(leave.blocks);
+        let is_dense = u64::from(self.faults) >= u64::from(leave.dense).saturating_mul(passed);
         if left * 2 <= self.ahead && is_dense && ahead > 0 {
             let goal = self.goal.max(block) + ahead;
             (self.goal, self.ahead, self.from, self.faults) = (goal, ahead, block, 0);
@@ -205,6 +264,46 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    /// On a disk that answers many requests as soon as one.
+    fn leave(blocks: u64) -> Leave {
+        Leave { blocks, dense: Cost::default().dense() }
+    }
+
+    #[test]
+    fn a_block_is_worth_more_waits_where_it_takes_longer() {
+        let dense = |first, all| {
+            let mut cost = Cost::default();
+            cost.measured(16, first, all);
+            cost.dense()
+        };
+        assert_eq!(Cost::default().dense(), DENSE);
+        assert_eq!(dense(1_000_000, 1_300_000), DENSE, "many at once");
+        assert_eq!(dense(128_000, 1_060_000), 6, "8 times as long as the first");
+        assert_eq!(dense(100_000, 1_600_000), DENSE_MOST, "one after the other");
+        assert_eq!(dense(0, 0), DENSE);
+        assert_eq!(dense(1, u64::MAX), DENSE_MOST);
+    }
+
+    #[test]
+    fn of_several_measurements_of_a_disk_the_median_counts() {
+        let mut cost = Cost::default();
+        for all in [16_000_000, 1_060_000, 1_100_000, 9_000_000] {
+            assert_eq!(cost.is_known(), all == 9_000_000);
+            cost.measured(16, 128_000, all);
+        }
+        assert_eq!(cost.dense(), 6);
+    }
+
+    #[test]
+    fn where_a_block_takes_long_it_is_asked_for_after_more_waits() {
+        let asked_after = |dense| {
+            let mut drifts = Drifts::default();
+            (1..).find(|n| drifts.fault((1 << 40) + n * 4096, true, Leave { blocks: 4, dense }).ask.is_some())
+        };
+        assert_eq!(asked_after(3), Some(3));
+        assert_eq!(asked_after(6), Some(6));
+    }
+
     /// A program, and the blocks that were brought in for it.
     #[derive(Default)]
     struct Made {
@@ -217,7 +316,7 @@ mod tests {
         fn touch(&mut self, address: u64) {
             let waits = !self.brought.contains(&(address / BLOCK));
             self.waits += u32::from(waits);
-            if let Some((first, count)) = self.drifts.fault(address, waits, AHEAD_MOST).ask {
+            if let Some((first, count)) = self.drifts.fault(address, waits, leave(AHEAD_MOST)).ask {
                 self.brought.extend(first..first + count);
             }
         }
@@ -281,15 +380,19 @@ mod tests {
         let mut drifts = Drifts::default();
         // Of eight pages each waits, so slow is the disk; nothing is left out.
         let asked: Vec<(u64, u64)> = (0..4096)
-            .filter_map(|step| drifts.fault((1 << 40) + step * 2 * 4096, true, 1).ask)
+            .filter_map(|step| drifts.fault((1 << 40) + step * 2 * 4096, true, leave(1)).ask)
             .map(|(first, count)| (first - (1 << 40) / BLOCK, count))
             .collect();
         assert!(asked.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1), "{asked:?}");
         // Two blocks farther at once.
         let last = asked.last().unwrap().0;
         let jump = ((1 << 40) / BLOCK + last + 2) * BLOCK;
-        assert_eq!(drifts.fault(jump, true, 1).ask, Some((jump / BLOCK, 1)), "the rest of where it is");
-        assert_eq!(drifts.fault(jump + 20 * BLOCK, true, 1).ask, None, "that is somewhere else");
+        assert_eq!(
+            drifts.fault(jump, true, leave(1)).ask,
+            Some((jump / BLOCK, 1)),
+            "the rest of where it is"
+        );
+        assert_eq!(drifts.fault(jump + 20 * BLOCK, true, leave(1)).ask, None, "that is somewhere else");
     }
 
     #[test]
@@ -330,7 +433,7 @@ mod tests {
     fn where_speculation_foretells_nothing_is_asked_for_in_blocks() {
         let mut drifts = Drifts::default();
         for page in 0..1000 {
-            assert!(drifts.fault(page * 4096, true, AHEAD_MOST).ask.is_none(), "{page}");
+            assert!(drifts.fault(page * 4096, true, leave(AHEAD_MOST)).ask.is_none(), "{page}");
             if page % 2 == 1 {
                 drifts.foretold();
             }
@@ -364,7 +467,7 @@ mod tests {
     #[test]
     fn without_room_nothing_is_asked_for() {
         let mut drifts = Drifts::default();
-        assert!((0..100).all(|page| drifts.fault(page * 4096, true, 0).ask.is_none()));
+        assert!((0..100).all(|page| drifts.fault(page * 4096, true, leave(0)).ask.is_none()));
     }
 
     #[test]
@@ -372,7 +475,7 @@ mod tests {
         let mut drifts = Drifts::default();
         for number in 0..100_000 {
             let at = number * 1000;
-            if let Some((first, count)) = drifts.fault(at, true, 2).ask {
+            if let Some((first, count)) = drifts.fault(at, true, leave(2)).ask {
                 assert!(first + count <= at / BLOCK + 4 && count <= 2, "{at}: {first} {count}");
             }
         }
@@ -387,7 +490,7 @@ mod tests {
             for place in 0..100_000 {
                 for array in 0..arrays {
                     let at = (array << 40) + place * 1000;
-                    if let Some((first, count)) = drifts.fault(at, true, room).ask {
+                    if let Some((first, count)) = drifts.fault(at, true, leave(room)).ask {
                         farthest = farthest.max(first + count - 1 - at / BLOCK);
                     }
                 }
@@ -401,6 +504,9 @@ mod tests {
     #[test]
     fn the_end_of_all_addresses_is_survived() {
         let mut drifts = Drifts::default();
-        assert!((0..100).filter_map(|page| drifts.fault(u64::MAX - page, true, AHEAD_MOST).ask).count() > 0);
+        assert!(
+            (0..100).filter_map(|page| drifts.fault(u64::MAX - page, true, leave(AHEAD_MOST)).ask).count()
+                > 0
+        );
     }
 }

@@ -1,0 +1,129 @@
+//! What a block of a drift costs on the disk it comes from, as it is seen the first few times.
+//!
+//! The watcher asks for a block in requests and goes on with its looks; at each it is seen whether the first of the requests has been
+//! answered, and the last. Nobody waits, and nothing is read for it. What was learned of a disk ([`Cost`]) is known to all watchers of
+//! one run: a compiler's start is over before it would have been measured, but a build starts many.
+
+use crate::mappings::{Mapping, Mappings};
+use runahead_policy::drift::Cost;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Requests of a block, the rest of it being cached, from which on its time says something.
+const REQUESTS_LEAST: u64 = 6;
+
+/// A disk that answers no sooner is busy with others.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The time under way is measured to one part in so many.
+const EXACT: u64 = 8;
+
+/// Major and minor number.
+type Device = (u32, u32);
+
+/// What is known of the disks, for all watchers.
+#[derive(Default, Debug)]
+pub struct BlockCosts(Mutex<HashMap<Device, Cost>>);
+
+impl BlockCosts {
+    /// Waits in one block of a disk that make it a drift.
+    pub fn dense(&self, device: Device) -> u32 {
+        self.of(device).dense()
+    }
+
+    fn of(&self, device: Device) -> Cost {
+        let costs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        costs.get(&device).copied().unwrap_or_default()
+    }
+
+    fn measured(&self, device: Device, requests: u64, first: Duration, all: Duration) {
+        let mut costs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, all) = (first.as_nanos() as u64, all.as_nanos() as u64);
+        costs.entry(device).or_default().measured(requests, first, all);
+    }
+}
+
+/// A block under way.
+pub struct Probe {
+    device: Device,
+    mapping: Mapping,
+    begun: Instant,
+    /// Requests so far, and the last page of the first and of the latest.
+    requests: u64,
+    first: u64,
+    last: u64,
+    first_took: Option<Duration>,
+}
+
+impl Probe {
+    /// Begins, unless enough is known of the disk.
+    pub fn begin(costs: &BlockCosts, device: Device, mapping: Mapping) -> Option<Probe> {
+        (!costs.of(device).is_known()).then(|| Probe {
+            device,
+            mapping,
+            begun: Instant::now(),
+            requests: 0,
+            first: 0,
+            last: 0,
+            first_took: None,
+        })
+    }
+
+    /// A request was sent, for what is below this address.
+    pub fn sent(&mut self, end: u64, mappings: &mut Mappings) {
+        self.last = end - 1;
+        if self.requests == 0 {
+            self.first = self.last;
+        }
+        self.requests += 1;
+        // To send the others may take longer than the first takes.
+        self.look_at_first(mappings);
+    }
+
+    /// The last request was sent. None if there were too few.
+    pub fn all_sent(self) -> Option<Probe> {
+        (self.requests >= REQUESTS_LEAST).then_some(self)
+    }
+
+    /// How long to sleep at most until the next look.
+    pub fn next_look(&self) -> u64 {
+        self.begun.elapsed().as_nanos() as u64 / EXACT
+    }
+
+    fn look_at_first(&mut self, mappings: &mut Mappings) {
+        if self.first_took.is_none() && mappings.is_missing(self.mapping, self.first) == Some(false) {
+            self.first_took = Some(self.begun.elapsed());
+        }
+    }
+
+    /// Looks, and says what it has cost if it is all there. True: it is over.
+    pub fn look(&mut self, costs: &BlockCosts, mappings: &mut Mappings) -> bool {
+        self.look_at_first(mappings);
+        let took = self.begun.elapsed();
+        match (self.first_took, mappings.is_missing(self.mapping, self.last)) {
+            (Some(first), Some(false)) => {
+                costs.measured(self.device, self.requests, first, took);
+                true
+            }
+            (_, None) => true,
+            _ => took > LONGEST,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_of_a_disk_is_of_that_disk() {
+        let costs = BlockCosts::default();
+        let usual = costs.dense((1, 1));
+        for _ in 0..3 {
+            costs.measured((1, 1), 16, Duration::from_micros(130), Duration::from_micros(1060));
+        }
+        assert!(costs.dense((1, 1)) > usual);
+        assert_eq!(costs.dense((1, 2)), usual);
+    }
+}
