@@ -2,7 +2,7 @@
 //!
 //! The watcher asks for a block in requests and goes on with its looks; at each it is seen whether the first of the requests has been
 //! answered, and the last. Nobody waits, and nothing is read for it. What was learned of a disk ([`Cost`]) is known to all watchers of
-//! one run: a compiler's start is over before it would have been measured, but a build starts many.
+//! one run. Until then how long the program itself waits there tells how quick the disk is: a compiler's start is over before it would have been measured, but a build starts many.
 
 use crate::mappings::{Mapping, Mappings};
 use runahead_policy::drift::Cost;
@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 const EXACT: u64 = 8;
 
 /// Major and minor number.
-type Device = (u32, u32);
+pub type Device = (u32, u32);
 
 /// What is known of the disks, for all watchers.
 #[derive(Default, Debug)]
@@ -35,6 +35,12 @@ impl BlockCosts {
     fn of(&self, device: Device) -> Cost {
         let costs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         costs.get(&device).copied().unwrap_or_default()
+    }
+
+    /// A thread waited for one request, for so many ns at most.
+    pub fn waited(&self, device: Device, ns: u64) {
+        let mut costs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        costs.entry(device).or_default().waited(ns);
     }
 
     fn measured(&self, device: Device, requests: u64, first: Duration, all: Duration) {
@@ -121,7 +127,7 @@ mod tests {
         let costs = BlockCosts::default();
         let usual = costs.dense((1, 1));
         for _ in 0..3 {
-            costs.measured((1, 1), 16, Duration::from_micros(130), Duration::from_micros(1060));
+            costs.measured((1, 1), 16, Duration::from_micros(130), Duration::from_micros(2000));
         }
         assert!(costs.dense((1, 1)) > usual);
         assert_eq!(costs.dense((1, 2)), usual);

@@ -288,7 +288,7 @@ pub(crate) mod tests {
 
     /// The program faults on page `at`. There is no mapping, so a page that is not in the log counts as one in memory.
     fn fault(pursuit: &mut Pursuit, made: &mut Made, at: u64) -> bool {
-        let fault = Fault { instruction: 1, address: at * PAGE, registers: None };
+        let fault = Fault { instruction: 1, time: 0, address: at * PAGE, registers: None };
         let mut memory = Memory::new(0);
         pursuit.read_log(made, &mut memory);
         let memories = (&mut Mappings::new(0), &mut memory);
@@ -431,7 +431,7 @@ pub(crate) mod tests {
         /// The program faults on such a page, one after the other.
         fn fault(&mut self, pursuit: &mut Pursuit, made: &mut Made, place: u64, scans: bool) -> Found {
             let address = self.map.as_ptr() as u64 + (1 + place) * APART * PAGE;
-            let fault = Fault { instruction: 1, address, registers: None };
+            let fault = Fault { instruction: 1, time: 0, address, registers: None };
             let mut memory = Memory::new(0);
             pursuit.read_log(made, &mut memory);
             let memories = (&mut self.mappings, &mut memory);

@@ -7,6 +7,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub instruction: u64,
+    /// When it began, in ns of the kernel's own clock, which begins anywhere.
+    pub time: u64,
     pub address: u64,
     /// The registers at the instruction, in the order of [`REGISTERS`]; None where the kernel has none (32 bits).
     pub registers: Option<[u64; REGISTERS_COUNT]>,
@@ -22,8 +24,8 @@ const ABI_64: u64 = 2;
 
 const SAMPLE: u32 = 9;
 const HEADER: usize = 8;
-/// The instruction and the address follow the header.
-const SAMPLE_BYTES: usize = HEADER + 2 * 8;
+/// The instruction, the time and the address follow the header.
+const SAMPLE_BYTES: usize = HEADER + 3 * 8;
 const WITH_REGISTERS: usize = SAMPLE_BYTES + 8 + 8 * REGISTERS_COUNT;
 
 /// Takes the records from `tail` to `head` (bytes, only ever growing) out of the ring.
@@ -41,10 +43,12 @@ pub fn faults(ring: &[u8], tail: u64, head: u64, mut each: impl FnMut(Fault)) {
         }
         if kind == SAMPLE && size >= SAMPLE_BYTES {
             let instruction = self::word(ring, at.wrapping_add(8));
-            let address = self::word(ring, at.wrapping_add(16));
-            let whole = size >= WITH_REGISTERS && self::word(ring, at.wrapping_add(24)) == ABI_64;
-            let register = |number: usize| self::word(ring, at.wrapping_add(32 + 8 * number as u64));
-            each(Fault { instruction, address, registers: whole.then(|| std::array::from_fn(register)) });
+            let time = self::word(ring, at.wrapping_add(16));
+            let address = self::word(ring, at.wrapping_add(24));
+            let whole = size >= WITH_REGISTERS && self::word(ring, at.wrapping_add(32)) == ABI_64;
+            let register = |number: usize| self::word(ring, at.wrapping_add(40 + 8 * number as u64));
+            let registers = whole.then(|| std::array::from_fn(register));
+            each(Fault { instruction, time, address, registers });
         }
         at = at.wrapping_add(size as u64);
     }
@@ -76,20 +80,20 @@ mod tests {
 
     #[test]
     fn samples_are_found_around_the_end_of_the_ring() {
-        let mut ring = [0; 64];
-        let at = write(&mut ring, 40, SAMPLE, &[1, 2]);
+        let mut ring = [0; 80];
+        let at = write(&mut ring, 56, SAMPLE, &[1, 7, 2]);
         let at = write(&mut ring, at, 2, &[5]);
-        let head = write(&mut ring, at, SAMPLE, &[3, 4]);
+        let head = write(&mut ring, at, SAMPLE, &[3, 8, 4]);
         let mut found = Vec::new();
-        faults(&ring, 40, head, |fault| found.push(fault));
-        let fault = |instruction, address| Fault { instruction, address, registers: None };
-        assert_eq!(found, [fault(1, 2), fault(3, 4)]);
+        faults(&ring, 56, head, |fault| found.push(fault));
+        let fault = |instruction, time, address| Fault { instruction, time, address, registers: None };
+        assert_eq!(found, [fault(1, 7, 2), fault(3, 8, 4)]);
     }
 
     #[test]
     fn registers_follow_the_address() {
         let mut ring = [0; 512];
-        let words: Vec<u64> = [1, 2, ABI_64].into_iter().chain(10..10 + REGISTERS_COUNT as u64).collect();
+        let words: Vec<u64> = [1, 7, 2, ABI_64].into_iter().chain(10..10 + REGISTERS_COUNT as u64).collect();
         let head = write(&mut ring, 0, SAMPLE, &words);
         let mut found = Vec::new();
         faults(&ring, 0, head, |fault| found.push(fault));

@@ -5,7 +5,7 @@
 //! for the disk (or to see whether there are new threads). Armed it looks at every fault that was recorded, lets each thread's strides be followed, and asks
 //! for what comes next.
 
-use crate::blocks::{BlockCosts, Probe};
+use crate::blocks::{BlockCosts, Device, Probe};
 use crate::event::{Event, Kind};
 use crate::mappings::{Mapping, Mappings};
 use crate::memory::{Followed, Memory};
@@ -136,9 +136,11 @@ struct Observed {
     drifts: Drifts,
     streams: Streams,
     pursuit: Pursuit,
-    /// Instruction and address of each since the latest look. Speculation begins at the latest only, so that one's registers are
+    /// It waits for this disk since then, in ns of the faults' clock: until its next fault, at the latest.
+    waiting: Option<(Device, u64)>,
+    /// Instruction, time and address of each since the latest look. Speculation begins at the latest only, so that one's registers are
     /// enough: with all of them a thousand faults took 170 KB of the program's memory control group.
-    faults: Vec<(u64, u64)>,
+    faults: Vec<(u64, u64, u64)>,
 }
 
 impl Observed {
@@ -152,6 +154,7 @@ impl Observed {
             drifts: Drifts::default(),
             streams,
             pursuit,
+            waiting: None,
             faults: Vec::new(),
         }
     }
@@ -335,6 +338,7 @@ impl Watcher {
             observed.strides = Strides::default();
             observed.drifts = Drifts::default();
             observed.streams = Streams::default();
+            observed.waiting = None;
             observed.waited.enable(true);
         }
         self.memory.rest();
@@ -385,7 +389,15 @@ impl Watcher {
         let (costs, probe) = (&*self.costs, &mut self.probe);
         for (&thread, observed) in &mut self.threads {
             let Observed {
-                every: Some(every), one_in, strides, drifts, streams, pursuit, faults: seen, ..
+                every: Some(every),
+                one_in,
+                strides,
+                drifts,
+                streams,
+                pursuit,
+                faults: seen,
+                waiting,
+                ..
             } = observed
             else {
                 continue;
@@ -394,13 +406,16 @@ impl Watcher {
             let useful_before = useful;
             let mut registers = None;
             every.take(|fault| {
-                seen.push((fault.instruction, fault.address));
+                seen.push((fault.instruction, fault.time, fault.address));
                 registers = fault.registers;
             });
             pursuit.read_log(link, memory);
-            for (at, &(instruction, address)) in seen.iter().enumerate() {
+            for (at, &(instruction, time, address)) in seen.iter().enumerate() {
                 let latest = at + 1 == seen.len();
-                let fault = &Fault { instruction, address, registers: registers.filter(|_| latest) };
+                let fault = &Fault { instruction, time, address, registers: registers.filter(|_| latest) };
+                if let Some((device, since)) = waiting.take() {
+                    costs.waited(device, time.saturating_sub(since));
+                }
                 let own = mappings.memory_at(fault.address).filter(|_| memory.is_swapped());
                 let Followed { new, useful: used, served, steady } = match own {
                     Some(range) => {
@@ -431,7 +446,10 @@ impl Watcher {
                     if found.useful {
                         drifts.foretold();
                     } else {
-                        let what = Missed { address: fault.address, waits: found.waits, steady };
+                        let place = mappings.at(address).and_then(|at| Some((at, mappings.device(at)?)));
+                        let Some((mapping, device)) = place else { continue };
+                        *waiting = found.waits.then_some((device, time));
+                        let what = Missed { address, mapping, device, waits: found.waits, steady };
                         let drifted = drift(mappings, drifts, what, self.blocks, (costs, &mut *probe));
                         asked += drifted.new;
                         useful += drifted.useful;
@@ -463,6 +481,8 @@ impl Watcher {
 /// A fault that neither a stride nor speculation has foretold.
 struct Missed {
     address: u64,
+    mapping: Mapping,
+    device: Device,
     waits: bool,
     /// It looks like a stride's beginning.
     steady: bool,
@@ -476,9 +496,7 @@ fn drift(
     blocks: u64,
     (costs, probe): (&BlockCosts, &mut Option<Probe>),
 ) -> Followed {
-    let Missed { address, waits, steady } = missed;
-    let found = mappings.at(address).and_then(|mapping| Some((mapping, mappings.device(mapping)?)));
-    let Some((mapping, device)) = found else { return Followed::default() };
+    let Missed { address, mapping, device, waits, steady } = missed;
     let outcome = drifts.fault(address, waits && !steady, Leave { blocks, dense: costs.dense(device) });
     let useful = u32::from(outcome.served && !waits);
     let mut followed = Followed { useful, served: outcome.served, ..Followed::default() };

@@ -23,6 +23,17 @@ const LATEST: usize = 16;
 /// And at most: with more it would be the whole block.
 const DENSE_MOST: u32 = 12;
 
+/// And as long as no block of the disk was measured, but some waits there were: too many cost a disk that answers many at once these waits,
+/// and too few another one 2 MB for each array that is begun before the first block has come, which is all that a compiler's start is.
+/// (Six on any disk: a program that waits in six blocks of code in turn, each time for 1 ms, is through before one has so many.)
+const DENSE_GUESSED_MOST: u64 = 6;
+
+/// What a block takes beyond its first request, in ns, as long as none was measured: 1 GB/s.
+const BLOCK_GUESSED: u64 = 2_000_000;
+
+/// Waits of which the median counts then. Some are short, for what was on its way, and some long, for what the program did afterwards.
+const WAITED: usize = 8;
+
 /// How often a disk is measured: it may be busy with something else each time. The median counts.
 const MEASURED: usize = 3;
 
@@ -38,6 +49,9 @@ pub struct Cost {
     /// The waits that a block's time is worth, each time that it was measured.
     waits: [u32; MEASURED],
     measured: usize,
+    /// The first waits for one request, in ns.
+    waited: [u64; WAITED],
+    known: usize,
 }
 
 impl Cost {
@@ -53,6 +67,24 @@ impl Cost {
         }
     }
 
+    /// A program waited for one request, for so many ns at most.
+    pub fn waited(&mut self, ns: u64) {
+        if let Some(place) = self.waited.get_mut(self.known) {
+            *place = ns;
+            self.known += 1;
+        }
+    }
+
+    /// What a block is worth by the waits so far.
+    fn guessed(&self) -> u32 {
+        let mut waited = self.waited;
+        let known = waited.get_mut(..self.known).unwrap_or_default();
+        known.sort_unstable();
+        let request = known.get(known.len() / 2).copied().unwrap_or(u64::MAX).max(1);
+        let quarters = WANTED_QUARTERS + BLOCK_GUESSED * WANTED_QUARTERS / request;
+        (quarters / 4).min(DENSE_GUESSED_MOST) as u32
+    }
+
     /// Whether it is known well enough.
     pub fn is_known(&self) -> bool {
         self.measured == MEASURED
@@ -63,7 +95,7 @@ impl Cost {
         let mut waits = self.waits;
         let known = waits.get_mut(..self.measured).unwrap_or_default();
         known.sort_unstable();
-        known.get(known.len() / 2).copied().unwrap_or(DENSE).clamp(DENSE, DENSE_MOST)
+        known.get(known.len() / 2).copied().unwrap_or_else(|| self.guessed()).clamp(DENSE, DENSE_MOST)
     }
 }
 
@@ -266,7 +298,7 @@ mod tests {
 
     /// On a disk that answers many requests as soon as one.
     fn leave(blocks: u64) -> Leave {
-        Leave { blocks, dense: Cost::default().dense() }
+        Leave { blocks, dense: DENSE }
     }
 
     #[test]
@@ -276,12 +308,32 @@ mod tests {
             cost.measured(16, first, all);
             cost.dense()
         };
-        assert_eq!(Cost::default().dense(), DENSE);
+        assert_eq!(Cost::default().dense(), DENSE, "nothing is known");
         assert_eq!(dense(1_000_000, 1_300_000), DENSE, "many at once");
         assert_eq!(dense(128_000, 1_060_000), 6, "8 times as long as the first");
         assert_eq!(dense(100_000, 1_600_000), DENSE_MOST, "one after the other");
-        assert_eq!(dense(0, 0), DENSE);
+        assert_eq!(dense(0, 0), DENSE, "nonsense");
         assert_eq!(dense(1, u64::MAX), DENSE_MOST);
+    }
+
+    #[test]
+    fn before_a_block_was_measured_the_waits_tell_what_it_is_worth() {
+        let guessed = |waits: &[u64]| {
+            let mut cost = Cost::default();
+            waits.iter().for_each(|&us| cost.waited(us * 1000));
+            cost
+        };
+        assert_eq!(guessed(&[130, 9000, 170, 160]).dense(), 6, "a quick disk, and once the program was busy");
+        assert_eq!(
+            guessed(&[1100, 20, 1200, 1050]).dense(),
+            DENSE,
+            "a cloud disk, and once it was on its way"
+        );
+        assert_eq!(guessed(&[12_000]).dense(), DENSE);
+        assert_eq!(guessed(&[0; 100]).dense(), 6);
+        let mut cost = guessed(&[130]);
+        cost.measured(16, 130_000, 140_000);
+        assert_eq!(cost.dense(), DENSE, "a measurement counts more");
     }
 
     #[test]
