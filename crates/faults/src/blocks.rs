@@ -2,7 +2,8 @@
 //!
 //! The watcher asks for a block in requests and goes on with its looks; at each it is seen whether the first of the requests has been
 //! answered, and the last. Nobody waits, and nothing is read for it. What was learned of a disk ([`Cost`]) is known to all watchers of
-//! one run. Until then how long the program itself waits there tells how quick the disk is: a compiler's start is over before it would have been measured, but a build starts many.
+//! one run: a compiler's start is over before a block was measured, but a build starts many. Until then how long the program itself
+//! waits there tells how quick the disk is.
 
 use crate::mappings::{Mapping, Mappings};
 use runahead_policy::drift::Cost;
