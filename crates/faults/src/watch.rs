@@ -378,103 +378,164 @@ impl Watcher {
 
     /// Looks at the faults since the last look.
     fn look(&mut self) -> Looked {
-        let (mut faults, mut asked, mut useful, mut follows, mut waits) = (0, 0, 0, 0, false);
-        let (mut foretold, mut slack) = (0, u32::MAX);
+        let over = self.probe.as_mut().is_some_and(|probe| probe.look(&self.costs, &mut self.mappings));
+        self.probe.take_if(|_| over);
+        let (mut tally, mut slack) = (Tally::default(), u32::MAX);
         // The same with those that were not recorded, as far as the recorded ones tell.
         let (mut all_faults, mut all_useful) = (0, 0);
-        let (mappings, memory) = (&mut self.mappings, &mut self.memory);
-        let link = &mut *self.link;
-        let over = self.probe.as_mut().is_some_and(|probe| probe.look(&self.costs, mappings));
-        self.probe.take_if(|_| over);
-        let (costs, probe) = (&*self.costs, &mut self.probe);
+        let mut around = Around {
+            mappings: &mut self.mappings,
+            memory: &mut self.memory,
+            link: &mut *self.link,
+            room: self.room,
+            blocks: self.blocks,
+            costs: &self.costs,
+            probe: &mut self.probe,
+        };
         for (&thread, observed) in &mut self.threads {
-            let Observed {
-                every: Some(every),
-                one_in,
-                strides,
-                drifts,
-                streams,
-                pursuit,
-                faults: seen,
-                waiting,
-                ..
-            } = observed
-            else {
+            if observed.every.is_none() {
                 continue;
-            };
-            seen.clear();
-            let useful_before = useful;
-            let mut registers = None;
+            }
+            let (one_in, useful_before) = (observed.one_in, tally.useful);
+            let seen = observed.look(thread, &mut around, &mut tally);
+            if seen > 0 {
+                slack = slack.min(observed.pursuit.slack());
+            }
+            all_faults += seen * one_in;
+            all_useful += u64::from(tally.useful - useful_before) * one_in;
+            observed.record_as_wanted(around.memory);
+        }
+        self.link.nudge();
+        if tally.faults > 0 {
+            self.link.looked(all_faults, u64::from(tally.asked), all_useful);
+        }
+        tally.looked(slack)
+    }
+}
+
+/// What the faults of one look came to.
+#[derive(Default)]
+struct Tally {
+    faults: u32,
+    /// Pages that were asked for.
+    asked: u32,
+    useful: u32,
+    follows: u32,
+    /// By speculation.
+    foretold: u32,
+    waits: bool,
+}
+
+impl Tally {
+    fn add(&mut self, followed: Followed) {
+        self.asked += followed.new;
+        self.useful += followed.useful;
+    }
+
+    /// `slack`: the least of the threads'.
+    fn looked(&self, slack: u32) -> Looked {
+        let on_track = self.foretold > 0 && self.foretold * ON_TRACK_OF >= self.faults * ON_TRACK;
+        let slack = if on_track { slack } else { 0 };
+        Looked { faults: self.faults, useful: self.useful, follows: self.follows, waits: self.waits, slack }
+    }
+}
+
+/// What the faults of all threads have in common.
+struct Around<'a> {
+    mappings: &'a mut Mappings,
+    memory: &'a mut Memory,
+    link: &'a mut dyn Link,
+    room: u32,
+    blocks: u64,
+    costs: &'a BlockCosts,
+    probe: &'a mut Option<Probe>,
+}
+
+impl Observed {
+    /// Takes in the faults that were recorded since the last look, and says how many.
+    fn look(&mut self, thread: i32, around: &mut Around, tally: &mut Tally) -> u64 {
+        let mut seen = std::mem::take(&mut self.faults);
+        seen.clear();
+        let mut registers = None;
+        if let Some(every) = &mut self.every {
             every.take(|fault| {
                 seen.push((fault.instruction, fault.time, fault.address));
                 registers = fault.registers;
             });
-            pursuit.read_log(link, memory);
-            for (at, &(instruction, time, address)) in seen.iter().enumerate() {
-                let latest = at + 1 == seen.len();
-                let fault = &Fault { instruction, time, address, registers: registers.filter(|_| latest) };
-                if let Some((device, since)) = waiting.take() {
-                    costs.waited(device, time.saturating_sub(since));
-                }
-                let own = mappings.memory_at(fault.address).filter(|_| memory.is_swapped());
-                let Followed { new, useful: used, served, steady } = match own {
-                    Some(range) => {
-                        memory.follow(streams, (fault.instruction, fault.address), range, self.room)
-                    }
-                    // Strides do not show where only some of the faults are seen.
-                    None if *one_in > 1 => Followed::default(),
-                    None => {
-                        let amid = drifts.holds(address);
-                        follow(mappings, strides, *fault, self.blocks * (drift::BLOCK / PAGE), amid)
-                    }
-                };
-                asked += new;
-                useful += used;
-                // What a stride foretells is in memory or soon will be: a program that writes where it has just read faults there again.
-                // But in a file that is cached as a whole that says nothing for watching.
-                follows += u32::from(served && used == 0 && own.is_none() && strides.has_asked());
-                // What a stride serves is not to be run ahead for. A speculator that has begun before hears nothing of
-                // the program, and stays where it is. (Else it fetched what the stride would have, at a third of the
-                // speed: columns of a mapped matrix took 0.2 s or 0.8, by who came first.)
-                if used == 0 && !served {
-                    let standing = Standing { latest, scans: drifts.are_scans() };
-                    let found = pursuit.fault(link, (&mut *mappings, &mut *memory), thread, fault, standing);
-                    useful += u32::from(found.useful);
-                    follows += u32::from(found.follows);
-                    foretold += u32::from(found.follows);
-                    waits |= found.waits;
-                    if found.useful {
-                        drifts.foretold();
-                    } else {
-                        let place = mappings.at(address).and_then(|at| Some((at, mappings.device(at)?)));
-                        let Some((mapping, device)) = place else { continue };
-                        *waiting = found.waits.then_some((device, time));
-                        let what = Missed { address, mapping, device, waits: found.waits, steady };
-                        let drifted = drift(mappings, drifts, what, self.blocks, (costs, &mut *probe));
-                        asked += drifted.new;
-                        useful += drifted.useful;
-                    }
-                }
-            }
-            if !seen.is_empty() {
-                slack = slack.min(pursuit.slack());
-            }
-            faults += seen.len() as u64;
-            all_faults += seen.len() as u64 * *one_in;
-            all_useful += u64::from(useful - useful_before) * *one_in;
-            // Those on memory that is on swap are streams' steps.
-            let wanted = if memory.is_swapped() { 1 } else { drifts.one_in() };
-            if wanted != *one_in && every.record_one_in(wanted) {
-                *one_in = wanted;
-            }
         }
-        link.nudge();
-        if faults > 0 {
-            self.link.looked(all_faults, u64::from(asked), all_useful);
+        self.pursuit.read_log(around.link, around.memory);
+        for (at, &(instruction, time, address)) in seen.iter().enumerate() {
+            let latest = at + 1 == seen.len();
+            let fault = Fault { instruction, time, address, registers: registers.filter(|_| latest) };
+            self.take_in(thread, &fault, latest, around, tally);
         }
-        let on_track = foretold > 0 && foretold * ON_TRACK_OF >= faults as u32 * ON_TRACK;
-        let slack = if on_track { slack } else { 0 };
-        Looked { faults: faults as u32, useful, follows, waits, slack }
+        let count = seen.len();
+        self.faults = seen;
+        tally.faults += count as u32;
+        count as u64
+    }
+
+    /// A stride's, speculation's or nobody's, in this order.
+    fn take_in(&mut self, thread: i32, fault: &Fault, latest: bool, around: &mut Around, tally: &mut Tally) {
+        if let Some((device, since)) = self.waiting.take() {
+            around.costs.waited(device, fault.time.saturating_sub(since));
+        }
+        let is_swapped = around.memory.is_swapped();
+        let own = around.mappings.memory_at(fault.address).filter(|_| is_swapped);
+        let followed = match own {
+            Some(range) => {
+                let place = (fault.instruction, fault.address);
+                around.memory.follow(&mut self.streams, place, range, around.room)
+            }
+            // Strides do not show where only some of the faults are seen.
+            None if self.one_in > 1 => Followed::default(),
+            None => {
+                let (amid, pages) = (self.drifts.holds(fault.address), around.blocks * (drift::BLOCK / PAGE));
+                follow(around.mappings, &mut self.strides, *fault, pages, amid)
+            }
+        };
+        tally.add(followed);
+        // What a stride foretells is in memory or soon will be: a program that writes where it has just read faults there again.
+        // But in a file that is cached as a whole that says nothing for watching.
+        let is_behind = followed.served && followed.useful == 0;
+        tally.follows += u32::from(is_behind && own.is_none() && self.strides.has_asked());
+        // What a stride serves is not to be run ahead for. A speculator that has begun before hears nothing of
+        // the program, and stays where it is. (Else it fetched what the stride would have, at a third of the
+        // speed: columns of a mapped matrix took 0.2 s or 0.8, by who came first.)
+        if followed.useful > 0 || followed.served {
+            return;
+        }
+        let standing = Standing { latest, scans: self.drifts.are_scans() };
+        let memories = (&mut *around.mappings, &mut *around.memory);
+        let found = self.pursuit.fault(around.link, memories, thread, fault, standing);
+        tally.useful += u32::from(found.useful);
+        tally.follows += u32::from(found.follows);
+        tally.foretold += u32::from(found.follows);
+        tally.waits |= found.waits;
+        if found.useful {
+            self.drifts.foretold();
+        } else {
+            self.missed(fault, found.waits, followed.steady, around, tally);
+        }
+    }
+
+    /// A fault that nothing has foretold.
+    fn missed(&mut self, fault: &Fault, waits: bool, steady: bool, around: &mut Around, tally: &mut Tally) {
+        let address = fault.address;
+        let Some(mapping) = around.mappings.at(address) else { return };
+        let Some(device) = around.mappings.device(mapping) else { return };
+        self.waiting = waits.then_some((device, fault.time));
+        let what = Missed { address, mapping, device, waits, steady };
+        let taken = (around.costs, &mut *around.probe);
+        tally.add(drift(around.mappings, &mut self.drifts, what, around.blocks, taken));
+    }
+
+    /// Of how many faults one is recorded. (Those on memory that is on swap are streams' steps.)
+    fn record_as_wanted(&mut self, memory: &Memory) {
+        let wanted = if memory.is_swapped() { 1 } else { self.drifts.one_in() };
+        if wanted != self.one_in && self.every.as_ref().is_some_and(|every| every.record_one_in(wanted)) {
+            self.one_in = wanted;
+        }
     }
 }
 
