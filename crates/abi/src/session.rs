@@ -346,6 +346,8 @@ pub struct SpeculatorCounts {
     pub pages_refreshed: AtomicU64,
     /// Greatest number of pages held at a time.
     pub pages_most: AtomicU64,
+    /// Blocks of mapped files that were mapped rather than copied page by page.
+    pub views: AtomicU64,
     /// Reads that speculation met, and of them those that needed a prefetch.
     pub reads: AtomicU64,
     pub read_bytes: AtomicU64,

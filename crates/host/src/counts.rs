@@ -84,6 +84,7 @@ pub struct SpeculatorCounts {
     pub pages_filled: u64,
     pub pages_refreshed: u64,
     pub pages_most: u64,
+    pub views: u64,
     pub reads: u64,
     pub read_bytes: u64,
     pub prefetches: u64,
@@ -188,6 +189,7 @@ impl Counts {
         add(&mut sum.sync_ns, &counts.sync_ns);
         add(&mut sum.pages_filled, &counts.pages_filled);
         add(&mut sum.pages_refreshed, &counts.pages_refreshed);
+        add(&mut sum.views, &counts.views);
         sum.pages_most = sum.pages_most.max(get(&counts.pages_most));
         add(&mut sum.reads, &counts.reads);
         add(&mut sum.read_bytes, &counts.read_bytes);

@@ -3,7 +3,7 @@
 use crate::arch::syscall;
 use crate::files::{self, IoVec};
 use crate::uapi::general as n;
-use crate::{Result, check};
+use crate::{Errno, PAGE, Result, check};
 use core::ops::Range;
 
 pub const PROT_NONE: u32 = n::PROT_NONE;
@@ -59,6 +59,22 @@ pub unsafe fn advise(address: usize, length: usize, advice: u32) -> Result<()> {
     let a = [address, length, advice as usize, 0, 0, 0];
     // SAFETY: the caller's promise.
     check(unsafe { syscall(n::__NR_madvise as usize, a) }).map(drop)
+}
+
+/// Advice that the kernel's header of this crate does not know yet (6.13; 6.15 for mappings of files): touching the pages raises
+/// SIGSEGV, or no more.
+pub const MADV_GUARD_INSTALL: u32 = 102;
+pub const MADV_GUARD_REMOVE: u32 = 103;
+
+/// Which pages of a mapping are cached or in memory: the lowest bit of a byte for each (`mincore`). Of a file, all of them to
+/// who neither owns it nor may write to it (Linux 5.2). EINVAL if `told` has too few bytes.
+pub fn cached_pages(address: usize, length: usize, told: &mut [u8]) -> Result<()> {
+    if told.len() < length.div_ceil(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    let a = [address, length, told.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: there is a byte for each page.
+    check(unsafe { syscall(n::__NR_mincore as usize, a) }).map(drop)
 }
 
 /// Copies from another process's memory; stops at the first remote or local address that is not

@@ -2,7 +2,7 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
 //! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`],
-//! [`worth`], [`kin`], [`coldness`], [`noting`], [`untold`] and [`crowd`] inside the program; the speculator drives [`depth`], [`copies`], [`scattered`], [`passed_names`], [`together`],
+//! [`worth`], [`kin`], [`coldness`], [`noting`], [`untold`] and [`crowd`] inside the program; the speculator drives [`depth`], [`copies`], [`scattered`], [`passed_names`], [`together`], [`views`],
 //! [`allowance`], and `coldness` and `noting` too; the host drives [`arming`], [`strides`], [`swapped`], [`touches`] and [`memory`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
@@ -29,4 +29,5 @@ pub mod together;
 pub mod touches;
 pub mod track;
 pub mod untold;
+pub mod views;
 pub mod worth;

@@ -7,8 +7,8 @@
 //!   SIGSYS, where it is emulated or ends the speculation.
 //! - From inside, each call the runtime needs is allowed with the arguments that keep it harmless
 //!   whoever makes it (a wild jump may land on any `syscall` instruction with any registers): opening
-//!   only for reading, never creating; mappings only private, anonymous and outside the window, so the
-//!   runtime cannot be remapped; memory read from the one program only; `ioctl` only to fill pages.
+//!   only for reading, never creating; mappings only private and outside the window, so the runtime cannot be
+//!   remapped, of files only to be read; memory read from the one program only; `ioctl` only to fill pages.
 //!
 //! No descriptor is open for writing when the filter goes up, and none can be opened after.
 //!
@@ -17,7 +17,9 @@
 //! process. The speculator puts it up.
 #![cfg_attr(not(test), no_std)]
 
-use runahead_kernel::memory::{UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_ZEROPAGE};
+use runahead_kernel::memory::{
+    MADV_GUARD_INSTALL, MADV_GUARD_REMOVE, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_ZEROPAGE,
+};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::ptrace::{SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP};
 
@@ -137,14 +139,16 @@ impl Filter {
 enum Rule {
     /// The low 32 bits of an argument are this.
     Is(u32, u32),
+    /// The low 32 bits of an argument are one of these.
+    Among(u32, [u32; 3]),
     /// All 64 bits of an argument are zero: a pointer to nothing.
     Null(u32),
     /// All 64 bits of an argument are this.
     Address(u32, usize),
     /// None of these bits is set in the low 32.
     NoneOf(u32, u32),
-    /// All of these bits are set in the low 32 (one bit).
-    Bit(u32, u32),
+    /// The mapping is anonymous, or a file's that can be neither written to nor executed.
+    AnonymousOrReadOnly,
     /// The address in the first argument, with the length in the second, stays outside the window.
     OutsideWindow,
 }
@@ -152,8 +156,8 @@ enum Rule {
 impl Rule {
     fn length(&self) -> u8 {
         match self {
-            Rule::Is(..) | Rule::NoneOf(..) | Rule::Bit(..) => 2,
-            Rule::Null(_) | Rule::Address(..) => 4,
+            Rule::Is(..) | Rule::NoneOf(..) => 2,
+            Rule::Among(..) | Rule::Null(_) | Rule::Address(..) | Rule::AnonymousOrReadOnly => 4,
             Rule::OutsideWindow => 5,
         }
     }
@@ -164,6 +168,12 @@ impl Rule {
             Rule::Is(argument, value) => {
                 filter.load(argument_low(argument));
                 filter.push(JUMP_EQUAL, 0, left, value);
+            }
+            Rule::Among(argument, [first, second, third]) => {
+                filter.load(argument_low(argument));
+                filter.push(JUMP_EQUAL, 2, 0, first);
+                filter.push(JUMP_EQUAL, 1, 0, second);
+                filter.push(JUMP_EQUAL, 0, left, third);
             }
             Rule::Null(argument) => Rule::Address(argument, 0).write(filter, left),
             Rule::Address(argument, address) => {
@@ -176,9 +186,11 @@ impl Rule {
                 filter.load(argument_low(argument));
                 filter.push(JUMP_ANY_BIT, left, 0, bits);
             }
-            Rule::Bit(argument, bit) => {
-                filter.load(argument_low(argument));
-                filter.push(JUMP_ANY_BIT, 0, left, bit);
+            Rule::AnonymousOrReadOnly => {
+                filter.load(argument_low(3));
+                filter.push(JUMP_ANY_BIT, 2, 0, n::MAP_ANONYMOUS);
+                filter.load(argument_low(2));
+                filter.push(JUMP_ANY_BIT, left, 0, n::PROT_WRITE | n::PROT_EXEC);
             }
             Rule::OutsideWindow => {
                 // In units of 4 GiB: below the window by more than the longest length allowed (0x80
@@ -233,6 +245,7 @@ impl Filter {
             n::__NR_getdents64,
             n::__NR_readahead,
             n::__NR_cachestat,
+            n::__NR_mincore,
             // No descriptor is open for writing: what can be started are reads, and syncs of what others have written.
             n::__NR_io_submit,
             n::__NR_setitimer,
@@ -268,17 +281,17 @@ impl Filter {
         // FUTEX_WAIT (0) and FUTEX_WAKE (1).
         self.rule(n::__NR_futex, &[Rule::NoneOf(1, !1)]);
         let private = n::MAP_SHARED;
-        self.rule(
-            n::__NR_mmap,
-            &[Rule::OutsideWindow, Rule::NoneOf(3, private), Rule::Bit(3, n::MAP_ANONYMOUS)],
-        );
+        self.rule(n::__NR_mmap, &[Rule::OutsideWindow, Rule::NoneOf(3, private), Rule::AnonymousOrReadOnly]);
         self.rule(n::__NR_munmap, &[Rule::OutsideWindow]);
         // Contexts that can be had without limit would leave none for others. The ring goes to its place in the window, and
         // nothing goes anywhere else.
         self.rule(n::__NR_io_setup, &[Rule::Is(0, READS)]);
         self.rule(n::__NR_mremap, &[Rule::OutsideWindow, Rule::Address(4, RING)]);
         self.rule(n::__NR_mprotect, &[Rule::OutsideWindow]);
-        self.rule(n::__NR_madvise, &[Rule::OutsideWindow, Rule::Is(2, n::MADV_DONTNEED)]);
+        self.rule(
+            n::__NR_madvise,
+            &[Rule::OutsideWindow, Rule::Among(2, [n::MADV_DONTNEED, MADV_GUARD_INSTALL, MADV_GUARD_REMOVE])],
+        );
         self.trap();
     }
 }

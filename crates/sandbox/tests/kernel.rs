@@ -299,7 +299,11 @@ fn side_effects() -> Vec<Try> {
     add("mlockall", SYS_mlockall, &[1]);
     add("remap_file_pages", SYS_remap_file_pages, &[memory, 4096, 0, 0, 0]);
     add("pkey_mprotect", SYS_pkey_mprotect, &[memory, 4096, 3, usize::MAX]);
-    add("mmap of a file", SYS_mmap, &[memory, 4096, 1, MAP_PRIVATE as usize, 0, 0]);
+    for (what, protection) in [("to be written to", PROT_READ | PROT_WRITE), ("to be executed", PROT_EXEC)] {
+        let how = format!("mmap of a file {what}");
+        add(&how, SYS_mmap, &[memory, 4096, protection as usize, MAP_PRIVATE as usize, 0, 0]);
+    }
+    add("mmap of a file, shared", SYS_mmap, &[memory, 4096, 1, MAP_SHARED as usize, 0, 0]);
     add("mmap shared", SYS_mmap, &[memory, 4096, 3, (MAP_SHARED | MAP_ANONYMOUS) as usize, usize::MAX, 0]);
     add(
         "mmap shared, validated",
@@ -320,7 +324,7 @@ fn side_effects() -> Vec<Try> {
         add(&format!("mprotect {what}"), SYS_mprotect, &[at, length, 7]);
         add(&format!("madvise {what}"), SYS_madvise, &[at, length, MADV_DONTNEED as usize]);
     }
-    for advice in (0..=25).chain([100, 101]).filter(|advice| *advice != MADV_DONTNEED as usize) {
+    for advice in (0..=25).chain([100, 101, 104]).filter(|advice| *advice != MADV_DONTNEED as usize) {
         add(&format!("madvise {advice}"), SYS_madvise, &[memory, 4096, advice]);
     }
     // Arguments by the bit.
@@ -382,11 +386,12 @@ fn what_the_runtime_needs_passes() {
     let vector = pieces.as_mut_ptr() as usize;
     let range = [0usize, 4096];
     let cwd = AT_FDCWD as usize;
-    let (root, memory) = (text(c"/"), 0x6f00_0000_0000);
+    let (root, memory, viewed) = (text(c"/"), 0x6f00_0000_0000, 0x6e00_0000_0000);
     let mut no_context = 0usize;
     let context = &raw mut no_context as usize;
     let me = std::process::id() as usize;
     let private = (MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED) as usize;
+    let private_fixed = (MAP_PRIVATE | MAP_FIXED) as usize;
     let read_only = (O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) as usize;
     // SAFETY: asks only.
     let fs_base = unsafe {
@@ -422,12 +427,17 @@ fn what_the_runtime_needs_passes() {
         (attempt("futex wake", SYS_futex, &[at, 1, 1, 0, 0, 0]), |r| r == 0),
         (attempt("mmap", SYS_mmap, &[memory, 8192, 3, private, usize::MAX, 0]), |r| r == 0x6f00_0000_0000),
         (attempt("mprotect", SYS_mprotect, &[memory, 4096, 1]), |r| r == 0),
+        (attempt("mincore", SYS_mincore, &[memory, 4096, at]), |r| r == 0),
         (attempt("madvise", SYS_madvise, &[memory, 4096, MADV_DONTNEED as usize]), |r| r == 0),
         (attempt("mremap", SYS_mremap, &[memory, 8192, 8192, 3, RING]), |r| r == RING as i64),
         (attempt("io_setup", SYS_io_setup, &[READS as usize, context]), |r| r == 0),
         // Of no context: the kernel's own refusal.
         (attempt("io_submit", SYS_io_submit, &[0, 0, 0]), |r| r == -22),
         (attempt("munmap", SYS_munmap, &[memory, 8192]), |r| r == 0),
+        (attempt("mmap of a file", SYS_mmap, &[viewed, 4096, 1, private_fixed, fd, 0]), |r| {
+            r == 0x6e00_0000_0000
+        }),
+        (attempt("munmap of a file", SYS_munmap, &[viewed, 4096]), |r| r == 0),
         // Not a userfaultfd: what comes back is the file's own refusal, not the sandbox's.
         (attempt("ioctl copy", SYS_ioctl, &[fd, 0xc028_aa03, at]), |r| r == -25),
         (attempt("ioctl zeros", SYS_ioctl, &[fd, 0xc020_aa04, at]), |r| r == -25),

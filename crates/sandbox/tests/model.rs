@@ -91,7 +91,7 @@ fn specified(call: &Call) -> bool {
         SYS_close | SYS_read | SYS_pread64 | SYS_preadv2 | SYS_lseek | SYS_fstat | SYS_fstatfs
         | SYS_getdents64 | SYS_readahead | SYS_io_submit => true,
         SYS_io_setup => int(0) == READS as i32,
-        451 => true, // cachestat
+        451 | SYS_mincore => true, // 451: cachestat
         SYS_fadvise64 => [POSIX_FADV_NORMAL, POSIX_FADV_RANDOM].contains(&int(3)),
         // Looking at names.
         SYS_newfstatat | SYS_statx | SYS_faccessat | SYS_faccessat2 | SYS_readlinkat => true,
@@ -123,10 +123,13 @@ fn specified(call: &Call) -> bool {
         SYS_process_vm_readv => int(0) == PROGRAM,
         SYS_arch_prctl => a[0] as u32 == ARCH_SET_FS as u32,
         SYS_futex => int(1) == FUTEX_WAIT || int(1) == FUTEX_WAKE,
-        SYS_mmap => outside_window() && int(3) & MAP_SHARED == 0 && int(3) & MAP_ANONYMOUS != 0,
+        SYS_mmap => {
+            let only_read = int(2) & (PROT_WRITE | PROT_EXEC) == 0;
+            outside_window() && int(3) & MAP_SHARED == 0 && (int(3) & MAP_ANONYMOUS != 0 || only_read)
+        }
         SYS_munmap | SYS_mprotect => outside_window(),
         SYS_mremap => outside_window() && a[4] == RING as u64,
-        SYS_madvise => outside_window() && int(2) == MADV_DONTNEED,
+        SYS_madvise => outside_window() && [MADV_DONTNEED, 102, 103].contains(&int(2)), // guards
         _ => false,
     }
 }
@@ -162,7 +165,8 @@ fn interesting_arguments() -> Vec<u64> {
     values.extend([O_TRUNC, O_APPEND, O_TMPFILE, O_CLOEXEC, O_DIRECTORY | O_NOFOLLOW].map(|v| v as u64));
     values.extend([MAP_ANONYMOUS, MAP_ANONYMOUS | MAP_PRIVATE, MAP_ANONYMOUS | MAP_SHARED].map(|v| v as u64));
     values.extend(
-        [MADV_DONTNEED, MADV_REMOVE, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, FUTEX_REQUEUE].map(|v| v as u64),
+        [MADV_DONTNEED, 101, 102, 103, 104, MADV_REMOVE, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, FUTEX_REQUEUE]
+            .map(|v| v as u64),
     );
     // The low half is what a rule wants, the high half is not.
     values.extend([PROGRAM as u64 | 1 << 40, 0x7000_0000_0000, 0x1_0000_0000_0000]);

@@ -105,6 +105,7 @@ pub fn close_all() {
     TABLE.get().close_all();
     crate::emulate::memory::close_files();
     crate::mapped::MAPPED.get().close_all();
+    crate::views::VIEWS.get().close_all();
 }
 
 impl Table {

@@ -39,6 +39,7 @@ mod together;
 mod traps;
 mod usage;
 mod vdso;
+mod views;
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;

@@ -15,11 +15,13 @@
 use crate::cell::Global;
 use crate::descriptors::open_quietly;
 use crate::pagemap::PAGEMAP;
+use crate::views::Part;
 use runahead_kernel::files;
-use runahead_kernel::memory::PROT_WRITE;
+use runahead_kernel::memory::{PROT_EXEC, PROT_WRITE};
 use runahead_kernel::text::{MapsLine, Text};
 use runahead_kernel::{PAGE, Result};
 use runahead_policy::copies;
+use runahead_policy::views::BLOCK;
 
 /// Files that are taken so, at most.
 const FILES_MOST: usize = 64;
@@ -62,6 +64,8 @@ struct File {
     tells: bool,
     /// Bytes, when it was opened.
     size: u64,
+    /// The program can neither write to it nor run it through this mapping: there may be views of it.
+    viewable: bool,
 }
 
 pub struct Mapped {
@@ -86,6 +90,7 @@ pub static MAPPED: Global<Mapped> = Global::new(Mapped {
         private: false,
         tells: false,
         size: 0,
+        viewable: false,
     }; FILES_MOST],
     count: 0,
     blanks: [0; BLANKS],
@@ -129,7 +134,8 @@ impl Mapped {
         };
         let (device, size) = (stat.st_dev, stat.st_size as u64);
         let (start, offset) = (map.start, map.offset);
-        *place = File { real, device, size, start, offset, changing, private, tells: false };
+        let viewable = map.protection & (PROT_WRITE | PROT_EXEC) == 0;
+        *place = File { real, device, size, start, offset, changing, private, tells: false, viewable };
         self.count += 1;
         self.count as u16
     }
@@ -146,6 +152,16 @@ impl Mapped {
         }
         let offset = found.offset + page.checked_sub(found.start)? as u64;
         Some((found.real, offset, self.together))
+    }
+
+    /// The part of a file that lies in one block of addresses with `page`, within the mirror's region from `start` to `end`; None if
+    /// there may be no view of it.
+    pub fn part(&self, file: u16, (start, end): (usize, usize), page: usize) -> Option<Part> {
+        let found = self.files.get(..self.count)?.get(usize::from(file).checked_sub(1)?)?;
+        let block = page & !(BLOCK - 1);
+        let (start, end) = (block.max(start), (block + BLOCK).min(end));
+        let offset = found.offset + start.checked_sub(found.start)? as u64;
+        found.viewable.then_some(Part { start, end, descriptor: found.real, offset })
     }
 
     /// Closes every file. For the end: no speculation may follow.

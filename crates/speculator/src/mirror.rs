@@ -22,6 +22,7 @@ use crate::layout::{self, BOUNCE, BOUNCE_BYTES};
 use crate::mapped::{self, MAPPED};
 use crate::pagemap::{self, PAGEMAP};
 use crate::together::TOGETHER;
+use crate::views::VIEWS;
 use crate::{run, shared};
 use core::sync::atomic::Ordering;
 use runahead_abi::session::ended;
@@ -359,7 +360,7 @@ impl Mirror {
         };
         let mut page = start & !(PAGE - 1);
         while page < end {
-            if arena_holds(page) || self.is_present(page) {
+            if arena_holds(page) || self.is_there(page) {
                 page += PAGE;
                 continue;
             }
@@ -421,7 +422,8 @@ impl Mirror {
         }
         let most = together.min((region.end - page) / PAGE);
         let mut pages = 1;
-        while pages < most && !self.is_present(page + pages * PAGE) {
+        let apart = |at: usize| self.is_present(at) || VIEWS.get().show(at).is_some();
+        while pages < most && !apart(page) && !apart(page + pages * PAGE) {
             pages += 1;
         }
         // One byte is enough to have the page read.
@@ -457,7 +459,10 @@ impl Mirror {
     /// Lets what was read of a file, so many bytes, appear at `page`, with zeros behind it; `blank`: one page of zeros instead.
     fn place_of_file(&mut self, region: Region, page: usize, got: usize, blank: bool) -> Result<(), NoPage> {
         let filled = got.div_ceil(PAGE).max(1);
-        let placed = if blank {
+        let viewed = VIEWS.get().show(page).is_some();
+        let placed = if viewed {
+            VIEWS.get().place(page, blank)
+        } else if blank {
             self.place_zeros(page)
         } else {
             // SAFETY: the bounce buffer is ours and longer than what was read.
@@ -467,7 +472,7 @@ impl Mirror {
         if !placed {
             return Err(NoPage::Absent);
         }
-        for number in 0..filled {
+        for number in (0..filled).filter(|_| !viewed) {
             self.remember(page + number * PAGE, true);
         }
         MAPPED.get().filled(region.file, page, filled, blank);
@@ -475,6 +480,12 @@ impl Mirror {
         shared::count(&counts.pages_filled, filled as u64);
         shared::at_least(&counts.pages_most, self.present_count as u64);
         TOGETHER.get().found(blank);
+        if !blank
+            && !viewed
+            && let Some(part) = MAPPED.get().part(region.file, (region.start, region.end), page)
+        {
+            VIEWS.get().copied(part);
+        }
         run::touched(page, filled, blank, MAPPED.get().device(region.file));
         Ok(())
     }
@@ -499,6 +510,11 @@ impl Mirror {
             self.present.iter_mut().filter(|word| **word != 0).for_each(|word| *word = 0);
         }
         self.present_count = 0;
+    }
+
+    /// Whether a touch of the page would raise no signal.
+    fn is_there(&self, page: usize) -> bool {
+        VIEWS.get().show(page).unwrap_or_else(|| self.is_present(page))
     }
 
     fn is_present(&self, page: usize) -> bool {
@@ -601,6 +617,10 @@ impl Mirror {
         match MAPPED.get().stale() {
             Some(pages) => {
                 for &page in pages {
+                    if VIEWS.get().show(page).is_some() {
+                        VIEWS.get().forget(page);
+                        continue;
+                    }
                     // SAFETY: mirror memory; comes back from the file if it is touched.
                     let _ = unsafe { memory::advise(page, PAGE, n::MADV_DONTNEED) };
                     self.leave(page);
@@ -615,9 +635,12 @@ impl Mirror {
     fn drop_files(&mut self, which: impl Fn(&Region) -> bool) {
         let regions = self.regions.iter().take(self.region_count);
         for region in regions.filter(|region| region.file != mapped::NONE && which(region)) {
-            // SAFETY: mirror memory; comes back from the file if it is touched.
-            let _ = unsafe { memory::advise(region.start, region.end - region.start, n::MADV_DONTNEED) };
+            for (start, end) in VIEWS.get().between(region.start, region.end) {
+                // SAFETY: mirror memory; comes back from the file if it is touched.
+                let _ = unsafe { memory::advise(start, end - start, n::MADV_DONTNEED) };
+            }
         }
+        VIEWS.get().forget_all();
         // Stable pages are still there; a second fill of one finds that out (EEXIST).
         self.clear_present();
         for index in 0..self.changing_count {

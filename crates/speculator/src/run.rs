@@ -13,6 +13,7 @@ use crate::mirror::MIRROR;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
 use crate::together::TOGETHER;
 use crate::usage;
+use crate::views::VIEWS;
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
@@ -270,6 +271,9 @@ fn give_back() {
     emulate::reset();
     if holds_too_much() {
         MIRROR.get().drop_changing();
+    }
+    if speculator().ended.load(Ordering::Relaxed) == ended::EXIT {
+        VIEWS.get().rest();
     }
 }
 

@@ -13,10 +13,12 @@
 use crate::arch::{SignalContext, runahead_signal_return};
 use crate::layout::{SIGNAL_STACK, SIGNAL_STACK_BYTES, WINDOW, WINDOW_END};
 use crate::mirror::{self, MIRROR, NoPage};
+use crate::views::VIEWS;
 use crate::{descriptors, emulate, run, shared, stubs};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use runahead_abi::session::ended;
+use runahead_kernel::PAGE;
 use runahead_kernel::signals::{self, set_handler};
 use runahead_kernel::uapi::general as n;
 
@@ -79,6 +81,14 @@ unsafe extern "C" fn bad_address(_: i32, info: *mut n::siginfo_t, context: *mut 
     let context = unsafe { SignalContext::new(context) };
     let address = address_of(info);
     let mirror = MIRROR.get();
+    // A guarded page: like one that is missing.
+    if VIEWS.get().show(address & !(PAGE - 1)) == Some(false) {
+        match mirror.fill(mirror::process(), address) {
+            Ok(()) => return,
+            Err(NoPage::Full) => run::end(ended::MEMORY, 0),
+            Err(NoPage::Absent) => fault(n::SIGSEGV, context.instruction(), address),
+        }
+    }
     // The program may have mapped more since we looked: its heap grew, a thread's stack came.
     if mirror.region_at(address).is_none()
         && address >= LOWEST_MAPPED

@@ -19,6 +19,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// Counts of the report that must not be zero, each in some run.
 const GATHER: &[&str] = &["/faults/seen", "/faults/posts", "/faults/foretold_pages"];
+/// Blocks of which most is cached are mapped, which the kernel allows since this version.
+const VIEWS: &[&str] = &["/faults/posts", "/speculator/views"];
+const VIEWS_SINCE: (u32, u32) = (6, 15);
 /// Its walks are so short that a watcher on a busy machine comes too late to ask for anything.
 const MAPPED: &[&str] = &["/faults/seen"];
 /// Bytes of the mapped file that has lost its name; to open it by its mapping takes privilege.
@@ -41,7 +44,8 @@ pub fn add(suite: &mut Suite) {
         ("faults_gather", &["private"], GATHER),
         ("faults_mapped", &[], MAPPED),
     ];
-    for (guest, arguments, counts) in guests {
+    let views: (&str, &[&str], _) = ("faults_mostly_cached", &[], VIEWS);
+    for (guest, arguments, counts) in guests.into_iter().chain(has_views().then_some(views)) {
         let words = [&[guest], arguments].concat().join("::");
         let name = format!("faults::{words} is run ahead of");
         suite.add_plain(name, move || is_run_ahead_of(guest, arguments, counts));
@@ -55,6 +59,18 @@ pub fn add(suite: &mut Suite) {
         slow_disk::WANTS,
         alone_at_the_disk,
     );
+}
+
+/// Whether the kernel is new enough for them; if it does not say, it is taken for one.
+fn has_views() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split('.').map(|number| number.parse::<u32>().ok());
+    let version = numbers.next().flatten().zip(numbers.next().flatten());
+    let new_enough = version.is_none_or(|version| version >= VIEWS_SINCE);
+    if !new_enough {
+        eprintln!("SKIPPED views of mapped files: Linux {} has none", release.trim());
+    }
+    new_enough
 }
 
 /// On a disk of its own, where each of its waits takes 1 ms: a machine's own disk may have brought in the 24 MB by three
