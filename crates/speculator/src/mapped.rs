@@ -42,7 +42,7 @@ const BLANKS: usize = 256;
 
 /// Pages of files kept in the mirror (64 MB), or as many as may be ahead of the program where that is less, but always
 /// so many: with more, all are dropped. Each is a copy, of memory that the program could have.
-const KEPT_MOST: usize = 16384;
+pub const KEPT_MOST: usize = 16384;
 const KEPT_LEAST: usize = 1024;
 
 /// A region's number for "not from a file"; the first file has the next. (Zero, as large statics are to be.)

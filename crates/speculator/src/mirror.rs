@@ -480,8 +480,11 @@ impl Mirror {
         shared::count(&counts.pages_filled, filled as u64);
         shared::at_least(&counts.pages_most, self.present_count as u64);
         TOGETHER.get().found(blank);
+        // What is mapped twice is evicted later: not where memory is short.
+        let room = run::allowed().pages as usize >= mapped::KEPT_MOST;
         if !blank
             && !viewed
+            && room
             && let Some(part) = MAPPED.get().part(region.file, (region.start, region.end), page)
         {
             VIEWS.get().copied(part);
