@@ -108,7 +108,7 @@ pub fn position(fd: i32) -> Result<i64> {
 }
 
 /// How many of the pages of `offset..offset + length` (bytes) are in the page cache, in flight ones
-/// included. Linux 6.5; 0 on overlay whatever is cached (see FACTS.md).
+/// included. Linux 6.5; 0 on overlay whatever is cached (docs/design/interception-and-safety.md).
 pub fn cached_pages(fd: i32, offset: u64, length: u64) -> Result<u64> {
     Ok(cache_status(fd, offset, length)?.nr_cache)
 }

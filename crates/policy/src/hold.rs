@@ -2,7 +2,7 @@
 //!
 //! While the program's read is under way it has nothing to do; a speculator that copies its pages in
 //! that time copies a consistent state, one that copies later copies torn pages. Holding took python
-//! from 95.4 to 99.7% foretold and GNU ld from 0.4 to 35 (FACTS.md). But on a fast disk a sync can
+//! from 95.4 to 99.7% foretold and GNU ld from 0.4 to 35 (in the prototype). But on a fast disk a sync can
 //! last longer than the stall. Two rules:
 //!
 //! - where a sync fits into a stall, hold: it costs nothing;

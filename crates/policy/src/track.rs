@@ -1,7 +1,7 @@
 //! On track or off track: is the speculation of the present epoch still the program's future?
 //!
 //! The agent compares each read of the program with the next entry of the hint log. The papers restart
-//! speculation when a read that was not hinted would block; three refinements were measured (FACTS.md):
+//! speculation when a read that was not hinted would block; three refinements were measured in the prototype:
 //!
 //! - An **empty** log means that the speculator is late, not wrong. The program passes the operation
 //!   and counts on the entry appearing later. While the speculator gains on the program it is let be; only

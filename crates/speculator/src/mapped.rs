@@ -3,7 +3,7 @@
 //! Copying such a page from the program would make the kernel read it, and the speculator wait. So it comes from
 //! the file, by one read that returns what is cached and otherwise starts just that read (`RWF_NOWAIT`): then the
 //! page is blank, zeros, and execution goes on. What follows from zeros is wrong, as a rule; the program's fault
-//! tells, and speculation is restarted with the page there by then (FACTS: waiting for the data was four times
+//! tells, and speculation is restarted with the page there by then (in the prototype waiting for the data was four times
 //! slower on two levels of indices).
 //!
 //! Of a private mapping that the program may write to, the pages that it has written to are its own and are copied

@@ -18,7 +18,7 @@ use runahead_policy::scattered::{self, Advice, Neighbourhoods};
 /// The most memory pieces of a vectored call; more end the speculation.
 const PIECES: usize = 64;
 
-/// The kernel silently truncates a longer request (FACTS.md).
+/// The kernel silently truncates a longer request.
 const CHUNK: u64 = 128 * 1024;
 
 /// Bytes of one read beyond which nothing more is asked for: a long sequential read is the kernel's
