@@ -348,6 +348,8 @@ pub struct SpeculatorCounts {
     pub pages_most: AtomicU64,
     /// Blocks of mapped files that were mapped rather than copied page by page.
     pub views: AtomicU64,
+    /// What it took to look at blocks and to map them, ns.
+    pub view_ns: AtomicU64,
     /// Reads that speculation met, and of them those that needed a prefetch.
     pub reads: AtomicU64,
     pub read_bytes: AtomicU64,

@@ -243,7 +243,10 @@ impl Link for InSlot {
     }
 
     fn spent(&self) -> u64 {
-        self.slot.get().speculator.counts.processor_ns.load(Ordering::Relaxed)
+        let counts = &self.slot.get().speculator.counts;
+        let (all, views) =
+            (counts.processor_ns.load(Ordering::Relaxed), counts.view_ns.load(Ordering::Relaxed));
+        all.saturating_sub(views)
     }
 
     fn has_begun(&self) -> bool {

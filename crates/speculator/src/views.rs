@@ -16,6 +16,7 @@ use crate::cell::Global;
 use crate::layout::{VIEWED, VIEWED_BYTES};
 use crate::shared;
 use runahead_kernel::memory::{self, MADV_GUARD_INSTALL, MADV_GUARD_REMOVE, PROT_READ};
+use runahead_kernel::process::monotonic_ns;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{PAGE, Result, files};
 use runahead_policy::views::{BLANKS_MOST, BLOCK, Copies, is_mostly_cached};
@@ -193,7 +194,10 @@ impl Views {
             *block = Block { number, ..NOTHING };
         }
         if block.view.is_none() && block.copies.copied() {
+            let began = monotonic_ns();
             self.look(part);
+            let took = monotonic_ns().saturating_sub(began);
+            shared::count(&shared::speculator().counts.view_ns, took);
         }
     }
 
