@@ -44,8 +44,8 @@ pub trait Link: Send {
     fn looked(&self, faults: u64, asked: u64, useful: u64);
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
     fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool;
-    /// Processor time that speculation has taken so far, ns, but for its views of mapped files: these last. (Counted with the rest, those
-    /// of 1 GB of which 90% are cached ended speculation before it was ahead.)
+    /// Processor time that speculation has taken so far, ns, but for its views of mapped files: these last. (Those of
+    /// 1 GB take 40 ms, nearly all that may be spent before a page is of use.)
     fn spent(&self) -> u64;
     /// Whether speculation runs from the latest post.
     fn has_begun(&self) -> bool;

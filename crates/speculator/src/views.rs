@@ -10,7 +10,8 @@
 //!
 //! Only of what the program may not write to: then all that it can see there is the file's. Views are private and read-only, which is
 //! all that the sandbox allows of files. What is cached `mincore` tells of a mapping beside the mirror; to who neither owns the
-//! file nor may write to it it says "all", so `cachestat` is asked first, of the first pages, which refuses to tell where there are guards.
+//! file nor may write to it it says "all", so `cachestat` is asked first, of the first pages: every kernel
+//! that has guards refuses him there.
 
 use crate::cell::Global;
 use crate::layout::{VIEWED, VIEWED_BYTES};
@@ -137,8 +138,8 @@ impl Views {
         placed
     }
 
-    /// The parts of a range in which there are no views. (Dropped with the rest, what the kernel had mapped of 1 GB of views took 3 ms to
-    /// go and as long to come back, at each sync.)
+    /// The parts of a range in which there are no views. (Dropped with the rest, what the kernel had mapped of 1 GB of views took 5 ms to
+    /// go, at each sync.)
     pub fn between(&mut self, start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
         let mut at = start;
         core::iter::from_fn(move || {
