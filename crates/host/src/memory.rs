@@ -8,6 +8,8 @@
 //!   the memory that the speculators use. No speculator has added more than it holds and has brought in lately, and none
 //!   anything in an interval in which it brought nothing in.
 //!
+//! Where the program's memory is all but used up they go whatever they gain.
+//!
 //! Both in stalls, each as long as one is on the device in question. Where there is room nothing is looked at but that
 //! there is, nothing is counted, and nothing is ever stopped; what had been stopped begins again, if there is room for
 //! what it gave back as well.
@@ -106,6 +108,7 @@ impl Costs {
         }
         let held = sum(paused.into_iter().map(|one| self.used(one))).saturating_mul(PAGE);
         let mut decided = match self.group.evicts(held) {
+            true if self.group.is_at_the_edge(held) => self.give_way(all),
             true => self.weigh(all, elapsed, stall),
             false => self.leave_alone(elapsed),
         };
@@ -121,6 +124,15 @@ impl Costs {
             (*index, known.memory.abundant(elapsed))
         };
         self.known.iter_mut().map(again).collect()
+    }
+
+    fn give_way(&mut self, all: &[Running]) -> Vec<(usize, Then)> {
+        let mut decided = Vec::new();
+        for one in all {
+            self.since_the_latest_look(one);
+            decided.extend(self.known.get_mut(&one.index).map(|known| (one.index, known.memory.give_way())));
+        }
+        decided
     }
 
     fn weigh(

@@ -14,6 +14,9 @@
 //! - a speculator for which nothing is to be done while the program waits for pages that were evicted takes memory for nothing:
 //!   after [`IDLE_MOST`] of that it stops too, for longer each time until it has removed a stall.
 //!
+//! And whatever it gains: where a program has all but used its memory up, so that it might be killed for want of what a speculator
+//! holds, the speculator goes ([`Memory::give_way`]).
+//!
 //! On balance it costs 20 ms, one interval, and 3% of the time at most, by the estimates that it is given
 //! (property-tested). Times are of stalls, in ns.
 
@@ -120,6 +123,16 @@ impl Memory {
         self.rest = self.rest.saturating_mul(2).clamp(REST_FIRST, REST_MOST);
         (self.idle_for, self.balance) = (0, 0);
         self.stop(self.rest)
+    }
+
+    /// An interval at whose end the program's memory is all but used up: it stops, and stays away until a second after the last such one.
+    pub fn give_way(&mut self) -> Then {
+        if self.off {
+            self.paused = 0;
+            return Then::AsBefore;
+        }
+        (self.idle_for, self.balance) = (0, 0);
+        self.stop(PAUSE_LEAST)
     }
 
     fn gained(&mut self, seen: Interval) {
@@ -253,6 +266,16 @@ mod tests {
             }
             assert_eq!(memory.idle(interval(1, LOOK)), Then::AsBefore);
         }
+    }
+
+    #[test]
+    fn at_the_edge_it_stops_whatever_it_gains_and_stays_away() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.interval(interval(LOOK, 0)), Then::AsBefore);
+        assert_eq!(memory.give_way(), Then::Stop);
+        (0..100).for_each(|_| assert_eq!(memory.give_way(), Then::AsBefore));
+        let until = (1..).find(|_| memory.interval(interval(0, 0)) == Then::Resume);
+        assert_eq!(until, Some(PAUSE_LEAST / LOOK), "a pause after it was there last");
     }
 
     #[test]

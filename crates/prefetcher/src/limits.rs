@@ -177,6 +177,23 @@ impl Group {
             || machine_evicts(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), held)
     }
 
+    /// Whether a group of ours, or the machine, would be [at the edge](budget::is_at_the_edge) with `held` bytes more:
+    /// what is free, can be evicted or goes to swap is as good as nothing.
+    pub fn is_at_the_edge(&self, held: u64) -> bool {
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let swap = self.free_swap(field(&meminfo, "SwapFree") << 10);
+        let machine = machine(&meminfo);
+        let at_the_edge = |limit: u64, used: u64, files: u64| {
+            let left = limit.saturating_sub(used).saturating_add(files).saturating_add(swap);
+            budget::is_at_the_edge(limit, left.saturating_sub(held))
+        };
+        self.groups().any(|(path, limit, used, inactive)| {
+            let stat = text(path, "memory.stat");
+            let files = field(&stat, inactive) + field(&stat, &inactive.replace("inactive", "active"));
+            at_the_edge(limit, used, files)
+        }) || at_the_edge(machine.limit, machine.used, 0)
+    }
+
     /// Pages of this process's group that came back after they had been evicted, ever; of the machine where there is no
     /// group. Only those that the kernel finds would not have had to go, had there been a little more memory;
     /// version 1 of groups tells no difference. 0 where the kernel does not say (before Linux 5.9).
@@ -334,6 +351,46 @@ mod tests {
         put("memory/x", "memory.usage_in_bytes", 0);
         put("memory/x/y", "memory.usage_in_bytes", 3200);
         assert!(group.evicts(0));
+    }
+
+    #[test]
+    fn what_can_be_evicted_or_swapped_keeps_a_group_from_the_edge() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, name: &str, value: String| {
+            fs::create_dir_all(root.path().join(path)).unwrap();
+            fs::write(root.path().join(path).join(name), value).unwrap();
+        };
+        let (limit, version1, unified) = (100 << 20, "memory/x", "y");
+        let use_up = |left: u64, files: u64| {
+            let stat = format!("inactive_file {}\nactive_file {}\n", files / 4, files - files / 4);
+            let total = stat.replace("inactive", "total_inactive").replace("\nactive", "\ntotal_active");
+            put(version1, "memory.limit_in_bytes", limit.to_string());
+            put(version1, "memory.usage_in_bytes", (limit - left).to_string());
+            put(version1, "memory.memsw.limit_in_bytes", limit.to_string());
+            put(version1, "memory.memsw.usage_in_bytes", limit.to_string());
+            put(version1, "memory.stat", total);
+            put(unified, "memory.max", limit.to_string());
+            put(unified, "memory.swap.max", "0".into());
+            put(unified, "memory.current", (limit - left).to_string());
+            put(unified, "memory.stat", stat);
+        };
+        use_up(0, 0);
+        for lines in ["4:memory:/x\n", "0::/y\n"] {
+            let group = Group::from_lines(lines, root.path());
+            let at_the_edge = |left: u64, files: u64, held: u64| {
+                use_up(left, files);
+                group.is_at_the_edge(held)
+            };
+            assert!(at_the_edge(1 << 20, 5 << 20, 0), "{lines}");
+            assert!(!at_the_edge(1 << 20, 6 << 20, 0), "{lines}");
+            assert!(at_the_edge(1 << 20, 6 << 20, 1 << 20), "{lines}");
+            assert!(!at_the_edge(7 << 20, 0, 0), "{lines}");
+        }
+        use_up(0, 0);
+        put(unified, "memory.swap.max", "max".into());
+        let swap = field(&fs::read_to_string("/proc/meminfo").unwrap(), "SwapFree") << 10;
+        let group = Group::from_lines("0::/y\n", root.path());
+        assert_eq!(group.is_at_the_edge(0), swap < limit / 16);
     }
 
     #[test]
