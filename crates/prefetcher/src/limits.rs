@@ -180,9 +180,12 @@ impl Group {
     /// Whether a group of ours, or the machine, would be [at the edge](budget::is_at_the_edge) with `held` bytes more:
     /// what is free, can be evicted or goes to swap is as good as nothing.
     pub fn is_at_the_edge(&self, held: u64) -> bool {
-        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let swap = self.free_swap(field(&meminfo, "SwapFree") << 10);
-        let machine = machine(&meminfo);
+        self.is_at_the_edge_beside(held, &fs::read_to_string("/proc/meminfo").unwrap_or_default())
+    }
+
+    fn is_at_the_edge_beside(&self, held: u64, meminfo: &str) -> bool {
+        let swap = self.free_swap(field(meminfo, "SwapFree") << 10);
+        let machine = machine(meminfo);
         let at_the_edge = |limit: u64, used: u64, files: u64| {
             let left = limit.saturating_sub(used).saturating_add(files).saturating_add(swap);
             budget::is_at_the_edge(limit, left.saturating_sub(held))
@@ -388,9 +391,12 @@ mod tests {
         }
         use_up(0, 0);
         put(unified, "memory.swap.max", "max".into());
-        let swap = field(&fs::read_to_string("/proc/meminfo").unwrap(), "SwapFree") << 10;
         let group = Group::from_lines("0::/y\n", root.path());
-        assert_eq!(group.is_at_the_edge(0), swap < limit / 16);
+        let with_swap = |kb: u64| {
+            let meminfo = format!("MemTotal: 9000000 kB\nMemAvailable: 8000000 kB\nSwapFree: {kb} kB\n");
+            group.is_at_the_edge_beside(0, &meminfo)
+        };
+        assert!(with_swap(6 << 10) && !with_swap(7 << 10));
     }
 
     #[test]
