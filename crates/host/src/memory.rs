@@ -8,11 +8,9 @@
 //!   the memory that the speculators use. No speculator has added more than it holds and has brought in lately, and none
 //!   anything in an interval in which it brought nothing in.
 //!
-//! Where the program's memory is all but used up they go whatever they gain.
-//!
 //! Both in stalls, each as long as one is on the device in question. Where there is room nothing is looked at but that
 //! there is, nothing is counted, and nothing is ever stopped; what had been stopped begins again, if there is room for
-//! what it gave back as well.
+//! what it gave back as well. Where the program's memory is all but used up nothing is weighed: all stop.
 
 use crate::limits::Running;
 use runahead_policy::memory::{Interval, Memory, Then, share};

@@ -177,8 +177,8 @@ impl Group {
             || machine_evicts(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), held)
     }
 
-    /// Whether a group of ours, or the machine, would be [at the edge](budget::is_at_the_edge) with `held` bytes more:
-    /// what is free, can be evicted or goes to swap is as good as nothing.
+    /// Whether a group of ours, or the machine, would be [at the edge](budget::is_at_the_edge) with `held` bytes more.
+    /// What is left is what is free, files' pages, which can be evicted, and swap.
     pub fn is_at_the_edge(&self, held: u64) -> bool {
         self.is_at_the_edge_beside(held, &fs::read_to_string("/proc/meminfo").unwrap_or_default())
     }
