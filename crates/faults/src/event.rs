@@ -47,6 +47,37 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 112);
 
+impl Attributes {
+    /// Of an event that is not yet counting, and records each: instruction, time and address.
+    fn of(config: u64) -> Attributes {
+        Attributes {
+            kind: TYPE_SOFTWARE,
+            size: size_of::<Attributes>() as u32,
+            config,
+            sample_period: 1,
+            sample_type: SAMPLE_IP | SAMPLE_TIME | SAMPLE_ADDR,
+            flags: DISABLED | EXCLUDE_KERNEL | EXCLUDE_HV,
+            ..Attributes::default()
+        }
+    }
+
+    fn waited() -> Attributes {
+        Attributes { wakeup: 1, ..Attributes::of(COUNT_PAGE_FAULTS_MAJ) }
+    }
+
+    fn every(registers: bool) -> Attributes {
+        let all = Attributes::of(COUNT_PAGE_FAULTS);
+        Attributes {
+            sample_type: all.sample_type | if registers { SAMPLE_REGS_USER } else { 0 },
+            sample_regs_user: if registers { REGISTERS } else { 0 },
+            flags: all.flags | WATERMARK,
+            // The whole ring; the kernel takes no more.
+            wakeup: u32::MAX,
+            ..all
+        }
+    }
+}
+
 const TYPE_SOFTWARE: u32 = 1;
 const COUNT_PAGE_FAULTS: u64 = 2;
 const COUNT_PAGE_FAULTS_MAJ: u64 = 6;
@@ -63,6 +94,7 @@ const FD_CLOEXEC: u64 = 1 << 3;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
 /// `_IOW('$', 4, u64)`.
+const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
 
 /// Where the first page of the mapping tells how far the kernel has written, and we have read
@@ -100,21 +132,11 @@ unsafe impl Send for Event {}
 impl Event {
     /// Opens an event, not yet counting. Fails with EACCES where `perf_event_paranoid` forbids it.
     pub fn open(thread: i32, kind: Kind) -> io::Result<Event> {
-        let every = kind == Kind::Every;
-        let attributes = Attributes {
-            kind: TYPE_SOFTWARE,
-            size: size_of::<Attributes>() as u32,
-            config: if every { COUNT_PAGE_FAULTS } else { COUNT_PAGE_FAULTS_MAJ },
-            sample_period: 1,
-            sample_type: SAMPLE_IP | SAMPLE_TIME | SAMPLE_ADDR | if every { SAMPLE_REGS_USER } else { 0 },
-            sample_regs_user: if every { REGISTERS } else { 0 },
-            flags: DISABLED | EXCLUDE_KERNEL | EXCLUDE_HV | if every { WATERMARK } else { 0 },
-            // The whole ring (the kernel takes no more), or one record.
-            wakeup: if every { u32::MAX } else { 1 },
-            ..Attributes::default()
+        let (attributes, pages) = match kind {
+            Kind::Every => (Attributes::every(true), RING_PAGES_EVERY),
+            Kind::Waited => (Attributes::waited(), RING_PAGES_WAITED),
         };
         let fd = open(&attributes, thread)?;
-        let pages = if every { RING_PAGES_EVERY } else { RING_PAGES_WAITED };
         // SAFETY: a new mapping.
         let base = unsafe {
             libc::mmap(
@@ -142,15 +164,12 @@ impl Event {
     }
 
     pub fn enable(&self, on: bool) {
-        let request = if on { IOC_ENABLE } else { IOC_DISABLE };
-        // SAFETY: takes no address. A thread that has ended has nothing to count.
-        unsafe { libc::ioctl(self.fd.as_raw_fd(), request as libc::Ioctl, 0) };
+        enable(&self.fd, on);
     }
 
     /// From now on one of so many is recorded. The others cost the program next to nothing. False: as many as before.
     pub fn record_one_in(&self, period: u64) -> bool {
-        // SAFETY: the kernel reads one word.
-        unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_PERIOD as libc::Ioctl, &raw const period) == 0 }
+        record_one_in(&self.fd, period)
     }
 
     /// From now on none is recorded (but perhaps the next one), or each. A record of a fault that waited also wakes whoever polls,
@@ -185,6 +204,44 @@ impl Event {
     }
 }
 
+/// An event that records every fault of a thread without its registers, into another one's ring.
+pub struct Sharing {
+    fd: OwnedFd,
+}
+
+impl Sharing {
+    /// Opens it, not yet counting. Both must be the same thread's.
+    pub fn open(thread: i32, ring: &Event) -> io::Result<Sharing> {
+        let fd = open(&Attributes::every(false), thread)?;
+        // SAFETY: takes a descriptor, and no address.
+        match unsafe { libc::ioctl(fd.as_raw_fd(), IOC_SET_OUTPUT as libc::Ioctl, ring.fd.as_raw_fd()) } {
+            0 => Ok(Sharing { fd }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// See [`Event::enable`].
+    pub fn enable(&self, on: bool) {
+        enable(&self.fd, on);
+    }
+
+    /// See [`Event::record_one_in`].
+    pub fn record_one_in(&self, period: u64) -> bool {
+        record_one_in(&self.fd, period)
+    }
+}
+
+fn enable(event: &OwnedFd, on: bool) {
+    let request = if on { IOC_ENABLE } else { IOC_DISABLE };
+    // SAFETY: takes no address. A thread that has ended has nothing to count.
+    unsafe { libc::ioctl(event.as_raw_fd(), request as libc::Ioctl, 0) };
+}
+
+fn record_one_in(event: &OwnedFd, period: u64) -> bool {
+    // SAFETY: the kernel reads one word.
+    unsafe { libc::ioctl(event.as_raw_fd(), IOC_PERIOD as libc::Ioctl, &raw const period) == 0 }
+}
+
 impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: our mapping; nobody else knows of it.
@@ -193,15 +250,19 @@ impl Drop for Event {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    /// Faults that are recorded of 512 pages that are written to for the first time.
-    fn recorded(event: &mut Event) -> usize {
+    /// 512 pages are written to for the first time.
+    pub(crate) fn fault_on_512_pages() {
         let mut map = memmap2::MmapMut::map_anon(512 * PAGE).unwrap();
         map.advise(memmap2::Advice::NoHugePage).unwrap();
-        event.enable(true);
         map.chunks_mut(PAGE).for_each(|page| page[0] = 1);
+    }
+
+    fn recorded(event: &mut Event) -> usize {
+        event.enable(true);
+        fault_on_512_pages();
         event.enable(false);
         let mut recorded = 0;
         event.take(|_| recorded += 1);

@@ -4,7 +4,8 @@
 //! nothing. The kernel tells: a perf event, opened by another process of the same user, records each fault's
 //! instruction and address *before* the disk is asked (no privilege needed up to `perf_event_paranoid` 2).
 //!
-//! - [`event`]: perf events and their rings, thin; [`record`]: what is in a ring, pure;
+//! - [`event`]: perf events and their rings, thin; [`record`]: what is in a ring, pure; [`recorder`]: every fault of a
+//!   thread, with registers or without;
 //! - [`mappings`]: which file lies at an address, and a descriptor for it that belongs to us;
 //! - [`memory`]: what of the program's own memory is on swap, and is asked for; [`swap_in`]: threads that bring it in;
 //! - [`pursuit`]: speculation from a fault, and how far the program has followed it;
@@ -28,6 +29,7 @@ pub mod mappings;
 pub mod memory;
 mod pursuit;
 mod record;
+mod recorder;
 mod swap_in;
 pub mod watch;
 

@@ -110,6 +110,17 @@ impl Pursuit {
         self.touches.ahead() / 8
     }
 
+    /// A fault of the thread was foreseen without speculation.
+    pub fn served(&mut self) {
+        self.touches.served();
+    }
+
+    /// Whether one of the next faults may be where speculation is to begin, for which its registers are needed.
+    pub fn may_restart(&self, link: &dyn Link) -> bool {
+        // One that has copied all that it may begins anew before its log is used up, at any fault.
+        link.is_full() || self.touches.may_restart(link.has_begun().then_some(self.written))
+    }
+
     /// Takes in what speculation has written since the last time, and has brought in what of it is on swap.
     pub fn read_log(&mut self, link: &dyn Link, memory: &mut Memory) {
         let before = self.touches.passed();

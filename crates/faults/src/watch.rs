@@ -11,6 +11,7 @@ use crate::mappings::{Mapping, Mappings};
 use crate::memory::{Followed, Memory};
 use crate::pursuit::{Link, Pursuit, Standing};
 use crate::record::Fault;
+use crate::recorder::Recorder;
 use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
 use runahead_policy::drift::{self, Drifts, Leave, REQUEST};
 use runahead_policy::strides::Strides;
@@ -129,9 +130,8 @@ impl Drop for Watch {
 /// One thread of the program.
 struct Observed {
     waited: Event,
-    /// While armed; and of how many faults one is recorded.
-    every: Option<Event>,
-    one_in: u64,
+    /// While armed.
+    every: Option<Recorder>,
     strides: Strides,
     drifts: Drifts,
     streams: Streams,
@@ -149,7 +149,6 @@ impl Observed {
         Observed {
             waited,
             every: None,
-            one_in: 1,
             strides,
             drifts: Drifts::default(),
             streams,
@@ -284,9 +283,7 @@ impl Watcher {
         self.look_at_memory();
         for (thread, observed) in &mut self.threads {
             observed.waited.enable(false);
-            observed.every = Event::open(*thread, Kind::Every).ok();
-            observed.one_in = 1;
-            observed.every.iter().for_each(|event| event.enable(true));
+            observed.every = Recorder::start(*thread).ok();
         }
         let mut sleep = LOOK_LEAST;
         let mut before = Instant::now();
@@ -393,17 +390,15 @@ impl Watcher {
             probe: &mut self.probe,
         };
         for (&thread, observed) in &mut self.threads {
-            if observed.every.is_none() {
-                continue;
-            }
-            let (one_in, useful_before) = (observed.one_in, tally.useful);
+            let Some(one_in) = observed.every.as_ref().map(Recorder::one_in) else { continue };
+            let useful_before = tally.useful;
             let seen = observed.look(thread, &mut around, &mut tally);
             if seen > 0 {
                 slack = slack.min(observed.pursuit.slack());
             }
             all_faults += seen * one_in;
             all_useful += u64::from(tally.useful - useful_before) * one_in;
-            observed.record_as_wanted(around.memory);
+            observed.record_as_wanted(&around);
         }
         self.link.nudge();
         if tally.faults > 0 {
@@ -488,7 +483,7 @@ impl Observed {
                 around.memory.follow(&mut self.streams, place, range, around.room)
             }
             // Strides do not show where only some of the faults are seen.
-            None if self.one_in > 1 => Followed::default(),
+            None if self.every.as_ref().is_some_and(|every| every.one_in() > 1) => Followed::default(),
             None => {
                 let (amid, pages) = (self.drifts.holds(fault.address), around.blocks * (drift::BLOCK / PAGE));
                 follow(around.mappings, &mut self.strides, *fault, pages, amid)
@@ -503,6 +498,7 @@ impl Observed {
         // the program, and stays where it is. (Else it fetched what the stride would have, at a third of the
         // speed: columns of a mapped matrix took 0.2 s or 0.8, by who came first.)
         if followed.useful > 0 || followed.served {
+            self.pursuit.served();
             return;
         }
         let standing = Standing { latest, scans: self.drifts.are_scans() };
@@ -530,12 +526,11 @@ impl Observed {
         tally.add(drift(around.mappings, &mut self.drifts, what, around.blocks, taken));
     }
 
-    /// Of how many faults one is recorded. (Those on memory that is on swap are streams' steps.)
-    fn record_as_wanted(&mut self, memory: &Memory) {
-        let wanted = if memory.is_swapped() { 1 } else { self.drifts.one_in() };
-        if wanted != self.one_in && self.every.as_ref().is_some_and(|every| every.record_one_in(wanted)) {
-            self.one_in = wanted;
-        }
+    /// Of how many faults one is recorded (those on memory that is on swap are streams' steps), and whether with registers.
+    fn record_as_wanted(&mut self, around: &Around) {
+        let Some(every) = &mut self.every else { return };
+        every.record_one_in(if around.memory.is_swapped() { 1 } else { self.drifts.one_in() });
+        every.want_registers(!self.drifts.are_scans() && self.pursuit.may_restart(around.link));
     }
 }
 

@@ -77,6 +77,12 @@ const AHEAD_DOUBLES: u32 = 16;
 const PAUSE_FIRST: u32 = 64;
 const PAUSE_MOST: u32 = 8192;
 
+/// So many faults one after the other that all were foreseen: the next ones most likely are, too. Few, as a record
+/// with registers takes 0.7 us more; more than a few, as it takes some 5 us to have them in the records again.
+const SETTLED: u32 = 64;
+/// Before a restart for which so many waits have to come, registers are to be in the records: as many as may come in one look.
+const SOON: u32 = 4;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Touches {
     on: bool,
@@ -98,6 +104,8 @@ pub struct Touches {
     ahead: u32,
     /// Useful pages since it last changed, over restarts: two levels of indices have a dozen from one to the next.
     credit: u32,
+    /// Faults that were foreseen since the latest that waited unforeseen.
+    settled: u32,
 }
 
 impl Default for Touches {
@@ -116,6 +124,7 @@ impl Default for Touches {
             since_restart: 0,
             ahead: AHEAD_FIRST,
             credit: 0,
+            settled: 0,
         }
     }
 }
@@ -141,8 +150,33 @@ impl Touches {
         self.on && age < YOUNG_NS
     }
 
+    /// The program has faulted on a page that was foreseen without speculation, by a stride.
+    pub fn served(&mut self) {
+        self.settled = self.settled.saturating_add(1);
+    }
+
+    /// Whether one of the next few faults may restart speculation; `written` as of [`Touches::fault`].
+    pub fn may_restart(&self, written: Option<u32>) -> bool {
+        let patience = if self.on { self.patience(written) } else { 0 };
+        self.settled < SETTLED && self.skip.max(patience.saturating_sub(self.late)) <= SOON
+    }
+
+    /// Faults that wait while speculation is not ahead.
+    fn patience(&self, written: Option<u32>) -> u32 {
+        match written {
+            None | Some(0) => NOT_BEGUN,
+            Some(written) if written <= self.passed => LATE,
+            Some(_) => 0,
+        }
+    }
+
     /// The program has faulted; the log holds so many entries, or speculation has not begun yet.
     pub fn fault(&mut self, seen: Seen, written: Option<u32>) -> Then {
+        self.settled = match seen {
+            Seen::Foretold { .. } => self.settled.saturating_add(1),
+            Seen::Cached => self.settled,
+            Seen::Missing => 0,
+        };
         match seen {
             Seen::Foretold { position, fetched } if self.on && position >= self.passed => {
                 self.passed = position.saturating_add(1);
@@ -164,12 +198,7 @@ impl Touches {
                 Then::Nothing
             }
             Seen::Missing => {
-                let patience = match written {
-                    None | Some(0) => NOT_BEGUN,
-                    Some(written) if written <= self.passed => LATE,
-                    Some(_) => 0,
-                };
-                if self.on && self.late < patience {
+                if self.on && self.late < self.patience(written) {
                     self.late += 1;
                     return Then::Nothing;
                 }
@@ -255,6 +284,32 @@ mod tests {
 
     fn foretold(position: u32) -> Seen {
         Seen::Foretold { position, fetched: true }
+    }
+
+    #[test]
+    fn registers_are_wanted_shortly_before_a_restart_only() {
+        let mut touches = Touches::default();
+        let wanted = (0..FIRST).filter(|_| {
+            let soon = touches.may_restart(None);
+            assert_eq!(touches.fault(Seen::Missing, None), Then::Nothing);
+            soon
+        });
+        assert_eq!(wanted.count() as u32, SOON);
+        assert!(touches.may_restart(None));
+        touches.posted(0);
+        assert!(!touches.may_restart(None), "it has not begun yet");
+        assert!(touches.may_restart(Some(10)), "ahead, it may be wrong with the next");
+        let wanted = (0..2 * SETTLED).filter(|position| {
+            touches.fault(foretold(*position), Some(1000));
+            touches.may_restart(Some(1000))
+        });
+        assert_eq!(wanted.count() as u32, SETTLED - 1);
+        touches.fault(Seen::Cached, Some(1000));
+        assert!(!touches.may_restart(Some(1000)));
+        touches.fault(Seen::Missing, Some(1000));
+        assert!(touches.may_restart(Some(1000)));
+        (0..SETTLED).for_each(|_| touches.served());
+        assert!(!touches.may_restart(Some(1000)), "a stride serves it");
     }
 
     #[test]
