@@ -9,6 +9,7 @@
 //! - [`mappings`]: which file lies at an address, and a descriptor for it that belongs to us;
 //! - [`memory`]: what of the program's own memory is on swap, and is asked for; [`swap_in`]: threads that bring it in;
 //! - [`pursuit`]: speculation from a fault, and how far the program has followed it;
+//! - [`waits`]: how much of its time a thread waits;
 //! - [`watch`]: the thread that watches one process.
 //!
 //! The decisions are [`runahead_policy::arming`]'s (when to watch), [`runahead_policy::strides`]' and
@@ -31,6 +32,7 @@ mod pursuit;
 mod record;
 mod recorder;
 mod swap_in;
+mod waits;
 pub mod watch;
 
 pub use blocks::BlockCosts;

@@ -3,13 +3,19 @@
 use crate::mappings::Mappings;
 use crate::memory::Memory;
 use crate::record::Fault;
-use runahead_policy::touches::{Seen, Then, Touches};
+use crate::waits::Waits;
+use runahead_policy::touches::{self, Seen, Then, Touches};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Instant;
 
 /// Entries of the log that are remembered; what is farther back is found in memory.
 const REMEMBERED: usize = 1 << 16;
+
+/// How long a thread is looked at before it is said that it hardly waits, ns: a dozen waits of a quick disk, and a quarter of
+/// it before speculation would begin.
+const SPAN: u64 = 2_000_000;
+const LEAST_SPAN: u64 = SPAN / 4;
 
 const PAGE: u64 = 4096;
 
@@ -102,12 +108,26 @@ pub struct Pursuit {
     restarted: Option<Instant>,
     /// Pages that the program has faulted on since the latest restart and that were not in the log then.
     ahead_of_log: HashSet<u64>,
+    /// Since watching began, or this was last looked at.
+    waits: Option<Waits>,
 }
 
 impl Pursuit {
     /// Pages that the program may pass without speculation noticing that it was not told: an eighth of what it may be ahead.
     pub fn slack(&self) -> u32 {
         self.touches.ahead() / 8
+    }
+
+    /// Watching begins; `waits`: from now on, where that is counted.
+    pub fn begin(&mut self, waits: Option<Waits>) {
+        self.waits = waits;
+    }
+
+    /// Whether the thread has waited for so little of the latest span that nothing can be gained. None: it has not lasted long
+    /// enough.
+    pub fn waits_little(&mut self) -> Option<bool> {
+        let (whole, waited) = self.waits.as_mut()?.take(SPAN)?;
+        Some(touches::is_little(whole, waited))
     }
 
     /// A fault of the thread was foreseen without speculation.
@@ -206,7 +226,10 @@ impl Pursuit {
                 (found.follows, found.useful) = (true, fetched);
             }
             Then::Post => {
-                if link.post(thread, fault, self.touches.ahead()) {
+                let span = self.waits.as_mut().and_then(|waits| waits.take(LEAST_SPAN));
+                if span.is_some_and(|(whole, waited)| self.touches.waits_little(whole, waited)) {
+                    link.cancel();
+                } else if link.post(thread, fault, self.touches.ahead()) {
                     memory.forget();
                     self.restarted = Some(Instant::now());
                     self.touches.posted(link.spent());

@@ -12,6 +12,7 @@ use crate::memory::{Followed, Memory};
 use crate::pursuit::{Link, Pursuit, Standing};
 use crate::record::Fault;
 use crate::recorder::Recorder;
+use crate::waits::Waits;
 use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
 use runahead_policy::drift::{self, Drifts, Leave, REQUEST};
 use runahead_policy::strides::Strides;
@@ -284,6 +285,7 @@ impl Watcher {
         for (thread, observed) in &mut self.threads {
             observed.waited.enable(false);
             observed.every = Recorder::start(*thread).ok();
+            observed.pursuit.begin(Waits::begin(self.process, *thread));
         }
         let mut sleep = LOOK_LEAST;
         let mut before = Instant::now();
@@ -380,6 +382,7 @@ impl Watcher {
         let (mut tally, mut slack) = (Tally::default(), u32::MAX);
         // The same with those that were not recorded, as far as the recorded ones tell.
         let (mut all_faults, mut all_useful) = (0, 0);
+        let (mut little, mut much) = (false, false);
         let mut around = Around {
             mappings: &mut self.mappings,
             memory: &mut self.memory,
@@ -399,12 +402,17 @@ impl Watcher {
             all_faults += seen * one_in;
             all_useful += u64::from(tally.useful - useful_before) * one_in;
             observed.record_as_wanted(&around);
+            match observed.pursuit.waits_little() {
+                Some(true) => little = true,
+                Some(false) => much = true,
+                None => {}
+            }
         }
         self.link.nudge();
         if tally.faults > 0 {
             self.link.looked(all_faults, u64::from(tally.asked), all_useful);
         }
-        tally.looked(slack)
+        tally.looked(slack, little && !much)
     }
 }
 
@@ -427,11 +435,12 @@ impl Tally {
         self.useful += followed.useful;
     }
 
-    /// `slack`: the least of the threads'.
-    fn looked(&self, slack: u32) -> Looked {
+    /// `slack`: the least of the threads'; `little`: no thread has waited much.
+    fn looked(&self, slack: u32, little: bool) -> Looked {
         let on_track = self.foretold > 0 && self.foretold * ON_TRACK_OF >= self.faults * ON_TRACK;
         let slack = if on_track { slack } else { 0 };
-        Looked { faults: self.faults, useful: self.useful, follows: self.follows, waits: self.waits, slack }
+        let Tally { faults, useful, follows, waits, .. } = *self;
+        Looked { faults, useful, follows, waits, little, slack }
     }
 }
 

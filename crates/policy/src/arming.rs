@@ -53,6 +53,8 @@ pub struct Looked {
     pub follows: u32,
     /// A thread waits for the disk.
     pub waits: bool,
+    /// No thread has waited for long enough lately that there were something to gain.
+    pub little: bool,
     /// All but a few faults were what speculation has foretold, and so many more may come before the next look without it having
     /// to wait for being told; 0: not so.
     pub slack: u32,
@@ -107,7 +109,7 @@ impl Default for Arming {
 impl Arming {
     /// A look, `elapsed` ns after the one before.
     pub fn looked(&mut self, elapsed: u64, looked: Looked) -> Then {
-        let Looked { faults, useful, follows, waits, .. } = looked;
+        let Looked { faults, useful, follows, waits, little, .. } = looked;
         if useful > 0 {
             let worth = useful.saturating_mul(WORTH_ONE_IN).min(PATIENCE) as i32;
             self.useless = (self.useless - worth).max(-(PATIENCE as i32));
@@ -125,7 +127,11 @@ impl Arming {
         self.useless = self.useless.saturating_add(useless);
         self.quiet = if faults > 0 { 0 } else { self.quiet.saturating_add(elapsed) };
         let promising = self.waits.saturating_mul(ONE_WAITS) >= self.faults;
-        let patience = if promising { PATIENCE * PROMISING } else { PATIENCE };
+        let patience = match promising {
+            _ if little && !self.pays => 0,
+            true => PATIENCE * PROMISING,
+            false => PATIENCE,
+        };
         if self.useless >= patience as i32 {
             let pause = self.pause.max(self.watched.saturating_mul(PAUSE_TIMES)).min(PAUSE_MOST);
             self.pause = (pause * 2).min(PAUSE_MOST);
@@ -188,7 +194,7 @@ mod tests {
     use super::*;
 
     fn seen(faults: u32, useful: u32, waits: bool) -> Looked {
-        Looked { faults, useful, follows: 0, waits, slack: 0 }
+        Looked { faults, useful, follows: 0, waits, little: false, slack: 0 }
     }
 
     #[test]
@@ -202,6 +208,15 @@ mod tests {
         }
         assert!(pauses.windows(2).all(|pair| pair[1] == (pair[0] * 2).min(PAUSE_MOST)));
         assert_eq!(pauses.last(), Some(&PAUSE_MOST));
+    }
+
+    #[test]
+    fn who_hardly_waits_is_left_alone_at_once_unless_that_is_our_doing() {
+        let little = |useful| Looked { little: true, ..seen(20, useful, true) };
+        assert!(matches!(Arming::default().looked(20_000, little(0)), Then::Pause { .. }));
+        let mut arming = Arming::default();
+        assert_eq!(arming.looked(20_000, little(1)), Then::Watch);
+        assert_eq!(arming.looked(20_000, little(0)), Then::Watch);
     }
 
     #[test]
