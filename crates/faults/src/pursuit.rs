@@ -12,10 +12,10 @@ use std::time::Instant;
 /// Entries of the log that are remembered; what is farther back is found in memory.
 const REMEMBERED: usize = 1 << 16;
 
-/// How long a thread is looked at before it is said that it hardly waits, ns: a dozen waits of a quick disk, and a quarter of
-/// it before speculation would begin.
-const SPAN: u64 = 2_000_000;
-const LEAST_SPAN: u64 = SPAN / 4;
+/// How long a thread is looked at before it is said that it hardly waits, ns: thirty waits of a quick disk; half of that
+/// before speculation would begin, as it costs more than being watched.
+const SPAN: u64 = 4_000_000;
+const LEAST_SPAN: u64 = SPAN / 2;
 
 const PAGE: u64 = 4096;
 
@@ -138,7 +138,7 @@ impl Pursuit {
     /// Whether one of the next faults may be where speculation is to begin, for which its registers are needed.
     pub fn may_restart(&self, link: &dyn Link) -> bool {
         // One that has copied all that it may begins anew before its log is used up, at any fault.
-        link.is_full() || self.touches.may_restart(link.has_begun().then_some(self.written))
+        link.is_full() || self.touches.may_restart()
     }
 
     /// Takes in what speculation has written since the last time, and has brought in what of it is on swap.
