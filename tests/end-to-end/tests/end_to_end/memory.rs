@@ -38,6 +38,11 @@ const RESTS: [&str; 1] = ["20"];
 /// It reads 24 MB, and a speculator that rests may hold so many KB.
 const RESTING: u64 = 10 << 10;
 
+/// A group, and the MB that the program takes of it: less than the 8 MB are left at which speculators go, and enough for
+/// everybody else. And seconds after which it gives up.
+const FULL: &str = "128M";
+const FILLS: [&str; 2] = ["122", "20"];
+
 pub fn add(suite: &mut Suite) {
     let wants = ["root", "memory-cgroup"];
     suite.add(
@@ -48,6 +53,7 @@ pub fn add(suite: &mut Suite) {
     suite.add("memory::speculation is left alone where there is room", wants, is_left_alone);
     suite.add("memory::speculation that stays on track keeps within the group", wants, keeps_within);
     suite.add("memory::a speculator that rests has given back what it read", wants, gives_back);
+    suite.add("memory::a program that just fits is not kept company", wants, gives_way);
 }
 
 fn ends_and_is_tried_again() -> Verdict {
@@ -123,6 +129,23 @@ fn gives_back() -> Verdict {
     match held {
         Some(held) if held <= RESTING => Ok(()),
         held => Err(format!("it still held {held:?} KB")),
+    }
+}
+
+fn gives_way() -> Verdict {
+    let group = Group::make("full", FULL)?;
+    group.has_no_swap(FULL);
+    let scenario = scenario_of("fills_memory", "full", &FILLS, &group)?;
+    let directory = scenario.directory(&Runahead::built()?);
+    let (outcome, seen) = watched(&scenario, |over| group.watch_full(&directory, over))?;
+    if outcome.stdout.is_empty() || group.killed()? > 0 {
+        return Err(format!("the program did not get to its end: {:?}", outcome.stderr));
+    }
+    match counts(&outcome)? {
+        Some(counts) if seen != (Seen { held: true, given_back: true, tried_again: false }) => {
+            Err(format!("{seen:?}; {}", counts["speculator"]))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -251,6 +274,27 @@ impl Group {
             std::thread::sleep(Duration::from_millis(20));
         }
         held
+    }
+
+    /// Watches until the program in `directory` has filled the group and has no speculator any more, which it says to the program.
+    fn watch_full(&self, directory: &Path, over: &AtomicBool) -> Seen {
+        let mut seen = Seen::default();
+        while !over.load(Ordering::Acquire) && !seen.given_back {
+            let (full, held) = (directory.join("full").exists(), self.speculator());
+            seen.held |= held.is_some();
+            seen.given_back = full && held.is_none();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // The run may be over in this moment.
+        let _ = fs::write(directory.join("enough"), "");
+        seen
+    }
+
+    /// Sees to it that all of it must be in memory, where there is swap. `limit`: the group's own.
+    fn has_no_swap(&self, limit: &str) {
+        // Of version 2 and of version 1; the other one's does not exist.
+        let _ = fs::write(self.folder.join("memory.swap.max"), "0");
+        let _ = fs::write(self.folder.join("memory.memsw.limit_in_bytes"), limit);
     }
 
     /// Processes that the kernel killed as the group was full.
