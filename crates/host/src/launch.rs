@@ -136,6 +136,7 @@ fn report_plainly(file: Option<File>, first: usize, reason: String) {
         command: program::arguments().skip(first).map(OsStr::to_string_lossy).collect(),
         elapsed_ns: 0,
         plainly_because: Some(reason),
+        left_because: None,
         counts: Counts::default(),
     };
     let mut text = Vec::new();

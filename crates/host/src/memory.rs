@@ -10,10 +10,11 @@
 //!
 //! Both in stalls, each as long as one is on the device in question. Where there is room nothing is looked at but that
 //! there is, nothing is counted, and nothing is ever stopped; what had been stopped begins again, if there is room for
-//! what it gave back as well. Where the program's memory is all but used up nothing is weighed: all stop.
+//! what it gave back as well. Where the program's memory is all but used up nothing is weighed: all stop, and when that lasts
+//! the host leaves too.
 
 use crate::limits::Running;
-use runahead_policy::memory::{Interval, Memory, Then, share};
+use runahead_policy::memory::{Edge, Interval, Memory, Then, share};
 use runahead_prefetch::PAGE;
 use runahead_prefetcher::limits::Group;
 use std::collections::HashMap;
@@ -34,6 +35,8 @@ pub struct Costs {
     /// Pages that had come back by the latest look; None: there was room.
     came_back: Option<u64>,
     known: HashMap<usize, Known>,
+    edge: Edge,
+    hopeless: bool,
 }
 
 /// A speculator, and its counts at the latest look.
@@ -85,7 +88,19 @@ impl Counts {
 
 impl Costs {
     pub fn new() -> Costs {
-        Costs { group: Group::find(), looked: Instant::now(), came_back: None, known: HashMap::new() }
+        Costs {
+            group: Group::find(),
+            looked: Instant::now(),
+            came_back: None,
+            known: HashMap::new(),
+            edge: Edge::default(),
+            hopeless: false,
+        }
+    }
+
+    /// Whether, by the latest look, memory has been so short for so long that nobody is to be beside the program.
+    pub fn is_hopeless(&self) -> bool {
+        self.hopeless
     }
 
     /// Looks, if it is time: which slots' speculators are to stop or to begin again. `stall`: how long one takes on a
@@ -105,8 +120,11 @@ impl Costs {
             one.slot.speculator.allowance.paused_ns.fetch_add(elapsed, Ordering::Relaxed);
         }
         let held = sum(paused.into_iter().map(|one| self.used(one))).saturating_mul(PAGE);
-        let mut decided = match self.group.evicts(held) {
-            true if self.group.is_at_the_edge(held) => self.give_way(all),
+        let evicts = self.group.evicts(held);
+        let at_the_edge = evicts && self.group.is_at_the_edge(held);
+        self.hopeless = self.edge.look(at_the_edge && self.group.is_at_the_edge(0), elapsed);
+        let mut decided = match evicts {
+            true if at_the_edge => self.give_way(all),
             true => self.weigh(all, elapsed, stall),
             false => self.leave_alone(elapsed),
         };

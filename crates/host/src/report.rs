@@ -21,6 +21,8 @@ pub struct Report {
     pub elapsed_ns: u64,
     /// Why nothing was speculated, where something prevented it.
     pub plainly_because: Option<String>,
+    /// Why the command was left alone before its end, where it was; then all this is of the time until then.
+    pub left_because: Option<String>,
     pub counts: Counts,
 }
 
@@ -72,6 +74,9 @@ impl Report {
         if let Some(reason) = &self.plainly_because {
             line("ran plainly", reason.clone());
             return text;
+        }
+        if let Some(reason) = &self.left_because {
+            line("left alone since then", reason.clone());
         }
         line(
             "reads on files",

@@ -37,6 +37,9 @@ const LOOK_IDLE: Duration = Duration::from_millis(200);
 /// How long the report waits at most for a speculator's last counts.
 const LAST_WORDS: Duration = Duration::from_millis(20);
 
+/// Why a command is left alone.
+const MEMORY_SHORT: &str = "its memory is all but used up, and there is room for nobody else in its control group";
+
 /// Bytes of the stack of a thread that only waits.
 const WATCHER_STACK: usize = 32 * 1024;
 
@@ -174,17 +177,16 @@ impl Host {
             self.attend();
             self.part();
             let speculating = self.limit();
+            if self.costs.as_ref().is_some_and(Costs::is_hopeless) {
+                self.leave();
+            }
             let main_left = self.main.as_ref().is_none_or(has_ended);
             if !self.reported && (main_left || self.session.header().main_leaves.load(Ordering::Acquire) != 0)
             {
-                self.report();
+                self.report(None);
             }
             if main_left && self.attached.iter().all(Option::is_none) {
-                self.limits.end();
-                if let Some(directory) = &self.passing {
-                    let _ = std::fs::remove_dir_all(directory);
-                }
-                std::process::exit(0)
+                self.exit()
             }
             let longest = match self.attached.iter().any(Option::is_some) {
                 _ if speculating => limits::LOOK,
@@ -193,6 +195,38 @@ impl Host {
             };
             wait(&self.session.header().doorbell, doorbell, longest);
         }
+    }
+
+    fn exit(&mut self) -> ! {
+        self.limits.end();
+        if let Some(directory) = &self.passing {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+        std::process::exit(0)
+    }
+
+    /// Leaves the command alone before its end, for good: there is not even room for us. Its processes find nobody to
+    /// wait for, and those that come attach to nothing.
+    fn leave(&mut self) -> ! {
+        let header = self.session.header();
+        header.owners.iter().filter(|word| owner::process(word).is_none()).for_each(owner::close);
+        // An agent that asks for an analysis sees that somebody else does.
+        header.analysis.holder.store(std::process::id(), Ordering::Release);
+        if !self.reported {
+            self.report(Some(MEMORY_SHORT));
+        }
+        for index in 0..SLOTS {
+            let Some(mut attached) = self.attached[index].take() else { continue };
+            let slot = self.session.slot(index);
+            attached.faults.stop();
+            if let Some(child) = &mut attached.speculator {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            say_gone(slot);
+            self.names.retire(slot, &attached.taken);
+        }
+        self.exit()
     }
 
     /// Own session, no standard streams (but stderr, while it is needed for the counts): whoever waits
@@ -500,7 +534,8 @@ impl Host {
         }
     }
 
-    fn report(&mut self) {
+    /// `left`: why the command is left alone before its end.
+    fn report(&mut self, left: Option<&str>) {
         self.reported = true;
         if self.wishes.stats || self.wishes.report.is_some() {
             let main = self.session.header().main_process.load(Ordering::Relaxed);
@@ -524,6 +559,7 @@ impl Host {
                 command: program::arguments().skip(self.command).map(OsStr::to_string_lossy).collect(),
                 elapsed_ns: self.began.elapsed().as_nanos() as u64,
                 plainly_because: None,
+                left_because: left.map(str::to_owned),
                 counts,
             };
             if self.wishes.stats {

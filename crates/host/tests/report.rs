@@ -33,6 +33,7 @@ fn report(slots: &[Box<Slot>]) -> Report {
         command: command.into_iter().map(Into::into).collect(),
         elapsed_ns: u64::MAX,
         plainly_because: Some("a reason".to_owned()),
+        left_because: None,
         counts,
     }
 }

@@ -42,6 +42,7 @@ const RESTING: u64 = 10 << 10;
 /// everybody else. And seconds after which it gives up.
 const FULL: &str = "128M";
 const FILLS: [&str; 2] = ["122", "20"];
+const FILLS_SHORT: [&str; 2] = ["122", "0"];
 
 pub fn add(suite: &mut Suite) {
     let wants = ["root", "memory-cgroup"];
@@ -135,17 +136,20 @@ fn gives_back() -> Verdict {
 fn gives_way() -> Verdict {
     let group = Group::make("full", FULL)?;
     group.has_no_swap(FULL);
+    let alone = run(&scenario_of("fills_memory", "full alone", &FILLS_SHORT, &group)?, &ALONE)?;
     let scenario = scenario_of("fills_memory", "full", &FILLS, &group)?;
     let directory = scenario.directory(&Runahead::built()?);
     let (outcome, seen) = watched(&scenario, |over| group.watch_full(&directory, over))?;
-    if outcome.stdout.is_empty() || group.killed()? > 0 {
-        return Err(format!("the program did not get to its end: {:?}", outcome.stderr));
+    if alone.stdout != outcome.stdout || alone.stdout.is_empty() || group.killed()? > 0 {
+        return Err(format!("it did not end as alone: {:?}", outcome.stderr));
     }
-    match counts(&outcome)? {
-        Some(counts) if seen != (Seen { held: true, given_back: true, tried_again: false }) => {
-            Err(format!("{seen:?}; {}", counts["speculator"]))
-        }
-        _ => Ok(()),
+    let Some(counts) = counts(&outcome)? else { return Ok(()) };
+    if seen != (Seen { held: true, given_back: true, tried_again: false }) {
+        return Err(format!("{seen:?}; {}", counts["speculator"]));
+    }
+    match report(&outcome)?["left_because"].as_str() {
+        Some(_) => Ok(()),
+        None => Err("the report does not say that the program was left alone".to_owned()),
     }
 }
 
@@ -167,9 +171,7 @@ pub fn run(scenario: &Scenario, mode: &Mode) -> Result<Outcome, String> {
 
 /// The report's counts; None where page faults are not to be seen, or a stand-in runs.
 fn counts(outcome: &Outcome) -> Result<Option<Value>, String> {
-    let report = outcome.tree.get(Path::new("report.json")).ok_or("no report was written")?;
-    let report: Value =
-        serde_json::from_slice(&report.contents).map_err(|error| format!("not JSON: {error}"))?;
+    let report = report(outcome)?;
     let counts = &report["counts"];
     let why = match &counts["faults"] {
         Value::Object(faults) => faults["unseen_because"].as_str(),
@@ -180,6 +182,11 @@ fn counts(outcome: &Outcome) -> Result<Option<Value>, String> {
         return Ok(None);
     }
     Ok(Some(counts.clone()))
+}
+
+fn report(outcome: &Outcome) -> Result<Value, String> {
+    let report = outcome.tree.get(Path::new("report.json")).ok_or("no report was written")?;
+    serde_json::from_slice(&report.contents).map_err(|error| format!("not JSON: {error}"))
 }
 
 /// A memory control group of the test's own.
@@ -276,13 +283,14 @@ impl Group {
         held
     }
 
-    /// Watches until the program in `directory` has filled the group and has no speculator any more, which it says to the program.
+    /// Watches until the program in `directory` has filled the group and nobody of ours is beside it any more, which it says
+    /// to the program.
     fn watch_full(&self, directory: &Path, over: &AtomicBool) -> Seen {
         let mut seen = Seen::default();
         while !over.load(Ordering::Acquire) && !seen.given_back {
             let (full, held) = (directory.join("full").exists(), self.speculator());
             seen.held |= held.is_some();
-            seen.given_back = full && held.is_none();
+            seen.given_back = full && held.is_none() && self.held_by("runahead").is_none();
             std::thread::sleep(Duration::from_millis(5));
         }
         // The run may be over in this moment.
@@ -308,12 +316,17 @@ impl Group {
 
     /// KB that a speculator in the group holds.
     fn speculator(&self) -> Option<u64> {
+        // The kernel keeps 15 letters of a name.
+        self.held_by("runahead-specul")
+    }
+
+    /// KB that a process of this name in the group holds.
+    fn held_by(&self, name: &str) -> Option<u64> {
         let processes = fs::read_to_string(self.folder.join("cgroup.procs")).ok()?;
         processes.lines().find_map(|process| {
             let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
             let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-            // The kernel keeps 15 letters of a name.
-            field("Name:").filter(|name| name.starts_with("runahead-specul"))?;
+            field("Name:").filter(|found| *found == name)?;
             field("VmRSS:")?.split(' ').next()?.parse().ok()
         })
     }
