@@ -38,7 +38,8 @@ const LOOK_IDLE: Duration = Duration::from_millis(200);
 const LAST_WORDS: Duration = Duration::from_millis(20);
 
 /// Why a command is left alone.
-const MEMORY_SHORT: &str = "its memory is all but used up, and there is room for nobody else in its control group";
+const MEMORY_SHORT: &str =
+    "its memory is all but used up, and there is room for nobody else in its control group";
 
 /// Bytes of the stack of a thread that only waits.
 const WATCHER_STACK: usize = 32 * 1024;
