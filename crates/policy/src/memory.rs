@@ -9,7 +9,8 @@
 //!   [`ALLOWED`] stops it. Gains count, but not without end: a program changes.
 //! - while it is *off*, what it had cost is averaged over the pause, and below a [`PAUSE_TIMES`]th it may begin again.
 //! - a program whose data do not fit loses pages without us, too. How much of that there is shows while speculation is
-//!   off, or brings nothing in, and is no cost of ours from then on.
+//!   off, or brings nothing in, and is no cost of ours from then on. Where a pause shows that it is as much as what led to the pause,
+//!   the pause is over.
 //!
 //! - a speculator for which nothing is to be done while the program waits for pages that were evicted takes memory for nothing:
 //!   after [`IDLE_MOST`] of that it stops too, for longer each time until it has removed a stall.
@@ -102,6 +103,10 @@ pub struct Memory {
     rest: u64,
     /// How long the present pause is at least.
     pause_least: u64,
+    /// What the interval added that made it stop, and how long that was; none where it stopped for something else. And what the present pause
+    /// has added so far.
+    charge: Option<(u64, u64)>,
+    without: u64,
 }
 
 impl Memory {
@@ -164,7 +169,16 @@ impl Memory {
 
     fn stop(&mut self, least: u64) -> Then {
         (self.off, self.paused, self.pause_least) = (true, 0, least);
+        (self.charge, self.without) = (None, 0);
         Then::Stop
+    }
+
+    /// Whether it is as bad without us as in the interval that made it stop: on the average of the pause, but for a quarter, and now, when
+    /// what had been pushed out has come back. Then that was the program's own.
+    fn is_acquitted(&self, seen: Interval) -> bool {
+        let Some((added, elapsed)) = self.charge else { return false };
+        let charged_for = |time: u64| part(added, time, elapsed);
+        self.without >= charged_for(self.paused) / 4 * 3 && seen.added >= charged_for(seen.elapsed) / 4 * 3
     }
 
     fn forget(&mut self, elapsed: u64) {
@@ -186,14 +200,18 @@ impl Memory {
         if self.balance <= ALLOWED {
             return Then::AsBefore;
         }
-        self.stop(PAUSE_LEAST)
+        let then = self.stop(PAUSE_LEAST);
+        self.charge = Some((seen.added, seen.elapsed));
+        then
     }
 
     fn wait(&mut self, seen: Interval) -> Then {
         self.paused = self.paused.saturating_add(seen.elapsed);
         self.learn(seen);
-        let cost = self.balance.unsigned_abs();
-        if self.paused < cost.saturating_mul(PAUSE_TIMES).max(self.pause_least) {
+        self.without = self.without.saturating_add(seen.added);
+        let paid_off = self.balance.unsigned_abs().saturating_mul(PAUSE_TIMES);
+        let is_over = self.paused >= paid_off || self.is_acquitted(seen);
+        if !is_over || self.paused < self.pause_least {
             return Then::AsBefore;
         }
         (self.off, self.balance) = (false, 0);
@@ -256,6 +274,29 @@ mod tests {
         }
         assert_eq!(stops, 1, "the first time nobody knows");
         assert!(!memory.is_off());
+    }
+
+    #[test]
+    fn a_pause_that_shows_as_much_is_over_after_a_second() {
+        // NAS MG begins to go through its arrays before anything is foreseen, and waits for 80 of 250 ms.
+        let pause = |without: &dyn Fn(u32) -> u64| {
+            let mut memory = Memory::default();
+            assert_eq!(memory.interval(interval(0, 80_000_000)), Then::Stop);
+            (1u32..).find(|&at| memory.interval(interval(0, without(at))) == Then::Resume).unwrap_or(0)
+        };
+        assert_eq!(pause(&|_| 80_000_000), 4);
+        let all_of_it = (80_000_000 * PAUSE_TIMES).div_ceil(LOOK) as u32;
+        assert_eq!(pause(&|_| 20_000_000), all_of_it);
+        let comes_back = |at: u32| if at < 3 { LOOK } else { 0 };
+        assert_eq!(pause(&comes_back), all_of_it, "what had been pushed out");
+    }
+
+    #[test]
+    fn who_rests_for_idleness_is_not_acquitted() {
+        let mut memory = Memory::default();
+        while memory.idle(interval(0, LOOK)) != Then::Stop {}
+        let resumed = (1..).find(|_| memory.interval(interval(0, LOOK)) == Then::Resume).unwrap_or(0);
+        assert_eq!(resumed * LOOK, REST_FIRST);
     }
 
     #[test]
