@@ -29,6 +29,11 @@ pub fn process(owner: &AtomicU32) -> Option<u32> {
     }
 }
 
+/// Nobody may have the slot any more, unless somebody has it already.
+pub fn shut(owner: &AtomicU32) {
+    let _ = owner.compare_exchange(FREE, CLOSING, Ordering::AcqRel, Ordering::Relaxed);
+}
+
 /// The host begins to clear up.
 pub fn close(owner: &AtomicU32) {
     owner.store(CLOSING, Ordering::Release);

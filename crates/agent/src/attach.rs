@@ -6,8 +6,8 @@ use runahead_abi::environment::flags;
 use runahead_abi::kin;
 use runahead_abi::owner;
 use runahead_abi::session::{
-    AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity,
-    companions, names_ahead, retire, slot_offset, watching,
+    AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot,
+    activity, companions, names_ahead, retire, slot_offset, watching,
 };
 use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{close, open_at, read_link, stat_at};
@@ -122,6 +122,11 @@ fn map_session(state: &Fixed, offset: usize, length: usize, protection: u32) -> 
         .push_number(u64::from(state.host))
         .push(b"/fd/")
         .push_number(u64::from(state.descriptor));
+    // A host that has left the command may have its number no more, and another process's file is not ours to open.
+    let found = stat_at(n::AT_FDCWD, path.as_c_str(), 0).ok()?;
+    if found.st_mode & n::S_IFMT != n::S_IFREG || found.st_size != SESSION_BYTES as i64 {
+        return None;
+    }
     let fd = open_at(n::AT_FDCWD, path.as_c_str(), n::O_RDWR | n::O_CLOEXEC, 0).ok()?;
     // SAFETY: a new mapping.
     let mapped = unsafe { map(0, length, protection, n::MAP_SHARED, fd, offset as u64) };
@@ -190,7 +195,8 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     let answered =
         futex_wait(&request.state, 1, Some(timeout_ns)) || request.state.load(Ordering::Acquire) == 2;
     request.state.store(0, Ordering::Relaxed);
-    request.holder.store(0, Ordering::Release);
+    // The host has it for good, when it has left the command.
+    let _ = request.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
     answered
 }
 

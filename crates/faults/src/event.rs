@@ -93,8 +93,8 @@ const WATERMARK: u64 = 1 << 14;
 const FD_CLOEXEC: u64 = 1 << 3;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
-/// `_IOW('$', 4, u64)`.
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+/// `_IOW('$', 4, u64)`.
 const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
 
 /// Where the first page of the mapping tells how far the kernel has written, and we have read

@@ -16,6 +16,8 @@ const REMEMBERED: usize = 1 << 16;
 /// before speculation would begin, as it costs more than being watched.
 const SPAN: u64 = 4_000_000;
 const LEAST_SPAN: u64 = SPAN / 2;
+/// One alone may be of a moment. (Of spans of 2 ms of a thread that waits for two fifths one in six said that it hardly does.)
+const SPANS: u32 = 2;
 
 const PAGE: u64 = 4096;
 
@@ -48,6 +50,8 @@ pub trait Link: Send {
     /// Faults looked at, pages asked for, and waits that these have spared the program: a page that was asked for and is reached
     /// counts as one, the first of many that were asked for together as two.
     fn looked(&self, faults: u64, asked: u64, useful: u64);
+    /// Whether speculation could be restarted from this fault: it is the thread's that speculation is for, and its registers are known.
+    fn takes(&self, thread: i32, fault: &Fault) -> bool;
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
     fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool;
     /// Processor time that speculation has taken so far, ns, but for its views of mapped files: these last. (Those of
@@ -110,6 +114,8 @@ pub struct Pursuit {
     ahead_of_log: HashSet<u64>,
     /// Since watching began, or this was last looked at.
     waits: Option<Waits>,
+    /// The latest spans, one after the other, in which it hardly waited.
+    little: u32,
 }
 
 impl Pursuit {
@@ -120,14 +126,15 @@ impl Pursuit {
 
     /// Watching begins; `waits`: from now on, where that is counted.
     pub fn begin(&mut self, waits: Option<Waits>) {
-        self.waits = waits;
+        (self.waits, self.little) = (waits, 0);
     }
 
-    /// Whether the thread has waited for so little of the latest span that nothing can be gained. None: it has not lasted long
-    /// enough.
-    pub fn waits_little(&mut self) -> Option<bool> {
-        let (whole, waited) = self.waits.as_mut()?.take(SPAN)?;
-        Some(touches::is_little(whole, waited))
+    /// Whether the thread has waited for so little lately, since watching began, that nothing can be gained.
+    pub fn waits_little(&mut self) -> bool {
+        if let Some((whole, waited)) = self.waits.as_mut().and_then(|waits| waits.take(SPAN)) {
+            self.little = if touches::is_little(whole, waited) { self.little + 1 } else { 0 };
+        }
+        self.little >= SPANS
     }
 
     /// A fault of the thread was foreseen without speculation.
@@ -226,10 +233,13 @@ impl Pursuit {
                 (found.follows, found.useful) = (true, fetched);
             }
             Then::Post => {
-                let span = self.waits.as_mut().and_then(|waits| waits.take(LEAST_SPAN));
+                let (was_on, takes) = (self.touches.is_on(), link.takes(thread, fault));
+                let span = self.waits.as_ref().filter(|_| takes).and_then(|waits| waits.look(LEAST_SPAN));
                 if span.is_some_and(|(whole, waited)| self.touches.waits_little(whole, waited)) {
-                    link.cancel();
-                } else if link.post(thread, fault, self.touches.ahead()) {
+                    if was_on {
+                        link.cancel();
+                    }
+                } else if takes && link.post(thread, fault, self.touches.ahead()) {
                     memory.forget();
                     self.restarted = Some(Instant::now());
                     self.touches.posted(link.spent());
@@ -290,6 +300,9 @@ pub(crate) mod tests {
         fn swap_refused(&self, _: &io::Error) {}
         fn swapping(&self, _: Option<u32>) {}
         fn looked(&self, _: u64, _: u64, _: u64) {}
+        fn takes(&self, _: i32, _: &Fault) -> bool {
+            true
+        }
         fn post(&mut self, _: i32, _: &Fault, _: u32) -> bool {
             self.posts += 1;
             self.log.clear();

@@ -2,8 +2,8 @@
 //!
 //! The kernel counts for every thread how long it has run and how long it has waited for a processor
 //! (`/proc/PID/task/TID/schedstat`, kernel document `scheduler/sched-stats.rst`; whoever sees the process may read it).
-//! What is left of the time, it waited for a disk or for somebody. Of a thread that runs, the figures are up to a tick
-//! old; in a fault that waits they are exact.
+//! What is left of the time, it waited for a disk or for somebody (or its processor was taken from it by interrupts or another virtual
+//! machine). Of a thread that runs, the figures are up to a tick old; in a fault that waits they are exact.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -31,17 +31,27 @@ impl Waits {
         Some(Waits { file, since })
     }
 
-    /// The length of the span, ns, and how much of it the thread has waited, which is not more, if it is `least` ns long. Then the
-    /// next one begins now.
+    /// The length of the span so far, ns, and how much of it the thread has waited, which is not more, if it is at least so
+    /// long.
+    pub fn look(&self, least: u64) -> Option<(u64, u64)> {
+        Some(self.until(self.now(least)?))
+    }
+
+    /// The same; then the next span begins.
     pub fn take(&mut self, least: u64) -> Option<(u64, u64)> {
-        if (self.since.at.elapsed().as_nanos() as u64) < least {
-            return None;
-        }
-        let now = figures(&self.file)?;
-        let whole = now.at.duration_since(self.since.at).as_nanos() as u64;
-        let waited = whole.saturating_sub(now.runnable.saturating_sub(self.since.runnable));
+        let now = self.now(least)?;
+        let span = self.until(now);
         self.since = now;
-        Some((whole, waited))
+        Some(span)
+    }
+
+    fn now(&self, least: u64) -> Option<Figures> {
+        if (self.since.at.elapsed().as_nanos() as u64) < least { None } else { figures(&self.file) }
+    }
+
+    fn until(&self, now: Figures) -> (u64, u64) {
+        let whole = now.at.duration_since(self.since.at).as_nanos() as u64;
+        (whole, whole.saturating_sub(now.runnable.saturating_sub(self.since.runnable)))
     }
 }
 
@@ -52,11 +62,12 @@ fn figures(file: &File) -> Option<Figures> {
     Some(Figures { at: Instant::now(), runnable })
 }
 
-/// Of a line `ran waited slices`, ns, the first two together.
+/// Of a line `ran waited slices`, ns, the first two together. A thread that was never on a processor is one of a kernel that
+/// does not count.
 fn runnable(line: &str) -> Option<u64> {
     let mut words = line.split_ascii_whitespace().map(str::parse::<u64>);
     let (ran, waited) = (words.next()?.ok()?, words.next()?.ok()?);
-    ran.checked_add(waited)
+    ran.checked_add(waited).filter(|_| ran > 0)
 }
 
 #[cfg(test)]
@@ -87,7 +98,7 @@ mod tests {
 
     #[test]
     fn garbage_is_nothing() {
-        for line in ["", "1", "a b c", "1 -2 3", "18446744073709551615 1 0"] {
+        for line in ["", "1", "a b c", "1 -2 3", "18446744073709551615 1 0", "0 0 0"] {
             assert_eq!(runnable(line), None, "{line}");
         }
         assert_eq!(runnable("5 7 1\n"), Some(12));

@@ -382,7 +382,8 @@ impl Watcher {
         let (mut tally, mut slack) = (Tally::default(), u32::MAX);
         // The same with those that were not recorded, as far as the recorded ones tell.
         let (mut all_faults, mut all_useful) = (0, 0);
-        let (mut little, mut much) = (false, false);
+        // Of all threads that are watched.
+        let mut little = true;
         let mut around = Around {
             mappings: &mut self.mappings,
             memory: &mut self.memory,
@@ -402,17 +403,13 @@ impl Watcher {
             all_faults += seen * one_in;
             all_useful += u64::from(tally.useful - useful_before) * one_in;
             observed.record_as_wanted(&around);
-            match observed.pursuit.waits_little() {
-                Some(true) => little = true,
-                Some(false) => much = true,
-                None => {}
-            }
+            little &= observed.pursuit.waits_little();
         }
         self.link.nudge();
         if tally.faults > 0 {
             self.link.looked(all_faults, u64::from(tally.asked), all_useful);
         }
-        tally.looked(slack, little && !much)
+        tally.looked(slack, little)
     }
 }
 

@@ -212,13 +212,15 @@ impl Link for InSlot {
         add(&part.useful, useful);
     }
 
-    fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool {
+    fn takes(&self, thread: i32, fault: &Fault) -> bool {
         let slot = self.slot.get();
         let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
-        let (Some(words), false) = (fault.registers, gone) else { return false };
-        if slot.agent.watch_thread.load(Ordering::Relaxed) != thread as u32 {
-            return false;
-        }
+        fault.registers.is_some() && !gone && slot.agent.watch_thread.load(Ordering::Relaxed) == thread as u32
+    }
+
+    fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool {
+        let slot = self.slot.get();
+        let (Some(words), true) = (fault.registers, self.takes(thread, fault)) else { return false };
         let base = slot.agent.watch_thread_base.load(Ordering::Relaxed);
         let part = &slot.faults;
         self.epoch = self.epoch.wrapping_add(1) & (u32::MAX >> 1);

@@ -36,6 +36,8 @@ pub struct Costs {
     came_back: Option<u64>,
     known: HashMap<usize, Known>,
     edge: Edge,
+    /// Pages that had come back when that was last looked at.
+    edge_came_back: u64,
     hopeless: bool,
 }
 
@@ -94,6 +96,7 @@ impl Costs {
             came_back: None,
             known: HashMap::new(),
             edge: Edge::default(),
+            edge_came_back: 0,
             hopeless: false,
         }
     }
@@ -122,7 +125,7 @@ impl Costs {
         let held = sum(paused.into_iter().map(|one| self.used(one))).saturating_mul(PAGE);
         let evicts = self.group.evicts(held);
         let at_the_edge = evicts && self.group.is_at_the_edge(held);
-        self.hopeless = self.edge.look(at_the_edge && self.group.is_at_the_edge(0), elapsed);
+        self.hopeless = self.look_at_the_edge(at_the_edge, all, elapsed);
         let mut decided = match evicts {
             true if at_the_edge => self.give_way(all),
             true => self.weigh(all, elapsed, stall),
@@ -130,6 +133,19 @@ impl Costs {
         };
         decided.retain(|(_, then)| *then != Then::AsBefore);
         decided
+    }
+
+    /// Whether it has gone on for too long that memory is all but used up though no speculator is there, and that pages come
+    /// back, so that it matters. What was between two looks that are far apart nobody knows.
+    fn look_at_the_edge(&mut self, at_the_edge: bool, all: &[Running], elapsed: u64) -> bool {
+        let before = match at_the_edge {
+            true => std::mem::replace(&mut self.edge_came_back, self.group.came_back()),
+            false => u64::MAX,
+        };
+        let comes_back = self.edge_came_back > before;
+        let without_us = all.iter().all(|one| one.speculator.is_none());
+        let reached = comes_back && without_us && elapsed < 2 * INTERVAL.as_nanos() as u64;
+        self.edge.look(reached && self.group.is_at_the_edge(0), elapsed)
     }
 
     fn leave_alone(&mut self, elapsed: u64) -> Vec<(usize, Then)> {
@@ -174,7 +190,8 @@ impl Costs {
             let one_stall = stall(one.slot.speculator.device.load(Ordering::Relaxed)).unwrap_or(STALL);
             // Nobody has waited for longer than the interval was.
             let time = |stalls: u64| stalls.saturating_mul(one_stall).min(elapsed);
-            let interval = Interval { elapsed, removed: time(counts.removed), added: time(added) };
+            let others = all.iter().any(|other| other.index != one.index && other.speculator.is_some());
+            let interval = Interval { elapsed, removed: time(counts.removed), added: time(added), others };
             let idle = !off && known.shows_what_goes_on_without_it(&counts, evicted.min(waited));
             if !off {
                 let part = &one.slot.speculator.allowance;

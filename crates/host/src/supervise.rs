@@ -12,7 +12,7 @@ use crate::report::{Report, VERSION};
 use crate::session::Session;
 use crate::start_files::Cold;
 use runahead_abi::owner;
-use runahead_abi::session::{SLOTS, Slot, activity, retire};
+use runahead_abi::session::{SLOTS, Slot, activity, companions, names_ahead, retire, watching};
 use runahead_faults::BlockCosts;
 use runahead_policy::memory::Then;
 use runahead_sites::SiteFile;
@@ -38,8 +38,7 @@ const LOOK_IDLE: Duration = Duration::from_millis(200);
 const LAST_WORDS: Duration = Duration::from_millis(20);
 
 /// Why a command is left alone.
-const MEMORY_SHORT: &str =
-    "its memory is all but used up, and there is room for nobody else in its control group";
+const MEMORY_SHORT: &str = "memory, its control group's or the machine's, is all but used up";
 
 /// Bytes of the stack of a thread that only waits.
 const WATCHER_STACK: usize = 32 * 1024;
@@ -178,7 +177,7 @@ impl Host {
             self.attend();
             self.part();
             let speculating = self.limit();
-            if self.costs.as_ref().is_some_and(Costs::is_hopeless) {
+            if self.costs.as_ref().is_some_and(Costs::is_hopeless) && self.may_leave() {
                 self.leave();
             }
             let main_left = self.main.as_ref().is_none_or(has_ended);
@@ -187,7 +186,11 @@ impl Host {
                 self.report(None);
             }
             if main_left && self.attached.iter().all(Option::is_none) {
-                self.exit()
+                self.limits.end();
+                if let Some(directory) = &self.passing {
+                    let _ = std::fs::remove_dir_all(directory);
+                }
+                std::process::exit(0)
             }
             let longest = match self.attached.iter().any(Option::is_some) {
                 _ if speculating => limits::LOOK,
@@ -198,36 +201,43 @@ impl Host {
         }
     }
 
-    fn exit(&mut self) -> ! {
-        self.limits.end();
-        if let Some(directory) = &self.passing {
-            let _ = std::fs::remove_dir_all(directory);
-        }
-        std::process::exit(0)
+    /// Not while the command's own process is our parent, as where it is the first of its pid namespace: it would be told of a
+    /// child's end that it has not started.
+    fn may_leave(&self) -> bool {
+        rustix::process::getppid()
+            .is_none_or(|parent| parent.as_raw_nonzero().get() as u32 != self.main_process)
     }
 
     /// Leaves the command alone before its end, for good: there is not even room for us. Its processes find nobody to
-    /// wait for, and those that come attach to nothing.
+    /// wait for, and those that come attach to nothing. The directory of a passing site file stays: they look there, and
+    /// what is not there somebody else could make.
     fn leave(&mut self) -> ! {
         let header = self.session.header();
-        header.owners.iter().filter(|word| owner::process(word).is_none()).for_each(owner::close);
-        // An agent that asks for an analysis sees that somebody else does.
-        header.analysis.holder.store(std::process::id(), Ordering::Release);
+        header.owners.iter().for_each(owner::shut);
+        // An agent that asks for an analysis sees that somebody else does; one that has asked is answered.
+        let request = &header.analysis;
+        request.holder.store(std::process::id(), Ordering::Release);
+        request.state.store(2, Ordering::Release);
+        wake(&request.state);
         if !self.reported {
             self.report(Some(MEMORY_SHORT));
         }
         for index in 0..SLOTS {
-            let Some(mut attached) = self.attached[index].take() else { continue };
             let slot = self.session.slot(index);
-            attached.faults.stop();
-            if let Some(child) = &mut attached.speculator {
-                let _ = child.kill();
-                let _ = child.wait();
+            if let Some(mut attached) = self.attached[index].take() {
+                attached.faults.stop();
+                if let Some(child) = &mut attached.speculator {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                }
+                self.names.retire(slot, &attached.taken);
             }
-            say_gone(slot);
-            self.names.retire(slot, &attached.taken);
+            if owner::process(&self.session.header().owners[index]).is_some() {
+                say_that_nobody_comes(slot);
+            }
         }
-        self.exit()
+        self.limits.end();
+        std::process::exit(0)
     }
 
     /// Own session, no standard streams (but stderr, while it is needed for the counts): whoever waits
@@ -600,6 +610,20 @@ fn say_gone(slot: &Slot) {
     slot.speculator.sync_cost_ns.store(0, Ordering::Relaxed);
     slot.speculator.activity.store(activity::GONE, Ordering::Release);
     wake(&slot.speculator.activity);
+}
+
+/// Leaves word for an agent that from now on nobody will look at files on its behalf: it waits for none of these.
+fn say_that_nobody_comes(slot: &Slot) {
+    say_gone(slot);
+    let words = [
+        (&slot.faults.watching, watching::GONE),
+        (&slot.speculator.names_ahead, names_ahead::GONE),
+        (&slot.speculator.companions, companions::NONE),
+    ];
+    for (word, gone) in words {
+        word.store(gone, Ordering::Release);
+        wake(word);
+    }
 }
 
 /// What a process is that a slot's owner word names.

@@ -75,7 +75,7 @@ const AHEAD_DOUBLES: u32 = 16;
 
 /// Who waits for less than so many percent of its time is not run ahead of: speculation goes the same way, and is hardly quicker than
 /// a program that hardly waits. (A gather of which 98% are cached waits in a fifth of its time on a local disk, and took 5 to 27%
-/// longer with speculation, which led to no page or a few; with 90% cached in two fifths, and of spans of 2 ms one in six said that it were less than a third.) What is gained shows by
+/// longer with speculation, which led to no page or a few; with 90% cached in two fifths.) What is gained shows by
 /// itself, and then the program does not wait either.
 const LITTLE_PERCENT: u64 = 30;
 
@@ -260,10 +260,10 @@ impl Touches {
     /// The program has waited for so much of a span of its time, ns, and speculation would be restarted. True if it is not to be, and to
     /// end where it runs.
     pub fn waits_little(&mut self, whole: u64, waited: u64) -> bool {
-        let little = self.since_restart == 0 && is_little(whole, waited);
+        // Nor is it where speculation was of use lately, and has taken the waits away.
+        let little = self.since_restart == 0 && self.useful == 0 && is_little(whole, waited);
         if little {
-            self.on = false;
-            self.be_quiet();
+            (self.on, self.skip) = (false, PAUSE_FIRST);
         }
         little
     }
