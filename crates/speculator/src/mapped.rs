@@ -75,6 +75,8 @@ pub struct Mapped {
     blanks: [usize; BLANKS],
     blank_count: usize,
     filled: usize,
+    /// Some of them may have been written to.
+    has_changing: bool,
     /// The page behind the latest that was filled, and how many are filled together there.
     next: usize,
     together: usize,
@@ -96,6 +98,7 @@ pub static MAPPED: Global<Mapped> = Global::new(Mapped {
     blanks: [0; BLANKS],
     blank_count: 0,
     filled: 0,
+    has_changing: false,
     next: 0,
     together: 0,
 });
@@ -194,6 +197,7 @@ impl Mapped {
         self.next = page + pages * PAGE;
         self.filled += pages;
         let changing = self.files.get(usize::from(file.saturating_sub(1))).is_some_and(|file| file.changing);
+        self.has_changing |= changing;
         if blank || changing {
             for number in 0..pages {
                 if let Some(place) = self.blanks.get_mut(self.blank_count) {
@@ -206,23 +210,40 @@ impl Mapped {
     }
 
     /// Whether there are more pages than are kept in the middle of a speculation; `allowed`: those that may be ahead.
-    /// Then they are to be dropped, and counting begins anew.
-    pub fn is_full(&mut self, allowed: u32) -> bool {
-        let full = self.filled >= KEPT_MOST.min(KEPT_LEAST.max(allowed as usize));
-        if full {
-            self.filled = 0;
-        }
-        full
+    pub fn is_full(&self, allowed: u32) -> bool {
+        self.filled >= KEPT_MOST.min(KEPT_LEAST.max(allowed as usize))
+    }
+
+    /// Whether speculation may have written to some of them, so that they cannot be dropped in its middle.
+    pub fn has_changing(&self) -> bool {
+        self.has_changing
+    }
+
+    /// The next sync is to forget all pages of files.
+    pub fn make_all_stale(&mut self) {
+        self.blank_count = BLANKS + 1;
+    }
+
+    /// Pages filled since all of them were dropped.
+    pub fn filled_pages(&self) -> u64 {
+        self.filled as u64
+    }
+
+    /// All of them were dropped.
+    pub fn dropped(&mut self) {
+        (self.filled, self.has_changing) = (0, false);
+    }
+
+    /// Whether the next sync is to forget all pages of files.
+    pub fn are_all_stale(&self) -> bool {
+        self.blank_count > BLANKS || self.filled > KEPT_MOST
     }
 
     /// The pages to be forgotten at a sync; None: all pages of files. Begins anew.
     pub fn stale(&mut self) -> Option<&[usize]> {
+        let all = self.are_all_stale();
         let count = core::mem::take(&mut self.blank_count);
-        if count > BLANKS || self.filled > KEPT_MOST {
-            self.filled = 0;
-            return None;
-        }
-        self.blanks.get(..count)
+        if all { None } else { self.blanks.get(..count) }
     }
 }
 

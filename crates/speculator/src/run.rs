@@ -9,6 +9,7 @@ use crate::cell::Global;
 use crate::descriptors;
 use crate::emulate;
 use crate::ledger::{LEDGER, Moment};
+use crate::mapped::MAPPED;
 use crate::mirror::MIRROR;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
 use crate::together::TOGETHER;
@@ -269,6 +270,7 @@ fn wait_for_post(run: &Run) -> Posted {
 /// rest meanwhile, went round through its own code on the disk, 13 to 50 s for 5.)
 fn give_back() {
     emulate::reset();
+    MIRROR.get().drop_stale_files();
     if holds_too_much() {
         MIRROR.get().drop_changing();
     }
@@ -283,12 +285,23 @@ fn holds_too_much() -> bool {
     allowed != u64::MAX && usage::pages().saturating_sub(RUN.get().kept) > allowed
 }
 
-/// Pages of memory that a speculation from a read may have of its own. (One from a fault is bounded by the mirror's size only.)
+/// Pages of memory that a speculation may have of its own. One from a fault may have as many again, since what it copies of files has a
+/// bound of its own ([`crate::mapped`]), and so have copies where some of the memory is on swap ([`swap_room`]).
 pub fn own_most() -> u64 {
-    if RUN.get().fault != 0 {
-        return u64::MAX;
+    let own = memory::own_most(allowed().pages);
+    match (RUN.get().fault != 0, is_swapping()) {
+        (true, true) => u64::MAX,
+        (true, false) => own.saturating_mul(2),
+        (false, _) => own,
     }
-    memory::own_most(allowed().pages)
+}
+
+/// Takes down what it keeps in any case, where that matters.
+fn know_what_is_kept() {
+    if own_most() != u64::MAX {
+        let copied = MIRROR.get().changing_pages() + MAPPED.get().filled_pages();
+        RUN.get().kept = usage::pages().saturating_sub(copied);
+    }
 }
 
 /// Brings the counts up to date that are not kept at each event.
@@ -331,9 +344,7 @@ fn sync(post: &Post) {
     if agent().holding.load(Ordering::Acquire) == holding::SYNC {
         futex_wake(&part.synced);
     }
-    if own_most() != u64::MAX {
-        run.kept = usage::pages().saturating_sub(MIRROR.get().changing_pages());
-    }
+    know_what_is_kept();
     let took = monotonic_ns().saturating_sub(began);
     // The first sync fills nothing yet and says nothing; the estimate starts with the second.
     part.sync_cost_ns.store(took.max(1), Ordering::Relaxed);
@@ -360,6 +371,7 @@ fn sync_to_fault(posted: u32) {
     MIRROR.get().refresh(crate::mirror::process());
     descriptors::sync();
     part.fault_synced.store(run.fault, Ordering::Release);
+    know_what_is_kept();
     count(&part.counts.syncs, 1);
     count(&part.counts.sync_ns, monotonic_ns().saturating_sub(began));
     // The host weighs it against what speculation is good for.
