@@ -388,6 +388,8 @@ pub struct FaultPart {
     pub faults: AtomicU64,
     pub asked: AtomicU64,
     pub useful: AtomicU64,
+    /// Pages that had been asked for so and that the program has come to.
+    pub used: AtomicU64,
     /// Touches of the present fault epoch that the program has passed. A futex for a speculator that is far ahead.
     pub passed: AtomicU32,
     /// Twice the epoch of the latest post of a fault, see [`crate::post`]. The speculator is woken through

@@ -36,7 +36,7 @@ mod waits;
 pub mod watch;
 
 pub use blocks::BlockCosts;
-pub use pursuit::{Link, Touch};
+pub use pursuit::{CameTo, Link, Touch};
 pub use record::{Fault, REGISTERS_COUNT};
 pub use runahead_policy::drift::REQUEST;
 pub use watch::Watch;

@@ -44,6 +44,8 @@ pub struct Followed {
     /// Pages that were asked for, and earlier ones that the program has passed.
     pub new: u32,
     pub useful: u32,
+    /// Pages that were asked for and that the program has come to.
+    pub used: u32,
     /// A stride serves it.
     pub served: bool,
     /// A stride may soon.
@@ -187,7 +189,8 @@ impl Memory {
         room: u32,
     ) -> Followed {
         let outcome = streams.fault(instruction, address, room);
-        let mut followed = Followed { useful: outcome.useful, served: outcome.served, ..Followed::default() };
+        let (useful, served) = (outcome.useful, outcome.served);
+        let mut followed = Followed { useful, used: useful, served, ..Followed::default() };
         if let Some(ask) = outcome.ask {
             let (taken, brought) = self.bring(ask, start..end);
             streams.asked(outcome.stream, ask, taken, brought);

@@ -31,6 +31,19 @@ pub struct Touch {
     pub on_swap: bool,
 }
 
+/// What was seen of faults at a look, and done.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct CameTo {
+    pub faults: u64,
+    /// Pages that were asked for.
+    pub asked: u64,
+    /// Waits that these have spared the program: a page that was asked for and is reached counts as one, the first of many that were
+    /// asked for together as two.
+    pub useful: u64,
+    /// Pages that had been asked for and that the program has come to.
+    pub used: u64,
+}
+
 /// What the watcher is connected to: counts, and the speculator. Called from the watching thread.
 pub trait Link: Send {
     /// The kernel does not let us see the process's faults, and why. Nothing else follows.
@@ -47,9 +60,8 @@ pub trait Link: Send {
     fn swap_refused(&self, error: &io::Error);
     /// Tells speculation that so many pages may be ahead, which may be none; None: nothing is on swap.
     fn swapping(&self, room: Option<u32>);
-    /// Faults looked at, pages asked for, and waits that these have spared the program: a page that was asked for and is reached
-    /// counts as one, the first of many that were asked for together as two.
-    fn looked(&self, faults: u64, asked: u64, useful: u64);
+    /// What a look came to.
+    fn looked(&self, came_to: CameTo);
     /// Whether speculation could be restarted from this fault: it is the thread's that speculation is for, and its registers are known.
     fn takes(&self, thread: i32, fault: &Fault) -> bool;
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
@@ -299,7 +311,7 @@ pub(crate) mod tests {
         }
         fn swap_refused(&self, _: &io::Error) {}
         fn swapping(&self, _: Option<u32>) {}
-        fn looked(&self, _: u64, _: u64, _: u64) {}
+        fn looked(&self, _: CameTo) {}
         fn takes(&self, _: i32, _: &Fault) -> bool {
             true
         }

@@ -9,13 +9,13 @@ use crate::blocks::{BlockCosts, Device, Probe};
 use crate::event::{Event, Kind};
 use crate::mappings::{Mapping, Mappings};
 use crate::memory::{Followed, Memory};
-use crate::pursuit::{Link, Pursuit, Standing};
+use crate::pursuit::{CameTo, Link, Pursuit, Standing};
 use crate::record::Fault;
 use crate::recorder::Recorder;
 use crate::waits::Waits;
 use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
 use runahead_policy::drift::{self, Drifts, Leave, REQUEST};
-use runahead_policy::strides::Strides;
+use runahead_policy::strides::{self, Strides};
 use runahead_policy::swapped::Streams;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::collections::HashMap;
@@ -381,7 +381,7 @@ impl Watcher {
         self.probe.take_if(|_| over);
         let (mut tally, mut slack) = (Tally::default(), u32::MAX);
         // The same with those that were not recorded, as far as the recorded ones tell.
-        let (mut all_faults, mut all_useful) = (0, 0);
+        let mut all = CameTo::default();
         // Of all threads that are watched.
         let mut little = true;
         let mut around = Around {
@@ -395,19 +395,21 @@ impl Watcher {
         };
         for (&thread, observed) in &mut self.threads {
             let Some(one_in) = observed.every.as_ref().map(Recorder::one_in) else { continue };
-            let useful_before = tally.useful;
+            let (useful_before, used_before) = (tally.useful, tally.used);
             let seen = observed.look(thread, &mut around, &mut tally);
             if seen > 0 {
                 slack = slack.min(observed.pursuit.slack());
             }
-            all_faults += seen * one_in;
-            all_useful += u64::from(tally.useful - useful_before) * one_in;
+            all.faults += seen * one_in;
+            all.useful += u64::from(tally.useful - useful_before) * one_in;
+            // What was mapped with those that were not recorded the recorded ones tell too.
+            all.used += u64::from(tally.used - used_before);
             observed.record_as_wanted(&around);
             little &= observed.pursuit.waits_little();
         }
         self.link.nudge();
         if tally.faults > 0 {
-            self.link.looked(all_faults, u64::from(tally.asked), all_useful);
+            self.link.looked(CameTo { asked: u64::from(tally.asked), ..all });
         }
         tally.looked(slack, little)
     }
@@ -420,6 +422,8 @@ struct Tally {
     /// Pages that were asked for.
     asked: u32,
     useful: u32,
+    /// Pages.
+    used: u32,
     follows: u32,
     /// By speculation.
     foretold: u32,
@@ -430,6 +434,7 @@ impl Tally {
     fn add(&mut self, followed: Followed) {
         self.asked += followed.new;
         self.useful += followed.useful;
+        self.used += followed.used;
     }
 
     /// `slack`: the least of the threads'; `little`: no thread has waited much.
@@ -511,6 +516,7 @@ impl Observed {
         let memories = (&mut *around.mappings, &mut *around.memory);
         let found = self.pursuit.fault(around.link, memories, thread, fault, standing);
         tally.useful += u32::from(found.useful);
+        tally.used += u32::from(found.useful);
         tally.follows += u32::from(found.follows);
         tally.foretold += u32::from(found.follows);
         tally.waits |= found.waits;
@@ -561,7 +567,8 @@ fn drift(
     let Missed { address, mapping, device, waits, steady } = missed;
     let outcome = drifts.fault(address, waits && !steady, Leave { blocks, dense: costs.dense(device) });
     let useful = u32::from(outcome.served && !waits);
-    let mut followed = Followed { useful, served: outcome.served, ..Followed::default() };
+    let (served, used) = (outcome.served, outcome.used);
+    let mut followed = Followed { useful, used, served, ..Followed::default() };
     let Some((first, count)) = outcome.ask else { return followed };
     let (start, end) = (first * drift::BLOCK, (first + count) * drift::BLOCK);
     if !outcome.served && !is_read_around(mappings, mapping, start, end) {
@@ -603,11 +610,11 @@ fn follow(mappings: &mut Mappings, strides: &mut Strides, fault: Fault, room: u6
         let scan = cached * 4 >= pages * SCAN_QUARTERS;
         strides.judged(outcome.stream, scan);
         if scan {
-            return Followed { useful: outcome.useful, ..Followed::default() };
+            return Followed { useful: outcome.useful, used: outcome.used, ..Followed::default() };
         }
     }
-    let mut followed =
-        Followed { new: 0, useful: outcome.useful, served: outcome.served, steady: outcome.steady };
+    let strides::Outcome { useful, used, served, steady, .. } = outcome;
+    let mut followed = Followed { new: 0, useful, used, served, steady };
     if let Some((from, pages)) = outcome.beside
         && mapping.contains(from)
         && mappings.cached(mapping, from, from + PAGE) != Some((1, 1))

@@ -7,7 +7,7 @@ use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers};
 use runahead_abi::session::{NO_ROOM, Slot, activity, ended, watch, watching};
 use runahead_faults::memory::{is_allowed, on_swap};
-use runahead_faults::{BlockCosts, Fault, Link, REGISTERS_COUNT, REQUEST, Touch, Watch};
+use runahead_faults::{BlockCosts, CameTo, Fault, Link, REGISTERS_COUNT, REQUEST, Touch, Watch};
 use runahead_prefetch::PAGE;
 use runahead_prefetcher::limits::Group;
 use std::io;
@@ -205,11 +205,12 @@ impl Link for InSlot {
         self.slot.get().faults.room.store(room.map_or(0, |room| room.max(NO_ROOM)), Ordering::Relaxed);
     }
 
-    fn looked(&self, faults: u64, asked: u64, useful: u64) {
+    fn looked(&self, came_to: CameTo) {
         let part = &self.slot.get().faults;
-        add(&part.faults, faults);
-        add(&part.asked, asked);
-        add(&part.useful, useful);
+        add(&part.faults, came_to.faults);
+        add(&part.asked, came_to.asked);
+        add(&part.useful, came_to.useful);
+        add(&part.used, came_to.used);
     }
 
     fn takes(&self, thread: i32, fault: &Fault) -> bool {

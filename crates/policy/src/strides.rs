@@ -96,6 +96,8 @@ pub struct Outcome {
     pub look: Option<(u64, u64)>,
     /// Waits that what was asked for earlier has spared: one for each such step, or [`WIDE_WORTH`] where many pages were asked for at each.
     pub useful: u32,
+    /// Pages that were asked for with these steps.
+    pub used: u32,
     /// The fault is a step of a stream that is believed: it needs nobody else's help.
     pub served: bool,
     /// The fault is as far from the one before as that was from its own, and nothing says yet that it is a scan.
@@ -269,8 +271,9 @@ impl Stream {
         let is_long = self.stride.unsigned_abs() >= STRIDE_LEAST;
         let steady = is_long && !matches!(self.standing, Standing::Scan(_));
         let served = self.run >= BELIEVED && steady;
-        let worth = if self.is_wide() { WIDE_WORTH } else { 1 };
-        let mut outcome = Outcome { useful: useful * worth, served, steady, ..Outcome::default() };
+        let (worth, width) = if self.is_wide() { (WIDE_WORTH, WIDE) } else { (1, 1) };
+        let (used, useful_waits) = (useful * width, useful * worth);
+        let mut outcome = Outcome { useful: useful_waits, used, served, steady, ..Outcome::default() };
         match &mut self.standing {
             Standing::Scan(left) => {
                 *left = left.saturating_sub(steps);
