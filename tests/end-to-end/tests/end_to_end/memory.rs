@@ -29,9 +29,10 @@ const CHAIN_AMPLE: [&str; 3] = ["chain", "3", "4"];
 
 /// Places all over a file of 64 MB: copies of all that they touch would be more than the group may hold.
 const GATHER: [&str; 3] = ["gather", "800", "0"];
+const CHANGE: [&str; 3] = ["change", "800", "0"];
 const GATHER_LIMIT: &str = "36M";
-/// Pages that the speculator may hold at a time: half of the group.
-const GATHER_HELD: u64 = 18 << 8;
+/// KB that the speculator may hold at a time: half of the group.
+const GATHER_HELD: u64 = 18 << 10;
 
 /// The program that rests, and seconds after which it gives up.
 const RESTS: [&str; 1] = ["20"];
@@ -52,7 +53,8 @@ pub fn add(suite: &mut Suite) {
         ends_and_is_tried_again,
     );
     suite.add("memory::speculation is left alone where there is room", wants, is_left_alone);
-    suite.add("memory::speculation that stays on track keeps within the group", wants, keeps_within);
+    suite.add("memory::speculation that stays on track keeps within the group", wants, || keeps_within(GATHER));
+    suite.add("memory::speculation that writes to a file keeps within the group", wants, || keeps_within(CHANGE));
     suite.add("memory::a speculator that rests has given back what it read", wants, gives_back);
     suite.add("memory::a program that just fits is not kept company", wants, gives_way);
 }
@@ -103,17 +105,21 @@ fn is_left_alone() -> Verdict {
     }
 }
 
-fn keeps_within() -> Verdict {
-    let group = Group::make("within", GATHER_LIMIT)?;
-    let alone = run(&scenario("within alone", GATHER, &group)?, &ALONE)?;
-    let outcome = run(&scenario("within", GATHER, &group)?, &REPORTED)?;
-    if alone.stdout != outcome.stdout || alone.stdout.is_empty() {
-        return Err("it printed something else than alone".to_owned());
+fn keeps_within(places: [&str; 3]) -> Verdict {
+    let name = format!("within {}", places[0]);
+    let group = Group::make(places[0], GATHER_LIMIT)?;
+    let alone = run(&scenario(&format!("{name} alone"), places, &group)?, &ALONE)?;
+    let scenario = scenario(&name, places, &group)?;
+    let (outcome, held) = watched(&scenario, |over| group.watch_most(over))?;
+    let cold = Path::new("cold.bin");
+    if alone.stdout != outcome.stdout || alone.stdout.is_empty() || alone.tree.get(cold) != outcome.tree.get(cold) {
+        return Err("it printed something else than alone, or left another file".to_owned());
     }
     let Some(counts) = counts(&outcome)? else { return Ok(()) };
-    let (killed, held) = (group.killed()?, counts["speculator"]["pages_most"].as_u64());
-    if killed > 0 || held.is_none_or(|held| held > GATHER_HELD) {
-        return Err(format!("{killed} processes were killed for want of memory; {}", counts["speculator"]));
+    let killed = group.killed()?;
+    if killed > 0 || held == 0 || held > GATHER_HELD {
+        let speculator = &counts["speculator"];
+        return Err(format!("{killed} processes were killed, and it held {held} KB; {speculator}"));
     }
     Ok(())
 }
@@ -265,6 +271,16 @@ impl Group {
         seen
     }
 
+    /// KB of its own that a speculator holds at most while it is looked.
+    fn watch_most(&self, over: &AtomicBool) -> u64 {
+        let mut most = 0;
+        while !over.load(Ordering::Acquire) {
+            most = most.max(self.field_of("runahead-specul", "RssAnon:").unwrap_or(0));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        most
+    }
+
     /// Waits until the program in `directory` rests, and its speculator holds little, which it says to the program; returns
     /// the KB that it held last.
     fn watch_rest(&self, directory: &Path, over: &AtomicBool) -> Option<u64> {
@@ -322,12 +338,17 @@ impl Group {
 
     /// KB that a process of this name in the group holds.
     fn held_by(&self, name: &str) -> Option<u64> {
+        self.field_of(name, "VmRSS:")
+    }
+
+    /// KB of which proc(5) tells for a process of this name in the group.
+    fn field_of(&self, name: &str, what: &str) -> Option<u64> {
         let processes = fs::read_to_string(self.folder.join("cgroup.procs")).ok()?;
         processes.lines().find_map(|process| {
             let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
             let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
             field("Name:").filter(|found| *found == name)?;
-            field("VmRSS:")?.split(' ').next()?.parse().ok()
+            field(what)?.split(' ').next()?.parse().ok()
         })
     }
 }
