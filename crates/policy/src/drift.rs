@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(dense(100_000, 1_600_000), DENSE_MOST, "one after the other");
         let after_waits = |first, all| {
             let mut cost = Cost::default();
-            [1_000_000, 30_000, 900_000, 1_100_000].map(|ns| cost.waited(ns));
+            [1_000_000, 30_000, 900_000, 1_100_000].iter().for_each(|&ns| cost.waited(ns));
             cost.measured(16, first, all);
             cost.dense()
         };

@@ -53,8 +53,12 @@ pub fn add(suite: &mut Suite) {
         ends_and_is_tried_again,
     );
     suite.add("memory::speculation is left alone where there is room", wants, is_left_alone);
-    suite.add("memory::speculation that stays on track keeps within the group", wants, || keeps_within(GATHER));
-    suite.add("memory::speculation that writes to a file keeps within the group", wants, || keeps_within(CHANGE));
+    suite.add("memory::speculation that stays on track keeps within the group", wants, || {
+        keeps_within(GATHER)
+    });
+    suite.add("memory::speculation that writes to a file keeps within the group", wants, || {
+        keeps_within(CHANGE)
+    });
     suite.add("memory::a speculator that rests has given back what it read", wants, gives_back);
     suite.add("memory::a program that just fits is not kept company", wants, gives_way);
 }
@@ -112,7 +116,10 @@ fn keeps_within(places: [&str; 3]) -> Verdict {
     let scenario = scenario(&name, places, &group)?;
     let (outcome, held) = watched(&scenario, |over| group.watch_most(over))?;
     let cold = Path::new("cold.bin");
-    if alone.stdout != outcome.stdout || alone.stdout.is_empty() || alone.tree.get(cold) != outcome.tree.get(cold) {
+    if alone.stdout != outcome.stdout
+        || alone.stdout.is_empty()
+        || alone.tree.get(cold) != outcome.tree.get(cold)
+    {
         return Err("it printed something else than alone, or left another file".to_owned());
     }
     let Some(counts) = counts(&outcome)? else { return Ok(()) };
