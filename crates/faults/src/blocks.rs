@@ -1,9 +1,8 @@
 //! What a block of a drift costs on the disk it comes from, as it is seen the first few times.
 //!
-//! The watcher asks for a block in requests and goes on with its looks; at each it is seen whether the first of the requests has been
-//! answered, and the last. Nobody waits, and nothing is read for it. What was learned of a disk ([`Cost`]) is known to all watchers of
-//! one run: a compiler's start is over before a block was measured, but a build starts many. Until then how long the program itself
-//! waits there tells how quick the disk is.
+//! The watcher asks for a block in requests and goes on with its looks; at each it is seen whether the last of the requests has been
+//! answered. Nobody waits, and nothing is read for it. How long one request takes, the program's own waits tell. What was learned of a
+//! disk ([`Cost`]) is known to all watchers of one run: a compiler's start is over before a block was measured, but a build starts many.
 
 use crate::mappings::{Mapping, Mappings};
 use runahead_policy::drift::Cost;
@@ -48,10 +47,9 @@ impl BlockCosts {
         costs.entry(device).or_default().waited(ns);
     }
 
-    fn measured(&self, device: Device, requests: u32, first: Duration, all: Duration) {
+    fn measured(&self, device: Device, requests: u32, all: Duration) {
         let mut costs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (first, all) = (first.as_nanos() as u64, all.as_nanos() as u64);
-        costs.entry(device).or_default().measured(u64::from(requests), first, all);
+        costs.entry(device).or_default().measured(u64::from(requests), all.as_nanos() as u64);
     }
 }
 
@@ -60,11 +58,9 @@ pub struct Probe {
     device: Device,
     mapping: Mapping,
     begun: Instant,
-    /// Requests so far, and the last page of the first and of the latest.
+    /// Requests so far, and the last page of the latest that had not been answered when it was sent.
     requests: u32,
-    first: u64,
-    last: u64,
-    first_took: Option<Duration>,
+    last: Option<u64>,
 }
 
 impl Probe {
@@ -75,27 +71,22 @@ impl Probe {
             mapping,
             begun: Instant::now(),
             requests: 0,
-            first: 0,
-            last: 0,
-            first_took: None,
+            last: None,
         })
     }
 
     /// A request was sent, for what is below this address.
     pub fn sent(&mut self, end: u64, mappings: &mut Mappings) {
-        self.last = end - 1;
-        if self.requests == 0 {
-            self.first = self.last;
-        }
         self.requests += 1;
-        // To send the others may take longer than the first takes.
-        self.look_at_first(mappings);
+        if mappings.is_missing(self.mapping, end - 1) == Some(true) {
+            self.last = Some(end - 1);
+        }
     }
 
-    /// The last request was sent. None if there were too few, or it took too long.
+    /// The last request was sent. None if there were too few, it took too long, or all are answered.
     pub fn all_sent(self) -> Option<Probe> {
         let in_time = self.begun.elapsed() <= SENDING_MOST * self.requests;
-        (self.requests >= REQUESTS_LEAST && in_time).then_some(self)
+        (self.requests >= REQUESTS_LEAST && in_time && self.last.is_some()).then_some(self)
     }
 
     /// How long to sleep at most until the next look.
@@ -103,23 +94,16 @@ impl Probe {
         self.begun.elapsed().as_nanos() as u64 / EXACT
     }
 
-    fn look_at_first(&mut self, mappings: &mut Mappings) {
-        if self.first_took.is_none() && mappings.is_missing(self.mapping, self.first) == Some(false) {
-            self.first_took = Some(self.begun.elapsed());
-        }
-    }
-
     /// Looks, and says what it has cost if it is all there. True: it is over.
     pub fn look(&mut self, costs: &BlockCosts, mappings: &mut Mappings) -> bool {
-        self.look_at_first(mappings);
         let took = self.begun.elapsed();
-        match (self.first_took, mappings.is_missing(self.mapping, self.last)) {
-            (Some(first), Some(false)) => {
-                costs.measured(self.device, self.requests, first, took);
+        match self.last.and_then(|last| mappings.is_missing(self.mapping, last)) {
+            Some(true) => took > LONGEST,
+            Some(false) => {
+                costs.measured(self.device, self.requests, took);
                 true
             }
-            (_, None) => true,
-            _ => took > LONGEST,
+            None => true,
         }
     }
 }
@@ -133,7 +117,8 @@ mod tests {
         let costs = BlockCosts::default();
         let usual = costs.dense((1, 1));
         for _ in 0..3 {
-            costs.measured((1, 1), 16, Duration::from_micros(130), Duration::from_micros(2000));
+            costs.waited((1, 1), 130_000);
+            costs.measured((1, 1), 16, Duration::from_micros(2000));
         }
         assert!(costs.dense((1, 1)) > usual);
         assert_eq!(costs.dense((1, 2)), usual);

@@ -40,11 +40,11 @@ const WAIT_LEAST: u64 = 50_000;
 /// How often a disk is measured: it may be busy with something else each time. The median counts.
 const MEASURED: usize = 3;
 
-/// Of a block's time, so many waits of a quarter make it a drift. Who waits until the block has cost him as much as it would cost as a whole never
-/// pays more than twice; but who has come so far wants the rest more often than not. (A disk of 71 us a page, where a block takes 8 times as long as
-/// its first request: a compiler's start takes 49 ms alone, 69 with three waits, 53 to 57 with seven or eight; git's pack 0.20 s alone,
-/// 0.23 with three, 0.18 to 0.19 with five to seven.)
-const WANTED_QUARTERS: u64 = 3;
+/// Waits of so many quarters of a block's time make it a drift. Who waits until the block has cost him as much as it would cost as a whole never
+/// pays more than twice; but who has come so far wants the rest more often than not. (A disk of 71 us a page, where a block takes 6 to 12 times as
+/// long as a program waits for one request: a compiler's start takes 49 ms alone, 69 with three waits, 53 to 57 with seven or eight; git's pack
+/// 0.20 s alone, 0.23 with three, 0.18 to 0.19 with five to seven. With three quarters its blocks were often worth twelve.)
+const WANTED_QUARTERS: u64 = 2;
 
 /// What a block costs on one disk.
 #[derive(Clone, Copy, Default, Debug)]
@@ -58,17 +58,15 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// So many requests were sent together; the first had been answered after so many ns, and all of them after so many. What is answered
-    /// much sooner than programs wait there was no request of the disk's, but for a hole, or for what was on its way. (Taken for one
-    /// it made a block of the 1 ms disk worth twelve waits, and NAS MG took 10 s in every third run for 4.)
-    pub fn measured(&mut self, requests: u64, first: u64, all: u64) {
-        if first < self.usual_wait().unwrap_or(0) / 2 {
-            return;
-        }
+    /// So many requests were sent together, and all of them had been answered after so many ns. What one takes, the program's waits tell.
+    /// (The first of them does not: it may be for a hole, or for what was on its way already, and is answered at once, which made a block of the
+    /// 1 ms disk worth twelve waits, and NAS MG took 10 s in every third run for 4. Or a disk answers all of them together.)
+    pub fn measured(&mut self, requests: u64, all: u64) {
+        let Some(one) = self.usual_wait() else { return };
         let others = requests.saturating_sub(1).max(1);
-        let each = all.saturating_sub(first) / others;
-        let block = first.saturating_add(each.saturating_mul(BLOCK / REQUEST - 1));
-        let quarters = block.saturating_mul(WANTED_QUARTERS) / first.max(1);
+        let each = all.saturating_sub(one) / others;
+        let block = one.saturating_add(each.saturating_mul(BLOCK / REQUEST - 1));
+        let quarters = block.saturating_mul(WANTED_QUARTERS) / one;
         if let Some(place) = self.waits.get_mut(self.measured) {
             *place = u32::try_from(quarters / 4).unwrap_or(DENSE_MOST);
             self.measured += 1;
@@ -335,25 +333,20 @@ mod tests {
 
     #[test]
     fn a_block_is_worth_more_waits_where_it_takes_longer() {
-        let dense = |first, all| {
+        let dense = |one, all| {
             let mut cost = Cost::default();
-            cost.measured(16, first, all);
+            cost.waited(one);
+            cost.measured(16, all);
             cost.dense()
         };
         assert_eq!(Cost::default().dense(), DENSE, "nothing is known");
         assert_eq!(dense(1_000_000, 1_300_000), DENSE, "many at once");
-        assert_eq!(dense(128_000, 1_060_000), 6, "8 times as long as the first");
-        assert_eq!(dense(100_000, 1_600_000), DENSE_MOST, "one after the other");
-        let after_waits = |first, all| {
-            let mut cost = Cost::default();
-            [1_000_000, 30_000, 900_000, 1_100_000].iter().for_each(|&ns| cost.waited(ns));
-            cost.measured(16, first, all);
-            cost.dense()
-        };
-        assert_eq!(after_waits(70_000, 3_000_000), DENSE, "a hole");
-        assert_eq!(after_waits(700_000, 11_200_000), DENSE_MOST);
-        assert_eq!(dense(0, 0), DENSE, "nonsense");
-        assert_eq!(dense(1, u64::MAX), DENSE_MOST);
+        assert_eq!(dense(128_000, 1_060_000), 4, "8 times as long as one");
+        assert_eq!(dense(100_000, 1_600_000), 8, "one after the other");
+        assert_eq!(dense(1_000_000, 30_000), DENSE, "holes");
+        assert_eq!(dense(0, u64::MAX), DENSE, "nobody has waited");
+        assert_eq!(dense(u64::MAX, 0), DENSE);
+        assert_eq!(dense(WAIT_LEAST, u64::MAX), DENSE_MOST);
     }
 
     #[test]
@@ -373,18 +366,19 @@ mod tests {
         assert_eq!(guessed(&[49; 100]).dense(), DENSE, "holes");
         assert_eq!(guessed(&[50; 100]).dense(), 6);
         let mut cost = guessed(&[130]);
-        cost.measured(16, 130_000, 140_000);
+        cost.measured(16, 140_000);
         assert_eq!(cost.dense(), DENSE, "a measurement counts more");
     }
 
     #[test]
     fn of_several_measurements_of_a_disk_the_median_counts() {
         let mut cost = Cost::default();
+        cost.waited(128_000);
         for all in [16_000_000, 1_060_000, 1_100_000, 9_000_000] {
             assert_eq!(cost.is_known(), all == 9_000_000);
-            cost.measured(16, 128_000, all);
+            cost.measured(16, all);
         }
-        assert_eq!(cost.dense(), 6);
+        assert_eq!(cost.dense(), 4);
     }
 
     #[test]
