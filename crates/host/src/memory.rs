@@ -63,7 +63,7 @@ struct Counts {
     removed: u64,
     /// Pages brought into memory: prefetched, and copied. And those of them that the program has come to.
     brought: u64,
-    used: u64,
+    reached: u64,
 }
 
 impl Counts {
@@ -77,7 +77,7 @@ impl Counts {
             brought: get(&ahead.prefetched_pages)
                 .wrapping_add(get(&ahead.pages_filled))
                 .wrapping_add(get(&faults.asked)),
-            used: (get(&agent.read_bytes_hinted) / PAGE).wrapping_add(get(&faults.used)),
+            reached: (get(&agent.read_bytes_hinted) / PAGE).wrapping_add(get(&faults.used)),
         }
     }
 
@@ -86,7 +86,7 @@ impl Counts {
             stalls: self.stalls.saturating_sub(before.stalls),
             removed: self.removed.saturating_sub(before.removed),
             brought: self.brought.saturating_sub(before.brought),
-            used: self.used.saturating_sub(before.used),
+            reached: self.reached.saturating_sub(before.reached),
         }
     }
 }
@@ -188,7 +188,7 @@ impl Costs {
             let used = known.used;
             let added = share(evicted.min(waited), used, memory);
             // While it is off this shows what goes on without it. Else it has pushed out as much as it has brought in, at most. (Of
-            // 41,000 pages that came back to NAS MG in 250 ms, a wait for each 90, that was a tenth.)
+            // 41,000 pages that came back to NAS MG in 250 ms, a wait for each 70, that was a third.)
             let off = known.memory.is_off();
             let added = if off { added } else { share(added, known.brought.saturating_add(used), evicted) };
             let one_stall = stall(one.slot.speculator.device.load(Ordering::Relaxed)).unwrap_or(STALL);
@@ -232,7 +232,7 @@ impl Known {
         self.first = before.is_none();
         let since = now.since(&before.unwrap_or(now));
         let brought = (self.brought - self.brought / LATELY).saturating_add(since.brought);
-        self.brought = brought.saturating_sub(since.used);
+        self.brought = brought.saturating_sub(since.reached);
         since
     }
 
@@ -307,8 +307,8 @@ mod tests {
         let after = |useful_of_ten: u64| {
             let mut known = Known::new(1);
             for look in 0..100 {
-                let (brought, used) = (look * 1000, look * 100 * useful_of_ten);
-                known.since(Counts { brought, used, ..Counts::default() });
+                let (brought, reached) = (look * 1000, look * 100 * useful_of_ten);
+                known.since(Counts { brought, reached, ..Counts::default() });
             }
             known.brought
         };
@@ -317,7 +317,7 @@ mod tests {
         assert!((7900..=8000).contains(&after(0)), "{}", after(0));
         assert!((3900..=4000).contains(&after(5)), "{}", after(5));
         let mut known = Known::new(1);
-        known.since(Counts { stalls: 1, removed: 1 << 40, brought: 1 << 50, used: 0 });
+        known.since(Counts { stalls: 1, removed: 1 << 40, brought: 1 << 50, reached: 0 });
         assert_eq!(known.brought, 0, "what was there before the first look is nobody's");
     }
 }
