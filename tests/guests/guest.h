@@ -61,6 +61,20 @@ static inline long raw6(long number, long a, long b, long c, long d, long e, lon
     return result;
 }
 
+// The same through an instruction that somebody may jump to: nobody can put another in front of it.
+// Which call it is stands in memory alone.
+__attribute__((noinline, unused)) static long unseen5(const volatile long *number, long a, long b, long c,
+                                                     long d, long e) {
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    __asm__ volatile("mov (%1), %%rax\n xor %%r9d, %%r9d\n jmp 1f\n 1: syscall"
+                     : "=&a"(result)
+                     : "r"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
+                     : "rcx", "r9", "r11", "memory", "cc");
+    return result;
+}
+
 // Reads `count` blocks of 512 bytes all over the file, the next place always taken from the data just
 // read, and gives a hash of what it saw. On a cold file nearly each of them waits for the disk, so
 // that after this a speculator exists, if there is ever to be one.

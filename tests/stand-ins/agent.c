@@ -36,6 +36,19 @@ static ssize_t plain_read(int descriptor, void *buffer, size_t length) {
     return syscall(SYS_read, descriptor, buffer, length);
 }
 
+static void *plain_mmap(void *at, size_t length, int protection, int flags, int file, off_t place) {
+    return (void *)syscall(SYS_mmap, at, length, protection, flags, file, place);
+}
+
+// Code without unwind information: a call through it, and a read in it that takes its time.
+__asm__(".text\n.type strange_call,@function\nstrange_call: push %rbx\n call *%rcx\n pop %rbx\n ret\n"
+        ".size strange_call,.-strange_call\n"
+        ".type strange_pread,@function\nstrange_pread: push %rbx\n mov %rcx, %r10\n mov $17, %eax\n syscall\n"
+        "mov $300, %ecx\n 1: pause\n dec %ecx\n jnz 1b\n pop %rbx\n ret\n"
+        ".size strange_pread,.-strange_pread\n");
+extern ssize_t strange_call(int descriptor, void *buffer, size_t length, void *function);
+extern ssize_t strange_pread(int descriptor, void *buffer, size_t length, off_t place);
+
 ssize_t read(int descriptor, void *buffer, size_t length) {
     if (broken("torn-position") && regular(descriptor)) {
         // The emulation that everybody thinks of first.
@@ -70,11 +83,26 @@ ssize_t read(int descriptor, void *buffer, size_t length) {
     if (broken("not-cancelled")) return plain_read(descriptor, buffer, length);
     static ssize_t (*next)(int, void *, size_t);
     if (!next) next = (ssize_t(*)(int, void *, size_t))(uintptr_t)dlsym(RTLD_NEXT, "read");
+    if (broken("unwinding")) return strange_call(descriptor, buffer, length, (void *)(uintptr_t)next);
     return next(descriptor, buffer, length);
 }
 
 ssize_t pread(int descriptor, void *buffer, size_t length, off_t place) {
+    if (broken("unwinding")) return strange_pread(descriptor, buffer, length, place);
     ssize_t got = syscall(SYS_pread64, descriptor, buffer, length, place);
+    // Memory of ours that comes when it is wanted, wherever there is room; and what a child has not got.
+    if (broken("moved-in") || broken("unforked")) {
+        static char *page;
+        int own = MAP_PRIVATE | MAP_ANONYMOUS;
+        if (!page) {
+            page = plain_mmap(NULL, 65536, PROT_READ | PROT_WRITE, own, -1, 0);
+            if (broken("unforked")) syscall(SYS_madvise, page, 65536, MADV_DONTFORK);
+        }
+        ++*page;
+    }
+    // A descriptor for a moment.
+    if (broken("brief-descriptor")) close(open("/dev/null", O_RDONLY));
+    if (broken("another-tracer")) prctl(PR_SET_PTRACER, getppid());
     static bool held;
     if (broken("held-descriptors") && !held) {
         // What a clone of the program does that does not let go of what it inherits.
@@ -104,10 +132,6 @@ ssize_t pread(int descriptor, void *buffer, size_t length, off_t place) {
 
 enum { LARGE = 8 << 20 };
 
-static void *plain_mmap(void *at, size_t length, int protection, int flags, int file, off_t place) {
-    return (void *)syscall(SYS_mmap, at, length, protection, flags, file, place);
-}
-
 // The mapping whose faults the program takes through a handler of ours.
 static char *trapped;
 
@@ -126,6 +150,11 @@ void *mmap(void *at, size_t length, int protection, int flags, int file, off_t p
     if (large && broken("stale-mapping") && (flags & MAP_FIXED)) return at;
     if (large && broken("unshared-mapping") && (flags & MAP_SHARED)) flags = (flags & ~MAP_SHARED) | MAP_PRIVATE;
     char *got = plain_mmap(at, length, protection, flags, file, place);
+    if (broken("written-code") && got != MAP_FAILED && file >= 0 && (protection & PROT_EXEC)) {
+        mprotect(got, length, protection | PROT_WRITE);
+        got[length / 2] ^= 1;
+        mprotect(got, length, protection);
+    }
     if (!large || got == MAP_FAILED) return got;
     if (broken("blank-pages")) plain_mmap(got, 1 << 20, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     if (broken("mapping-descriptor")) fcntl(file, F_DUPFD, 100);
@@ -137,6 +166,14 @@ void *mmap(void *at, size_t length, int protection, int flags, int file, off_t p
         mprotect(got, LARGE, PROT_NONE);
     }
     return got;
+}
+
+// What is made for a library, and stays when it goes.
+int dlclose(void *library) {
+    if (broken("left-mapping")) plain_mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static int (*next)(void *);
+    if (!next) next = (int (*)(void *))(uintptr_t)dlsym(RTLD_NEXT, "dlclose");
+    return next(library);
 }
 
 // A speculation whose stores reach the program.
@@ -180,7 +217,7 @@ static void quiet(int number) { (void)number; }
 #define INSIDE __attribute__((section("inside"), noinline, used))
 extern char __start_inside[], __stop_inside[];
 static int damage;  // which, decided once: the handler calls nothing
-enum { RED_ZONE = 1, REGISTER, SSE, AVX, FLAGS, MXCSR, RESULT };
+enum { RED_ZONE = 1, REGISTER, SSE, AVX, FLAGS, MXCSR, RESULT, THREAD };
 
 INSIDE static long inside_call(long number, long a, long b, long c, long d, long e, long f) {
     register long r10 __asm__("r10") = d;
@@ -201,6 +238,8 @@ INSIDE static void on_call(int number, siginfo_t *info, void *context) {
     registers[REG_RAX] = inside_call(call, registers[REG_RDI], registers[REG_RSI], registers[REG_RDX],
                                      registers[REG_R10], registers[REG_R8], registers[REG_R9]);
     if (call != SYS_pread64) return;
+    // Every thread has a C library's thread pointer, has it not?
+    if (damage == THREAD) __asm__ volatile("mov %%fs:0, %%rax" : : : "rax", "memory");
     if (damage == RED_ZONE) *(volatile long *)(registers[REG_RSP] - 64) = 0;
     if (damage == REGISTER) registers[REG_R12] ^= 1;
     if (damage == SSE) frame->uc_mcontext.fpregs->_xmm[11].element[1] ^= 1;
@@ -256,4 +295,5 @@ __attribute__((constructor)) static void begin(void) {
     if (broken("flags")) dispatch(FLAGS);
     if (broken("vector-control")) dispatch(MXCSR);
     if (broken("raw-result")) dispatch(RESULT);
+    if (broken("thread-pointer")) dispatch(THREAD);
 }

@@ -15,28 +15,35 @@ const WRITE_AND_WAIT: libc::c_uint =
 
 /// Evicts every regular file below `root`.
 pub fn evict(root: &Path) -> io::Result<()> {
-    let mut files = Vec::new();
-    for path in crate::tree::walk(root)? {
-        if fs::symlink_metadata(&path)?.is_file() {
-            // A file that may not be read (mode 0, not root) cannot make its reader wait either.
-            files.extend(File::open(&path));
-        }
+    let mut paths = crate::tree::walk(root)?;
+    paths.retain(|path| fs::symlink_metadata(path).is_ok_and(|found| found.is_file()));
+    for some in paths.chunks(OPEN_AT_ONCE) {
+        // A file that may not be read (mode 0, not root) cannot make its reader wait either.
+        evict_files(&some.iter().filter_map(|path| File::open(path).ok()).collect::<Vec<_>>())?;
     }
+    if std::env::var_os("RUNAHEAD_TEST_DROP_CACHES").is_some_and(|value| value == "1") {
+        fs::write("/proc/sys/vm/drop_caches", "3")?;
+    }
+    Ok(())
+}
+
+/// Well below the 1024 descriptors that a process may have unless told otherwise: what cannot be
+/// opened is not evicted.
+const OPEN_AT_ONCE: usize = 400;
+
+fn evict_files(files: &[File]) -> io::Result<()> {
     // Only clean pages can be dropped. Writing the data is enough: fsync would commit the journal for
     // each file, and was most of the suite's time.
     for flags in [libc::SYNC_FILE_RANGE_WRITE, WRITE_AND_WAIT] {
-        for file in &files {
+        for file in files {
             // SAFETY: takes no pointer. Where the file system does not know it, fsync does the work.
             if unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) } != 0 {
                 file.sync_all()?;
             }
         }
     }
-    for file in &files {
+    for file in files {
         posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
-    }
-    if std::env::var_os("RUNAHEAD_TEST_DROP_CACHES").is_some_and(|value| value == "1") {
-        fs::write("/proc/sys/vm/drop_caches", "3")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Guest programs: small C or C++ programs, one trap each, in `tests/guests`. The comment at the
+//! Guest programs: small C, C++ or Go programs, one trap each, in `tests/guests`. The comment at the
 //! head of a guest says how it is built and run, so that a new test is one new file:
 //!
 //! ```c
@@ -7,6 +7,7 @@
 //! // library: plugin.c         also build plugin.so from it, beside the guest
 //! // needs: root               skip without it (see needs.rs); may repeat
 //! // data: cold.bin 4M         make this file before each run; may repeat
+//! // data: many/{300} 4K       the files many/0 to many/299
 //! // run: arguments            one test for each such line; none means one without arguments;
 //! // run: arguments => signal 9  the same with an ending of its own
 //! // stdin: cold.bin           or `closed`, or `keys abc\n`; /dev/null if not said
@@ -17,10 +18,12 @@
 //! // timeout: 20               seconds; 60 if not said
 //! ```
 //!
-//! In `build`, `around` and `run`, `{here}` is the folder of the built guests.
+//! In `build`, `around` and `run`, `{here}` is the folder of the built guests. A guest in Go is built
+//! with cgo and so dynamically linked, and needs `go` without saying so.
 
 use crate::compare::Expectation;
 use crate::locate::{self, Runahead};
+use crate::needs;
 use crate::scenario::{COLD, Mode, NO_SPECULATION, Scenario, WARM, bytes};
 use crate::supervise::Stdin;
 use std::fs;
@@ -56,7 +59,7 @@ impl Guest {
             .map_err(|error| format!("{}: {error}", folder.display()))?
             .flatten()
             .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|kind| kind == "c" || kind == "cc"))
+            .filter(|path| path.extension().is_some_and(|kind| kind == "c" || kind == "cc" || kind == "go"))
             .collect();
         sources.sort();
         sources.into_iter().map(|source| Guest::read(source).map(Arc::new)).collect()
@@ -95,7 +98,12 @@ impl Guest {
     }
 
     pub fn needs(&self) -> Vec<String> {
-        self.every("needs").map(str::to_owned).collect()
+        let toolchain = self.is_go().then_some("go");
+        self.every("needs").chain(toolchain).map(str::to_owned).collect()
+    }
+
+    fn is_go(&self) -> bool {
+        self.source.extension().is_some_and(|kind| kind == "go")
     }
 
     /// Compiles the guest, once.
@@ -148,12 +156,17 @@ impl Guest {
         let mut data = Vec::new();
         for (seed, line) in self.every("data").enumerate() {
             let (file, size) = line.split_once(' ').ok_or(format!("data: '{line}' has no size"))?;
-            data.push((file.to_owned(), parse_size(size)?, seed as u64 + 1));
+            let size = parse_size(size)?;
+            for (number, file) in numbered(file)?.into_iter().enumerate() {
+                data.push((file, size, ((number as u64) << 8) + seed as u64 + 1));
+            }
         }
         let mut scenario = Scenario::new(run.name.clone(), argv)
             .prepare(move |directory| {
                 for (file, size, seed) in &data {
-                    fs::write(directory.join(file), bytes(*seed, *size))?;
+                    let path = directory.join(file);
+                    fs::create_dir_all(path.parent().unwrap_or(directory))?;
+                    fs::write(path, bytes(*seed, *size))?;
                 }
                 Ok(())
             })
@@ -216,6 +229,16 @@ fn parse_size(text: &str) -> Result<usize, String> {
     digits.trim().parse::<usize>().map(|size| size * factor).map_err(|_| format!("size: '{text}'"))
 }
 
+/// The files that a name in a `data` line stands for: itself, or as many as it says in braces.
+fn numbered(name: &str) -> Result<Vec<String>, String> {
+    let Some((before, rest)) = name.split_once('{') else {
+        return Ok(vec![name.to_owned()]);
+    };
+    let (count, after) = rest.split_once('}').ok_or(format!("data: '{name}'"))?;
+    let count: u32 = count.parse().map_err(|_| format!("data: '{name}'"))?;
+    Ok((0..count).map(|number| format!("{before}{number}{after}")).collect())
+}
+
 fn unescape(text: &str) -> Vec<u8> {
     text.replace("\\n", "\n").replace("\\4", "\u{4}").replace("\\3", "\u{3}").into_bytes()
 }
@@ -248,26 +271,50 @@ fn compile(source: &Path, kind: &str, flags: &[&str]) -> Result<PathBuf, String>
     if modified(&target) >= newest_source {
         return Ok(target);
     }
-    let compiler = if source.extension().is_some_and(|kind| kind == "cc") { "g++" } else { "gcc" };
     let aside =
         target.with_extension(format!("new-{}-{:?}", std::process::id(), std::thread::current().id()));
-    let output = Command::new(compiler)
-        .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result"])
-        .arg("-D_GNU_SOURCE")
-        .arg("-I")
-        .arg(locate::tests_folder().join("guests"))
-        .arg("-o")
-        .arg(&aside)
-        .arg(source)
-        .args(flags)
-        .output()
-        .map_err(|error| format!("{compiler} cannot be started: {error}"))?;
+    let compiler_is_go = source.extension().is_some_and(|kind| kind == "go");
+    let mut compiler = match source.extension().and_then(|kind| kind.to_str()) {
+        Some("go") => go_compiler(&folder),
+        Some("cc") => c_compiler("g++"),
+        _ => c_compiler("gcc"),
+    };
+    // Go wants its flags first, a linker of C its libraries last.
+    let (first, last) = if compiler_is_go { (flags, &[][..]) } else { (&[][..], flags) };
+    let output =
+        compiler.args(first).arg("-o").arg(&aside).arg(source).args(last).output().map_err(|error| {
+            format!("{} cannot be started: {error}", compiler.get_program().to_string_lossy())
+        })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{} does not compile:\n{said}", source.display()));
     }
     fs::rename(&aside, &target).map_err(|error| error.to_string())?;
     Ok(target)
+}
+
+fn c_compiler(name: &str) -> Command {
+    let mut compiler = Command::new(name);
+    compiler
+        .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result", "-D_GNU_SOURCE"])
+        .arg("-I")
+        .arg(locate::tests_folder().join("guests"));
+    compiler
+}
+
+/// cgo, so that the program is dynamically linked. What the compiler keeps of its own library lies
+/// beside the guests, and nothing is fetched.
+fn go_compiler(folder: &Path) -> Command {
+    let go = needs::go().unwrap_or_else(|| PathBuf::from("go"));
+    let mut compiler = Command::new(go);
+    compiler
+        .env("CGO_ENABLED", "1")
+        .env("GOCACHE", folder.join("go-cache"))
+        .env("GOPROXY", "off")
+        .env("GOFLAGS", "")
+        .env("GO111MODULE", "off")
+        .arg("build");
+    compiler
 }
 
 /// A stand-in for Runahead that breaks one property (`none`: no property). It is told which in the

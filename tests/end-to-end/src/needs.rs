@@ -2,12 +2,12 @@
 //! skipped loudly: a line on standard error, and counted as ignored in the summary.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The first need that is not met, in words; `None` if the test can run. Needs are written
 /// `root`, `kernel 6.0`, `command gdb`, `file /dev/fuse`, `flag avx512f`, `header zlib.h`,
-/// `multilib`, `userns`, `memory-cgroup`, `tty`.
+/// `multilib`, `userns`, `memory-cgroup`, `tty`, `go` (with cgo).
 pub fn missing(needs: &[String]) -> Option<String> {
     needs.iter().find(|need| !is_met(need)).cloned()
 }
@@ -22,6 +22,7 @@ fn is_met(need: &str) -> bool {
         "flag" => cpu_has(rest),
         "multilib" => compiles("int main(void){return 0;}", &["-m32"]),
         "header" => compiles(&format!("#include <{rest}>\nint main(void){{return 0;}}"), &[]),
+        "go" => go().is_some(),
         "memory-cgroup" => memory_cgroup().is_some(),
         _ => panic!("unknown need '{need}': see needs.rs for the list"),
     }
@@ -37,6 +38,13 @@ fn kernel_at_least(wanted: &str) -> bool {
 
 fn find_command(name: &str) -> bool {
     crate::scenario::PATH.split(':').any(|folder| Path::new(folder).join(name).exists())
+}
+
+/// Go's toolchain, which many keep in a folder of its own.
+pub fn go() -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders = path.split(':').chain(["/usr/local/go/bin", "/usr/lib/go/bin"]);
+    folders.map(|folder| Path::new(folder).join("go")).find(|go| go.is_file())
 }
 
 fn cpu_has(flag: &str) -> bool {
