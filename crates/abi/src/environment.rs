@@ -25,6 +25,8 @@ pub mod flags {
     pub const REPORT: u32 = 2;
     /// Look for stalls from the first read and never calm down (tests, `runahead stat`).
     pub const ALWAYS_ACTIVE: u32 = 4;
+    /// Processes may be read by others of their user only if they say so (Yama's scope 1).
+    pub const RESTRICTED_TRACING: u32 = 8;
 }
 
 impl<'a> Session<'a> {

@@ -3,12 +3,13 @@
 use crate::state::{self, Fixed};
 use crate::{arch, attach, loader, patch};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::Ordering;
-use runahead_abi::environment::{self, Session};
-use runahead_abi::session::watch;
-use runahead_kernel::files::{close, open_at, read};
-use runahead_kernel::process::major_faults_and_blocks;
-use runahead_kernel::text;
+use core::sync::atomic::{AtomicU32, Ordering};
+use runahead_abi::environment::{self, Session, flags};
+use runahead_abi::session::{MAGIC, SESSION_BYTES, watch};
+use runahead_kernel::files::{close, fstat, open_at, read, stat_at};
+use runahead_kernel::memory;
+use runahead_kernel::process::{major_faults_and_blocks, total_swap};
+use runahead_kernel::text::{self, Text};
 use runahead_kernel::uapi::general as n;
 
 /// Code of which on a program's own page faults are worth watching, bytes: a compiler's, an interpreter's, a browser's
@@ -49,24 +50,104 @@ pub unsafe extern "C" fn runahead_agent_start(
     if !arch::can_save_vector_state() || arch::under_valgrind() || !may_run(session.filters) {
         return;
     }
-    let Some(fixed) = state::create(arch::entry_address()) else {
+    // SAFETY: as for the environment, behind which it lies.
+    let hwcap2 = unsafe { auxiliary_value(environment, AT_HWCAP2) };
+    let Some(fixed) = join(&session, hwcap2) else {
         return;
     };
-    fixed.host = session.host;
-    fixed.descriptor = session.descriptor;
-    fixed.flags = session.flags;
-    if session.site_file.len() >= fixed.site_file_path.len() {
-        return;
+    if fixed.has(flags::RESTRICTED_TRACING) {
+        attach::let_host_read(fixed);
     }
-    for (to, from) in fixed.site_file_path.iter_mut().zip(session.site_file) {
-        *to = *from;
-    }
-    let fixed: &'static Fixed = fixed;
-    fixed.calm.store(-1, Ordering::Relaxed);
-    let code = patch::whole_process(fixed);
-    if code >= LARGE && was_cold() {
+    let visited = patch::whole_process(fixed);
+    if !visited.is_blind && visited.code >= LARGE && was_cold() {
         attach::want_watch(fixed, watch::FILE);
     }
+}
+
+/// Makes everything of ours in the process, while it has one thread and runs nothing of the program's: the
+/// block with the session in it, and the site file. Descriptors are open meanwhile only.
+fn join(session: &Session, hwcap2: usize) -> Option<&'static Fixed> {
+    let descriptor = open_session(session)?;
+    let made = state::create(arch::entry_address(), descriptor);
+    let _ = close(descriptor);
+    let fixed = made?;
+    fixed.host = session.host;
+    fixed.flags = session.flags;
+    fixed.reads_thread_base = AtomicU32::new(arch::may_read_thread_base(hwcap2).into());
+    fixed.counts_memory = AtomicU32::new((total_swap() != 0).into());
+    let fixed: &'static Fixed = fixed;
+    if fixed.header().magic != MAGIC {
+        return None;
+    }
+    fixed.calm.store(-1, Ordering::Relaxed);
+    map_site_file(fixed, session);
+    Some(fixed)
+}
+
+fn open_session(session: &Session) -> Option<i32> {
+    let path = Text::<48>::new()
+        .push(b"/proc/")
+        .push_number(u64::from(session.host))
+        .push(b"/fd/")
+        .push_number(u64::from(session.descriptor));
+    // A host that has left the command may have its number no more, and another process's file is not ours to open.
+    let found = stat_at(n::AT_FDCWD, path.as_c_str(), 0).ok()?;
+    if found.st_mode & n::S_IFMT != n::S_IFREG || found.st_size != SESSION_BYTES as i64 {
+        return None;
+    }
+    open_at(n::AT_FDCWD, path.as_c_str(), n::O_RDWR | n::O_CLOEXEC, 0).ok()
+}
+
+/// How much the site file may grow while the process lives, for libraries that are loaded later.
+const SITE_FILE_GROWTH: usize = 1 << 20;
+
+fn map_site_file(state: &Fixed, session: &Session) {
+    let mut path = [0u8; 512];
+    if session.site_file.len() >= path.len() {
+        return;
+    }
+    for (to, from) in path.iter_mut().zip(session.site_file) {
+        *to = *from;
+    }
+    let path = CStr::from_bytes_until_nul(&path).unwrap_or(c"");
+    let Ok(descriptor) = open_at(n::AT_FDCWD, path, n::O_RDONLY | n::O_CLOEXEC, 0) else {
+        return;
+    };
+    if let Ok(stat) = fstat(descriptor) {
+        let length = stat.st_size as usize + SITE_FILE_GROWTH;
+        // SAFETY: a new mapping.
+        let mapped = unsafe { memory::map(0, length, memory::PROT_READ, n::MAP_SHARED, descriptor, 0) };
+        if let Ok(address) = mapped {
+            state.site_file.store(address, Ordering::Relaxed);
+            state.site_file_length.store(length, Ordering::Relaxed);
+        }
+    }
+    let _ = close(descriptor);
+}
+
+/// What the processor can do, as the kernel tells (getauxval(3)).
+const AT_HWCAP2: usize = 26;
+
+/// The value of `kind` in the auxiliary vector, which lies behind the environment; 0: none.
+///
+/// # Safety
+/// `environment` is the kernel's: null-terminated, with the vector behind it.
+unsafe fn auxiliary_value(environment: *const *const c_char, kind: usize) -> usize {
+    let mut word = environment.cast::<usize>();
+    // SAFETY: the caller's promise; the vector ends with a pair of kind 0.
+    unsafe {
+        while *word != 0 {
+            word = word.add(1);
+        }
+        word = word.add(1);
+        while *word != 0 {
+            if *word == kind {
+                return *word.add(1);
+            }
+            word = word.add(2);
+        }
+    }
+    0
 }
 
 /// Whether the program had to be read from a disk to be loaded.

@@ -200,6 +200,9 @@ fn prepare(
     if options.stats || options.report.is_some() {
         flag_bits |= flags::REPORT;
     }
+    if is_tracing_restricted() {
+        flag_bits |= flags::RESTRICTED_TRACING;
+    }
     session.header().main_process.store(std::process::id(), Ordering::Relaxed);
     let site_file = sites.path().to_owned();
     let limits = Limits::new(options.limits);
@@ -219,6 +222,12 @@ fn prepare(
         preload.push(before);
     }
     Ok(vec![("LD_PRELOAD".into(), preload), (SESSION.into(), value)])
+}
+
+/// Whether a process may read another of its user only where that one says so: Yama's scope 1 (the kernel's
+/// Documentation/admin-guide/LSM/Yama.rst).
+fn is_tracing_restricted() -> bool {
+    std::fs::read("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope.first() == Some(&b'1'))
 }
 
 /// How many seccomp filters this process is under. (Asking with prctl could end us, under a strict one.)

@@ -53,6 +53,12 @@ pub fn sleep_ns(ns: u64) {
     unsafe { syscall(n::__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
 }
 
+/// Lets others have the processor first.
+pub fn yield_processor() {
+    // SAFETY: touches no memory.
+    unsafe { syscall(n::__NR_sched_yield as usize, [0; 6]) };
+}
+
 /// Ends the calling process with `status`.
 pub fn exit(status: i32) -> ! {
     loop {

@@ -23,7 +23,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memmap2::Mmap;
 use runahead_abi::sites::{
-    Entry, FileHeader, FileKey, HASH_SLOTS, Index, Plain, SITES_OFFSET, Site, lookup_entry, slot_offset,
+    BLIND, Entry, FileHeader, FileKey, HASH_SLOTS, Index, Plain, SITES_OFFSET, Site, lookup_entry,
+    slot_offset,
 };
 use rustix::fs::OFlags;
 use rustix::process::{Resource, getrlimit};
@@ -203,7 +204,8 @@ impl SiteFile {
     }
 
     fn append(&self, key: &FileKey, analysis: &Analysis) -> Result<Outcome> {
-        let unproven = u32::try_from(analysis.unproven().count()).unwrap_or(u32::MAX);
+        let unproven = u32::try_from(analysis.unproven().count()).unwrap_or(u32::MAX).min(BLIND - 1);
+        let unproven = if analysis.is_blind() { unproven | BLIND } else { unproven };
         let mut open = self.opened();
         open.lock(&self.path)?;
         let outcome = match open.known(key) {
