@@ -21,3 +21,4 @@ pub mod registers;
 pub mod session;
 pub mod sites;
 pub mod sync;
+pub mod trust;

@@ -1,19 +1,20 @@
 //! Joining the session, at the first stall, and leaving it.
 
+use crate::session;
 use crate::state::{Fixed, Process};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::environment::flags;
 use runahead_abi::kin;
 use runahead_abi::owner;
 use runahead_abi::session::{
-    AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot,
-    activity, companions, names_ahead, retire, slot_offset, watching,
+    AGENT_BYTES, HEADER_BYTES, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, companions,
+    names_ahead, retire, slot_offset, watching,
 };
 use runahead_kernel::arch::thread_word;
-use runahead_kernel::files::{close, open_at, read_link, stat_at};
+use runahead_kernel::files::{read_link, stat_at};
 use runahead_kernel::memory::{PROT_READ, PROT_WRITE, advise, map};
 use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, prctl, process_id, thread_id};
-use runahead_kernel::text::{Text, decimal};
+use runahead_kernel::text::decimal;
 use runahead_kernel::uapi::{general as n, prctl::PR_SET_PTRACER};
 use runahead_policy::kin::{Known, Life};
 
@@ -42,10 +43,6 @@ fn header(state: &Fixed, process: &Process) -> Option<&'static Header> {
         return Some(header);
     }
     let address = map_session(state, 0, HEADER_BYTES, PROT_READ | PROT_WRITE)?;
-    // SAFETY: just mapped, of the header's size; zeros or garbage are valid values of its fields.
-    if unsafe { &*(address as *const Header) }.magic != MAGIC {
-        return None;
-    }
     process.header.store(address, Ordering::Release);
     process.header()
 }
@@ -68,7 +65,7 @@ fn join(state: &Fixed, process: &Process) -> Option<&'static Slot> {
     let slot = unsafe { &*(address as *const Slot) };
     // Under Yama's restricted scope nobody may read us unless we say so. Refused where there is no Yama.
     // SAFETY: names a process that may read this one; changes nothing else.
-    let _ = unsafe { prctl(PR_SET_PTRACER, state.host as usize, 0, 0, 0) };
+    let _ = unsafe { prctl(PR_SET_PTRACER, state.address.host as usize, 0, 0, 0) };
     slot.agent.state_cookie.store(state.cookie, Ordering::Relaxed);
     // Last: the host starts nothing for a slot before it finds the address there.
     slot.agent.state_address.store(state as *const Fixed as u64, Ordering::Release);
@@ -117,20 +114,9 @@ fn id_for_the_host() -> Option<u32> {
 
 /// Maps a part of the session: the descriptor is open for some microseconds only.
 fn map_session(state: &Fixed, offset: usize, length: usize, protection: u32) -> Option<usize> {
-    let path = Text::<48>::new()
-        .push(b"/proc/")
-        .push_number(u64::from(state.host))
-        .push(b"/fd/")
-        .push_number(u64::from(state.descriptor));
-    // A host that has left the command may have its number no more, and another process's file is not ours to open.
-    let found = stat_at(n::AT_FDCWD, path.as_c_str(), 0).ok()?;
-    if found.st_mode & n::S_IFMT != n::S_IFREG || found.st_size != SESSION_BYTES as i64 {
-        return None;
-    }
-    let fd = open_at(n::AT_FDCWD, path.as_c_str(), n::O_RDWR | n::O_CLOEXEC, 0).ok()?;
+    let file = session::open(state).ok()?;
     // SAFETY: a new mapping.
-    let mapped = unsafe { map(0, length, protection, n::MAP_SHARED, fd, offset as u64) };
-    let _ = close(fd);
+    let mapped = unsafe { map(0, length, protection, n::MAP_SHARED, file.number(), offset as u64) };
     let address = mapped.ok()?;
     // A child of fork is a program of its own and must not write into its parent's slot.
     // SAFETY: affects only what a child inherits of this mapping.

@@ -30,6 +30,7 @@ mod loader;
 mod names;
 mod patch;
 mod reads;
+mod session;
 mod start;
 mod state;
 

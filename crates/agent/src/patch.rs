@@ -8,15 +8,16 @@
 use crate::arch::{self, Frame, Load, STUB_BYTES};
 use crate::attach;
 use crate::calls::{sampled, wanted};
+use crate::session;
 use crate::state::Fixed;
 use core::ffi::CStr;
 use runahead_abi::sites::{self, FileKey, Site, form};
+use runahead_kernel::PAGE;
 use runahead_kernel::files::{self, Stat, close, fstat, open_at};
 use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
 use runahead_kernel::process::process_id;
 use runahead_kernel::text::{self, Text};
 use runahead_kernel::uapi::general as n;
-use runahead_kernel::{PAGE, Result};
 
 /// How long the first program ever to map a file waits for its analysis: libc takes some 20 ms.
 const ANALYSIS_WAIT_NS: u64 = 1_000_000_000;
@@ -142,17 +143,11 @@ impl Known {
         Self::map(state).unwrap_or(Known { address: 0, length: 0 })
     }
 
-    fn map(state: &Fixed) -> Result<Known> {
-        let path = CStr::from_bytes_until_nul(&state.site_file_path).unwrap_or(c"");
-        let fd = open_at(n::AT_FDCWD, path, n::O_RDONLY | n::O_CLOEXEC, 0)?;
-        let mapped = fstat(fd).and_then(|stat| {
-            let length = stat.st_size as usize;
-            // SAFETY: a new mapping.
-            let address = unsafe { memory::map(0, length, PROT_READ, n::MAP_SHARED, fd, 0) }?;
-            Ok(Known { address, length })
-        });
-        let _ = close(fd);
-        mapped
+    fn map(state: &Fixed) -> Option<Known> {
+        let (file, length) = session::open_sites(state).ok()?;
+        // SAFETY: a new mapping.
+        let address = unsafe { memory::map(0, length, PROT_READ, n::MAP_SHARED, file.number(), 0) }.ok()?;
+        Some(Known { address, length })
     }
 
     fn bytes(&self) -> &[u8] {

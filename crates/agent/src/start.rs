@@ -1,7 +1,8 @@
 //! The agent's start, called by the loader before the program's own initialisers.
 
+use crate::session::Address;
 use crate::state::{self, Fixed};
-use crate::{arch, attach, loader, patch};
+use crate::{arch, attach, loader, patch, session};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::{self, Session};
@@ -52,16 +53,15 @@ pub unsafe extern "C" fn runahead_agent_start(
     let Some(fixed) = state::create(arch::entry_address()) else {
         return;
     };
-    fixed.host = session.host;
-    fixed.descriptor = session.descriptor;
-    fixed.flags = session.flags;
-    if session.site_file.len() >= fixed.site_file_path.len() {
+    let Session { host, descriptor, flags, cookie, sites, .. } = session;
+    fixed.address = Address { cookie, host, descriptor, sites };
+    fixed.flags = flags;
+    let fixed: &'static Fixed = fixed;
+    // Where this is not the run that is meant, or it is over: no agent.
+    if session::open(fixed).is_err() {
+        state::destroy(fixed);
         return;
     }
-    for (to, from) in fixed.site_file_path.iter_mut().zip(session.site_file) {
-        *to = *from;
-    }
-    let fixed: &'static Fixed = fixed;
     fixed.calm.store(-1, Ordering::Relaxed);
     let code = patch::whole_process(fixed);
     if code >= LARGE && was_cold() {
@@ -77,7 +77,7 @@ fn was_cold() -> bool {
 
 /// # Safety
 /// `environment` is a null-terminated array of C strings that live as long as the process.
-unsafe fn find_session(environment: *const *const c_char) -> Option<Session<'static>> {
+unsafe fn find_session(environment: *const *const c_char) -> Option<Session> {
     let mut session = None;
     for index in 0.. {
         // SAFETY: below the terminator.

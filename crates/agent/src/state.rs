@@ -11,6 +11,7 @@
 
 use crate::arch;
 use crate::names::Names;
+use crate::session::Address;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use runahead_abi::session::{Header, Slot};
@@ -39,8 +40,8 @@ pub struct Fixed {
     pub off: AtomicU32,
     /// Tells the speculator that this page is what the post says it is.
     pub cookie: u64,
-    pub host: u32,
-    pub descriptor: u32,
+    /// Where the session and the site file are. Its cookie, behind ours, tells the host that this is one of the run's.
+    pub address: Address,
     pub flags: u32,
     /// 1: look-ups of names are not looked at any more.
     pub names_off: AtomicU32,
@@ -48,7 +49,6 @@ pub struct Fixed {
     pub no_cachestat: AtomicU32,
     /// A lock for the scratch pages (after the start): address of the stack frame that holds it.
     pub scratch_lock: Lock,
-    pub site_file_path: [u8; 512],
 }
 
 /// Page 1: what belongs to this very process.
@@ -221,6 +221,12 @@ pub fn create(entry: usize) -> Option<&'static mut Fixed> {
     // Not a secret: it only has to differ between processes that could be mistaken for each other.
     fixed.cookie = process::monotonic_ns().rotate_left(20) ^ address as u64 ^ process::process_id() as u64;
     Some(fixed)
+}
+
+/// Unmaps a block that no stub, and nobody else, knows of.
+pub fn destroy(fixed: &Fixed) {
+    // SAFETY: the block of `create`; by what is said above nobody looks at it any more.
+    let _ = unsafe { memory::unmap(fixed as *const Fixed as usize, BLOCK_BYTES) };
 }
 
 /// Counts one event; the counts are written by whoever holds the lock, so no read-modify-write.

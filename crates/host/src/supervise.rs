@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -90,11 +90,8 @@ struct Attached {
 
 pub struct Host {
     session: Session,
-    /// Where the site file is; opened once the inherited descriptors are closed.
-    site_path: PathBuf,
-    sites: Option<SiteFile>,
-    /// A directory to remove at the end.
-    passing: Option<PathBuf>,
+    /// Agents read it through our descriptor.
+    sites: SiteFile,
     installation: Installation,
     wishes: Wishes,
     /// Number of the command among our own arguments, for the report.
@@ -121,8 +118,7 @@ pub struct Host {
 impl Host {
     pub fn new(
         session: Session,
-        site_path: PathBuf,
-        passing: Option<PathBuf>,
+        sites: SiteFile,
         installation: Installation,
         wishes: Wishes,
         limits: Limits,
@@ -133,9 +129,7 @@ impl Host {
         let names = Names::new(session.share());
         Host {
             session,
-            site_path,
-            sites: None,
-            passing,
+            sites,
             installation,
             wishes,
             command,
@@ -164,12 +158,12 @@ impl Host {
     /// Serves until the command and everybody who attached have ended.
     pub fn serve(mut self) -> ! {
         let Installation { agent, speculator } = &self.installation;
-        own_files::ask_for([agent, &self.site_path, speculator].map(PathBuf::as_path));
+        let sites = self.sites.path();
+        own_files::ask_for([Some(agent.as_path()), sites, Some(speculator.as_path())].into_iter().flatten());
         self.leave_the_terminal();
         if let Some(cold) = self.cold.take() {
             std::thread::spawn(|| cold.ask_for_libraries());
         }
-        self.sites = SiteFile::open_or_create(&self.site_path).ok();
         loop {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
             self.answer_analysis();
@@ -187,9 +181,6 @@ impl Host {
             }
             if main_left && self.attached.iter().all(Option::is_none) {
                 self.limits.end();
-                if let Some(directory) = &self.passing {
-                    let _ = std::fs::remove_dir_all(directory);
-                }
                 std::process::exit(0)
             }
             let longest = match self.attached.iter().any(Option::is_some) {
@@ -209,8 +200,7 @@ impl Host {
     }
 
     /// Leaves the command alone before its end, for good: there is not even room for us. Its processes find nobody to
-    /// wait for, and those that come attach to nothing. The directory of a passing site file stays: they look there, and
-    /// what is not there somebody else could make.
+    /// wait for, and those that come find no session.
     fn leave(&mut self) -> ! {
         let header = self.session.header();
         header.owners.iter().for_each(owner::shut);
@@ -256,6 +246,7 @@ impl Host {
             .flatten()
             .map(AsRawFd::as_raw_fd)
             .chain(self.wishes.report.as_ref().map(AsRawFd::as_raw_fd))
+            .chain([self.sites.descriptor()])
             .collect();
         close_others(&keep);
         let _ = std::env::set_current_dir("/");
@@ -276,9 +267,7 @@ impl Host {
             request.path.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
         let length = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
         use std::os::unix::ffi::OsStrExt;
-        if let Some(sites) = &self.sites {
-            let _ = sites.ensure(Path::new(std::ffi::OsStr::from_bytes(&bytes[..length])));
-        }
+        let _ = self.sites.ensure(Path::new(std::ffi::OsStr::from_bytes(&bytes[..length])));
         request.state.store(2, Ordering::Release);
         wake(&request.state);
     }
