@@ -256,6 +256,30 @@ pub fn retire(state: &Fixed) {
     leave_alone(state, retire::BEARS_NOBODY);
 }
 
+/// The process is about to give up rights. Those that are there for it keep theirs, and what it is afterwards may be in
+/// other hands: it is left alone, and the session is not in its memory any more.
+pub fn give_up(state: &Fixed) {
+    let process = state.process();
+    // A child of vfork gives up its own, not its parent's; it finds the parent's slot here and uses nothing of it.
+    let slot = process.slot().is_some();
+    if slot && own_slot(state).is_none() {
+        return;
+    }
+    retire(state);
+    process.refused.store(1, Ordering::Relaxed);
+    for (address, length) in [
+        (process.slot.load(Ordering::Acquire), SLOT_BYTES),
+        (process.header.load(Ordering::Acquire), HEADER_BYTES),
+    ] {
+        if address != 0 {
+            let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED | n::MAP_NORESERVE;
+            // Another thread may be at it: it finds zeros, which are as good there as anything.
+            // SAFETY: a mapping of ours, of this length, is replaced; all that looks at it bears any values.
+            let _ = unsafe { map(address, length, PROT_READ | PROT_WRITE, flags, -1, 0) };
+        }
+    }
+}
+
 /// The process has asked to be told who opens files. The host is told even if it knew nothing of it.
 pub fn watches(state: &Fixed) {
     let _ = slot(state);
