@@ -81,7 +81,7 @@ const _: () = assert!(AGENT_BYTES + SPECULATOR_BYTES < SLOT_BYTES);
 /// instruction, so that what the program says itself stands.
 pub fn let_host_read(state: &Fixed) {
     // SAFETY: names a process that may read this one; changes nothing else.
-    let _ = unsafe { prctl(PR_SET_PTRACER, state.host as usize, 0, 0, 0) };
+    let _ = unsafe { prctl(PR_SET_PTRACER, state.address.host as usize, 0, 0, 0) };
 }
 
 /// What earlier processes of this executable have left behind.
@@ -255,6 +255,18 @@ pub fn withdraw(state: &Fixed) {
     const LONGEST_NS: u64 = 1_000_000_000;
     retire(state);
     state.wait_for_others(LONGEST_NS);
+}
+
+/// The process is about to give up rights. Those that are there for it keep theirs, and what it is afterwards may be in
+/// other hands: it is left alone, and the session is not in its memory any more.
+pub fn give_up(state: &Fixed) {
+    // A child of vfork gives up its own, not its parent's; it finds the parent's slot here and uses nothing of it.
+    if state.slot().is_some() && own_slot(state).is_none() {
+        return;
+    }
+    withdraw(state);
+    state.process().refused.store(1, Ordering::Relaxed);
+    state.forget_session();
 }
 
 /// The process has asked to be told who opens files. The host is told even if it knew nothing of it.

@@ -8,7 +8,10 @@ use runahead_abi::sites::ANY_NUMBER;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::memory::{PROT_EXEC, bytes, overlap};
 use runahead_kernel::uapi::general as n;
-use runahead_kernel::uapi::prctl::{PR_SET_PTRACER, PR_SET_SECCOMP, PR_SET_SYSCALL_USER_DISPATCH};
+use runahead_kernel::uapi::prctl::{
+    PR_CAP_AMBIENT, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_PTRACER, PR_SET_SECCOMP, PR_SET_SECUREBITS,
+    PR_SET_SYSCALL_USER_DISPATCH,
+};
 
 /// Bytes of a file's mapping from which on it is worth watching the page faults. A smaller one is in memory after
 /// some misses of the kernel's own read-ahead; and many a program that reads nothing maps its locale, 3 to 6 MB,
@@ -45,6 +48,38 @@ pub fn is_wanted(number: u16) -> bool {
                 | n::__NR_inotify_add_watch
                 | n::__NR_fanotify_mark
         )
+        || gives_up_rights(u32::from(number))
+}
+
+/// The calls after which a process may be allowed less than before, or is elsewhere, whatever else they are given.
+/// (prctl, seccomp and fcntl have cases of their own.)
+fn gives_up_rights(number: u32) -> bool {
+    matches!(
+        number,
+        n::__NR_setuid
+            | n::__NR_setgid
+            | n::__NR_setreuid
+            | n::__NR_setregid
+            | n::__NR_setresuid
+            | n::__NR_setresgid
+            | n::__NR_setfsuid
+            | n::__NR_setfsgid
+            | n::__NR_setgroups
+            | n::__NR_capset
+            | n::__NR_chroot
+            | n::__NR_pivot_root
+            | n::__NR_unshare
+            | n::__NR_setns
+            | n::__NR_landlock_restrict_self
+    )
+}
+
+/// The same, of prctl's options.
+fn option_gives_up_rights(option: u32) -> bool {
+    matches!(
+        option,
+        PR_SET_SECCOMP | PR_SET_NO_NEW_PRIVS | PR_CAPBSET_DROP | PR_CAP_AMBIENT | PR_SET_SECUREBITS
+    )
 }
 
 /// The calls that may pass unseen while the agent is calm.
@@ -121,13 +156,20 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             state.names_tracer.store(1, Ordering::Relaxed);
             Answer::plain(frame)
         }
-        // A filter of the program's own may forbid the calls that the agent makes, and so may a handler for
-        // all calls but those of one place.
-        n::__NR_prctl if ![PR_SET_SECCOMP, PR_SET_SYSCALL_USER_DISPATCH].contains(&(a[0] as u32)) => {
+        // A handler is called for all calls but those of one place, which is not ours.
+        n::__NR_prctl if a[0] as u32 == PR_SET_SYSCALL_USER_DISPATCH => {
+            attach::withdraw(state);
             Answer::plain(frame)
         }
+        n::__NR_prctl if !option_gives_up_rights(a[0] as u32) => Answer::plain(frame),
+        // A filter of the program's own may forbid the calls that the agent makes; and nobody is to do for the process what
+        // it may not do any more.
         n::__NR_prctl | n::__NR_seccomp => {
-            attach::withdraw(state);
+            attach::give_up(state);
+            Answer::plain(frame)
+        }
+        number if gives_up_rights(number) => {
+            attach::give_up(state);
             Answer::plain(frame)
         }
         n::__NR_fcntl if a[1] as u32 == n::F_SETLEASE => {

@@ -1,15 +1,16 @@
 //! The agent's start, called by the loader before the program's own initialisers.
 
+use crate::session::Address;
 use crate::state::{self, Fixed};
-use crate::{arch, attach, loader, patch};
+use crate::{arch, attach, loader, patch, session};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::environment::{self, Session, flags};
-use runahead_abi::session::{MAGIC, SESSION_BYTES, watch};
-use runahead_kernel::files::{close, fstat, open_at, read, stat_at};
+use runahead_abi::session::watch;
+use runahead_kernel::files::{close, open_at, read};
 use runahead_kernel::memory;
 use runahead_kernel::process::{major_faults_and_blocks, total_swap};
-use runahead_kernel::text::{self, Text};
+use runahead_kernel::text;
 use runahead_kernel::uapi::general as n;
 
 /// Code of which on a program's own page faults are worth watching, bytes: a compiler's, an interpreter's, a browser's
@@ -65,64 +66,35 @@ pub unsafe extern "C" fn runahead_agent_start(
 }
 
 /// Makes everything of ours in the process, while it has one thread and runs nothing of the program's: the
-/// block with the session in it, and the site file. Descriptors are open meanwhile only.
+/// block with the session in it, and the site file. Descriptors are open meanwhile only. None: this is not the
+/// run that is meant, or it is over.
 fn join(session: &Session, hwcap2: usize) -> Option<&'static Fixed> {
-    let descriptor = open_session(session)?;
-    let made = state::create(arch::entry_address(), descriptor);
-    let _ = close(descriptor);
-    let fixed = made?;
-    fixed.host = session.host;
-    fixed.flags = session.flags;
+    let Session { host, descriptor, flags, cookie, sites, .. } = *session;
+    let address = Address { cookie, host, descriptor, sites };
+    let files = session::open(&address).ok()?;
+    let fixed = state::create(arch::entry_address(), files.session.number())?;
+    fixed.address = address;
+    fixed.flags = flags;
     fixed.reads_thread_base = AtomicU32::new(arch::may_read_thread_base(hwcap2).into());
     fixed.counts_memory = AtomicU32::new((total_swap() != 0).into());
     let fixed: &'static Fixed = fixed;
-    if fixed.header().magic != MAGIC {
-        return None;
-    }
     fixed.calm.store(-1, Ordering::Relaxed);
-    map_site_file(fixed, session);
-    Some(fixed)
-}
-
-fn open_session(session: &Session) -> Option<i32> {
-    let path = Text::<48>::new()
-        .push(b"/proc/")
-        .push_number(u64::from(session.host))
-        .push(b"/fd/")
-        .push_number(u64::from(session.descriptor));
-    // A host that has left the command may have its number no more, and another process's file is not ours to open.
-    let found = stat_at(n::AT_FDCWD, path.as_c_str(), 0).ok()?;
-    if found.st_mode & n::S_IFMT != n::S_IFREG || found.st_size != SESSION_BYTES as i64 {
-        return None;
+    if let Ok((file, size)) = &files.sites {
+        map_site_file(fixed, file.number(), *size);
     }
-    open_at(n::AT_FDCWD, path.as_c_str(), n::O_RDWR | n::O_CLOEXEC, 0).ok()
+    Some(fixed)
 }
 
 /// How much the site file may grow while the process lives, for libraries that are loaded later.
 const SITE_FILE_GROWTH: usize = 1 << 20;
 
-fn map_site_file(state: &Fixed, session: &Session) {
-    let mut path = [0u8; 512];
-    if session.site_file.len() >= path.len() {
-        return;
+fn map_site_file(state: &Fixed, file: i32, size: usize) {
+    let length = size + SITE_FILE_GROWTH;
+    // SAFETY: a new mapping.
+    if let Ok(address) = unsafe { memory::map(0, length, memory::PROT_READ, n::MAP_SHARED, file, 0) } {
+        state.site_file.store(address, Ordering::Relaxed);
+        state.site_file_length.store(length, Ordering::Relaxed);
     }
-    for (to, from) in path.iter_mut().zip(session.site_file) {
-        *to = *from;
-    }
-    let path = CStr::from_bytes_until_nul(&path).unwrap_or(c"");
-    let Ok(descriptor) = open_at(n::AT_FDCWD, path, n::O_RDONLY | n::O_CLOEXEC, 0) else {
-        return;
-    };
-    if let Ok(stat) = fstat(descriptor) {
-        let length = stat.st_size as usize + SITE_FILE_GROWTH;
-        // SAFETY: a new mapping.
-        let mapped = unsafe { memory::map(0, length, memory::PROT_READ, n::MAP_SHARED, descriptor, 0) };
-        if let Ok(address) = mapped {
-            state.site_file.store(address, Ordering::Relaxed);
-            state.site_file_length.store(length, Ordering::Relaxed);
-        }
-    }
-    let _ = close(descriptor);
 }
 
 /// What the processor can do, as the kernel tells (getauxval(3)).
@@ -158,7 +130,7 @@ fn was_cold() -> bool {
 
 /// # Safety
 /// `environment` is a null-terminated array of C strings that live as long as the process.
-unsafe fn find_session(environment: *const *const c_char) -> Option<Session<'static>> {
+unsafe fn find_session(environment: *const *const c_char) -> Option<Session> {
     let mut session = None;
     for index in 0.. {
         // SAFETY: below the terminator.

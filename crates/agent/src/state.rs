@@ -18,6 +18,7 @@
 use crate::arch;
 use crate::names::Names;
 use crate::patch::{Candidate, Stubs};
+use crate::session::Address;
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -63,7 +64,8 @@ pub struct Fixed {
     pub off: AtomicU32,
     /// Tells the speculator that this page is what the post says it is.
     pub cookie: u64,
-    pub host: u32,
+    /// Where the session and the site file are. Its cookie, behind ours, tells the host that this is one of the run's.
+    pub address: Address,
     pub flags: u32,
     /// 1: look-ups of names are not looked at any more.
     pub names_off: AtomicU32,
@@ -233,6 +235,17 @@ impl Fixed {
     pub fn header(&self) -> &'static Header {
         // SAFETY: mapped by `create` for the life of the process, of a file that cannot be cut (sealed).
         unsafe { &*((self as *const Fixed as usize + OFFSET_OF_HEADER) as *const Header) }
+    }
+
+    /// Puts memory of the process's own where the session is. Another thread may be at it: it finds zeros, which are as good
+    /// there as anything.
+    pub fn forget_session(&self) {
+        let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED | n::MAP_NORESERVE;
+        let header = self as *const Fixed as usize + OFFSET_OF_HEADER;
+        // SAFETY: the end of the block, from the header on; all that looks at it bears any values.
+        let _ = unsafe {
+            memory::map(header, WINDOW_BYTES - OFFSET_OF_HEADER, PROT_READ | PROT_WRITE, flags, -1, 0)
+        };
     }
 
     /// Where the slot is mapped; [`Fixed::slot`] once it is this process's.

@@ -12,7 +12,7 @@ use crate::report::{Report, VERSION};
 use crate::session::Session;
 use crate::start_files::Cold;
 use crate::supervise::{Host, Wishes};
-use runahead_abi::environment::{SESSION, SWITCH, flags};
+use runahead_abi::environment::{self, SESSION, SWITCH, flags};
 use runahead_abi::session::SESSION_BYTES;
 use runahead_sites::SiteFile;
 use std::ffi::{OsStr, OsString};
@@ -182,17 +182,15 @@ fn prepare(
     first: usize,
 ) -> Result<Vec<(OsString, OsString)>, String> {
     let installation = Installation::find().map_err(|e| e.to_string())?;
-    // Where the user has no cache directory of his own: one for this run, which the host removes.
-    let fallback = std::env::temp_dir().join(format!("runahead-{}", std::process::id()));
-    let sites = SiteFile::open_in_cache(&fallback).map_err(|e| e.to_string())?;
-    let passing = sites.path().starts_with(&fallback).then_some(fallback);
+    let sites = SiteFile::open_or_make().map_err(|e| e.to_string())?;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if limit.is_some_and(|bytes| bytes < SESSION_BYTES as u64) {
         return Err("the limit on file sizes (ulimit -f) leaves no room for shared memory".into());
     }
     let session = Session::create().map_err(|e| format!("no shared memory for the session: {e}"))?;
     let descriptor = session.descriptor.as_raw_fd();
-    let site_path = sites.path().as_os_str().to_owned();
+    let cookie = session.cookie;
+    let site_descriptor = sites.descriptor();
     let mut flag_bits = 0;
     if !options.may_speculate() {
         flag_bits |= flags::NO_SPECULATION;
@@ -204,24 +202,24 @@ fn prepare(
         flag_bits |= flags::RESTRICTED_TRACING;
     }
     session.header().main_process.store(std::process::id(), Ordering::Relaxed);
-    let site_file = sites.path().to_owned();
     let limits = Limits::new(options.limits);
-    let host = Host::new(session, site_file, passing.clone(), installation.clone(), wishes, limits, first);
+    let host = Host::new(session, sites, installation.clone(), wishes, limits, first);
     let host = if options.may_guess() { host.guessing(cold) } else { host };
-    let host_process = start_host(host).map_err(|e| {
-        if let Some(directory) = &passing {
-            let _ = std::fs::remove_dir_all(directory);
-        }
-        format!("cannot start the host: {e}")
-    })?;
-    let mut value = OsString::from(format!("{host_process}:{descriptor}:{flag_bits}:{}:", own_filters()));
-    value.push(site_path);
+    let host_process = start_host(host).map_err(|e| format!("cannot start the host: {e}"))?;
+    let address = environment::Session {
+        host: host_process,
+        descriptor: descriptor.cast_unsigned(),
+        flags: flag_bits,
+        filters: own_filters(),
+        cookie,
+        sites: site_descriptor.cast_unsigned(),
+    };
     let mut preload = installation.agent.into_os_string();
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
         preload.push(":");
         preload.push(before);
     }
-    Ok(vec![("LD_PRELOAD".into(), preload), (SESSION.into(), value)])
+    Ok(vec![("LD_PRELOAD".into(), preload), (SESSION.into(), address.to_string().into())])
 }
 
 /// Whether a process may read another of its user only where that one says so: Yama's scope 1 (the kernel's
@@ -231,14 +229,14 @@ fn is_tracing_restricted() -> bool {
 }
 
 /// How many seccomp filters this process is under. (Asking with prctl could end us, under a strict one.)
-fn own_filters() -> u64 {
+fn own_filters() -> u32 {
     // One read instead of the several that reading to the end takes: this is a part of every start.
     let mut status = [0; 4096];
     let length = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status)).unwrap_or(0);
     let status = String::from_utf8_lossy(status.get(..length).unwrap_or_default());
     let number = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().parse::<u64>().ok()
+        line.trim().parse().ok()
     };
     number("Seccomp_filters:").or_else(|| number("Seccomp:")).unwrap_or(0)
 }

@@ -22,6 +22,7 @@ mod own_files;
 mod program;
 mod reading;
 pub mod report;
+mod rights;
 mod session;
 mod start_files;
 mod supervise;

@@ -15,6 +15,11 @@ pub fn thread_id() -> i32 {
     unsafe { syscall(n::__NR_gettid as usize, [0; 6]) as i32 }
 }
 
+pub fn effective_user() -> u32 {
+    // SAFETY: no effect.
+    unsafe { syscall(n::__NR_geteuid as usize, [0; 6]) as u32 }
+}
+
 pub fn parent_id() -> i32 {
     // SAFETY: no effect.
     unsafe { syscall(n::__NR_getppid as usize, [0; 6]) as i32 }
