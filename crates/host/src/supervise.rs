@@ -192,7 +192,7 @@ impl Host {
             self.attend();
             self.part();
             let speculating = self.limit();
-            if self.costs.as_ref().is_some_and(Costs::is_hopeless) && self.may_leave() {
+            if self.costs.as_ref().is_some_and(Costs::is_hopeless) {
                 self.leave();
             }
             let main_left = self.main.as_ref().is_none_or(has_ended);
@@ -211,13 +211,6 @@ impl Host {
             };
             wait(&self.session.header().doorbell, doorbell, longest);
         }
-    }
-
-    /// Not while the command's own process is our parent, as where it is the first of its pid namespace: it would be told of a
-    /// child's end that it has not started.
-    fn may_leave(&self) -> bool {
-        rustix::process::getppid()
-            .is_none_or(|parent| parent.as_raw_nonzero().get() as u32 != self.main_process)
     }
 
     /// Leaves the command alone before its end, for good: there is not even room for us. Its processes find nobody to

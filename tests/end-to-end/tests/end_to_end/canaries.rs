@@ -101,6 +101,11 @@ const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("not-inherited", "faults_nameless", "child b", &[]),
     ("opened-beside", "beside::watched", "others 0", &[]),
     ("read-beside", "beside::plain", "readers of the pipe", &[]),
+    ("unblocked-signals", "inherited::look", "SigBlk", &[]),
+    ("discarded-signal", "inherited::look", "pending 13", &[]),
+    ("reaped-child", "inherited::look", "children", &[]),
+    ("umask", "inherited::look", "Umask", &[]),
+    ("child", "reaper::waits", "TimedOut", &[]),
     ("vector-control", "registers_mask_x87", "mxcsr changed", &["flag avx512bw"]),
 ];
 
