@@ -95,6 +95,11 @@ static void break_before_exec(void) {
         sigprocmask(SIG_BLOCK, &set, NULL);
         if (broken("pending-signal")) raise(SIGUSR2);
     }
+    // As musl does before the first handler.
+    unsigned long two = 3ul << 32;
+    if (broken("unblocked-signals")) syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &two, NULL, 8);
+    if (broken("discarded-signal")) signal(SIGPIPE, SIG_IGN), signal(SIGPIPE, SIG_DFL);
+    if (broken("reaped-child")) waitpid(-1, NULL, WNOHANG);
     if (broken("child") && fork() == 0) {
         close(0), close(1), close(2);
         pause();

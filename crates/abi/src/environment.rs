@@ -1,22 +1,35 @@
 //! What `runahead run` tells the agent: one environment variable beside `LD_PRELOAD`.
 
+use core::fmt;
+
 /// The variable that carries the [session's address](Session) to the agents.
 pub const SESSION: &str = "RUNAHEAD_SESSION";
 
 /// Set to `off` by the user: the command (and what it starts) runs plainly.
 pub const SWITCH: &str = "RUNAHEAD";
 
-/// `HOST:DESCRIPTOR:FLAGS:FILTERS:SITE_FILE`: the host's process id, the number of the session's
+/// `HOST:DESCRIPTOR:FLAGS:FILTERS:COOKIE:SITES`: the host's process id, the number of the session's
 /// descriptor in the host, [`flags`], how many seccomp filters the host runs under (a process with
-/// more has one of its own, which may forbid what the agent does), and the path of the site file.
+/// more has one of its own, which may forbid what the agent does), the session's cookie, and the number of
+/// the site file's descriptor in the host.
+///
+/// Process ids are used again: the cookie (random, in the session's header as well) tells that what is
+/// found behind the numbers is what they stood for ([`crate::trust`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Session<'a> {
+pub struct Session {
     pub host: u32,
     pub descriptor: u32,
     pub flags: u32,
     pub filters: u32,
-    pub site_file: &'a [u8],
+    pub cookie: Cookie,
+    pub sites: u32,
 }
+
+/// 128 random bits; all zeros are none.
+pub type Cookie = [u64; 2];
+
+/// Digits of a cookie: each word as sixteen of base 16.
+const COOKIE_DIGITS: usize = 32;
 
 pub mod flags {
     /// Intercept and compare, but never speculate (the papers' "hints ignored").
@@ -25,27 +38,55 @@ pub mod flags {
     pub const REPORT: u32 = 2;
     /// Look for stalls from the first read and never calm down (tests, `runahead stat`).
     pub const ALWAYS_ACTIVE: u32 = 4;
+    /// Processes may be read by others of their user only if they say so (Yama's scope 1).
+    pub const RESTRICTED_TRACING: u32 = 8;
 }
 
-impl<'a> Session<'a> {
+impl Session {
     /// Takes the variable's value apart; None if it is not one.
-    pub fn parse(value: &'a [u8]) -> Option<Self> {
+    pub fn parse(value: &[u8]) -> Option<Self> {
         let (host, rest) = field(value)?;
         let (descriptor, rest) = field(rest)?;
         let (flags, rest) = field(rest)?;
-        let (filters, site_file) = field(rest)?;
-        (!site_file.is_empty()).then_some(Self { host, descriptor, flags, filters, site_file })
+        let (filters, rest) = field(rest)?;
+        let (cookie, rest) = rest.split_at_checked(COOKIE_DIGITS)?;
+        let sites = number(rest.strip_prefix(b":")?)?;
+        let (first, second) = cookie.split_at(COOKIE_DIGITS / 2);
+        let cookie = [word(first)?, word(second)?];
+        (cookie != [0; 2]).then_some(Self { host, descriptor, flags, filters, cookie, sites })
     }
+}
+
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, descriptor, flags, filters, cookie: [first, second], sites } = self;
+        write!(f, "{host}:{descriptor}:{flags}:{filters}:{first:016x}{second:016x}:{sites}")
+    }
+}
+
+/// A word of a cookie, in small digits of base 16.
+fn word(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0u64, |value, &digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(value << 4 | u64::from(digit))
+    })
 }
 
 fn field(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let end = bytes.iter().position(|&b| b == b':')?;
-    let digits = &bytes[..end];
+    let (digits, rest) = bytes.split_at_checked(end)?;
+    Some((number(digits)?, rest.strip_prefix(b":")?))
+}
+
+fn number(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() || digits.len() > 9 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let value = digits.iter().fold(0, |value, &digit| value * 10 + u32::from(digit - b'0'));
-    Some((value, &bytes[end + 1..]))
+    Some(digits.iter().fold(0, |value, &digit| value * 10 + u32::from(digit - b'0')))
 }
 
 #[cfg(test)]
@@ -54,9 +95,28 @@ mod tests {
 
     #[test]
     fn parses_what_the_host_writes_and_nothing_else() {
-        let session = Session { host: 12, descriptor: 3, flags: 2, filters: 0, site_file: b"/a:b" };
-        assert_eq!(Session::parse(b"12:3:2:0:/a:b"), Some(session));
-        for bad in ["", "12", "12:3:2", "12:3:2:", "x:3:2:/a", "-1:3:2:/a", "9999999999:3:2:/a"] {
+        let cookie = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
+        let session = Session { host: 12, descriptor: 3, flags: 2, filters: 0, cookie, sites: 5 };
+        let good = "12:3:2:0:0123456789abcdeffedcba9876543210:5";
+        assert_eq!(Session::parse(good.as_bytes()), Some(session));
+        assert_eq!(session.to_string(), good);
+        let digits = "0123456789abcdeffedcba9876543210";
+        let bad = [
+            String::new(),
+            "12:3:2:0".into(),
+            "12:3:2:0:/a:b".into(),
+            format!("12:3:2:0:{digits}"),
+            format!("12:3:2:0:{digits}:"),
+            format!("12:3:2:0:{digits}5:5"),
+            format!("12:3:2:0:{}:5", &digits[1..]),
+            format!("12:3:2:0:{}:5", digits.to_uppercase()),
+            format!("12:3:2:0:{digits}:x"),
+            format!("x:3:2:0:{digits}:5"),
+            format!("-1:3:2:0:{digits}:5"),
+            format!("9999999999:3:2:0:{digits}:5"),
+            format!("12:3:2:0:{}:5", "0".repeat(32)),
+        ];
+        for bad in bad {
             assert_eq!(Session::parse(bad.as_bytes()), None, "{bad}");
         }
     }

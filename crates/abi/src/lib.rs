@@ -16,8 +16,10 @@ pub mod owner;
 pub mod pace;
 pub mod post;
 pub mod registers;
+pub mod rights;
 // Loom's atomics are larger than the processor's: the layouts hold for the latter only.
 #[cfg(not(loom))]
 pub mod session;
 pub mod sites;
 pub mod sync;
+pub mod trust;

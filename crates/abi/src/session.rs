@@ -17,13 +17,14 @@
 
 use crate::begun;
 use crate::durations::Durations;
+use crate::environment::Cookie;
 use crate::kin;
 use crate::log::Log;
 use crate::names::Ring;
 use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess03");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess04");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -50,6 +51,8 @@ pub const fn slot_offset(slot: usize) -> usize {
 #[derive(Debug)]
 pub struct Header {
     pub magic: u64,
+    /// What the environment says as well: this is the session that is meant. Written once, before anybody else has it.
+    pub cookie: Cookie,
     /// Counts requests to the host; a futex that the host sleeps on.
     pub doorbell: AtomicU32,
     /// Set by the host once the report is out: futex for agents that wait with their exit.

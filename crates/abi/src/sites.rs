@@ -32,7 +32,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsites1");
 
 /// Version of the rules by which sites are found. A file written under other rules is not read, and
 /// replaced by the next writer: raise it whenever the analysis learns to distrust something.
-pub const ANALYSIS_VERSION: u32 = 3;
+pub const ANALYSIS_VERSION: u32 = 4;
 
 /// Entries of the index; a power of two. 4096 executable files are more than one user runs; when
 /// three quarters are in use the writer starts the file afresh.
@@ -151,7 +151,7 @@ pub struct Index {
     /// How many sites it has (0: analysed, nothing to patch).
     pub site_count: u32,
     /// System call instructions that were found but could not be proven safe to rewrite and whose
-    /// number is one that the agent must see (see [`Site::number`]), or is unknown.
+    /// number is one that the agent must see (see [`Site::number`]), or is unknown; and [`BLIND`].
     pub unproven: u32,
     /// Over the entry and its sites: [`Index::checksum_of`].
     pub checksum: u32,
@@ -197,7 +197,7 @@ impl Index {
 /// [`Site::pad_offset`], which becomes `jmp rel32` to the stub.
 ///
 /// A *displaced* form overwrites an instruction that only moves or combines registers and constants or
-/// loads from a slot above `rsp` (no other memory, no `rip`, no branch). The stub executes it first,
+/// loads from a slot above `rsp`, or pops (no other memory, no `rip`, no branch). The stub executes it first,
 /// with the registers, `rsp` included, that it was entered with: copy the first
 /// [`Site::syscall_distance`] bytes of [`Site::expected`] to the stub's start. Only then does `eax` hold
 /// the number; the analysis has followed constants to learn it, but the stub must go by `eax`, not by
@@ -269,6 +269,17 @@ pub struct Entry<'a> {
     pub unproven: u32,
 }
 
+/// In [`Index::unproven`]: some system call instruction that is left alone may be any call, or one that forbids calls
+/// (`seccomp`, `prctl`): what a process does there nobody sees.
+pub const BLIND: u32 = 1 << 31;
+
+impl Entry<'_> {
+    /// Whether calls may be made there of which nobody knows what they are: [`BLIND`].
+    pub const fn is_blind(&self) -> bool {
+        self.unproven & BLIND != 0
+    }
+}
+
 /// The sites of the file `key`: see [`lookup_entry`].
 pub fn lookup<'a>(mapping: &'a [u8], key: &FileKey) -> Option<&'a [Site]> {
     lookup_entry(mapping, key).map(|entry| entry.sites)
@@ -304,6 +315,36 @@ pub fn lookup_entry<'a>(mapping: &'a [u8], key: &FileKey) -> Option<Entry<'a>> {
             && index.checksum == index.checksum_of(sites)
         {
             return Some(Entry { sites, unproven: index.unproven });
+        }
+    }
+    None
+}
+
+/// As [`lookup_entry`], of a site file that may be cut at any moment: `read(offset, bytes)` copies its
+/// bytes from `offset` on, false if they are not all there. The sites are put into `room`; `None` also
+/// if they are more than it holds.
+pub fn lookup_copied<'a>(
+    mut read: impl FnMut(usize, &mut [u8]) -> bool,
+    key: &FileKey,
+    room: &'a mut [Site],
+) -> Option<Entry<'a>> {
+    let mut header = FileHeader::EMPTY;
+    if !(read(0, header.bytes_mut()) && header.is_ours()) {
+        return None;
+    }
+    let hash = key.hash();
+    let mut index = Index::new(*key, 0, &[], 0);
+    for probe in 0..HASH_SLOTS {
+        if !read(slot_offset(hash, probe), index.bytes_mut()) || index.key_hash == 0 {
+            return None;
+        }
+        if index.key_hash != hash || index.key != *key {
+            continue;
+        }
+        let start = (index.first_site as usize).checked_mul(size_of::<Site>())?.checked_add(SITES_OFFSET)?;
+        let copied = room.get_mut(..index.site_count as usize)?;
+        if read(start, Site::slice_bytes_mut(copied)) && index.checksum == index.checksum_of(copied) {
+            return Some(Entry { sites: room.get(..index.site_count as usize)?, unproven: index.unproven });
         }
     }
     None
@@ -356,6 +397,18 @@ pub unsafe trait Plain: Copy {
     fn bytes(&self) -> &[u8] {
         // SAFETY: Plain records have no padding, so every byte is initialised.
         unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast::<u8>(), size_of::<Self>()) }
+    }
+
+    /// The record's bytes, for a reader.
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: any bytes are a valid value of a Plain record.
+        unsafe { core::slice::from_raw_parts_mut(core::ptr::from_mut(self).cast::<u8>(), size_of::<Self>()) }
+    }
+
+    /// The same of several records.
+    fn slice_bytes_mut(records: &mut [Self]) -> &mut [u8] {
+        // SAFETY: as above; a slice has no gaps between its records.
+        unsafe { core::slice::from_raw_parts_mut(records.as_mut_ptr().cast::<u8>(), size_of_val(records)) }
     }
 }
 

@@ -66,25 +66,26 @@ proptest! {
 
     #[test]
     fn what_the_host_writes_is_read_back(
-        numbers in prop::array::uniform4(0u32..1_000_000_000),
-        path in prop::collection::vec(any::<u8>(), 1..300),
+        numbers in prop::array::uniform5(0u32..1_000_000_000),
+        cookie in prop::array::uniform2(1u64..),
     ) {
-        let [host, descriptor, flags, filters] = numbers;
-        let mut value = format!("{host}:{descriptor}:{flags}:{filters}:").into_bytes();
-        value.extend(&path);
-        let session = Session { host, descriptor, flags, filters, site_file: &path };
-        prop_assert_eq!(Session::parse(&value), Some(session));
+        let [host, descriptor, flags, filters, sites] = numbers;
+        let session = Session { host, descriptor, flags, filters, cookie, sites };
+        prop_assert_eq!(Session::parse(session.to_string().as_bytes()), Some(session));
     }
 
     /// Any bytes: no panic, and nothing is made of what is not there.
     #[test]
-    fn garbage_in_the_environment_is_refused_or_meant(value in "[0-9:x/ -]{0,40}|([0-9]{0,13}:){4,5}[0-9a-z/:]{0,10}") {
+    fn garbage_in_the_environment_is_refused_or_meant(
+        value in "[0-9:x/ -]{0,40}|([0-9]{0,13}:){4}[0-9a-g]{31,33}:[0-9a-z/:]{0,10}|([0-9]{1,9}:){4}[0-9a-f]{32}:[0-9]{1,10}",
+    ) {
         if let Some(session) = Session::parse(value.as_bytes()) {
-            let Session { host, descriptor, flags, filters, site_file } = session;
-            let fields: Vec<&str> = value.splitn(5, ':').collect();
-            let numbers: Vec<u32> = fields[..4].iter().map(|field| field.parse().unwrap()).collect();
-            prop_assert_eq!(numbers, [host, descriptor, flags, filters]);
-            prop_assert_eq!(fields[4].as_bytes(), site_file);
+            let Session { host, descriptor, flags, filters, cookie, sites } = session;
+            let fields: Vec<&str> = value.split(':').collect();
+            prop_assert_eq!(fields.len(), 6);
+            let number = |at: usize| fields[at].parse::<u32>().unwrap();
+            prop_assert_eq!([0, 1, 2, 3, 5].map(number), [host, descriptor, flags, filters, sites]);
+            prop_assert_eq!(u128::from_str_radix(fields[4], 16).unwrap(), u128::from(cookie[0]) << 64 | u128::from(cookie[1]));
         }
     }
 }

@@ -1,20 +1,21 @@
 //! Joining the session, at the first stall, and leaving it.
 
+use crate::arch::thread_base;
 use crate::state::{Fixed, Process};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::environment::flags;
 use runahead_abi::kin;
 use runahead_abi::owner;
 use runahead_abi::session::{
-    AGENT_BYTES, HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot,
-    activity, companions, names_ahead, retire, slot_offset, watching,
+    AGENT_BYTES, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, companions, names_ahead,
+    retire, slot_offset, watching,
 };
-use runahead_kernel::arch::thread_word;
-use runahead_kernel::files::{close, open_at, read_link, stat_at};
-use runahead_kernel::memory::{PROT_READ, PROT_WRITE, advise, map};
+use runahead_kernel::files::{read_link, stat_at};
+use runahead_kernel::memory::{PROT_NONE, PROT_READ, PROT_WRITE, protect, show_other_part};
 use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, prctl, process_id, thread_id};
-use runahead_kernel::text::{Text, decimal};
+use runahead_kernel::text::decimal;
 use runahead_kernel::uapi::{general as n, prctl::PR_SET_PTRACER};
+use runahead_kernel::{PAGE, Result};
 use runahead_policy::kin::{Known, Life};
 
 /// How long an exiting program waits for the report to be printed, when one was asked for.
@@ -23,7 +24,7 @@ const REPORT_WAIT_NS: u64 = 2_000_000_000;
 /// The slot of this process; claims one at the first call. None: run plainly.
 pub fn slot(state: &Fixed) -> Option<&'static Slot> {
     let process = state.process();
-    if let Some(slot) = process.slot() {
+    if let Some(slot) = state.slot() {
         return Some(slot);
     }
     if process.refused.load(Ordering::Relaxed) != 0 {
@@ -36,46 +37,51 @@ pub fn slot(state: &Fixed) -> Option<&'static Slot> {
     joined
 }
 
-/// The session's header, mapped at the first call.
-fn header(state: &Fixed, process: &Process) -> Option<&'static Header> {
-    if let Some(header) = process.header() {
-        return Some(header);
-    }
-    let address = map_session(state, 0, HEADER_BYTES, PROT_READ | PROT_WRITE)?;
-    // SAFETY: just mapped, of the header's size; zeros or garbage are valid values of its fields.
-    if unsafe { &*(address as *const Header) }.magic != MAGIC {
-        return None;
-    }
-    process.header.store(address, Ordering::Release);
-    process.header()
-}
-
 fn join(state: &Fixed, process: &Process) -> Option<&'static Slot> {
-    let header = header(state, process)?;
+    let header = state.header();
     let me = id_for_the_host()?;
     let index = (0..SLOTS).find(|&index| owner::claim(&header.owners[index], me))?;
-    let Some(address) = map_session(state, slot_offset(index), SLOT_BYTES, PROT_READ | PROT_WRITE) else {
+    if show_slot(state.slot_address(), index).is_err() {
         owner::release(&header.owners[index]);
         return None;
-    };
-    // What the speculator writes is read-only here: a stray write of the program into it faults as it
-    // would have without us.
-    let speculators = address + AGENT_BYTES;
-    // SAFETY: part of the mapping just made.
-    let _ = unsafe { runahead_kernel::memory::protect(speculators, SLOT_BYTES - AGENT_BYTES, PROT_READ) };
-    const _: () = assert!(AGENT_BYTES + SPECULATOR_BYTES < SLOT_BYTES);
-    // SAFETY: just mapped, of a slot's size, never unmapped.
-    let slot = unsafe { &*(address as *const Slot) };
-    // Under Yama's restricted scope nobody may read us unless we say so. Refused where there is no Yama.
-    // SAFETY: names a process that may read this one; changes nothing else.
-    let _ = unsafe { prctl(PR_SET_PTRACER, state.host as usize, 0, 0, 0) };
+    }
+    // A child of fork has not passed the start, where this is said for a program.
+    if state.has(flags::RESTRICTED_TRACING) && state.names_tracer.load(Ordering::Relaxed) == 0 {
+        let_host_read(state);
+    }
+    // SAFETY: just shown there, of a slot's size, for the life of the process.
+    let slot = unsafe { &*(state.slot_address() as *const Slot) };
     slot.agent.state_cookie.store(state.cookie, Ordering::Relaxed);
     // Last: the host starts nothing for a slot before it finds the address there.
     slot.agent.state_address.store(state as *const Fixed as u64, Ordering::Release);
     process.claimed_by.store(process_id() as u32, Ordering::Relaxed);
     learn_of_kin(process, header);
-    process.slot.store(address, Ordering::Release);
+    process.attached.store(1, Ordering::Release);
     Some(slot)
+}
+
+/// Has slot `index` appear at its place in the agent's block. No descriptor is needed, so none that another
+/// thread may be about to open is taken.
+fn show_slot(address: usize, index: usize) -> Result<()> {
+    // SAFETY: the slot's place is the agent's. A child of fork finds its parent's slot there, of which it
+    // uses nothing.
+    unsafe {
+        protect(address, SLOT_BYTES, PROT_NONE)?;
+        show_other_part(address, SLOT_BYTES, slot_offset(index) / PAGE)?;
+        // What the speculator writes is read-only here: a stray write of the program into it faults as it
+        // would have without us.
+        protect(address, AGENT_BYTES, PROT_READ | PROT_WRITE)?;
+        protect(address + AGENT_BYTES, SLOT_BYTES - AGENT_BYTES, PROT_READ)
+    }
+}
+
+const _: () = assert!(AGENT_BYTES + SPECULATOR_BYTES < SLOT_BYTES);
+
+/// Under Yama's restricted scope nobody may read a process unless it says so. Said before the program's first
+/// instruction, so that what the program says itself stands.
+pub fn let_host_read(state: &Fixed) {
+    // SAFETY: names a process that may read this one; changes nothing else.
+    let _ = unsafe { prctl(PR_SET_PTRACER, state.address.host as usize, 0, 0, 0) };
 }
 
 /// What earlier processes of this executable have left behind.
@@ -115,29 +121,6 @@ fn id_for_the_host() -> Option<u32> {
     u32::try_from(decimal(digits).0).ok().filter(|&id| id != 0)
 }
 
-/// Maps a part of the session: the descriptor is open for some microseconds only.
-fn map_session(state: &Fixed, offset: usize, length: usize, protection: u32) -> Option<usize> {
-    let path = Text::<48>::new()
-        .push(b"/proc/")
-        .push_number(u64::from(state.host))
-        .push(b"/fd/")
-        .push_number(u64::from(state.descriptor));
-    // A host that has left the command may have its number no more, and another process's file is not ours to open.
-    let found = stat_at(n::AT_FDCWD, path.as_c_str(), 0).ok()?;
-    if found.st_mode & n::S_IFMT != n::S_IFREG || found.st_size != SESSION_BYTES as i64 {
-        return None;
-    }
-    let fd = open_at(n::AT_FDCWD, path.as_c_str(), n::O_RDWR | n::O_CLOEXEC, 0).ok()?;
-    // SAFETY: a new mapping.
-    let mapped = unsafe { map(0, length, protection, n::MAP_SHARED, fd, offset as u64) };
-    let _ = close(fd);
-    let address = mapped.ok()?;
-    // A child of fork is a program of its own and must not write into its parent's slot.
-    // SAFETY: affects only what a child inherits of this mapping.
-    let _ = unsafe { advise(address, length, n::MADV_DONTFORK) };
-    Some(address)
-}
-
 /// The program's page faults are to be watched, for one of the reasons in [`watch`]. Attaches if need be.
 pub fn want_watch(state: &Fixed, reason: u32) {
     if state.has(flags::NO_SPECULATION) {
@@ -149,18 +132,15 @@ pub fn want_watch(state: &Fixed, reason: u32) {
     let agent = &slot.agent;
     if agent.watch_wanted.load(Ordering::Relaxed) < reason {
         agent.watch_thread.store(thread_id() as u32, Ordering::Relaxed);
-        // SAFETY: the agent runs in threads that a C library set up.
-        agent.watch_thread_base.store(unsafe { thread_word() } as u64, Ordering::Relaxed);
+        agent.watch_thread_base.store(thread_base(state) as u64, Ordering::Relaxed);
         agent.watch_wanted.store(reason, Ordering::Release);
-        ring_host(state.process());
+        ring(state.header());
     }
 }
 
 /// Tells the host that there is something new in this process's slot.
-pub fn ring_host(process: &Process) {
-    if let Some(header) = process.header() {
-        ring(header);
-    }
+pub fn ring_host(state: &Fixed) {
+    ring(state.header());
 }
 
 fn ring(header: &Header) {
@@ -171,9 +151,7 @@ fn ring(header: &Header) {
 /// Asks the host to analyse the file at `path` (at most 1023 bytes) and waits for the answer, at most
 /// `timeout_ns`. True if the site file may know it now.
 pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
-    let Some(header) = header(state, state.process()) else {
-        return false;
-    };
+    let header = state.header();
     let request = &header.analysis;
     if path.len() >= 8 * request.path.len() {
         return false;
@@ -270,6 +248,27 @@ pub fn retire(state: &Fixed) {
     leave_alone(state, retire::BEARS_NOBODY);
 }
 
+/// The process does something after which system calls of ours may harm it, or our memory be gone: nobody
+/// looks on, and no thread is inside the agent but the caller's, when this returns.
+pub fn withdraw(state: &Fixed) {
+    /// A visit takes some us, a hold some ms.
+    const LONGEST_NS: u64 = 1_000_000_000;
+    retire(state);
+    state.wait_for_others(LONGEST_NS);
+}
+
+/// The process is about to give up rights. Those that are there for it keep theirs, and what it is afterwards may be in
+/// other hands: it is left alone, and the session is not in its memory any more.
+pub fn give_up(state: &Fixed) {
+    // A child of vfork gives up its own, not its parent's; it finds the parent's slot here and uses nothing of it.
+    if state.slot().is_some() && own_slot(state).is_none() {
+        return;
+    }
+    withdraw(state);
+    state.process().refused.store(1, Ordering::Relaxed);
+    state.forget_session();
+}
+
 /// The process has asked to be told who opens files. The host is told even if it knew nothing of it.
 pub fn watches(state: &Fixed) {
     let _ = slot(state);
@@ -279,8 +278,8 @@ pub fn watches(state: &Fixed) {
 fn leave_alone(state: &Fixed, why: u32) {
     const LONGEST_NS: u64 = 1_000_000_000;
     state.stand_down();
-    if let (Some(slot), Some(header)) = (own_slot(state), state.process().header()) {
-        dismiss(slot, header, why, LONGEST_NS);
+    if let Some(slot) = own_slot(state) {
+        dismiss(slot, state.header(), why, LONGEST_NS);
     }
 }
 
@@ -288,7 +287,7 @@ fn leave_alone(state: &Fixed, why: u32) {
 /// not its to send away.
 fn own_slot(state: &Fixed) -> Option<&'static Slot> {
     let process = state.process();
-    process.slot().filter(|_| process.claimed_by.load(Ordering::Relaxed) == process_id() as u32)
+    state.slot().filter(|_| process.claimed_by.load(Ordering::Relaxed) == process_id() as u32)
 }
 
 /// The process is about to exit: nobody is left with its files open. With a report wanted, the main process lets the host print it first,
@@ -297,16 +296,14 @@ pub fn leave(state: &Fixed) {
     // A speculator that is inside a look-up on a slow disk takes some ms to notice, and one that shares its processor
     // with four others takes its turn. (With 20 ms, one unmount of fifteen failed on a machine under load 9.)
     const LONGEST_NS: u64 = 200_000_000;
-    if let (Some(slot), Some(header)) = (own_slot(state), state.process().header()) {
+    let header = state.header();
+    if let Some(slot) = own_slot(state) {
         tell_kin(state.process(), slot, header);
         dismiss(slot, header, retire::BEARS_NOBODY, LONGEST_NS);
     }
     if !state.has(flags::REPORT) {
         return;
     }
-    let Some(header) = header(state, state.process()) else {
-        return;
-    };
     if header.main_process.load(Ordering::Relaxed) != process_id() as u32 {
         return;
     }

@@ -12,12 +12,15 @@
 //!   positions, restarts, cancellation and unwinding are the kernel's and the program's affair.
 //! - No descriptor stays open, no signal handler or mask is touched, no thread is started, nothing is
 //!   printed, libc is never called: its `errno`, heap and locks are not ours.
-//! - The program's stack is borrowed, below the red zone, for less than 2.5 KB; vector registers and
-//!   flags come back as they were. Where a handler's own stack may not have that, the agent withdraws.
-//! - All memory is one private block ([`state`]) and, after the first stall, shared pages. No `.data`,
-//!   `.bss` or writable table of the linker: the mirror must never meet a page that our code writes.
-//! - A handler may interrupt or even long-jump out of the agent at any instruction; locks are tried,
-//!   never waited for.
+//! - The program's stack is not used, not a byte of it: the agent has stacks of its own, and all signals are blocked while
+//!   it is on one (`arch::entry`). Vector registers and flags come back as they were.
+//! - All memory has its place before the program's first instruction: one block ([`state`]), the agent's image with the
+//!   stubs, and one more place for stubs near the program's own code. Nothing is mapped later where the program may have
+//!   made a hole, and no descriptor is opened then. What the program does to those places is seen: then everything is
+//!   as it was without us, before it is done ([`patch::undo`]).
+//! - No `.bss`, and no `.data` that is written to: the mirror must never meet a page that our code writes.
+//! - No thread-local storage is read, the program's or a library's: a thread need not have any.
+//! - Locks are tried, never waited for.
 //! - Whatever is odd (another thread, a full table, no host): the call goes through plainly.
 #![no_std]
 
@@ -30,6 +33,7 @@ mod loader;
 mod names;
 mod patch;
 mod reads;
+mod session;
 mod start;
 mod state;
 

@@ -1,14 +1,14 @@
 //! Names: do look-ups wait for the disk, and where.
 //!
-//! Looking up a name and listing a directory are neither interrupted by signals nor cancelled, so the agent
-//! may do them in the program's stead and see how long they take. The result is the kernel's, whatever it
-//! is. One that took long says that names are cold here: the agent leaves a note of the name for the
+//! Looking up a name and listing a directory are not cancelled, so the agent may do them in the program's
+//! stead and see how long they take (`arch::entry`: a *measured* call, made with the program's own registers and
+//! signal mask). The result is the kernel's, whatever it is. One that took long says that names are cold here: the agent leaves a note of the name for the
 //! host, which looks up what comes next (see `runahead_abi::names`), and counts from then on what the
 //! program looks up, so that the host stays close ahead.
 //!
 //! Opening is left alone: it may wait for other reasons than the disk (a pipe's other end, a lease).
 
-use crate::arch::{Answer, Frame};
+use crate::arch::{Answer, Frame, areas_in_use};
 use crate::attach;
 use crate::reads::{Visit, with_process};
 use crate::state::count;
@@ -17,7 +17,6 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use runahead_abi::names::{PATH_BYTES, device_number, directory_mark, directory_of, kind, may_be_argument};
 use runahead_abi::session::{Slot, names_ahead};
-use runahead_kernel::arch::syscall;
 use runahead_kernel::files::{IoVec, Stat};
 use runahead_kernel::memory::{bytes, overlap};
 use runahead_kernel::process::{monotonic_ns, process_id};
@@ -53,60 +52,37 @@ pub fn look_up(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
         n::__NR_statx => a[2],
         _ => 0,
     };
-    // An open file is asked about: no name.
-    if flags as u32 & n::AT_EMPTY_PATH != 0 || passes(frame) {
+    // An open file is asked about: no name. (What the agent has not measured is of a site for any call.)
+    let Some(call) = frame.measured().filter(|_| flags as u32 & n::AT_EMPTY_PATH == 0) else {
         return Answer::plain(frame);
-    }
-    let looking_up = &frame.state().process().looking_up;
-    let beside = looking_up.fetch_add(1, Ordering::Relaxed);
-    let (returned, took) = timed(number, a);
-    looking_up.fetch_sub(1, Ordering::Relaxed);
+    };
     let (directory, path, told) = match number {
         n::__NR_stat | n::__NR_lstat => (n::AT_FDCWD, a[0], bytes(a[1], size_of::<Stat>())),
         n::__NR_statx => (a[0] as i32, a[1], bytes(a[4], size_of::<n::statx>())),
         _ => (a[0] as i32, a[1], bytes(a[2], size_of::<Stat>())),
     };
-    let found = returned == 0;
+    let found = call.returned == 0;
     let looked_up = LookedUp { directory, path, told, found, extended: number == n::__NR_statx };
+    let took = monotonic_ns().saturating_sub(call.began);
+    // Whoever else is inside the agent is looking a name up, but for some us.
+    let beside = areas_in_use(frame.state()).saturating_sub(1) as u32;
     with_process(frame, |visit| visit.looked_up(&looked_up, took, beside));
-    Answer::done(frame, returned as usize)
+    Answer::plain(frame)
 }
 
 /// `getdents64`.
 pub fn list(frame: &Frame, a: [usize; 6]) -> Answer {
-    if passes(frame) {
-        return Answer::plain(frame);
+    if let Some(call) = frame.measured() {
+        let took = monotonic_ns().saturating_sub(call.began);
+        with_process(frame, |visit| visit.listed(a[0] as i32, call.returned > 0, took));
     }
-    let (returned, took) = timed(n::__NR_getdents64, a);
-    with_process(frame, |visit| visit.listed(a[0] as i32, returned > 0, took));
-    Answer::done(frame, returned as usize)
-}
-
-/// True if names are not looked at any more. Such a call still helps the agent to calm down: reaching it at
-/// all costs more than a cached look-up's tenth.
-fn passes(frame: &Frame) -> bool {
-    let off = frame.state().names_off.load(Ordering::Relaxed) != 0;
-    if off {
-        with_process(frame, |visit| {
-            let skip = visit.inner.attention.hit();
-            visit.set_calm(skip);
-        });
-    }
-    off
-}
-
-/// Does the call; returns what it returned, and the time in ns.
-fn timed(number: u32, a: [usize; 6]) -> (isize, u64) {
-    let began = monotonic_ns();
-    // SAFETY: the program's own call with the program's own arguments.
-    let returned = unsafe { syscall(number as usize, a) };
-    (returned, monotonic_ns().saturating_sub(began))
+    Answer::plain(frame)
 }
 
 impl Visit<'_> {
-    /// A look-up took `took` ns; so many other threads were looking names up when it began.
+    /// A look-up took `took` ns; so many other threads are looking names up.
     fn looked_up(&mut self, looked_up: &LookedUp, took: u64, beside: u32) {
-        if !self.name_passed(took) {
+        if self.names_are_off() || !self.name_passed(took) {
             return;
         }
         match self.inner.names.crowd.waited(beside) {
@@ -126,6 +102,9 @@ impl Visit<'_> {
     }
 
     fn listed(&mut self, fd: i32, more: bool, took: u64) {
+        if self.names_are_off() {
+            return;
+        }
         self.name_passed(took);
         let mark = fd as u32 + 1;
         let first = more && self.inner.names.listing != mark;
@@ -133,7 +112,7 @@ impl Visit<'_> {
         if !first {
             return;
         }
-        if let Some(slot) = self.process.slot() {
+        if let Some(slot) = self.state.slot() {
             count(&slot.agent.counts.listings, 1);
         }
         if self.inner.names.coldness.is_cold() {
@@ -141,6 +120,17 @@ impl Visit<'_> {
             self.inner.names.noting.forget();
             self.note(kind::LISTED, fd, &[], took);
         }
+    }
+
+    /// True if names are not looked at any more. Such a call still helps the agent to calm down: reaching it
+    /// at all costs more than a cached look-up's tenth.
+    fn names_are_off(&mut self) -> bool {
+        let off = self.state.names_off.load(Ordering::Relaxed) != 0;
+        if off {
+            let skip = self.inner.attention.hit();
+            self.set_calm(skip);
+        }
+        off
     }
 
     /// Counts a look-up; true if it had to wait.
@@ -153,7 +143,7 @@ impl Visit<'_> {
             let skip = self.inner.attention.hit();
             self.set_calm(skip);
         }
-        let Some(slot) = self.process.slot() else {
+        let Some(slot) = self.state.slot() else {
             return waited;
         };
         let counts = &slot.agent.counts;
@@ -184,7 +174,7 @@ impl Visit<'_> {
         };
         if !self.is_left_alone(slot) {
             slot.agent.names.write(kind, directory, path);
-            attach::ring_host(self.process);
+            attach::ring_host(self.state);
         }
     }
 

@@ -2,21 +2,28 @@
 //!
 //! At the start all executable mappings of files are visited, later each new one when it is mapped,
 //! before any thread can run it. For each file the site file says where the sites are; their bytes are
-//! compared, stubs are written near them, and the instruction before each `syscall` becomes a jump.
-//! Whatever does not fit (no room in reach, other bytes, no permission) stays as it is.
+//! compared, stubs are written and made executable, and only then the instruction before each `syscall`
+//! becomes a jump. Whatever does not fit (no room in reach, other bytes, no permission) stays as it is.
+//! What is written to is private to the process: a shared mapping may be the file itself.
+//!
+//! Stubs lie in the agent's pool or, for what is out of its reach (a program's own text), in one area
+//! that is mapped at the start. So nothing of ours appears later in a hole that the program has made.
+//! Each file has pages of stubs of its own, which are free again when its code is gone: that is found
+//! out when pages are wanted, by looking whether its first site still holds our jump.
 
-use crate::arch::{self, Frame, Load, STUB_BYTES};
+use crate::arch::{self, CODE_BYTES, Description, Frame, Load, POOL_BYTES, Patch, STUB_BYTES};
 use crate::attach;
-use crate::calls::{sampled, wanted};
+use crate::calls::{is_measured, is_sampled, is_wanted};
 use crate::state::Fixed;
 use core::ffi::CStr;
+use core::sync::atomic::Ordering;
 use runahead_abi::sites::{self, FileKey, Site, form};
-use runahead_kernel::files::{self, Stat, close, fstat, open_at};
+use runahead_kernel::PAGE;
+use runahead_kernel::files::{self, IoVec, Stat, close, fstat, open_at};
 use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
 use runahead_kernel::process::process_id;
 use runahead_kernel::text::{self, Text};
 use runahead_kernel::uapi::general as n;
-use runahead_kernel::{PAGE, Result};
 
 /// How long the first program ever to map a file waits for its analysis: libc takes some 20 ms.
 const ANALYSIS_WAIT_NS: u64 = 1_000_000_000;
@@ -31,15 +38,51 @@ pub struct Mapping {
     pub offset: u64,
 }
 
-/// Visits every executable mapping of the process; returns how many bytes of files' code are mapped. Called once, at the
-/// start.
-pub fn whole_process(state: &Fixed) -> usize {
-    let mut code = 0;
-    let mut known = Known::open(state);
-    // SAFETY: the start-up is alone.
-    let (lines, path) = unsafe { state.scratch() }.split_at_mut(7 * PAGE);
+/// What was found at the start.
+#[derive(Default)]
+pub struct Visited {
+    /// Bytes of files' code that are mapped.
+    pub code: usize,
+    /// Some code makes calls that cannot be seen, and nobody knows which.
+    pub is_blind: bool,
+}
+
+/// A mapping of code that was found at the start.
+#[derive(Clone, Copy)]
+pub struct Candidate {
+    mapping: Mapping,
+    protection: u32,
+    key: FileKey,
+}
+
+/// Visits every executable mapping of the process. Called once, at the start, when no code of the
+/// program has run yet and there is one thread.
+///
+/// All are looked at before any is rewritten: code that makes calls which nobody can see speaks against
+/// rewriting anything at all.
+pub fn whole_process(state: &Fixed) -> Visited {
+    let mut visited = Visited::default();
+    // SAFETY: the start is alone.
+    let (lines, path, candidates) = unsafe { state.start_buffers() };
+    let mut count = 0;
+    each_mapping(lines, |map| {
+        let candidate = look_at(state, map, path, &mut visited)?;
+        *candidates.get_mut(count)? = candidate;
+        count += 1;
+        Some(())
+    });
+    if !visited.is_blind {
+        for found in candidates.iter().take(count) {
+            rewrite(state, &found.key, found.mapping, found.protection, Phase::Start);
+        }
+    }
+    visited
+}
+
+/// Calls `action` with each private executable mapping of a file but our own. `lines`: room for some of them.
+fn each_mapping(lines: &mut [u8], mut action: impl FnMut(&text::MapsLine) -> Option<()>) {
     let Ok(fd) = open_at(n::AT_FDCWD, c"/proc/self/maps", n::O_RDONLY | n::O_CLOEXEC, 0) else {
-        return code;
+        return;
     };
     let mut held = 0;
     while let Some(room) = lines.get_mut(held..) {
@@ -47,11 +90,17 @@ pub fn whole_process(state: &Fixed) -> usize {
             Ok(0) | Err(_) => break,
             Ok(length) => held += length,
         }
-        // Patch what is complete, keep the rest of a cut line.
+        // Visit what is complete, keep the rest of a cut line.
         let filled = lines.get(..held).unwrap_or(&[]);
         let complete = filled.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
         for line in filled.get(..complete).unwrap_or(&[]).split(|&b| b == b'\n') {
-            code += visit_line(state, &mut known, line, path).unwrap_or(0);
+            let Some(map) = text::maps_line(line) else { continue };
+            let is_code = map.protection & PROT_EXEC != 0 && !map.shared && map.name.first() == Some(&b'/');
+            // Our own calls must not come back to us.
+            let is_ours = memory::overlap(&(map.start..map.end), &arch::image());
+            if is_code && !is_ours {
+                let _ = action(&map);
+            }
         }
         if complete <= held && held <= lines.len() {
             lines.copy_within(complete..held, 0);
@@ -59,52 +108,50 @@ pub fn whole_process(state: &Fixed) -> usize {
         held = held.saturating_sub(complete);
     }
     let _ = close(fd);
-    code
 }
 
-/// Returns the length of the mapping, bytes, if it is one of a file's code.
-fn visit_line(state: &Fixed, known: &mut Known, line: &[u8], path: &mut [u8]) -> Option<usize> {
-    let map = text::maps_line(line)?;
-    if map.protection & PROT_EXEC == 0 || map.shared || map.name.first() != Some(&b'/') {
-        return None;
-    }
-    // Our own calls must not come back to us.
-    if (map.start..map.end).contains(&arch::entry_address()) {
-        return None;
-    }
-    if map.name.len() + 1 > path.len() {
-        return None;
-    }
-    path.fill(0);
-    for (to, from) in path.iter_mut().zip(map.name) {
+/// Makes sure that the file is analysed, and notes what it means for the process. None: there is nothing
+/// to be rewritten. `room`: for its path.
+fn look_at(state: &Fixed, map: &text::MapsLine, room: &mut [u8], visited: &mut Visited) -> Option<Candidate> {
+    room.get_mut(map.name.len()..)?.fill(0);
+    for (to, from) in room.iter_mut().zip(map.name) {
         *to = *from;
     }
-    let name = CStr::from_bytes_until_nul(path).ok()?;
+    let name = CStr::from_bytes_until_nul(room).ok()?;
     let stat = files::stat_at(n::AT_FDCWD, name, 0).ok()?;
     if stat.st_ino != map.inode {
         return None; // replaced on disk since it was mapped
     }
+    visited.code += map.end - map.start;
+    let key = key_of(&stat);
+    visited.is_blind |= known(state, &key, name.to_bytes())?.is_blind();
     let mapping = Mapping { start: map.start, length: map.end - map.start, offset: map.offset };
-    patch_file(state, known, &stat, map.name, mapping, map.protection);
-    Some(mapping.length)
+    Some(Candidate { mapping, protection: map.protection, key })
 }
 
-/// Visits a mapping that the program has just made from descriptor `fd`.
-pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) {
+/// Visits a mapping that the program has just made from descriptor `fd`. False if its code makes calls
+/// that cannot be seen.
+pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) -> bool {
     let state = frame.state();
-    if !state.scratch_lock.try_take(frame.stack()) {
-        return;
+    let lock = &state.process().scratch_lock;
+    if !lock.try_take() {
+        return true;
     }
+    let mut is_blind = false;
     if let Ok(stat) = fstat(fd) {
         let path = Text::<64>::new()
             .push(b"/proc/")
             .push_number(process_id() as u64)
             .push(b"/fd/")
             .push_number(fd as u64);
-        let mut known = Known::open(state);
-        patch_file(state, &mut known, &stat, path.as_c_str().to_bytes(), mapping, protection);
+        let key = key_of(&stat);
+        is_blind = known(state, &key, path.as_c_str().to_bytes()).is_some_and(|known| known.is_blind());
+        if !is_blind {
+            rewrite(state, &key, mapping, protection, Phase::Later);
+        }
     }
-    state.scratch_lock.release();
+    lock.release();
+    !is_blind
 }
 
 fn key_of(stat: &Stat) -> FileKey {
@@ -118,79 +165,61 @@ fn key_of(stat: &Stat) -> FileKey {
     }
 }
 
-fn patch_file(state: &Fixed, known: &mut Known, stat: &Stat, path: &[u8], mapping: Mapping, protection: u32) {
-    let key = key_of(stat);
-    if sites::lookup(known.bytes(), &key).is_none() && attach::request_analysis(state, path, ANALYSIS_WAIT_NS)
-    {
-        *known = Known::open(state);
+/// What the site file says of a file; asks for its analysis where it says nothing yet.
+fn known(state: &Fixed, key: &FileKey, path: &[u8]) -> Option<sites::Entry<'static>> {
+    if let Some(entry) = entry_of(state, key) {
+        return Some(entry);
     }
-    if let Some(sites) = sites::lookup(known.bytes(), &key) {
-        patch_mapping(state, sites, mapping, protection);
-    }
+    if attach::request_analysis(state, path, ANALYSIS_WAIT_NS) { entry_of(state, key) } else { None }
 }
 
-/// The site file as it is now, mapped for as long as this lives. Not longer: whoever truncated the file later
-/// on would end the program at its next `dlopen`.
-struct Known {
-    address: usize,
-    /// In bytes; 0: there is no site file yet, and the analysis that is asked for makes one.
-    length: usize,
+/// The entry of a file, in the scratch pages, copied there through the kernel: somebody may cut the
+/// site file while it is mapped.
+fn entry_of(state: &Fixed, key: &FileKey) -> Option<sites::Entry<'static>> {
+    let address = state.site_file.load(Ordering::Relaxed);
+    let length = state.site_file_length.load(Ordering::Relaxed);
+    // SAFETY: the caller is the start, or holds the lock; the pages are aligned, and any bytes are valid.
+    let room = unsafe {
+        let scratch = state.scratch();
+        core::slice::from_raw_parts_mut(
+            scratch.as_mut_ptr().cast::<Site>(),
+            scratch.len() / size_of::<Site>(),
+        )
+    };
+    let read = |offset: usize, bytes: &mut [u8]| {
+        offset.checked_add(bytes.len()).is_some_and(|end| end <= length) && read_own(address + offset, bytes)
+    };
+    sites::lookup_copied(read, key, room)
 }
 
-impl Known {
-    fn open(state: &Fixed) -> Known {
-        Self::map(state).unwrap_or(Known { address: 0, length: 0 })
-    }
-
-    fn map(state: &Fixed) -> Result<Known> {
-        let path = CStr::from_bytes_until_nul(&state.site_file_path).unwrap_or(c"");
-        let fd = open_at(n::AT_FDCWD, path, n::O_RDONLY | n::O_CLOEXEC, 0)?;
-        let mapped = fstat(fd).and_then(|stat| {
-            let length = stat.st_size as usize;
-            // SAFETY: a new mapping.
-            let address = unsafe { memory::map(0, length, PROT_READ, n::MAP_SHARED, fd, 0) }?;
-            Ok(Known { address, length })
-        });
-        let _ = close(fd);
-        mapped
-    }
-
-    fn bytes(&self) -> &[u8] {
-        if self.length == 0 {
-            return &[];
-        }
-        // SAFETY: mapped, read-only, until this is dropped.
-        unsafe { core::slice::from_raw_parts(self.address as *const u8, self.length) }
-    }
+/// Copies bytes of our own process through the kernel; false if they are not all there.
+fn read_own(address: usize, bytes: &mut [u8]) -> bool {
+    let local = [IoVec { base: bytes.as_mut_ptr() as usize, length: bytes.len() }];
+    let remote = [IoVec { base: address, length: bytes.len() }];
+    // SAFETY: the local piece is as long as said.
+    let got = unsafe { memory::read_process(process_id(), &local, &remote) };
+    got == Ok(bytes.len())
 }
 
-impl Drop for Known {
-    fn drop(&mut self) {
-        if self.length > 0 {
-            // SAFETY: the mapping of `map`, and nobody borrows from it any more.
-            let _ = unsafe { memory::unmap(self.address, self.length) };
-        }
-    }
+/// Whether anything may still be mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Start,
+    Later,
 }
-
-/// Bytes at `offset` of the file, as mapped; None if they lie outside the mapping.
-fn mapped_bytes(mapping: Mapping, offset: u64, length: usize) -> Option<usize> {
-    let inside = usize::try_from(offset.checked_sub(mapping.offset)?).ok()?;
-    (inside.checked_add(length)? <= mapping.length).then_some(mapping.start + inside)
-}
-
-/// Sites of one file that are looked at; a C library has some 400.
-const SITES: usize = 2048;
 
 /// Which of a file's sites are there and wanted: one bit each. All are compared before the first is
 /// written, since the bytes behind one may hold another's padding.
-struct Usable([u64; SITES / 64]);
+struct Usable([u64; MOST_SITES / 64]);
+
+/// More sites than the scratch pages hold.
+const MOST_SITES: usize = 1408;
 
 impl Usable {
     fn find(sites: &[Site], mapping: Mapping) -> Usable {
-        let mut usable = Usable([0; SITES / 64]);
-        for (index, site) in sites.iter().enumerate().take(SITES) {
-            if wanted(site.number)
+        let mut usable = Usable([0; MOST_SITES / 64]);
+        for (index, site) in sites.iter().enumerate().take(MOST_SITES) {
+            if is_wanted(site.number)
                 && is_there(mapping, site)
                 && let Some(word) = usable.0.get_mut(index / 64)
             {
@@ -209,31 +238,63 @@ impl Usable {
     }
 }
 
-fn patch_mapping(state: &Fixed, sites: &[Site], mapping: Mapping, protection: u32) {
-    let usable = Usable::find(sites, mapping);
+fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phase: Phase) {
+    let Some(entry) = entry_of(state, key) else {
+        return;
+    };
+    let usable = Usable::find(entry.sites, mapping);
     let count = usable.count();
     if count == 0 {
         return;
     }
-    let Some(stubs) = stub_room(mapping, count) else {
+    // SAFETY: the caller is the start, or holds the lock.
+    let table = unsafe { state.stubs() };
+    let Some(place) = table.room(state, mapping, count, phase) else {
         return;
     };
-    // Execution stays possible throughout: at a late mapping other threads run other code of ours.
-    // SAFETY: the file's text is private to this process; its bytes change only at proven sites.
-    if unsafe { memory::protect(mapping.start, mapping.length, protection | PROT_READ | PROT_WRITE) }.is_ok()
-    {
-        let chosen = sites.iter().enumerate().filter(|(index, _)| usable.has(*index));
-        for (place, (_, site)) in chosen.enumerate() {
-            let at = (stubs + place * STUB_BYTES) as *mut [u8; STUB_BYTES];
-            // SAFETY: inside the stub area, which nobody else knows.
-            patch_site(state, mapping, site, unsafe { &mut *at });
-        }
-        // SAFETY: as it was before.
-        let _ = unsafe { memory::protect(mapping.start, mapping.length, protection) };
+    let chosen =
+        || entry.sites.iter().enumerate().filter(|(index, _)| usable.has(*index)).map(|(_, site)| site);
+    let stub_at = |index: usize| place.address + index * STUB_BYTES;
+    let bytes = pages_of(count) * PAGE;
+    // SAFETY: pages of stubs that nobody uses yet.
+    if unsafe { memory::protect(place.address, bytes, PROT_READ | PROT_WRITE) }.is_err() {
+        return;
     }
-    let length = stub_bytes(count);
-    // SAFETY: the stub area is complete; from here on it is only executed.
-    let _ = unsafe { memory::protect(stubs, length, PROT_READ | PROT_EXEC) };
+    let mut drafts = 0;
+    for (index, site) in chosen().enumerate() {
+        // SAFETY: inside the pages just made writable.
+        let stub = unsafe { &mut *(stub_at(index) as *mut [u8; STUB_BYTES]) };
+        if draft(state, mapping, site, stub).is_none() {
+            break;
+        }
+        drafts += 1;
+    }
+    // A jump to a stub that cannot be executed would end the program.
+    // SAFETY: the same pages, to which nothing leads yet.
+    if unsafe { memory::protect(place.address, bytes, PROT_READ | PROT_EXEC) }.is_err() || drafts == 0 {
+        return;
+    }
+    // SAFETY: the file's code, private to this process, whose bytes change only at proven sites. It can be executed
+    // throughout: other threads may run other code in it.
+    if unsafe { memory::protect(mapping.start, mapping.length, protection | PROT_READ | PROT_WRITE) }.is_err()
+    {
+        return;
+    }
+    for index in 0..drafts {
+        // SAFETY: just written there.
+        let description = unsafe { arch::description_at(stub_at(index)) };
+        lead_through(description, stub_at(index));
+    }
+    // SAFETY: the same code, protected as the program has asked for.
+    let _ = unsafe { memory::protect(mapping.start, mapping.length, protection) };
+    table.keep(Allocation {
+        text: mapping.start,
+        length: mapping.length,
+        stubs: place.address,
+        count: drafts as u16,
+        protection: protection as u16,
+        _gap: 0,
+    });
 }
 
 /// Whether the site is there and is what the site file says.
@@ -249,67 +310,48 @@ fn is_there(mapping: Mapping, site: &Site) -> bool {
         && (!site.is_short() || found(site.pad_offset, &site.expected_pad))
 }
 
-fn stub_bytes(count: usize) -> usize {
-    (count * STUB_BYTES).next_multiple_of(PAGE)
+/// Address of `length` bytes at `offset` of the mapped file; None if they are not all mapped here.
+fn mapped_bytes(mapping: Mapping, offset: u64, length: usize) -> Option<usize> {
+    let within = usize::try_from(offset.checked_sub(mapping.offset)?).ok()?;
+    (within.checked_add(length)? <= mapping.length).then_some(mapping.start + within)
 }
 
-/// Room for `count` stubs within a near jump of the mapping. Where the kernel puts mappings by itself
-/// is near every library; the program's own text may lie elsewhere: then right below it (above it
-/// grows the heap).
-fn stub_room(mapping: Mapping, count: usize) -> Option<usize> {
-    let length = stub_bytes(count);
-    let below = (mapping.start & !(PAGE - 1)).saturating_sub(16 * PAGE + length);
-    for hint in [0, below] {
-        let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS;
-        // SAFETY: a new mapping; without MAP_FIXED nothing is replaced.
-        let Ok(address) = (unsafe { memory::map(hint, length, PROT_READ | PROT_WRITE, flags, -1, 0) }) else {
-            return None;
-        };
-        let farthest = address.abs_diff(mapping.start).max(address.abs_diff(mapping.start + mapping.length));
-        // The mapping's and the area's own lengths are within the slack to 2 GiB.
-        if farthest < 0x7fff_0000 - length {
-            return Some(address);
-        }
-        // SAFETY: just mapped, not used.
-        let _ = unsafe { memory::unmap(address, length) };
-    }
-    None
-}
-
-fn patch_site(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTES]) {
+/// Writes the stub of one site. None if it cannot have one.
+fn draft(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTES]) -> Option<()> {
     let distance = usize::from(site.syscall_distance);
-    let Some(address) = mapped_bytes(mapping, site.patch_offset, site.expected.len()) else {
-        return;
-    };
+    let address = mapped_bytes(mapping, site.patch_offset, site.expected.len())?;
     let load = match site.form {
         form::MOV_IMM32 | form::SHORT_VIA_PAD => Load::Number(site.number),
-        form::DISPLACED | form::SHORT_DISPLACED => match site.expected.get(..distance) {
-            Some(instruction) => Load::Displaced(instruction),
-            None => return,
-        },
-        _ => return,
+        form::DISPLACED | form::SHORT_DISPLACED => Load::Displaced(site.expected.get(..distance)?),
+        _ => return None,
     };
-    let target = stub.as_ptr() as usize;
-    let state_address = state as *const Fixed as usize;
-    if !arch::write_stub(stub, state_address, load, address + distance, sampled(site.number)) {
-        return;
-    }
-    if !site.is_short() {
-        if let Some(jump) = arch::near_jump(address, target) {
-            // SAFETY: a proven site, writable now.
-            unsafe { write_code(address, &jump) };
-        }
-        return;
-    }
-    let Some(pad) = mapped_bytes(mapping, site.pad_offset, site.expected_pad.len()) else {
+    let before = |bytes: &[u8]| -> Option<[u8; CODE_BYTES]> { bytes.get(..CODE_BYTES)?.try_into().ok() };
+    let padding = if site.is_short() {
+        let address = mapped_bytes(mapping, site.pad_offset, site.expected_pad.len())?;
+        arch::short_jump(mapped_bytes(mapping, site.patch_offset, CODE_BYTES)?, address)?;
+        Patch { address, before: before(&site.expected_pad)? }
+    } else {
+        Patch::default()
+    };
+    let own = Patch { address, before: before(&site.expected)? };
+    let description = Description::new(state, address + distance, is_measured(site.number), own, padding);
+    arch::write_stub(stub, load, &description, is_sampled(site.number)).then_some(())
+}
+
+/// Makes the site jump to its stub. The site's code is writable.
+fn lead_through(description: &Description, stub: usize) {
+    let Description { site, padding, .. } = description;
+    let from = if padding.address != 0 { padding } else { site };
+    let Some(near) = arch::near_jump(from.address, stub) else {
         return;
     };
-    if let (Some(near), Some(short)) = (arch::near_jump(pad, target), arch::short_jump(address, pad)) {
-        // SAFETY: proven padding, then a proven site; the padding is complete first.
-        unsafe {
-            write_code(pad, &near);
-            write_code(address, &short);
-        }
+    // SAFETY: proven padding, then a proven site; the padding is complete first.
+    unsafe { write_code(from.address, &near) };
+    if padding.address != 0
+        && let Some(short) = arch::short_jump(site.address, padding.address)
+    {
+        // SAFETY: as above.
+        unsafe { write_code(site.address, &short) };
     }
 }
 
@@ -328,3 +370,176 @@ unsafe fn write_code(address: usize, code: &[u8]) {
     // SAFETY: the caller's promise.
     unsafe { place.write_unaligned(u64::from_le_bytes(word)) };
 }
+
+/// Makes everything as it was before the start: the program does something to memory of ours. Called
+/// after [`Fixed::stand_down`].
+pub fn undo(frame: &Frame) {
+    let state = frame.state();
+    let lock = &state.process().scratch_lock;
+    if !lock.try_take() {
+        // Another thread is at it, or maps a library just now, whose sites stay with stubs that go by.
+        return;
+    }
+    // SAFETY: the lock is held.
+    for allocation in unsafe { state.stubs() }.kept.iter_mut().filter(|kept| kept.count != 0) {
+        if allocation.is_live() {
+            allocation.undo();
+        }
+        allocation.count = 0;
+    }
+    lock.release();
+}
+
+/// Pages of stubs and the code that they are for.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Allocation {
+    /// The code: address and bytes.
+    text: usize,
+    length: usize,
+    /// Address of the first stub.
+    stubs: usize,
+    /// Number of stubs; 0: nothing is allocated.
+    count: u16,
+    /// The code's protection.
+    protection: u16,
+    _gap: u32,
+}
+
+impl Allocation {
+    /// Whether the code is still there: its first site jumps to its stub.
+    fn is_live(&self) -> bool {
+        // SAFETY: allocated pages hold as many stubs.
+        let description = unsafe { arch::description_at(self.stubs) };
+        let from = if description.padding.address != 0 { description.padding } else { description.site };
+        let mut found = [0u8; 5];
+        let jump = arch::near_jump(from.address, self.stubs);
+        jump.is_some() && read_own(from.address, &mut found) && jump == Some(found)
+    }
+
+    fn undo(&self) {
+        let protection = u32::from(self.protection);
+        // SAFETY: code that is there (`is_live`), private, whose bytes become what the file has.
+        if unsafe { memory::protect(self.text, self.length, protection | PROT_READ | PROT_WRITE) }.is_err() {
+            return;
+        }
+        for index in 0..usize::from(self.count) {
+            // SAFETY: as in `is_live`.
+            let description = unsafe { arch::description_at(self.stubs + index * STUB_BYTES) };
+            // The site first: nothing leads to its padding then.
+            for patch in [description.site, description.padding].iter().filter(|patch| patch.address != 0) {
+                // SAFETY: a site of the code just made writable.
+                unsafe { write_code(patch.address, &patch.before) };
+            }
+        }
+        // SAFETY: as it was.
+        let _ = unsafe { memory::protect(self.text, self.length, protection) };
+    }
+
+    fn pages(&self) -> core::ops::Range<usize> {
+        self.stubs..self.stubs + pages_of(usize::from(self.count)) * PAGE
+    }
+}
+
+/// Files with sites that a process may have mapped at a time.
+const ALLOCATIONS: usize = 120;
+
+/// Bytes of the area for code that is out of the pool's reach.
+const FAR_BYTES: usize = POOL_BYTES;
+
+/// Which pages hold stubs, and for what. Zeros are its start.
+#[repr(C)]
+pub struct Stubs {
+    kept: [Allocation; ALLOCATIONS],
+}
+
+/// Room for stubs.
+struct Place {
+    address: usize,
+}
+
+impl Stubs {
+    /// Room for `count` stubs within a near jump of the mapping.
+    fn room(&mut self, state: &Fixed, mapping: Mapping, count: usize, phase: Phase) -> Option<Place> {
+        let bytes = pages_of(count) * PAGE;
+        let area = [(arch::pool_address(), POOL_BYTES), far_area(state, mapping, phase)]
+            .into_iter()
+            .find(|&(start, length)| length != 0 && is_in_reach(start, length, mapping))?;
+        // What was mapped there before is gone.
+        let end = mapping.start + mapping.length;
+        for kept in self.kept.iter_mut().filter(|kept| kept.count != 0) {
+            if kept.text < end && mapping.start < kept.text + kept.length {
+                kept.count = 0;
+            }
+        }
+        self.free_in(area, bytes).or_else(|| {
+            self.kept
+                .iter_mut()
+                .filter(|kept| kept.count != 0 && !kept.is_live())
+                .for_each(|kept| kept.count = 0);
+            self.free_in(area, bytes)
+        })
+    }
+
+    /// The first gap of `bytes` in `area`, if there is a record to keep for it.
+    fn free_in(&self, (start, length): (usize, usize), bytes: usize) -> Option<Place> {
+        self.kept.iter().position(|kept| kept.count == 0)?;
+        let mut address = start;
+        while address + bytes <= start + length {
+            let wanted = address..address + bytes;
+            let taken = self.kept.iter().filter(|kept| kept.count != 0).map(Allocation::pages);
+            match taken.filter(|pages| memory::overlap(pages, &wanted)).map(|pages| pages.end).max() {
+                None => return Some(Place { address }),
+                Some(end) => address = end,
+            }
+        }
+        None
+    }
+
+    fn keep(&mut self, allocation: Allocation) {
+        if let Some(place) = self.kept.iter_mut().find(|kept| kept.count == 0) {
+            *place = allocation;
+        }
+    }
+}
+
+fn pages_of(stubs: usize) -> usize {
+    (stubs * STUB_BYTES).div_ceil(PAGE)
+}
+
+fn is_in_reach(start: usize, length: usize, mapping: Mapping) -> bool {
+    // The whole of both lies within the farthest jump, with some slack for the instructions.
+    const REACH: usize = 0x7fff_0000;
+    let low = start.min(mapping.start);
+    let high = (start + length).max(mapping.start + mapping.length);
+    high - low < REACH
+}
+
+/// The area for code that is out of the pool's reach. At the start it is mapped when it is first wanted:
+/// right below that code (above a program's own text grows its heap).
+fn far_area(state: &Fixed, mapping: Mapping, phase: Phase) -> (usize, usize) {
+    let start = state.far_start.load(Ordering::Relaxed);
+    if start != 0 {
+        return (start, FAR_BYTES);
+    }
+    let pool_reaches = is_in_reach(arch::pool_address(), POOL_BYTES, mapping);
+    if phase == Phase::Later || pool_reaches {
+        return (0, 0);
+    }
+    let below = (mapping.start & !(PAGE - 1)).saturating_sub(16 * PAGE + FAR_BYTES);
+    let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_NORESERVE;
+    // SAFETY: a new mapping; without MAP_FIXED nothing is replaced.
+    let Ok(address) = (unsafe { memory::map(below, FAR_BYTES, PROT_READ | PROT_EXEC, flags, -1, 0) }) else {
+        return (0, 0);
+    };
+    if !is_in_reach(address, FAR_BYTES, mapping) {
+        // SAFETY: just mapped, not used.
+        let _ = unsafe { memory::unmap(address, FAR_BYTES) };
+        return (0, 0);
+    }
+    state.far_start.store(address, Ordering::Relaxed);
+    state.far_end.store(address + FAR_BYTES, Ordering::Relaxed);
+    (address, FAR_BYTES)
+}
+
+const _: () = assert!(MOST_SITES >= crate::state::SCRATCH_BYTES / size_of::<Site>());

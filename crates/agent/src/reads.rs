@@ -6,7 +6,7 @@
 //! must be one. So nothing of it is done here: the agent asks at the position whether it would wait,
 //! and the program's own instruction reads.
 
-use crate::arch::{self, Answer, Frame, SseRegisters};
+use crate::arch::{self, Answer, Frame, thread_base};
 use crate::attach;
 use crate::state::{Fixed, Inner, Process, count};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,6 @@ use runahead_abi::environment::flags;
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahead};
 use runahead_abi::{names, pace, post};
-use runahead_kernel::arch::thread_word;
 use runahead_kernel::files::{
     IoVec, RWF_NOWAIT, cached_pages, fstat, is_direct, known_size, position, preadv2, readahead,
 };
@@ -36,27 +35,27 @@ const LONGEST: usize = 1 << 30;
 const PIECES: usize = 8;
 
 /// `read(fd, _, length)`.
-pub fn here(frame: &Frame, sse: &SseRegisters, fd: i32, length: usize) -> Answer {
+pub fn here(frame: &Frame, fd: i32, length: usize) -> Answer {
     let operation = Prediction { kind: kind::READ, marks: 0, subject: fd, detail: length as u64, place: 0 };
-    with_process(frame, |visit| visit.read_here(frame, sse, operation));
+    with_process(frame, |visit| visit.read_here(frame, operation));
     Answer::plain(frame)
 }
 
 /// `readv(fd, pieces, count)`.
-pub fn vector_here(frame: &Frame, sse: &SseRegisters, a: [usize; 6]) -> Answer {
+pub fn vector_here(frame: &Frame, a: [usize; 6]) -> Answer {
     match pieces(a[1], a[2]) {
-        Some((_, _, length)) => here(frame, sse, a[0] as i32, length),
+        Some((_, _, length)) => here(frame, a[0] as i32, length),
         None => Answer::plain(frame),
     }
 }
 
 /// `pread64(fd, buffer, length, offset)`.
-pub fn at(frame: &Frame, sse: &SseRegisters, fd: i32, buffer: usize, length: usize, offset: i64) -> Answer {
-    read_at(frame, sse, fd, &[IoVec { base: buffer, length }], offset)
+pub fn at(frame: &Frame, fd: i32, buffer: usize, length: usize, offset: i64) -> Answer {
+    read_at(frame, fd, &[IoVec { base: buffer, length }], offset)
 }
 
 /// `preadv` and `preadv2` (whose flags must be 0 for the agent to look; offset -1 means "here").
-pub fn vector_at(frame: &Frame, sse: &SseRegisters, a: [usize; 6]) -> Answer {
+pub fn vector_at(frame: &Frame, a: [usize; 6]) -> Answer {
     let number = frame.rax as u32;
     let with_flags = number == n::__NR_preadv2 && a[5] as u32 != 0;
     let Some((copied, used, length)) = pieces(a[1], a[2]) else {
@@ -66,9 +65,9 @@ pub fn vector_at(frame: &Frame, sse: &SseRegisters, a: [usize; 6]) -> Answer {
         return Answer::plain(frame);
     }
     if number == n::__NR_preadv2 && a[3] as i64 == -1 {
-        return here(frame, sse, a[0] as i32, length);
+        return here(frame, a[0] as i32, length);
     }
-    read_at(frame, sse, a[0] as i32, copied.get(..used).unwrap_or(&[]), a[3] as i64)
+    read_at(frame, a[0] as i32, copied.get(..used).unwrap_or(&[]), a[3] as i64)
 }
 
 /// Copies the pieces of a vectored read, through the kernel, so that a bad address is an error and no
@@ -90,7 +89,7 @@ fn pieces(address: usize, count: usize) -> Option<([IoVec; PIECES], usize, usize
     Some((copied, count, length))
 }
 
-fn read_at(frame: &Frame, sse: &SseRegisters, fd: i32, pieces: &[IoVec], offset: i64) -> Answer {
+fn read_at(frame: &Frame, fd: i32, pieces: &[IoVec], offset: i64) -> Answer {
     let length = pieces.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.length));
     let operation = Prediction {
         kind: kind::READ_AT,
@@ -102,7 +101,7 @@ fn read_at(frame: &Frame, sse: &SseRegisters, fd: i32, pieces: &[IoVec], offset:
     let mut complete = None;
     // -1 would mean the descriptor's own position to preadv2; the program's own call knows better.
     if offset >= 0 && length > 0 && length <= LONGEST {
-        with_process(frame, |visit| complete = visit.read_at(frame, sse, operation, pieces));
+        with_process(frame, |visit| complete = visit.read_at(frame, operation, pieces));
     }
     match complete {
         Some(bytes) => Answer::done(frame, bytes),
@@ -110,12 +109,11 @@ fn read_at(frame: &Frame, sse: &SseRegisters, fd: i32, pieces: &[IoVec], offset:
     }
 }
 
-/// Runs `action` with the process's state locked; not at all if somebody else (another thread, a
-/// handler of this one) holds it.
+/// Runs `action` with the process's state locked; not at all if another thread holds it.
 pub fn with_process(frame: &Frame, action: impl FnOnce(&mut Visit)) {
     let state = frame.state();
     let process = state.process();
-    if !process.lock.try_take(frame.stack()) {
+    if !process.lock.try_take() {
         return;
     }
     // SAFETY: the lock is held.
@@ -160,7 +158,7 @@ enum Residency {
 }
 
 impl Visit<'_> {
-    fn read_here(&mut self, frame: &Frame, sse: &SseRegisters, operation: Prediction) {
+    fn read_here(&mut self, frame: &Frame, operation: Prediction) {
         self.end_of_stall();
         if self.is_other_thread() {
             return;
@@ -196,20 +194,12 @@ impl Visit<'_> {
                 self.begins(fd, place);
                 self.hit(foretold);
             }
-            Residency::Missing => {
-                self.stall(frame, sse, foretold, Stalled { fd, place, unasked, tells: false })
-            }
+            Residency::Missing => self.stall(frame, foretold, Stalled { fd, place, unasked, tells: false }),
         }
     }
 
     /// Returns the number of bytes if the read is done.
-    fn read_at(
-        &mut self,
-        frame: &Frame,
-        sse: &SseRegisters,
-        operation: Prediction,
-        pieces: &[IoVec],
-    ) -> Option<usize> {
+    fn read_at(&mut self, frame: &Frame, operation: Prediction, pieces: &[IoVec]) -> Option<usize> {
         self.end_of_stall();
         if self.is_other_thread() {
             return None;
@@ -235,7 +225,7 @@ impl Visit<'_> {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(operation.detail, foretold);
                 let stalled = Stalled { fd: operation.subject, place, unasked: 0, tells: false };
-                self.stall(frame, sse, foretold, stalled);
+                self.stall(frame, foretold, stalled);
                 None
             }
             Err(Errno::EOPNOTSUPP) => {
@@ -244,7 +234,7 @@ impl Visit<'_> {
                 let stalled =
                     Stalled { fd: operation.subject, place, unasked: operation.detail, tells: false };
                 match self.untold(operation.subject, place) {
-                    Residency::Missing => self.stall(frame, sse, foretold, stalled),
+                    Residency::Missing => self.stall(frame, foretold, stalled),
                     _ => {
                         self.begins(operation.subject, place);
                         self.hit(foretold);
@@ -265,7 +255,7 @@ impl Visit<'_> {
         self.inner.stall_began = 0;
         self.saw_a_stall = true;
         self.inner.hold.stalled(ns);
-        if let Some(slot) = self.process.slot() {
+        if let Some(slot) = self.state.slot() {
             count(&slot.agent.counts.stall_ns, ns);
             slot.agent.expected_stall_ns.store(self.inner.hold.expected_stall(), Ordering::Relaxed);
         }
@@ -273,14 +263,12 @@ impl Visit<'_> {
 
     /// Only one thread is compared with the log: the one that posted last, while it is on track.
     fn is_other_thread(&self) -> bool {
-        // SAFETY: the agent runs in threads that a C library set up.
-        let me = unsafe { thread_word() };
-        self.inner.track.is_on() && self.process.thread.load(Ordering::Relaxed) != me
+        self.inner.track.is_on() && self.process.thread.load(Ordering::Relaxed) != thread_base(self.state)
     }
 
     /// What the log says about `operation`: its marks, if it foretold it. Does not advance.
     fn compare(&mut self, operation: &Prediction) -> Option<u8> {
-        let slot = self.process.slot()?;
+        let slot = self.state.slot()?;
         if !self.inner.track.is_on() {
             return None;
         }
@@ -302,7 +290,7 @@ impl Visit<'_> {
 
     /// The operation was not foretold: is the log late, or wrong?
     fn follow_track(&mut self, operation: &Prediction) {
-        let Some(slot) = self.process.slot() else {
+        let Some(slot) = self.state.slot() else {
             return;
         };
         if !self.inner.track.is_on() {
@@ -350,7 +338,7 @@ impl Visit<'_> {
     }
 
     fn counted(&mut self, bytes: u64, foretold: Option<u8>) {
-        let Some(slot) = self.process.slot() else {
+        let Some(slot) = self.state.slot() else {
             return;
         };
         let counts = &slot.agent.counts;
@@ -400,8 +388,7 @@ impl Visit<'_> {
         }
         self.inner.untold_at = (fd, place);
         let (sleeps, blocks) = sleeps_and_blocks();
-        // SAFETY: the agent runs in threads that a C library set up.
-        let waits = self.inner.untold.begins(unsafe { thread_word() }, Counted { sleeps, blocks });
+        let waits = self.inner.untold.begins(thread_base(self.state), Counted { sleeps, blocks });
         // The end of a file is known, and what is read past the page cache is not to be brought into it.
         match waits && place < known_size(fd).unwrap_or(0) as i64 && !is_direct(fd) {
             true => Residency::Missing,
@@ -417,8 +404,7 @@ impl Visit<'_> {
         let (sleeps, blocks) = sleeps_and_blocks();
         let (fd, place) = self.inner.untold_at;
         let came = self.counts_as_cached(fd, place);
-        // SAFETY: the agent runs in threads that a C library set up.
-        self.inner.untold.ends(unsafe { thread_word() }, Counted { sleeps, blocks }, || came);
+        self.inner.untold.ends(thread_base(self.state), Counted { sleeps, blocks }, || came);
     }
 
     fn counts_as_cached(&self, fd: i32, place: i64) -> bool {
@@ -438,7 +424,7 @@ impl Visit<'_> {
         if let Some(marks) = foretold
             && marks & mark::PREFETCHED != 0
         {
-            if let Some(slot) = self.process.slot() {
+            if let Some(slot) = self.state.slot() {
                 count(&slot.agent.counts.full, 1);
             }
             // Without the prefetch this would have been a stall: stay awake.
@@ -468,14 +454,14 @@ impl Visit<'_> {
     /// ahead must know how far the program is.
     fn must_see(&self) -> bool {
         let names = self
-            .process
+            .state
             .slot()
             .is_some_and(|slot| slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::BUSY);
         self.inner.track.is_on() || names || self.tells_all_files() || self.state.has(flags::ALWAYS_ACTIVE)
     }
 
     /// The program is going to wait for this read.
-    fn stall(&mut self, frame: &Frame, sse: &SseRegisters, foretold: Option<u8>, stalled: Stalled) {
+    fn stall(&mut self, frame: &Frame, foretold: Option<u8>, stalled: Stalled) {
         let Stalled { fd, place, .. } = stalled;
         self.inner.attention.stall();
         self.state.calm.store(0, Ordering::Relaxed);
@@ -502,7 +488,7 @@ impl Visit<'_> {
             let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
             // What is invested in a hold was saved up for that.
             if self.inner.worth.posting() || matches!(wait, Wait::Invest(_)) {
-                return self.post(frame, sse, slot, Stalled { tells, ..stalled }, wait);
+                return self.post(frame, slot, Stalled { tells, ..stalled }, wait);
             }
         }
         if tells {
@@ -541,7 +527,7 @@ impl Visit<'_> {
 
     /// Whether the host wants to know of every file that the program begins to read.
     fn tells_all_files(&self) -> bool {
-        let slot = self.process.slot();
+        let slot = self.state.slot();
         slot.is_some_and(|slot| slot.speculator.companions.load(Ordering::Relaxed) == companions::ALL)
     }
 
@@ -549,7 +535,7 @@ impl Visit<'_> {
     fn begins(&self, fd: i32, place: i64) {
         if place == 0
             && self.tells_all_files()
-            && let Some(slot) = self.process.slot()
+            && let Some(slot) = self.state.slot()
             && let Ok(stat) = fstat(fd)
         {
             slot.agent.begun.write(begun::File { device: stat.st_dev, inode: stat.st_ino });
@@ -560,7 +546,7 @@ impl Visit<'_> {
     fn waits_for_file(&self, slot: &Slot, fd: i32) {
         if slot.speculator.companions.load(Ordering::Relaxed) != companions::NONE {
             slot.agent.names.write(names::kind::READ, fd, &[]);
-            attach::ring_host(self.process);
+            attach::ring_host(self.state);
         }
     }
 
@@ -573,7 +559,7 @@ impl Visit<'_> {
     }
 
     /// Hands the present registers to the speculator, and waits for it where that pays.
-    fn post(&mut self, frame: &Frame, sse: &SseRegisters, slot: &'static Slot, stalled: Stalled, wait: Wait) {
+    fn post(&mut self, frame: &Frame, slot: &'static Slot, stalled: Stalled, wait: Wait) {
         let Stalled { fd, place, unasked, tells } = stalled;
         let agent = &slot.agent;
         let began = self.inner.stall_began;
@@ -585,11 +571,10 @@ impl Visit<'_> {
         if slot.speculator.synced.load(Ordering::Relaxed) != 0 {
             self.inner.worth.posted(unasked > 0);
         }
-        // SAFETY: the agent runs in threads that a C library set up.
-        self.process.thread.store(unsafe { thread_word() }, Ordering::Relaxed);
+        self.process.thread.store(thread_base(self.state), Ordering::Relaxed);
 
         if agent.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
-            attach::ring_host(self.process);
+            attach::ring_host(self.state);
         }
         // First, as in the paper: speculation begins when the copy is made.
         #[cfg(feature = "forked")]
@@ -611,7 +596,7 @@ impl Visit<'_> {
         // SAFETY: the agent's own part of the slot; the odd number above tells readers to stay away.
         unsafe {
             agent.registers.0.get().write_volatile(frame.registers());
-            arch::save_vector_state(agent.vector_state.0.get().cast::<u8>(), sse);
+            arch::save_vector_state(agent.vector_state.0.get().cast::<u8>(), &frame.sse);
         }
         // The stalled read is itself the first operation of the log: it is passed already.
         self.follow(slot, Next::NotYet);
@@ -660,7 +645,7 @@ fn wait_for_epoch(word: &AtomicU32, epoch: u32, longest: u64) {
             return;
         }
         if !futex_wait(word, seen, Some(end - now)) {
-            return; // time out, or a signal: the program has its own handler to run
+            return; // time out
         }
     }
 }

@@ -1,13 +1,15 @@
 //! The agent's start, called by the loader before the program's own initialisers.
 
+use crate::session::Address;
 use crate::state::{self, Fixed};
-use crate::{arch, attach, loader, patch};
+use crate::{arch, attach, loader, patch, session};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::Ordering;
-use runahead_abi::environment::{self, Session};
+use core::sync::atomic::{AtomicU32, Ordering};
+use runahead_abi::environment::{self, Session, flags};
 use runahead_abi::session::watch;
 use runahead_kernel::files::{close, open_at, read};
-use runahead_kernel::process::major_faults_and_blocks;
+use runahead_kernel::memory;
+use runahead_kernel::process::{major_faults_and_blocks, total_swap};
 use runahead_kernel::text;
 use runahead_kernel::uapi::general as n;
 
@@ -49,24 +51,75 @@ pub unsafe extern "C" fn runahead_agent_start(
     if !arch::can_save_vector_state() || arch::under_valgrind() || !may_run(session.filters) {
         return;
     }
-    let Some(fixed) = state::create(arch::entry_address()) else {
+    // SAFETY: as for the environment, behind which it lies.
+    let hwcap2 = unsafe { auxiliary_value(environment, AT_HWCAP2) };
+    let Some(fixed) = join(&session, hwcap2) else {
         return;
     };
-    fixed.host = session.host;
-    fixed.descriptor = session.descriptor;
-    fixed.flags = session.flags;
-    if session.site_file.len() >= fixed.site_file_path.len() {
-        return;
+    if fixed.has(flags::RESTRICTED_TRACING) {
+        attach::let_host_read(fixed);
     }
-    for (to, from) in fixed.site_file_path.iter_mut().zip(session.site_file) {
-        *to = *from;
-    }
-    let fixed: &'static Fixed = fixed;
-    fixed.calm.store(-1, Ordering::Relaxed);
-    let code = patch::whole_process(fixed);
-    if code >= LARGE && was_cold() {
+    let visited = patch::whole_process(fixed);
+    if !visited.is_blind && visited.code >= LARGE && was_cold() {
         attach::want_watch(fixed, watch::FILE);
     }
+}
+
+/// Makes everything of ours in the process, while it has one thread and runs nothing of the program's: the
+/// block with the session in it, and the site file. Descriptors are open meanwhile only. None: this is not the
+/// run that is meant, or it is over.
+fn join(session: &Session, hwcap2: usize) -> Option<&'static Fixed> {
+    let Session { host, descriptor, flags, cookie, sites, .. } = *session;
+    let address = Address { cookie, host, descriptor, sites };
+    let files = session::open(&address).ok()?;
+    let fixed = state::create(arch::entry_address(), files.session.number())?;
+    fixed.address = address;
+    fixed.flags = flags;
+    fixed.reads_thread_base = AtomicU32::new(arch::may_read_thread_base(hwcap2).into());
+    fixed.counts_memory = AtomicU32::new((total_swap() != 0).into());
+    let fixed: &'static Fixed = fixed;
+    fixed.calm.store(-1, Ordering::Relaxed);
+    if let Ok((file, size)) = &files.sites {
+        map_site_file(fixed, file.number(), *size);
+    }
+    Some(fixed)
+}
+
+/// How much the site file may grow while the process lives, for libraries that are loaded later.
+const SITE_FILE_GROWTH: usize = 1 << 20;
+
+fn map_site_file(state: &Fixed, file: i32, size: usize) {
+    let length = size + SITE_FILE_GROWTH;
+    // SAFETY: a new mapping.
+    if let Ok(address) = unsafe { memory::map(0, length, memory::PROT_READ, n::MAP_SHARED, file, 0) } {
+        state.site_file.store(address, Ordering::Relaxed);
+        state.site_file_length.store(length, Ordering::Relaxed);
+    }
+}
+
+/// What the processor can do, as the kernel tells (getauxval(3)).
+const AT_HWCAP2: usize = 26;
+
+/// The value of `kind` in the auxiliary vector, which lies behind the environment; 0: none.
+///
+/// # Safety
+/// `environment` is the kernel's: null-terminated, with the vector behind it.
+unsafe fn auxiliary_value(environment: *const *const c_char, kind: usize) -> usize {
+    let mut word = environment.cast::<usize>();
+    // SAFETY: the caller's promise; the vector ends with a pair of kind 0.
+    unsafe {
+        while *word != 0 {
+            word = word.add(1);
+        }
+        word = word.add(1);
+        while *word != 0 {
+            if *word == kind {
+                return *word.add(1);
+            }
+            word = word.add(2);
+        }
+    }
+    0
 }
 
 /// Whether the program had to be read from a disk to be loaded.
@@ -77,7 +130,7 @@ fn was_cold() -> bool {
 
 /// # Safety
 /// `environment` is a null-terminated array of C strings that live as long as the process.
-unsafe fn find_session(environment: *const *const c_char) -> Option<Session<'static>> {
+unsafe fn find_session(environment: *const *const c_char) -> Option<Session> {
     let mut session = None;
     for index in 0.. {
         // SAFETY: below the terminator.

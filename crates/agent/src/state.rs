@@ -1,21 +1,29 @@
-//! The agent's memory: one private block, mapped at the start.
+//! The agent's memory: one block, made before the program's first instruction.
 //!
-//! | pages | content | after fork |
+//! | what | content | after fork |
 //! |---|---|---|
-//! | 0 | [`Fixed`]: what stubs read, set up once | inherited |
-//! | 1 | [`Process`]: the track, the session's mapping | zeros (`MADV_WIPEONFORK`) |
-//! | 2.. | scratch for start-up and for newly mapped files, used under the lock | inherited |
+//! | page 0 | [`Fixed`]: what stubs and the entry code read | inherited |
+//! | page 1 | [`Process`]: the track, the slot | zeros (`MADV_WIPEONFORK`) |
+//! | [`Stubs`] | which stubs belong to which mapping | inherited |
+//! | scratch | the sites of one file, used under the lock; the start's buffers | inherited |
+//! | areas | stacks of the agent's own, each with a guard below it (`arch::entry`) | inherited |
+//! | header | the session's header, shared | shared |
+//! | slot | the process's slot, shared; unreadable until one is claimed | shared |
 //!
 //! A child of fork finds `Process` zeroed: that is how it knows that it is a program of its own, with
-//! no speculator yet. A child of vfork shares everything with its parent, which sleeps meanwhile.
+//! no speculator yet. The areas it must find as they were: a handler that has interrupted the last
+//! instructions of a visit may have forked. A child of vfork shares everything with its parent, which
+//! sleeps meanwhile.
 
 use crate::arch;
 use crate::names::Names;
+use crate::patch::{Candidate, Stubs};
+use crate::session::Address;
 use core::cell::UnsafeCell;
+use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use runahead_abi::session::{Header, Slot};
-use runahead_kernel::arch::thread_word;
-use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
+use runahead_abi::session::{HEADER_BYTES, Header, SLOT_BYTES, Slot, slot_offset};
+use runahead_kernel::memory::{self, PROT_NONE, PROT_READ, PROT_WRITE};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{PAGE, process};
 use runahead_policy::attention::Attention;
@@ -25,8 +33,25 @@ use runahead_policy::track::Track;
 use runahead_policy::untold::Untold;
 use runahead_policy::worth::Worth;
 
-pub const SCRATCH_BYTES: usize = 8 * PAGE;
-pub const BLOCK_BYTES: usize = 2 * PAGE + SCRATCH_BYTES;
+/// Room for the sites of one file.
+pub const SCRATCH_BYTES: usize = 16 * PAGE;
+/// Room for the start alone: lines of the list of mappings, a path, what was found.
+const START_BYTES: usize = 5 * PAGE;
+/// Mappings of code that are rewritten at the start.
+const CANDIDATES: usize = 2 * PAGE / size_of::<Candidate>();
+
+/// How many calls may be inside the agent at a time; more pass it by.
+pub const AREAS: usize = 8;
+/// Bytes of an area: a guard page, and a stack of which the agent uses less than half.
+pub const AREA_BYTES: usize = 4 * PAGE;
+
+const OFFSET_OF_STUBS: usize = 2 * PAGE;
+const OFFSET_OF_SCRATCH: usize = 3 * PAGE;
+pub const OFFSET_OF_AREAS: usize = OFFSET_OF_SCRATCH + SCRATCH_BYTES + START_BYTES;
+const OFFSET_OF_HEADER: usize = OFFSET_OF_AREAS + AREAS * AREA_BYTES;
+const OFFSET_OF_SLOT: usize = OFFSET_OF_HEADER + HEADER_BYTES;
+/// Bytes of the block.
+pub const WINDOW_BYTES: usize = OFFSET_OF_SLOT + SLOT_BYTES;
 
 /// Page 0. The first two fields are read by every stub, see `arch`.
 #[repr(C, align(4096))]
@@ -39,25 +64,36 @@ pub struct Fixed {
     pub off: AtomicU32,
     /// Tells the speculator that this page is what the post says it is.
     pub cookie: u64,
-    pub host: u32,
-    pub descriptor: u32,
+    /// Where the session and the site file are. Its cookie, behind ours, tells the host that this is one of the run's.
+    pub address: Address,
     pub flags: u32,
     /// 1: look-ups of names are not looked at any more.
     pub names_off: AtomicU32,
     /// `cachestat` is missing (before Linux 6.5).
     pub no_cachestat: AtomicU32,
-    /// A lock for the scratch pages (after the start): address of the stack frame that holds it.
-    pub scratch_lock: Lock,
-    pub site_file_path: [u8; 512],
+    /// 1: the processor tells the thread's base by itself.
+    pub reads_thread_base: AtomicU32,
+    /// 1: there is swap, so memory that the program gets is counted. The entry code reads it.
+    pub counts_memory: AtomicU32,
+    /// 1: the program has said itself who may trace it.
+    pub names_tracer: AtomicU32,
+    /// Where stubs lie that are out of the pool's reach; both 0: nowhere. The entry code reads them.
+    pub far_start: AtomicUsize,
+    pub far_end: AtomicUsize,
+    /// The site file's mapping, which reaches beyond its end; length 0: there is none. Only ever read
+    /// through the kernel, as somebody may cut the file.
+    pub site_file: AtomicUsize,
+    pub site_file_length: AtomicUsize,
 }
 
 /// Page 1: what belongs to this very process.
 #[repr(C, align(4096))]
 pub struct Process {
     pub lock: Lock,
-    /// Address of the session's header page, 0 while not attached.
-    pub header: AtomicUsize,
-    pub slot: AtomicUsize,
+    /// For the scratch pages and [`Stubs`], after the start.
+    pub scratch_lock: Lock,
+    /// 1: the slot is this process's.
+    pub attached: AtomicU32,
     /// Process id of whoever claimed the slot. A child of vfork finds its parent's here.
     pub claimed_by: AtomicU32,
     /// Attaching failed: do not try again.
@@ -66,11 +102,8 @@ pub struct Process {
     pub executable: AtomicU64,
     /// Stalls to let pass before it speculates, for what its kin have gained.
     pub patience: AtomicU32,
-    /// [`thread_word`] of the thread whose reads are compared with the log.
+    /// [`arch::thread_base`] of the thread whose reads are compared with the log.
     pub thread: AtomicUsize,
-    /// Threads that look a name up at present. (A handler that jumps out of one leaves it too high: three of those,
-    /// and the program is taken for one that helps itself.)
-    pub looking_up: AtomicU32,
     /// Bytes of memory of the program's own, mapped or behind the break.
     pub mapped: AtomicUsize,
     /// The host has been told of that, or need not be.
@@ -103,35 +136,18 @@ pub struct Inner {
     pub stall_began: u64,
 }
 
-/// A lock that is only ever tried. It remembers which thread holds it and how deep that thread's stack
-/// was: if the same thread asks again from a shallower stack, the holder's frame is gone (a signal
-/// handler jumped out of it), and the lock is free in truth.
+/// A lock that is only ever tried. No handler of the program's runs while it is held (`arch::entry`), so
+/// it is always given back; a child of fork finds it free.
 #[repr(C)]
-pub struct Lock {
-    thread: AtomicUsize,
-    stack: AtomicUsize,
-}
+pub struct Lock(AtomicU32);
 
 impl Lock {
-    /// Tries to take the lock; `stack` is the stack pointer at the system call site.
-    pub fn try_take(&self, stack: usize) -> bool {
-        // SAFETY: the agent runs in threads that a C library set up (see `start`).
-        let me = unsafe { thread_word() };
-        match self.thread.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => {
-                self.stack.store(stack, Ordering::Relaxed);
-                true
-            }
-            Err(holder) if holder == me && self.stack.load(Ordering::Relaxed) < stack => {
-                self.stack.store(stack, Ordering::Relaxed);
-                true
-            }
-            Err(_) => false,
-        }
+    pub fn try_take(&self) -> bool {
+        self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     pub fn release(&self) {
-        self.thread.store(0, Ordering::Release);
+        self.0.store(0, Ordering::Release);
     }
 }
 
@@ -140,18 +156,22 @@ impl Fixed {
         self.off.load(Ordering::Relaxed) != 0
     }
 
-    /// Lets everything through from now on.
+    /// Lets everything through from now on, without a system call of ours and without a look at
+    /// anything but the stub.
     pub fn stand_down(&self) {
-        self.off.store(1, Ordering::Relaxed);
+        self.off.store(1, Ordering::SeqCst);
+        self.entry.store(arch::past_address(), Ordering::SeqCst);
         self.calm.store(i32::MAX, Ordering::Relaxed);
         #[cfg(feature = "forked")]
         crate::forked::end(self.process());
     }
 
-    /// The same, without a byte of the program's stack from now on.
-    pub fn withdraw(&self) {
-        self.entry.store(arch::past_address(), Ordering::Relaxed);
-        self.stand_down();
+    /// Waits until no other thread is inside the agent, at most `longest` ns; for after [`Fixed::stand_down`].
+    pub fn wait_for_others(&self, longest: u64) {
+        let end = process::monotonic_ns().saturating_add(longest);
+        while arch::areas_in_use(self) > 1 && process::monotonic_ns() < end {
+            process::yield_processor();
+        }
     }
 
     pub fn has(&self, flag: u32) -> bool {
@@ -170,25 +190,78 @@ impl Fixed {
     /// The caller holds `scratch_lock`, or is the start-up.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn scratch(&self) -> &'static mut [u8] {
-        let address = self as *const Fixed as usize + 2 * PAGE;
-        // SAFETY: pages 2.. of the block; exclusive by the caller's promise.
+        let address = self as *const Fixed as usize + OFFSET_OF_SCRATCH;
+        // SAFETY: the block's scratch pages; exclusive by the caller's promise.
         unsafe { core::slice::from_raw_parts_mut(address as *mut u8, SCRATCH_BYTES) }
+    }
+
+    /// What only the start uses: lines, a path, candidates.
+    ///
+    /// # Safety
+    /// The caller is the start-up.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn start_buffers(&self) -> (&'static mut [u8], &'static mut [u8], &'static mut [Candidate]) {
+        let address = self as *const Fixed as usize + OFFSET_OF_SCRATCH + SCRATCH_BYTES;
+        // SAFETY: pages of the block's, apart from each other; zeros are valid candidates; exclusive by the
+        // caller's promise.
+        unsafe {
+            (
+                core::slice::from_raw_parts_mut(address as *mut u8, 2 * PAGE),
+                core::slice::from_raw_parts_mut((address + 2 * PAGE) as *mut u8, PAGE),
+                core::slice::from_raw_parts_mut((address + 3 * PAGE) as *mut Candidate, CANDIDATES),
+            )
+        }
+    }
+
+    /// Which stubs belong to which mapping.
+    ///
+    /// # Safety
+    /// As for [`Fixed::scratch`].
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn stubs(&self) -> &'static mut Stubs {
+        let address = self as *const Fixed as usize + OFFSET_OF_STUBS;
+        // SAFETY: a page of the block's; zeros are a valid value; exclusive by the caller's promise.
+        unsafe { &mut *(address as *mut Stubs) }
+    }
+
+    /// Where everything of the agent's is: its block, its image with the pool, the stubs beyond the pool's reach.
+    pub fn own_ranges(&self) -> [Range<usize>; 3] {
+        let block = self as *const Fixed as usize;
+        let far = self.far_start.load(Ordering::Relaxed)..self.far_end.load(Ordering::Relaxed);
+        [block..block + WINDOW_BYTES, arch::image(), far]
+    }
+
+    /// The session's header.
+    pub fn header(&self) -> &'static Header {
+        // SAFETY: mapped by `create` for the life of the process, of a file that cannot be cut (sealed).
+        unsafe { &*((self as *const Fixed as usize + OFFSET_OF_HEADER) as *const Header) }
+    }
+
+    /// Puts memory of the process's own where the session is. Another thread may be at it: it finds zeros, which are as good
+    /// there as anything.
+    pub fn forget_session(&self) {
+        let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED | n::MAP_NORESERVE;
+        let header = self as *const Fixed as usize + OFFSET_OF_HEADER;
+        // SAFETY: the end of the block, from the header on; all that looks at it bears any values.
+        let _ = unsafe {
+            memory::map(header, WINDOW_BYTES - OFFSET_OF_HEADER, PROT_READ | PROT_WRITE, flags, -1, 0)
+        };
+    }
+
+    /// Where the slot is mapped; [`Fixed::slot`] once it is this process's.
+    pub fn slot_address(&self) -> usize {
+        self as *const Fixed as usize + OFFSET_OF_SLOT
+    }
+
+    /// The slot, if the process has claimed one.
+    pub fn slot(&self) -> Option<&'static Slot> {
+        let attached = self.process().attached.load(Ordering::Acquire) != 0;
+        // SAFETY: `attach` has shown the claimed slot there, for the life of the process.
+        attached.then(|| unsafe { &*(self.slot_address() as *const Slot) })
     }
 }
 
 impl Process {
-    pub fn header(&self) -> Option<&'static Header> {
-        let address = self.header.load(Ordering::Acquire);
-        // SAFETY: set by `attach` to a mapping that stays for the life of the process.
-        (address != 0).then(|| unsafe { &*(address as *const Header) })
-    }
-
-    pub fn slot(&self) -> Option<&'static Slot> {
-        let address = self.slot.load(Ordering::Acquire);
-        // SAFETY: as for the header.
-        (address != 0).then(|| unsafe { &*(address as *const Slot) })
-    }
-
     /// # Safety
     /// The caller holds the lock.
     #[allow(clippy::mut_from_ref)]
@@ -204,15 +277,15 @@ impl Process {
     }
 }
 
-/// Maps the block. Returns None where the kernel refuses: then there is no agent.
-pub fn create(entry: usize) -> Option<&'static mut Fixed> {
-    let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS;
+/// Maps the block, with the session behind `session` in it. Returns None where the kernel refuses: then
+/// there is no agent.
+pub fn create(entry: usize, session: i32) -> Option<&'static mut Fixed> {
+    let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_NORESERVE;
     // SAFETY: a new mapping.
-    let address = unsafe { memory::map(0, BLOCK_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0) }.ok()?;
-    // SAFETY: the process page is ours and still all zeros.
-    if unsafe { memory::advise(address + PAGE, PAGE, n::MADV_WIPEONFORK) }.is_err() {
+    let address = unsafe { memory::map(0, WINDOW_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0) }.ok()?;
+    if furnish(address, session).is_err() {
         // SAFETY: nobody knows of it yet.
-        let _ = unsafe { memory::unmap(address, BLOCK_BYTES) };
+        let _ = unsafe { memory::unmap(address, WINDOW_BYTES) };
         return None;
     }
     // SAFETY: zeros are a valid `Fixed`; exclusive, as nobody else knows the address.
@@ -223,6 +296,23 @@ pub fn create(entry: usize) -> Option<&'static mut Fixed> {
     Some(fixed)
 }
 
+fn furnish(address: usize, session: i32) -> runahead_kernel::Result<()> {
+    let shared = n::MAP_SHARED | n::MAP_FIXED;
+    // SAFETY: all of it lies in the block, which is new and unused.
+    unsafe {
+        memory::advise(address + PAGE, PAGE, n::MADV_WIPEONFORK)?;
+        for area in 0..AREAS {
+            memory::protect(address + OFFSET_OF_AREAS + area * AREA_BYTES, PAGE, PROT_NONE)?;
+        }
+        let header = address + OFFSET_OF_HEADER;
+        memory::map(header, HEADER_BYTES, PROT_READ | PROT_WRITE, shared, session, 0)?;
+        // Any slot does: which one is shown is said when one is claimed.
+        let first = slot_offset(0) as u64;
+        memory::map(address + OFFSET_OF_SLOT, SLOT_BYTES, PROT_NONE, shared, session, first)?;
+    }
+    Ok(())
+}
+
 /// Counts one event; the counts are written by whoever holds the lock, so no read-modify-write.
 pub fn count(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
@@ -230,3 +320,5 @@ pub fn count(counter: &AtomicU64, by: u64) {
 
 const _: () = assert!(size_of::<Fixed>() == PAGE);
 const _: () = assert!(size_of::<Process>() == PAGE);
+const _: () = assert!(size_of::<Stubs>() <= PAGE);
+const _: () = assert!(core::mem::offset_of!(Fixed, cookie) == 16);

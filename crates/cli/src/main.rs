@@ -1,10 +1,16 @@
 //! The `runahead` command: takes the command line apart, says what went wrong. No policy lives here.
+//!
+//! `main` is the C library's: the standard library's start-up changes what a command inherits (`host::program`).
+#![cfg_attr(not(test), no_main)]
 
 use clap::{Args, Parser, Subcommand};
 use runahead_host::{Limits, Options};
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: runahead_host::Allocator = runahead_host::Allocator;
 
 #[derive(Parser)]
 #[command(
@@ -61,10 +67,10 @@ struct Run {
     command: Vec<OsString>,
 }
 
-fn daemon(socket: Option<PathBuf>) -> ExitCode {
+fn daemon(socket: Option<PathBuf>) -> u8 {
     let Err(error) = runahead_host::daemon(socket.as_deref());
     eprintln!("runahead: cannot serve the view: {error}");
-    ExitCode::from(USAGE)
+    USAGE
 }
 
 impl Run {
@@ -102,13 +108,47 @@ const USAGE: u8 = 125;
 /// apart: a command may have ten thousand, and clap takes a microsecond for each.
 const LOOKED_AT: usize = 64;
 
-fn main() -> ExitCode {
+/// Our options that have a value as a word of its own.
+const WITH_VALUES: [&str; 4] = ["--report", "--max-memory", "--max-inflight", "--max-bandwidth"];
+
+/// Where the command begins, as far as a look tells that takes no memory: for the last resort, before the command line is
+/// taken apart. None: there is no command, or the command line is wrong.
+fn place_of_command<'a>(words: impl Iterator<Item = &'a std::ffi::OsStr>) -> Option<usize> {
+    let mut words = words.enumerate().skip(1);
+    if !matches!(words.next()?.1.to_str()?, "run" | "stat") {
+        return None;
+    }
+    while let Some((place, word)) = words.next() {
+        match word.to_str() {
+            Some("--") => return words.next().map(|(place, _)| place),
+            Some(word) if WITH_VALUES.contains(&word) => drop(words.next()),
+            Some(word) if word.starts_with('-') && word != "-" => {}
+            _ => return Some(place),
+        }
+    }
+    None
+}
+
+/// Called by the C library.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) -> i32 {
+    let status = act();
+    let _ = std::io::stdout().flush();
+    status.into()
+}
+
+/// Does what the command line says; returns the exit status. A command has taken this process over by then, if it could.
+fn act() -> u8 {
+    if let Some(place) = place_of_command(runahead_host::arguments()) {
+        runahead_host::arm_last_resort(place, false);
+    }
+    runahead_host::fill_standard_descriptors();
     let looked_at = runahead_host::arguments().take(LOOKED_AT).count();
     let arguments = match Arguments::try_parse_from(runahead_host::arguments().take(LOOKED_AT)) {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            return if error.use_stderr() { USAGE } else { 0 };
         }
     };
     let (options, command) = match arguments.action {
@@ -129,7 +169,53 @@ fn main() -> ExitCode {
         }
         Action::Daemon { socket } => return daemon(socket),
     };
-    let failure = runahead_host::run(options, looked_at - command.len());
+    let first = looked_at - command.len();
+    runahead_host::arm_last_resort(first, options.verbose || options.stats);
+    let failure = runahead_host::run(options, first);
     eprintln!("runahead: {}", failure.message());
-    ExitCode::from(failure.status())
+    failure.status()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn the_command_is_found_where_clap_finds_it() {
+        for line in [
+            "runahead run true",
+            "runahead run -- true",
+            "runahead run --stats -v true --report x",
+            "runahead run --report x --max-memory 1M -- true a",
+            "runahead run --report=x --max-inflight 3 --max-bandwidth=1G cat - --",
+            "runahead stat --report x cat",
+            "runahead run - a",
+        ] {
+            let words: Vec<&OsStr> = line.split(' ').map(OsStr::new).collect();
+            let command = match Arguments::try_parse_from(&words).unwrap().action {
+                Action::Run(run) => run.command,
+                Action::Stat(stat) => stat.command,
+                Action::Daemon { .. } => unreachable!(),
+            };
+            let place = place_of_command(words.iter().copied());
+            assert_eq!(place, Some(words.len() - command.len()), "{line}");
+        }
+        for line in ["runahead", "runahead run", "runahead daemon --socket x", "runahead run --report x"] {
+            assert_eq!(place_of_command(line.split(' ').map(OsStr::new)), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn options_with_values_are_all_known() {
+        for action in ["run", "stat"] {
+            let command = Arguments::command();
+            let action = command.find_subcommand(action).unwrap();
+            let options = action.get_arguments().filter(|one| one.get_action().takes_values());
+            for long in options.filter_map(|one| one.get_long()) {
+                assert!(WITH_VALUES.contains(&format!("--{long}").as_str()), "--{long}");
+            }
+        }
+    }
 }

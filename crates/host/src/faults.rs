@@ -1,7 +1,9 @@
 //! Which processes' page faults are watched, and what is counted about them.
 
+use crate::rights::Watched;
 use crate::session::{Session, Shared, SharedSlot};
 use crate::supervise::{Standing, standing, wake};
+use runahead_abi::environment::Cookie;
 use runahead_abi::log::mark;
 use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers};
@@ -11,6 +13,7 @@ use runahead_faults::{BlockCosts, CameTo, Fault, Link, REGISTERS_COUNT, REQUEST,
 use runahead_prefetch::PAGE;
 use runahead_prefetcher::limits::Group;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -72,8 +75,17 @@ impl Faults {
                 say(slot, watching::GONE);
                 return;
             }
-            let (shared_slot, session) = (session.share_slot(index), session.share());
-            let link = InSlot { process, slot: shared_slot, session, epoch: 0, group: None, most };
+            let (shared_slot, cookie, session) = (session.share_slot(index), session.cookie, session.share());
+            let link = InSlot {
+                process,
+                slot: shared_slot,
+                session,
+                cookie,
+                rights: Watched::begin(Path::new(&format!("/proc/{process}"))),
+                epoch: 0,
+                group: None,
+                most,
+            };
             match Watch::start(process, wanted == watch::FILE, link, self.costs.clone()) {
                 Ok(watch) => self.watch = Some(watch),
                 Err(error) => refuse(slot, &error),
@@ -132,6 +144,8 @@ struct InSlot {
     process: u32,
     slot: SharedSlot,
     session: Shared,
+    cookie: Cookie,
+    rights: Option<Watched>,
     epoch: u32,
     /// From the first time on that it is watched.
     group: Option<Group>,
@@ -161,8 +175,8 @@ impl Link for InSlot {
     fn arms(&self) -> bool {
         let slot = self.slot.get();
         // A process that has executed another program since is none of ours until it attaches again.
-        let main = self.session.header().main_process.load(Ordering::Relaxed);
-        let same = standing(self.process, slot, main) == Standing::Program;
+        let same = standing(self.process, slot, self.cookie) == Standing::Program
+            && self.rights.as_ref().is_some_and(Watched::still_is);
         add(&slot.faults.armed, u64::from(same));
         same
     }

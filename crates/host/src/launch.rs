@@ -12,9 +12,11 @@ use crate::report::{Report, VERSION};
 use crate::session::Session;
 use crate::start_files::Cold;
 use crate::supervise::{Host, Wishes};
-use runahead_abi::environment::{SESSION, SWITCH, flags};
+use runahead_abi::environment::{self, SESSION, SWITCH, flags};
 use runahead_abi::session::SESSION_BYTES;
 use runahead_sites::SiteFile;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::process::{Resource, getrlimit};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -141,7 +143,7 @@ fn report_plainly(file: Option<File>, first: usize, reason: String) {
     };
     let mut text = Vec::new();
     report.write_json(&mut text);
-    without_size_signal(|| {
+    program::without_write_signals(|| {
         if file.write_all(&text).is_err() {
             // Rather none than half of one.
             let _ = file.set_len(0);
@@ -150,19 +152,9 @@ fn report_plainly(file: Option<File>, first: usize, reason: String) {
 }
 
 fn say_plainly(reason: &str) {
-    without_size_signal(|| {
+    program::without_write_signals(|| {
         let _ = writeln!(io::stderr(), "runahead: running the command plainly: {reason}");
     });
-}
-
-/// Lets what is written fail where files may not grow (ulimit -f): SIGXFSZ would end us before the command has begun.
-fn without_size_signal(write: impl FnOnce()) {
-    // SAFETY: this process has one thread; the command gets what was set before.
-    unsafe {
-        let before = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        write();
-        libc::signal(libc::SIGXFSZ, before);
-    }
 }
 
 /// What a failed exec means.
@@ -174,6 +166,9 @@ fn became(name: &OsStr, error: &io::Error) -> Failure {
     }
 }
 
+/// A command's stack below which there is no agent in it, bytes: the loader and the agent's start take some of it.
+const LEAST_STACK: u64 = 64 << 10;
+
 /// Makes the session and starts the host; returns the variables that put the agent into the command.
 fn prepare(
     options: &Options,
@@ -182,17 +177,18 @@ fn prepare(
     first: usize,
 ) -> Result<Vec<(OsString, OsString)>, String> {
     let installation = Installation::find().map_err(|e| e.to_string())?;
-    // Where the user has no cache directory of his own: one for this run, which the host removes.
-    let fallback = std::env::temp_dir().join(format!("runahead-{}", std::process::id()));
-    let sites = SiteFile::open_in_cache(&fallback).map_err(|e| e.to_string())?;
-    let passing = sites.path().starts_with(&fallback).then_some(fallback);
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-    if limit.is_some_and(|bytes| bytes < SESSION_BYTES as u64) {
+    let sites = SiteFile::open_or_make().map_err(|e| e.to_string())?;
+    let below = |resource, bytes| getrlimit(resource).current.is_some_and(|limit| limit < bytes);
+    if below(Resource::Stack, LEAST_STACK) {
+        return Err("the limit on the stack (ulimit -s) leaves no room for the agent's start".into());
+    }
+    if below(Resource::Fsize, SESSION_BYTES as u64) {
         return Err("the limit on file sizes (ulimit -f) leaves no room for shared memory".into());
     }
     let session = Session::create().map_err(|e| format!("no shared memory for the session: {e}"))?;
     let descriptor = session.descriptor.as_raw_fd();
-    let site_path = sites.path().as_os_str().to_owned();
+    let cookie = session.cookie;
+    let site_descriptor = sites.descriptor();
     let mut flag_bits = 0;
     if !options.may_speculate() {
         flag_bits |= flags::NO_SPECULATION;
@@ -200,36 +196,45 @@ fn prepare(
     if options.stats || options.report.is_some() {
         flag_bits |= flags::REPORT;
     }
+    if is_tracing_restricted() {
+        flag_bits |= flags::RESTRICTED_TRACING;
+    }
     session.header().main_process.store(std::process::id(), Ordering::Relaxed);
-    let site_file = sites.path().to_owned();
     let limits = Limits::new(options.limits);
-    let host = Host::new(session, site_file, passing.clone(), installation.clone(), wishes, limits, first);
+    let host = Host::new(session, sites, installation.clone(), wishes, limits, first);
     let host = if options.may_guess() { host.guessing(cold) } else { host };
-    let host_process = start_host(host).map_err(|e| {
-        if let Some(directory) = &passing {
-            let _ = std::fs::remove_dir_all(directory);
-        }
-        format!("cannot start the host: {e}")
-    })?;
-    let mut value = OsString::from(format!("{host_process}:{descriptor}:{flag_bits}:{}:", own_filters()));
-    value.push(site_path);
+    let host_process = start_host(host).map_err(|e| format!("cannot start the host: {e}"))?;
+    let address = environment::Session {
+        host: host_process,
+        descriptor: descriptor.cast_unsigned(),
+        flags: flag_bits,
+        filters: own_filters(),
+        cookie,
+        sites: site_descriptor.cast_unsigned(),
+    };
     let mut preload = installation.agent.into_os_string();
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
         preload.push(":");
         preload.push(before);
     }
-    Ok(vec![("LD_PRELOAD".into(), preload), (SESSION.into(), value)])
+    Ok(vec![("LD_PRELOAD".into(), preload), (SESSION.into(), address.to_string().into())])
+}
+
+/// Whether a process may read another of its user only where that one says so: Yama's scope 1 (the kernel's
+/// Documentation/admin-guide/LSM/Yama.rst).
+fn is_tracing_restricted() -> bool {
+    std::fs::read("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope.first() == Some(&b'1'))
 }
 
 /// How many seccomp filters this process is under. (Asking with prctl could end us, under a strict one.)
-fn own_filters() -> u64 {
+fn own_filters() -> u32 {
     // One read instead of the several that reading to the end takes: this is a part of every start.
     let mut status = [0; 4096];
     let length = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status)).unwrap_or(0);
     let status = String::from_utf8_lossy(status.get(..length).unwrap_or_default());
     let number = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().parse::<u64>().ok()
+        line.trim().parse().ok()
     };
     number("Seccomp_filters:").or_else(|| number("Seccomp:")).unwrap_or(0)
 }
@@ -237,39 +242,118 @@ fn own_filters() -> u64 {
 /// Bytes of the stack that the host runs on, an untouched mapping.
 const HOST_STACK: usize = 1 << 20;
 
+/// Whose child the host is. Nobody may find a child that he did not start, least of all the command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Descent {
+    /// An orphan: its parent, a go-between, has ended. The kernel leaves no trace of that one, as we ignore SIGCHLD meanwhile.
+    Orphan,
+    /// The same where we have children already, or SIGCHLD is pending: neither may be lost, so we wait for the go-between,
+    /// whose few us count as a child's.
+    OrphanWaitedFor,
+    /// A child of the command, to which an orphan would come back: the first process of a pid namespace, or a child
+    /// subreaper. It gives no signal at its end, so that no wait sees it but one for clones (`__WALL`, `__WCLONE`): not
+    /// `while (wait(0) > 0)`.
+    Unseen,
+}
+
+impl Descent {
+    fn needed() -> Descent {
+        let mut reaper = 0;
+        // SAFETY: asks, into an integer of ours.
+        let asked = unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut reaper, 0, 0, 0) };
+        // SAFETY: asks whether there are children, and takes none away.
+        let childless = unsafe {
+            let mut found = std::mem::zeroed();
+            let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+            libc::waitid(libc::P_ALL, 0, &mut found, how) != 0
+        };
+        match () {
+            () if std::process::id() == 1 || (asked == 0 && reaper != 0) => Descent::Unseen,
+            () if !childless || program::is_pending(libc::SIGCHLD) => Descent::OrphanWaitedFor,
+            () => Descent::Orphan,
+        }
+    }
+}
+
 /// What the go-between gets and leaves.
 struct Between {
     host: Option<Host>,
-    /// Process id of the host, or -1.
+    /// Process id of the host, or the error's number, negative.
     process: i32,
 }
 
-/// Forks the host off, by way of a go-between that shares our memory (half the cost of two forks, and no
-/// pipe to say the number through); returns its process id.
+/// Forks the host off; returns its process id.
 fn start_host(host: Host) -> io::Result<u32> {
-    let mut stack = Vec::<u8>::with_capacity(HOST_STACK);
-    let mut between = Between { host: Some(host), process: -1 };
-    // SAFETY: the end of a block is a place to grow down from; 16 bytes as the processors want it.
-    let top = unsafe { stack.as_mut_ptr().add(HOST_STACK) as usize } & !15;
-    // SAFETY: this process has one thread. The go-between's processor time must not count as a child's of
-    // the command: the kernel leaves out the children of those who ignore SIGCHLD. The go-between runs on
-    // its own stack while we stand still (CLONE_VFORK), and puts nothing out of order: it forks and ends.
-    let (cloned, error) = unsafe {
+    // SAFETY: a new mapping. (Asked for as such, since a vector that is not to be had would end us.)
+    let stack = unsafe {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        mmap_anonymous(ptr::null_mut(), HOST_STACK, protection, flags)
+    }?;
+    // SAFETY: the end of a mapping is a place to grow down from, and as even as the processors want it.
+    let top = unsafe { stack.add(HOST_STACK) };
+    let mut between = Between { host: Some(host), process: -libc::EAGAIN };
+    match Descent::needed() {
+        Descent::Unseen => {
+            // SAFETY: this process has one thread; the child has a copy of all memory, and does not return.
+            let cloned = unsafe { libc::clone(serve_unseen, top, 0, (&raw mut between).cast()) };
+            between.process = or_error(cloned);
+        }
+        descent => by_way_of_a_go_between(top, &mut between, descent)?,
+    }
+    let started = match between.process {
+        process if process > 0 => Ok(process as u32),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    };
+    // SAFETY: nobody of this process is on it: the host has a copy.
+    let _ = unsafe { munmap(stack, HOST_STACK) };
+    started
+}
+
+/// What a call that gives a process id has given, or the error's number, negative.
+fn or_error(process: i32) -> i32 {
+    match process {
+        -1 => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN),
+        process => process,
+    }
+}
+
+/// Runs in the host, which is the command's child.
+extern "C" fn serve_unseen(between: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the copy of what `start_host` has, which nobody else has.
+    let between = unsafe { &mut *between.cast::<Between>() };
+    // SAFETY: it waits for its speculators, whatever the command was told.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    match between.host.take() {
+        Some(host) => host.serve(),
+        None => 0,
+    }
+}
+
+/// Forks the host off by way of a go-between that shares our memory (half the cost of two forks, and no pipe to say the
+/// number through).
+fn by_way_of_a_go_between(top: *mut libc::c_void, between: &mut Between, descent: Descent) -> io::Result<()> {
+    let shared = libc::CLONE_VM | libc::CLONE_VFORK;
+    // SAFETY: this process has one thread. The go-between runs on its own stack while we stand still (CLONE_VFORK), and
+    // puts nothing out of order: it forks and ends.
+    unsafe {
+        let mut clone = |signal| libc::clone(go_between, top, shared | signal, (&raw mut *between).cast());
+        if descent == Descent::OrphanWaitedFor {
+            let cloned = clone(0);
+            if cloned < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            libc::waitpid(cloned, ptr::null_mut(), libc::__WCLONE);
+            return Ok(());
+        }
         let before = libc::signal(libc::SIGCHLD, libc::SIG_IGN);
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        let cloned = libc::clone(go_between, top as *mut _, flags, (&raw mut between).cast());
+        let cloned = clone(libc::SIGCHLD);
         let error = io::Error::last_os_error();
         if cloned > 0 {
             // Until it is gone; it reports nothing (ECHILD).
             libc::waitpid(cloned, ptr::null_mut(), 0);
         }
         libc::signal(libc::SIGCHLD, before);
-        (cloned, error)
-    };
-    match between.process {
-        _ if cloned < 0 => Err(error),
-        process if process > 0 => Ok(process as u32),
-        _ => Err(io::Error::other("the second fork failed")),
+        if cloned < 0 { Err(error) } else { Ok(()) }
     }
 }
 
@@ -277,10 +361,10 @@ fn start_host(host: Host) -> io::Result<u32> {
 extern "C" fn go_between(between: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `start_host` waits for us, and gives us its `between` alone.
     let between = unsafe { &mut *between.cast::<Between>() };
-    // SAFETY: back to what it was: the host waits for its speculators.
+    // SAFETY: of this process alone: the host waits for its speculators.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     // SAFETY: one thread; the child has a copy of all memory and may go on as it pleases.
-    between.process = unsafe { libc::fork() };
+    between.process = or_error(unsafe { libc::fork() });
     if between.process == 0
         && let Some(host) = between.host.take()
     {

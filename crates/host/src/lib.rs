@@ -14,6 +14,7 @@ pub mod counts;
 mod disks;
 mod faults;
 mod installation;
+mod last_resort;
 pub mod launch;
 mod limits;
 mod memory;
@@ -22,17 +23,22 @@ mod own_files;
 mod program;
 mod reading;
 pub mod report;
+mod rights;
 mod session;
 mod start_files;
 mod supervise;
 
+pub use last_resort::{Allocator, arm as arm_last_resort};
 pub use launch::{Failure, Options, run};
-pub use program::arguments;
+pub use program::{arguments, fill_standard_descriptors};
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
 
 /// Hands the view of all users out, at `socket` or the usual place, until it is ended.
 pub fn daemon(socket: Option<&std::path::Path>) -> std::io::Result<std::convert::Infallible> {
+    // Whoever asks may be gone before he is answered.
+    // SAFETY: ignoring needs no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     let usual = runahead_prefetcher::daemon::socket();
     runahead_prefetcher::daemon::serve(socket.unwrap_or(&usual))
 }

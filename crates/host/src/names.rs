@@ -56,6 +56,19 @@ pub struct Taken {
     waited: Option<Instant>,
 }
 
+/// What was left in a slot's rings.
+#[derive(Default)]
+pub struct Notes {
+    program: Vec<Note>,
+    speculator: Vec<Note>,
+}
+
+impl Notes {
+    pub fn is_empty(&self) -> bool {
+        self.program.is_empty() && self.speculator.is_empty()
+    }
+}
+
 /// How far one ring was read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
@@ -128,11 +141,18 @@ impl Names {
         self.companions = Some(Companions::default());
     }
 
-    /// Takes what the agent in `slot` has left since.
-    pub fn take(&mut self, process: u32, slot: &Slot, taken: &mut Taken) {
+    /// What agent and speculator of `slot` have left since; to be acted on by [`Names::take`].
+    pub fn notes(&self, slot: &Slot, taken: &mut Taken) -> Notes {
         self.begun(slot, taken);
-        let news = slot.agent.names.written() != taken.program.notes;
-        self.notes(process, slot, taken);
+        let program = since(&slot.agent.names, &mut taken.program.notes);
+        let speculator = since(&slot.speculator.names, &mut taken.speculator.notes);
+        Notes { program, speculator }
+    }
+
+    /// Acts on what the agent in `slot` has left.
+    pub fn take(&mut self, process: u32, slot: &Slot, taken: &mut Taken, notes: Notes) {
+        let news = !notes.program.is_empty();
+        self.act_on(process, slot, taken, notes);
         if (taken.names || taken.speculated)
             && slot.speculator.names_ahead.load(Ordering::Relaxed) != names_ahead::GONE
         {
@@ -166,9 +186,9 @@ impl Names {
         }
     }
 
-    fn notes(&mut self, process: u32, slot: &Slot, taken: &mut Taken) {
+    fn act_on(&mut self, process: u32, slot: &Slot, taken: &mut Taken, notes: Notes) {
         let gone = || slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::GONE;
-        for note in since(&slot.agent.names, &mut taken.program.notes) {
+        for note in notes.program {
             match note {
                 note if note.kind == kind::READ => {
                     if let Some(companions) = &mut self.companions
@@ -186,8 +206,7 @@ impl Names {
                 _ => {}
             }
         }
-        for note in since(&slot.speculator.names, &mut taken.speculator.notes).into_iter().filter(|_| !gone())
-        {
+        for note in notes.speculator.into_iter().filter(|_| !gone()) {
             taken.speculated = true;
             let is_news = taken.speculator.is_news(&note);
             self.waited(process, &note, is_news, taken);

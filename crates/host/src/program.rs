@@ -1,8 +1,9 @@
 //! Becoming the command.
 //!
-//! The standard library's start-up ignores SIGPIPE and opens closed standard descriptors, and its exec
-//! resets the signal mask; the command must find exactly what we were started with. So both are noted
-//! before the standard library starts, put back at the end, and the rest is left alone.
+//! The command must find exactly what we were started with. So `main` is the C library's and not the standard
+//! library's, whose start-up ignores SIGPIPE, opens closed standard descriptors and installs handlers (with musl
+//! that lets signals 33 and 34 in, which may be blocked, and pending). Those of the standard descriptors that
+//! were closed and the signal mask are noted before `main`, by system calls of our own, and put back at the end.
 
 use crate::own_files;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -10,10 +11,10 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// The disposition of SIGPIPE that this process was started with. Written once, before `main`.
-static PIPE_DISPOSITION: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+/// The signals that were blocked when this process was started, as the kernel has them. Written once, before `main`.
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
 /// Which of the descriptors 0 to 2 were closed, one bit each. Written once, before `main`.
 static CLOSED: AtomicUsize = AtomicUsize::new(0);
@@ -21,8 +22,24 @@ static CLOSED: AtomicUsize = AtomicUsize::new(0);
 /// The arguments of this process, as the kernel gave them. Written once, before `main`.
 static ARGUMENTS: AtomicPtr<*const libc::c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// Runs before the standard library, when the C library has noted the environment and nothing else.
+/// Bytes of the kernel's set of signals. (The C libraries' are longer, and their functions pass some signals over.)
+pub const SIGNAL_SET_BYTES: usize = 8;
+
+/// Runs before `main`, when the C library has noted the environment and nothing else.
 extern "C" fn note_inheritance() {
+    let mut blocked = 0u64;
+    // SAFETY: asks for the mask, which has the size that is said.
+    unsafe {
+        let nothing = ptr::null::<u64>();
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            nothing,
+            &raw mut blocked,
+            SIGNAL_SET_BYTES,
+        );
+    }
+    BLOCKED.store(blocked, Ordering::Relaxed);
     own_files::ask_for_ourselves();
     ARGUMENTS.store(kernel_arguments(), Ordering::Relaxed);
     for descriptor in 0..3 {
@@ -31,12 +48,54 @@ extern "C" fn note_inheritance() {
             CLOSED.fetch_or(1 << descriptor, Ordering::Relaxed);
         }
     }
-    // SAFETY: asking for a disposition changes nothing; zeros are a valid `sigaction`.
+}
+
+/// Opens the standard descriptors that are closed, so that no file of ours gets such a number. (Where that fails it
+/// may, and is closed before the command.)
+pub fn fill_standard_descriptors() {
+    for _ in 0..CLOSED.load(Ordering::Relaxed).count_ones() {
+        // SAFETY: a terminated string; the lowest free number is a standard one.
+        unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+    }
+}
+
+/// The signals that a write may raise: where files may not grow (ulimit -f), and where nobody reads.
+const OF_WRITES: [i32; 2] = [libc::SIGXFSZ, libc::SIGPIPE];
+
+/// Lets what is written fail without a signal, which would end us before the command has begun.
+///
+/// They are blocked meanwhile, and what has come by then is taken out. (Ignoring them would discard what was pending
+/// before, which is the command's.)
+pub fn without_write_signals(write: impl FnOnce()) {
+    // SAFETY: sets of our own, for which all zeros is a value; this process has one thread.
     unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(libc::SIGPIPE, ptr::null(), &mut action) == 0 {
-            PIPE_DISPOSITION.store(action.sa_sigaction, Ordering::Relaxed);
+        let (mut signals, mut new) = std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>();
+        libc::sigemptyset(&mut signals);
+        for signal in OF_WRITES {
+            libc::sigaddset(&mut signals, signal);
         }
+        libc::sigprocmask(libc::SIG_BLOCK, &signals, ptr::null_mut());
+        libc::sigemptyset(&mut new);
+        for signal in OF_WRITES.into_iter().filter(|&signal| !is_pending(signal)) {
+            libc::sigaddset(&mut new, signal);
+        }
+        write();
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        while libc::sigtimedwait(&new, ptr::null_mut(), &now) > 0 {}
+        let blocked = BLOCKED.load(Ordering::Relaxed);
+        for signal in OF_WRITES.into_iter().filter(|signal| blocked >> (signal - 1) & 1 != 0) {
+            libc::sigdelset(&mut signals, signal);
+        }
+        libc::sigprocmask(libc::SIG_UNBLOCK, &signals, ptr::null_mut());
+    }
+}
+
+/// Whether a signal waits to be let in.
+pub fn is_pending(signal: i32) -> bool {
+    // SAFETY: a set of our own, for which all zeros is a value.
+    unsafe {
+        let mut pending = std::mem::zeroed();
+        libc::sigpending(&mut pending) == 0 && libc::sigismember(&pending, signal) == 1
     }
 }
 
@@ -104,16 +163,10 @@ impl Program {
         let Some(environment) = self.environment() else {
             return io::Error::from(io::ErrorKind::InvalidInput);
         };
-        // SAFETY: the kernel's null-terminated array of C strings, which `first` is within (see `new`).
-        let arguments = unsafe { ARGUMENTS.load(Ordering::Relaxed).add(self.first) };
-        // SAFETY: one thread; null-terminated arrays of C strings that live until the call returns.
-        unsafe {
-            libc::signal(libc::SIGPIPE, PIPE_DISPOSITION.load(Ordering::Relaxed));
-            for descriptor in (0..3).filter(|d| CLOSED.load(Ordering::Relaxed) >> d & 1 != 0) {
-                libc::close(descriptor);
-            }
-            execute(CStr::from_ptr(*arguments), arguments, &pointers(&environment))
-        }
+        // SAFETY: one thread; `first` is an argument's number (see `new`); the array and its strings live until the call
+        // returns.
+        let error = unsafe { execute(self.first, pointers(&environment).as_ptr()) };
+        io::Error::from_raw_os_error(error)
     }
 }
 
@@ -161,63 +214,130 @@ pub fn is_32_bit(name: &OsStr) -> bool {
         .is_some_and(|mut file| file.read_exact(&mut identity).is_ok() && identity == IDENTITY_32_BIT)
 }
 
-/// Replaces this process by the command `name`, found as execvp(3) of glibc finds it, whichever C library we are
-/// built with: `env` and `nice` do so. Returns only if that fails.
+/// The longest path that the kernel takes, with its end.
+const PATH_BYTES: usize = libc::PATH_MAX as usize;
+
+/// Where [`execute`] puts a path together.
+struct PathBuffer(std::cell::UnsafeCell<[u8; PATH_BYTES]>);
+
+// SAFETY: only `execute` touches it, whose caller has one thread.
+unsafe impl Sync for PathBuffer {}
+
+static PATH: PathBuffer = PathBuffer(std::cell::UnsafeCell::new([0; PATH_BYTES]));
+
+/// Replaces this process by the command at argument number `first`, found as execvp(3) of glibc finds it, whichever C
+/// library we are built with: `env` and `nice` do so. Returns only if that fails, the error's number. Allocates nothing:
+/// it is the last resort as well.
 ///
 /// # Safety
-/// One thread; `arguments` and `environment` are null-terminated arrays of C strings, of at least one argument.
-unsafe fn execute(
-    name: &CStr,
-    arguments: *const *const libc::c_char,
-    environment: &[*const libc::c_char],
-) -> io::Error {
-    if name.to_bytes().is_empty() {
-        return io::Error::from_raw_os_error(libc::ENOENT);
+/// One thread; `first` is the number of an argument, and not 0; `environment` is a null-terminated array of C strings.
+pub unsafe fn execute(first: usize, environment: *const *const libc::c_char) -> i32 {
+    // SAFETY: the kernel's null-terminated array of C strings, which `first` is within.
+    let arguments = unsafe { ARGUMENTS.load(Ordering::Relaxed).add(first) };
+    // SAFETY: within that array.
+    let name = unsafe { CStr::from_ptr(*arguments) };
+    put_back_inheritance();
+    if name.is_empty() {
+        return libc::ENOENT;
     }
     if name.to_bytes().contains(&b'/') {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's arrays; there is a word before the argument, as its number is not 0.
         return unsafe { execute_file(name, arguments, environment) };
     }
-    let mut refused = None;
-    for file in candidates(OsStr::from_bytes(name.to_bytes())) {
-        let Ok(file) = CString::new(file.into_os_string().into_vec()) else { continue };
-        // SAFETY: the caller's.
-        let error = unsafe { execute_file(&file, arguments, environment) };
-        match error.raw_os_error() {
-            Some(libc::EACCES) => refused = Some(error),
-            Some(libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ENODEV | libc::ETIMEDOUT) => {}
-            _ => return error,
+    // SAFETY: one thread, and nobody further down uses it.
+    let buffer = unsafe { &mut *PATH.0.get() };
+    let mut refused = libc::ENOENT;
+    for directory in search_path().split(|&byte| byte == b':') {
+        let Some(file) = join(directory, name, buffer) else { return libc::ENAMETOOLONG };
+        // SAFETY: the caller's arrays; there is a word before the argument, as its number is not 0.
+        match unsafe { execute_file(file, arguments, environment) } {
+            libc::EACCES => refused = libc::EACCES,
+            libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ENODEV | libc::ETIMEDOUT => {}
+            error => return error,
         }
     }
-    refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
+    refused
+}
+
+/// The mask of blocked signals, and closed standard descriptors, as they were.
+fn put_back_inheritance() {
+    crate::last_resort::put_back_signals();
+    let blocked = BLOCKED.load(Ordering::Relaxed);
+    for descriptor in (0..3).filter(|d| CLOSED.load(Ordering::Relaxed) >> d & 1 != 0) {
+        // SAFETY: was closed when we were started, so nobody but us uses it.
+        unsafe { libc::close(descriptor) };
+    }
+    // SAFETY: sets the mask, which has the size that is said.
+    unsafe {
+        let nothing = ptr::null_mut::<u64>();
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const blocked,
+            nothing,
+            SIGNAL_SET_BYTES,
+        );
+    }
+}
+
+/// Where commands are looked for: directories with colons between them.
+fn search_path() -> &'static [u8] {
+    // SAFETY: one thread, which does not change the environment.
+    let path = unsafe { libc::getenv(c"PATH".as_ptr()) };
+    if path.is_null() {
+        return USUAL_PATH.as_bytes();
+    }
+    // SAFETY: a string of the environment.
+    unsafe { CStr::from_ptr(path) }.to_bytes()
+}
+
+/// `directory/name` in `buffer`; an empty directory is the current one. None: too long.
+fn join<'a>(directory: &[u8], name: &CStr, buffer: &'a mut [u8]) -> Option<&'a CStr> {
+    let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+    let pieces = [directory, slash, name.to_bytes_with_nul()];
+    let length = pieces.iter().map(|piece| piece.len()).sum();
+    let mut rest = buffer.get_mut(..length)?;
+    for piece in pieces {
+        let (to, behind) = rest.split_at_mut(piece.len());
+        to.copy_from_slice(piece);
+        rest = behind;
+    }
+    CStr::from_bytes_with_nul(buffer.get(..length)?).ok()
 }
 
 /// Replaces this process by `file`; what the kernel cannot run is a script for the shell.
 ///
 /// # Safety
-/// As [`execute`].
+/// `arguments` and `environment` are null-terminated arrays of C strings, the first of at least one; the word before it
+/// is ours to write.
 unsafe fn execute_file(
     file: &CStr,
-    arguments: *const *const libc::c_char,
-    environment: &[*const libc::c_char],
-) -> io::Error {
-    // SAFETY: the caller's arrays, and one of ours, all alive and null-terminated.
+    arguments: *mut *const libc::c_char,
+    environment: *const *const libc::c_char,
+) -> i32 {
+    let error = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOENT);
+    // SAFETY: the caller's arrays, alive and null-terminated.
     unsafe {
-        libc::execve(file.as_ptr(), arguments, environment.as_ptr());
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::ENOEXEC) {
-            return error;
+        libc::execve(file.as_ptr(), arguments, environment);
+        let refused = error();
+        if refused != libc::ENOEXEC {
+            return refused;
         }
-        let mut script = vec![c"/bin/sh".as_ptr(), file.as_ptr()];
-        let mut next = arguments.add(1);
-        while !(*next).is_null() {
-            script.push(*next);
-            next = next.add(1);
-        }
-        script.push(ptr::null());
-        libc::execve(c"/bin/sh".as_ptr(), script.as_ptr(), environment.as_ptr());
+        // The shell's name and the script's take the place of the command's and of whatever of ours stands before it.
+        let shell = arguments.sub(1);
+        let before = (*shell, *arguments);
+        (*shell, *arguments) = (c"/bin/sh".as_ptr(), file.as_ptr());
+        libc::execve(c"/bin/sh".as_ptr(), shell, environment);
+        let refused = error();
+        (*shell, *arguments) = before;
+        refused
     }
-    io::Error::last_os_error()
+}
+
+/// The environment as the C library has it.
+pub fn environment_pointer() -> *const *const libc::c_char {
+    // SAFETY: one thread, which does not change the environment.
+    unsafe { environ }
 }
 
 fn inherited_environment() -> Vec<CString> {

@@ -1,10 +1,11 @@
 //! The session's memory, from the host's side.
 
+use runahead_abi::environment::Cookie;
 use runahead_abi::owner;
 use runahead_abi::session::{
     HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, slot_offset,
 };
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,14 +14,24 @@ use std::ptr;
 /// The session: a memfd, mapped whole. Untouched slots take no memory.
 pub struct Session {
     pub descriptor: OwnedFd,
+    /// What stands in the header, where anybody may write by now.
+    pub cookie: Cookie,
     base: *mut u8,
 }
 
 impl Session {
     pub fn create() -> io::Result<Session> {
         // The name shows in the programs' mappings; the speculator knows the session by it.
-        let descriptor = memfd_create("runahead-session", MemfdFlags::CLOEXEC)?;
+        let name = "runahead-session";
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // What is not to be executed says so where the kernel knows that (Linux 6.3).
+        let descriptor =
+            memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create(name, flags))?;
+        fchmod(&descriptor, Mode::RUSR | Mode::WUSR)?;
         ftruncate(&descriptor, SESSION_BYTES as u64)?;
+        // Whoever has it open may write to it, but nobody takes a page away from those who have it mapped.
+        fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let cookie = random()?;
         // SAFETY: a new mapping.
         let base = unsafe {
             mmap(
@@ -32,9 +43,13 @@ impl Session {
                 0,
             )
         }?;
+        let header = base.cast::<Header>();
         // SAFETY: the mapping is as long as a header, and nobody else has it yet.
-        unsafe { (&raw mut (*base.cast::<Header>()).magic).write(MAGIC) };
-        Ok(Session { descriptor, base: base.cast() })
+        unsafe {
+            (&raw mut (*header).magic).write(MAGIC);
+            (&raw mut (*header).cookie).write(cookie);
+        }
+        Ok(Session { descriptor, cookie, base: base.cast() })
     }
 
     pub fn header(&self) -> &Header {
@@ -64,6 +79,24 @@ impl Session {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(fallocate(&self.descriptor, flags, slot_offset(index) as u64, SLOT_BYTES as u64)?)
     }
+}
+
+/// What tells this session from all others.
+fn random() -> io::Result<Cookie> {
+    let mut bytes = [0u8; size_of::<Cookie>()];
+    // SAFETY: as many bytes of ours are written.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    // So few come whole, or not at all.
+    if got != bytes.len() as isize {
+        return Err(io::Error::last_os_error());
+    }
+    let [first, second] = [0, 8].map(|at| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&bytes[at..at + 8]);
+        u64::from_le_bytes(word)
+    });
+    // Zeros are none.
+    Ok([first | 1, second])
 }
 
 /// A slot, from another thread.

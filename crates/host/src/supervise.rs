@@ -5,12 +5,14 @@ use crate::faults::Faults;
 use crate::installation::Installation;
 use crate::limits::{self, Limits, Running};
 use crate::memory::Costs;
-use crate::names::{Names, Taken};
+use crate::names::{Names, Notes, Taken};
 use crate::own_files;
 use crate::program;
 use crate::report::{Report, VERSION};
+use crate::rights::{Look, Watched};
 use crate::session::Session;
 use crate::start_files::Cold;
+use runahead_abi::environment::Cookie;
 use runahead_abi::owner;
 use runahead_abi::session::{SLOTS, Slot, activity, companions, names_ahead, retire, watching};
 use runahead_faults::BlockCosts;
@@ -23,7 +25,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,6 +44,12 @@ const MEMORY_SHORT: &str = "memory, its control group's or the machine's, is all
 
 /// Bytes of the stack of a thread that only waits.
 const WATCHER_STACK: usize = 32 * 1024;
+
+const GAVE_UP_RIGHTS: &str = "a process gave up rights";
+const OTHER_RIGHTS: &str = "a process has other rights than the host";
+
+/// How often it is looked at least whether a process is still allowed what it was: some 15 us each time.
+const RIGHTS_EVERY: Duration = Duration::from_millis(20);
 
 /// How far a speculator steps back from the processor: a quarter of one that somebody else wants too.
 ///
@@ -83,6 +91,9 @@ struct Attached {
     speculator_started: bool,
     /// It was not worth its memory lately, and is gone for some time.
     paused: bool,
+    /// What the process is allowed. None: it is not what we are, or has not been at some time, and nobody acts for it any more.
+    rights: Option<Watched>,
+    rights_looked: Instant,
     /// Of its notes about names and files.
     taken: Taken,
     faults: Faults,
@@ -90,11 +101,8 @@ struct Attached {
 
 pub struct Host {
     session: Session,
-    /// Where the site file is; opened once the inherited descriptors are closed.
-    site_path: PathBuf,
-    sites: Option<SiteFile>,
-    /// A directory to remove at the end.
-    passing: Option<PathBuf>,
+    /// Agents read it through our descriptor.
+    sites: SiteFile,
     installation: Installation,
     wishes: Wishes,
     /// Number of the command among our own arguments, for the report.
@@ -116,13 +124,18 @@ pub struct Host {
     /// From the first speculator on.
     costs: Option<Costs>,
     reported: bool,
+    /// What we are allowed.
+    own_rights: Option<Watched>,
+    /// Why processes are not served, or not any more, if there are such.
+    barred: Option<&'static str>,
+    /// A process has given up rights and can still write here: nobody is served any more.
+    compromised: bool,
 }
 
 impl Host {
     pub fn new(
         session: Session,
-        site_path: PathBuf,
-        passing: Option<PathBuf>,
+        sites: SiteFile,
         installation: Installation,
         wishes: Wishes,
         limits: Limits,
@@ -133,9 +146,7 @@ impl Host {
         let names = Names::new(session.share());
         Host {
             session,
-            site_path,
-            sites: None,
-            passing,
+            sites,
             installation,
             wishes,
             command,
@@ -151,6 +162,9 @@ impl Host {
             cold: None,
             costs: None,
             reported: false,
+            own_rights: None,
+            barred: None,
+            compromised: false,
         }
     }
 
@@ -164,12 +178,13 @@ impl Host {
     /// Serves until the command and everybody who attached have ended.
     pub fn serve(mut self) -> ! {
         let Installation { agent, speculator } = &self.installation;
-        own_files::ask_for([agent, &self.site_path, speculator].map(PathBuf::as_path));
+        let sites = self.sites.path();
+        own_files::ask_for([Some(agent.as_path()), sites, Some(speculator.as_path())].into_iter().flatten());
         self.leave_the_terminal();
+        self.own_rights = Watched::ourselves();
         if let Some(cold) = self.cold.take() {
             std::thread::spawn(|| cold.ask_for_libraries());
         }
-        self.sites = SiteFile::open_or_create(&self.site_path).ok();
         loop {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
             self.answer_analysis();
@@ -177,7 +192,7 @@ impl Host {
             self.attend();
             self.part();
             let speculating = self.limit();
-            if self.costs.as_ref().is_some_and(Costs::is_hopeless) && self.may_leave() {
+            if self.costs.as_ref().is_some_and(Costs::is_hopeless) {
                 self.leave();
             }
             let main_left = self.main.as_ref().is_none_or(has_ended);
@@ -187,9 +202,6 @@ impl Host {
             }
             if main_left && self.attached.iter().all(Option::is_none) {
                 self.limits.end();
-                if let Some(directory) = &self.passing {
-                    let _ = std::fs::remove_dir_all(directory);
-                }
                 std::process::exit(0)
             }
             let longest = match self.attached.iter().any(Option::is_some) {
@@ -201,16 +213,8 @@ impl Host {
         }
     }
 
-    /// Not while the command's own process is our parent, as where it is the first of its pid namespace: it would be told of a
-    /// child's end that it has not started.
-    fn may_leave(&self) -> bool {
-        rustix::process::getppid()
-            .is_none_or(|parent| parent.as_raw_nonzero().get() as u32 != self.main_process)
-    }
-
     /// Leaves the command alone before its end, for good: there is not even room for us. Its processes find nobody to
-    /// wait for, and those that come attach to nothing. The directory of a passing site file stays: they look there, and
-    /// what is not there somebody else could make.
+    /// wait for, and those that come find no session.
     fn leave(&mut self) -> ! {
         let header = self.session.header();
         header.owners.iter().for_each(owner::shut);
@@ -256,6 +260,7 @@ impl Host {
             .flatten()
             .map(AsRawFd::as_raw_fd)
             .chain(self.wishes.report.as_ref().map(AsRawFd::as_raw_fd))
+            .chain([self.sites.descriptor()])
             .collect();
         close_others(&keep);
         let _ = std::env::set_current_dir("/");
@@ -272,13 +277,16 @@ impl Host {
         if request.state.load(Ordering::Acquire) != 1 {
             return;
         }
+        if self.compromised {
+            request.state.store(2, Ordering::Release);
+            wake(&request.state);
+            return;
+        }
         let bytes: Vec<u8> =
             request.path.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
         let length = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
         use std::os::unix::ffi::OsStrExt;
-        if let Some(sites) = &self.sites {
-            let _ = sites.ensure(Path::new(std::ffi::OsStr::from_bytes(&bytes[..length])));
-        }
+        let _ = self.sites.ensure(Path::new(std::ffi::OsStr::from_bytes(&bytes[..length])));
         request.state.store(2, Ordering::Release);
         wake(&request.state);
     }
@@ -301,14 +309,19 @@ impl Host {
                 self.free(index);
                 continue;
             };
-            match standing(process, self.session.slot(index), self.main_process) {
+            let standing = standing(process, self.session.slot(index), self.session.cookie);
+            match standing {
                 Standing::NotReady => continue,
+                Standing::Unreadable if !may_be_the_programs(process, self.main_process) => {
+                    owner::close(word);
+                    continue;
+                }
                 // Nobody to be waited for. It may be writing there all the same: the slot is lost.
                 Standing::Stranger => {
                     owner::close(word);
                     continue;
                 }
-                Standing::Program => {}
+                Standing::Program | Standing::Unreadable => {}
             }
             // The same process again: it has executed another program.
             for earlier in 0..SLOTS {
@@ -318,6 +331,7 @@ impl Host {
             }
             self.watch(&handle);
             let faults = Faults::new(self.block_costs.clone());
+            let rights = if self.compromised { None } else { self.rights_of(process) };
             let attached = Attached {
                 process,
                 handle,
@@ -326,7 +340,15 @@ impl Host {
                 paused: false,
                 taken: Taken::default(),
                 faults,
+                rights,
+                rights_looked: Instant::now(),
             };
+            if attached.rights.is_none() && standing == Standing::Program {
+                self.barred = self.barred.or(Some(OTHER_RIGHTS));
+            }
+            if attached.rights.is_none() {
+                say_that_nobody_comes(self.session.slot(index));
+            }
             self.attached[index] = Some(Box::new(attached));
         }
     }
@@ -355,16 +377,78 @@ impl Host {
             let wanted = slot.agent.speculator_wanted.load(Ordering::Acquire) != 0
                 || slot.faults.speculator_wanted.load(Ordering::Acquire) != 0;
             let retires = slot.agent.retire.load(Ordering::Acquire) != 0;
-            if wanted && !retires && !attached.speculator_started {
+            // Taken before it is asked what the process is allowed: so it was left by one who was.
+            let notes = if retires { Notes::default() } else { self.names.notes(slot, &mut attached.taken) };
+            let starts = wanted && !retires && !attached.speculator_started;
+            let mut known = true;
+            if attached.rights.is_some()
+                && (starts || !notes.is_empty() || attached.rights_looked.elapsed() >= RIGHTS_EVERY)
+            {
+                attached.rights_looked = Instant::now();
+                let look = attached.rights.as_ref().map(Watched::look);
+                if look == Some(Look::Changed) {
+                    self.bar(&mut attached, index);
+                }
+                known &= look == Some(Look::Same);
+            }
+            let slot = self.session.slot(index);
+            if !retires && (!known || attached.rights.is_none() || self.compromised) {
+                self.attached[index] = Some(attached);
+                continue;
+            }
+            if starts {
                 attached.speculator_started = true;
                 self.limits.begin(slot);
                 attached.speculator = self.start_speculator(attached.process, index);
             }
             attached.faults.attend(attached.process, &self.session, index, self.limits.memory());
             if !retires {
-                self.names.take(attached.process, slot, &mut attached.taken);
+                self.names.take(attached.process, slot, &mut attached.taken, notes);
             } else {
                 self.names.retire(slot, &attached.taken);
+            }
+            self.attached[index] = Some(attached);
+        }
+        if self.compromised {
+            self.serve_nobody();
+        }
+    }
+
+    /// What a process is allowed, if that is what we are.
+    fn rights_of(&self, process: u32) -> Option<Watched> {
+        let rights = Watched::begin(Path::new(&format!("/proc/{process}")))?;
+        self.own_rights.as_ref().is_some_and(|own| rights.is_as(own)).then_some(rights)
+    }
+
+    /// A process has given up rights. If its agent has not seen it (that would have left the session before), the session may
+    /// be in other hands now.
+    fn bar(&mut self, attached: &mut Attached, index: usize) {
+        self.barred = Some(GAVE_UP_RIGHTS);
+        self.compromised |= may_write(attached.process);
+        self.dismiss_all_of(attached, index);
+    }
+
+    /// Ends for good what acts for a process. Its slot stays its own until it ends.
+    fn dismiss_all_of(&mut self, attached: &mut Attached, index: usize) {
+        attached.rights = None;
+        attached.paused = false;
+        attached.faults.stop();
+        if let Some(mut child) = attached.speculator.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let slot = self.session.slot(index);
+        slot.agent.retire.fetch_max(retire::BEARS_NOBODY, Ordering::SeqCst);
+        self.names.retire(slot, &attached.taken);
+        say_that_nobody_comes(slot);
+    }
+
+    /// Whatever is in the session may be written by who is not allowed what we are.
+    fn serve_nobody(&mut self) {
+        for index in 0..SLOTS {
+            let Some(mut attached) = self.attached[index].take() else { continue };
+            if attached.rights.is_some() {
+                self.dismiss_all_of(&mut attached, index);
             }
             self.attached[index] = Some(attached);
         }
@@ -421,7 +505,7 @@ impl Host {
         let Some(attached) = &mut self.attached[index] else { return };
         attached.paused = false;
         slot.speculator.allowance.off.store(0, Ordering::Relaxed);
-        if slot.agent.retire.load(Ordering::Acquire) != 0 {
+        if slot.agent.retire.load(Ordering::Acquire) != 0 || attached.rights.is_none() {
             return;
         }
         let process = attached.process;
@@ -549,7 +633,7 @@ impl Host {
     fn report(&mut self, left: Option<&str>) {
         self.reported = true;
         if self.wishes.stats || self.wishes.report.is_some() {
-            let main = self.session.header().main_process.load(Ordering::Relaxed);
+            let main = self.main_process;
             for index in 0..SLOTS {
                 let Some(attached) = &self.attached[index] else { continue };
                 if attached.process == main && attached.speculator.is_some() {
@@ -570,7 +654,7 @@ impl Host {
                 command: program::arguments().skip(self.command).map(OsStr::to_string_lossy).collect(),
                 elapsed_ns: self.began.elapsed().as_nanos() as u64,
                 plainly_because: None,
-                left_because: left.map(str::to_owned),
+                left_because: left.or(self.barred).map(str::to_owned),
                 counts,
             };
             if self.wishes.stats {
@@ -636,34 +720,51 @@ pub(crate) enum Standing {
     /// Another process than the one that claimed the slot: process ids mean other processes in a pid
     /// namespace of the program's own, and the word may be garbage. We must not wait for its end.
     Stranger,
+    /// One that may not be looked into. Nobody acts for it, but what it has counted is counted.
+    Unreadable,
 }
 
-/// Offset of the cookie in the agent's state page (`agent::state::Fixed`).
+/// Offset of the cookie in the agent's state page (`agent::state::Fixed`); the session's is behind it.
 const COOKIE_AT: u64 = 16;
 
-/// Finds out by the agent's cookie, which the slot tells and the process has in its memory.
-pub(crate) fn standing(process: u32, slot: &Slot, main: u32) -> Standing {
+/// Finds out by the agent's cookie, which the slot tells and the process has in its memory, and by the session's behind it,
+/// which stands in the memory of the run's processes only.
+pub(crate) fn standing(process: u32, slot: &Slot, session: Cookie) -> Standing {
     let address = slot.agent.state_address.load(Ordering::Acquire);
     if address == 0 {
         return Standing::NotReady;
     }
-    let mut cookie = 0u64;
-    let local = libc::iovec { iov_base: (&raw mut cookie).cast(), iov_len: size_of::<u64>() };
+    let mut words = [0u64; 3];
+    let local = libc::iovec { iov_base: (&raw mut words).cast(), iov_len: size_of_val(&words) };
     let remote = libc::iovec {
         iov_base: address.wrapping_add(COOKIE_AT) as *mut libc::c_void,
-        iov_len: size_of::<u64>(),
+        iov_len: size_of_val(&words),
     };
-    // SAFETY: the local piece is our own word; the kernel checks the remote one.
+    // SAFETY: the local piece is our own words; the kernel checks the remote one.
     let got = unsafe { libc::process_vm_readv(process as libc::pid_t, &local, 1, &remote, 1, 0) };
-    let known = match got {
-        8 => cookie == slot.agent.state_cookie.load(Ordering::Relaxed),
-        // Where reading others is forbidden there is no speculation, but there are counts.
-        -1 if io::Error::last_os_error().raw_os_error() == Some(libc::EPERM) => {
-            may_be_the_programs(process, main)
-        }
-        _ => false,
-    };
-    if known { Standing::Program } else { Standing::Stranger }
+    let [cookie, first, second] = words;
+    let is_known = || cookie == slot.agent.state_cookie.load(Ordering::Relaxed) && [first, second] == session;
+    if got == size_of_val(&words) as isize {
+        if is_known() { Standing::Program } else { Standing::Stranger }
+    } else if got < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM) {
+        Standing::Unreadable
+    } else {
+        Standing::Stranger
+    }
+}
+
+/// What a process has computed, ns (the kernel's Documentation/scheduler/sched-stats.rst).
+fn processor_time(process: u32) -> Option<u64> {
+    let line = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether a process may have the session, or a part of it, in its memory.
+fn may_write(process: u32) -> bool {
+    let maps = std::fs::read(format!("/proc/{process}/maps"));
+    // The name is the kernel's: a file's own would begin with a slash and end otherwise.
+    let name = b"/memfd:runahead-session (deleted)\n";
+    maps.map_or(true, |maps| maps.split_inclusive(|&byte| byte == b'\n').any(|line| line.ends_with(name)))
 }
 
 /// Whether a process that may not be read can be one of the program's: of our user, and not older than the
@@ -673,12 +774,6 @@ fn may_be_the_programs(process: u32, main: u32) -> bool {
     let found = std::fs::metadata(format!("/proc/{process}"));
     found.is_ok_and(|entry| entry.uid() == rustix::process::geteuid().as_raw())
         && start_of(process).is_some_and(|start| start_of(main).is_some_and(|began| start >= began))
-}
-
-/// What a process has computed, ns (the kernel's Documentation/scheduler/sched-stats.rst).
-fn processor_time(process: u32) -> Option<u64> {
-    let line = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
-    line.split_whitespace().next()?.parse().ok()
 }
 
 /// When a process was started, in clock ticks since the machine's start (proc(5), field 22 of `stat`).

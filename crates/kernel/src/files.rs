@@ -136,6 +136,13 @@ pub fn known_size(fd: i32) -> Result<u64> {
     Ok(status.stx_size)
 }
 
+/// The seals of a file in memory (`F_GET_SEALS`); EINVAL for any other.
+pub fn seals(fd: i32) -> Result<u32> {
+    let a = [fd as usize, n::F_GET_SEALS as usize, 0, 0, 0, 0];
+    // SAFETY: asks only.
+    check(unsafe { syscall(n::__NR_fcntl as usize, a) }).map(|seals| seals as u32)
+}
+
 /// Whether reads through a descriptor pass by the page cache (`O_DIRECT`).
 pub fn is_direct(fd: i32) -> bool {
     let a = [fd as usize, n::F_GETFL as usize, 0, 0, 0, 0];

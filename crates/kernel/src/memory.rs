@@ -38,6 +38,17 @@ pub unsafe fn map(
     check(unsafe { syscall(n::__NR_mmap as usize, a) })
 }
 
+/// Has a shared mapping show another part of its file, from page `first_page` on, without a descriptor
+/// (remap_file_pages(2)); nothing is brought in. The protection stays.
+///
+/// # Safety
+/// What was mapped there is not any more.
+pub unsafe fn show_other_part(address: usize, length: usize, first_page: usize) -> Result<()> {
+    let a = [address, length, 0, first_page, n::MAP_NONBLOCK as usize, 0];
+    // SAFETY: the caller's promise.
+    check(unsafe { syscall(n::__NR_remap_file_pages as usize, a) }).map(drop)
+}
+
 /// # Safety
 /// Nothing may use the range any more.
 pub unsafe fn unmap(address: usize, length: usize) -> Result<()> {

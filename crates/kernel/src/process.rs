@@ -15,6 +15,11 @@ pub fn thread_id() -> i32 {
     unsafe { syscall(n::__NR_gettid as usize, [0; 6]) as i32 }
 }
 
+pub fn effective_user() -> u32 {
+    // SAFETY: no effect.
+    unsafe { syscall(n::__NR_geteuid as usize, [0; 6]) as u32 }
+}
+
 pub fn parent_id() -> i32 {
     // SAFETY: no effect.
     unsafe { syscall(n::__NR_getppid as usize, [0; 6]) as i32 }
@@ -51,6 +56,12 @@ pub fn sleep_ns(ns: u64) {
         n::__kernel_timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
     // SAFETY: the structure is valid for reads.
     unsafe { syscall(n::__NR_nanosleep as usize, [&raw const time as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Lets others have the processor first.
+pub fn yield_processor() {
+    // SAFETY: touches no memory.
+    unsafe { syscall(n::__NR_sched_yield as usize, [0; 6]) };
 }
 
 /// Ends the calling process with `status`.

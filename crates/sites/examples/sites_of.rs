@@ -32,7 +32,11 @@ fn main() {
             analysis.others.len(),
             start.elapsed().as_millis(),
             path.display(),
-            if analysis.understood { "" } else { " (not a program for this machine)" },
+            match (analysis.understood, analysis.is_blind()) {
+                (false, _) => " (not a program for this machine)",
+                (_, true) => " (makes calls that cannot be seen)",
+                _ => "",
+            },
         );
         if verbose {
             for other in &analysis.others {

@@ -11,14 +11,14 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use memchr::memmem;
 use object::ReadCache;
 use runahead_abi::sites::{ANY_NUMBER, CHECKED_BYTES, NEAR_JUMP, Site, form};
 
 use crate::flags;
 use crate::function::{Distrust, Function};
-use crate::image::{Image, NoImage};
+use crate::image::{self, Image, NoImage};
 use crate::numbers::{self, Load, MUST_SEE, NEVER_PATCHED, Numbers, RT_SIGRETURN};
 use crate::padding::{Paddings, run_between, runs_inside};
 
@@ -44,9 +44,18 @@ pub struct Analysis {
     pub found: usize,
     /// `false`: not an ELF64 x86-64 file, or too large; nothing was looked at.
     pub understood: bool,
+    /// It is the C library, or its part for threads: what it does at the places that nobody can follow is known (it passes a
+    /// change of user on to all threads).
+    pub is_c_library: bool,
 }
 
 impl Analysis {
+    /// Whether calls may be made of which nobody can say what they are, filters of system calls among them
+    /// (`runahead_abi::sites::BLIND`).
+    pub fn is_blind(&self) -> bool {
+        !self.is_c_library && self.others.iter().any(Unproven::may_filter)
+    }
+
     /// Those that the agent may miss something through: number unknown or one of [`MUST_SEE`].
     pub fn unproven(&self) -> impl Iterator<Item = &Unproven> {
         self.others.iter().filter(|other| other.matters())
@@ -63,9 +72,21 @@ pub struct Unproven {
     /// The call's number where constants tell.
     pub number: Option<u32>,
     pub reason: Reason,
+    /// What stands behind it can be executed.
+    pub goes_on: bool,
 }
 
 impl Unproven {
+    /// Whether it may install a filter. What looks like an instruction, but stands in no function and has nothing sensible
+    /// behind it, is data.
+    fn may_filter(&self) -> bool {
+        match (self.number, self.reason) {
+            (None, Reason::NoFunction) => self.goes_on,
+            (None, _) => true,
+            (Some(number), _) => numbers::FILTERS.contains(&number),
+        }
+    }
+
     fn matters(&self) -> bool {
         match self.number {
             None => true,
@@ -111,7 +132,12 @@ pub fn analyse(path: &Path) -> io::Result<Analysis> {
 pub fn analyse_file(file: File) -> Analysis {
     let cache = ReadCache::new(file);
     match Image::parse(&cache) {
-        Ok(image) => Analyser::new(&image).run(),
+        Ok(image) => {
+            let mut analysis = Analyser::new(&image).run();
+            // Not worth the look where nothing depends on it.
+            analysis.is_c_library = analysis.is_blind() && image::is_c_library(&cache);
+            analysis
+        }
         Err(NoImage::NotForUs | NoImage::TooLarge) => Analysis::default(),
     }
 }
@@ -187,6 +213,7 @@ impl<'image> Analyser<'image> {
             address,
             number,
             reason,
+            goes_on: goes_on(code.slice(address, code.address + code.bytes.len() as u64).unwrap_or_default()),
         });
     }
 
@@ -247,6 +274,7 @@ impl<'image> Analyser<'image> {
             address,
             number,
             reason,
+            goes_on: true,
         });
     }
 
@@ -372,6 +400,30 @@ fn looks_like_instruction(before: &[u8]) -> bool {
     starts().filter(|start| hits(*start)).count() * 2 >= starts().count()
 }
 
+/// Whether the `syscall` at the start of `code` is followed by what a program may execute, up to where it
+/// jumps or returns, or far enough.
+fn goes_on(code: &[u8]) -> bool {
+    const ENOUGH: usize = 16;
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    for _ in 0..ENOUGH {
+        if !decoder.can_decode() {
+            return false;
+        }
+        let instruction = decoder.decode();
+        if instruction.is_invalid() || instruction.is_privileged() {
+            return false;
+        }
+        match instruction.flow_control() {
+            FlowControl::Next
+            | FlowControl::Call
+            | FlowControl::IndirectCall
+            | FlowControl::ConditionalBranch => {}
+            _ => return true,
+        }
+    }
+    true
+}
+
 /// How far back the streams start, in bytes: farther than the longest instruction.
 const STREAMS: std::ops::Range<usize> = 16..48;
 
@@ -425,7 +477,7 @@ fn displaced_number(function: &Function, number: Option<u32>) -> Option<u16> {
 }
 
 /// Whether the instruction does the same wherever it stands, and cannot fault: it moves or combines
-/// general registers (not the stack pointer) and constants, or loads from the stack.
+/// general registers (not the stack pointer) and constants, loads from the stack, or pops.
 fn may_be_displaced(instruction: &Instruction) -> bool {
     let plain = matches!(
         instruction.mnemonic(),
@@ -436,6 +488,7 @@ fn may_be_displaced(instruction: &Instruction) -> bool {
             | Mnemonic::Add
             | Mnemonic::Sub
             | Mnemonic::Not
+            | Mnemonic::Pop
     );
     let operands = (0..instruction.op_count()).all(|operand| match instruction.op_kind(operand) {
         OpKind::Register => {

@@ -119,6 +119,16 @@ impl<'data> Image<'data> {
     }
 }
 
+/// Whether the file is the GNU C library, or what was its part for threads before 2.34.
+pub fn is_c_library(file: &ReadCache<File>) -> bool {
+    let Ok(elf) = Elf::parse(file) else {
+        return false;
+    };
+    let own = [b"__libc_start_main".as_slice(), b"__pthread_initialize_minimal"];
+    elf.dynamic_symbols()
+        .any(|symbol| symbol.is_definition() && symbol.name_bytes().is_ok_and(|name| own.contains(&name)))
+}
+
 fn executable_segments<'data>(elf: &Elf<'data>) -> Result<Vec<Code<'data>>, NoImage> {
     let mut code = Vec::new();
     let mut total = 0u64;

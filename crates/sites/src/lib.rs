@@ -22,7 +22,7 @@
 //! | `padding` | bytes that are never executed, for the sites too short for a near jump |
 //! | `analysis` | the above put together for one file |
 //! | `site_file` | the file in which the results are kept |
-//! | `location` | the user's cache directory, in which that file is |
+//! | `location` | the user's directory, in which that file is |
 
 mod analysis;
 mod flags;
@@ -35,6 +35,5 @@ mod site_file;
 
 pub use analysis::{Analysis, Reason, Unproven, analyse, analyse_file};
 pub use function::Distrust;
-pub use location::{cache_directory, private_directory};
 pub use numbers::{MUST_SEE, NEVER_PATCHED};
 pub use site_file::{Outcome, SiteFile, SiteFileError, file_key};

@@ -3,6 +3,9 @@
 //! What is in a site file is written over instructions, so whoever can write it can have the user's
 //! programs do what he likes. A directory that belongs to somebody else, or that others may write, is
 //! refused, whatever is in it.
+//!
+//! A home that has no cache folder gets none: whoever empties his home and removes it would not find it
+//! empty. Then there is a folder of the user's below [`SHARED`].
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
@@ -13,8 +16,18 @@ use std::path::{Path, PathBuf};
 /// Group and others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// The user's cache directory for Runahead, from `XDG_CACHE_HOME` or `HOME`; `None` where neither is
-/// an absolute path, or where it is the home of another user (`sudo` may keep `HOME`). Not created.
+/// Where every user may have a folder that stays.
+const SHARED: &str = "/var/tmp";
+
+/// The directories that the site file may be in, the best first; none of them is created.
+pub fn directories() -> Vec<PathBuf> {
+    let shared = shared_directory(Path::new(SHARED), effective_user());
+    cache_directory().into_iter().chain(shared).collect()
+}
+
+/// The user's cache directory for Runahead, in `XDG_CACHE_HOME` or `HOME`; `None` where neither is an
+/// absolute path, where it is the home of another user (`sudo` may keep `HOME`), or where there is no
+/// such folder yet. Not created.
 pub fn cache_directory() -> Option<PathBuf> {
     cache_directory_from(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"))
 }
@@ -28,17 +41,27 @@ fn cache_directory_from(cache: Option<OsString>, home: Option<OsString>) -> Opti
         (None, Some(home)) => (home.clone(), home.join(".cache")),
         (None, None) => return None,
     };
-    let mine = match fs::metadata(&owned) {
-        Ok(metadata) => metadata.uid() == effective_user(),
-        Err(_) => true,
-    };
-    mine.then(|| base.join("runahead"))
+    let mine = fs::metadata(&owned).is_ok_and(|metadata| metadata.uid() == effective_user());
+    (mine && base.is_dir()).then(|| base.join("runahead"))
 }
 
-/// Makes `directory` (and its parents) with mode 0700, or checks the one that is there: it must be a
-/// directory of the effective user that only he may write.
+/// This user's folder in `shared`, if nobody else can put another one in its place there: `shared` is root's or the user's,
+/// and what others may write to is sticky.
+fn shared_directory(shared: &Path, user: u32) -> Option<PathBuf> {
+    const STICKY: u32 = 0o1000;
+    let there = fs::symlink_metadata(shared).ok()?;
+    let kept = there.mode() & WRITABLE_BY_OTHERS == 0 || there.mode() & STICKY != 0;
+    let ours = there.is_dir() && [0, user].contains(&there.uid());
+    (ours && kept).then(|| shared.join(format!("runahead-{user}")))
+}
+
+/// Makes `directory` with mode 0700, or checks the one that is there: it must be a directory of the
+/// effective user that only he may write.
 pub fn private_directory(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
     let metadata = fs::symlink_metadata(directory)?;
     let problem = if !metadata.is_dir() {
         "it is not a directory"
@@ -66,6 +89,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let cache = directory.path().join("cache");
         let home = directory.path().join("home");
+        fs::create_dir_all(&cache).unwrap();
+        fs::create_dir_all(home.join(".cache")).unwrap();
         let both = cache_directory_from(Some(cache.clone().into()), Some(home.clone().into()));
         assert_eq!(both, Some(cache.join("runahead")));
         let only_home = cache_directory_from(None, Some(home.clone().into()));
@@ -77,9 +102,39 @@ mod tests {
     }
 
     #[test]
+    fn a_home_without_a_cache_folder_gets_none() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(cache_directory_from(None, Some(directory.path().into())), None);
+        assert_eq!(cache_directory_from(Some(directory.path().join("none").into()), None), None);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_shared_folder_is_used_where_nobody_can_exchange_what_is_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let user = effective_user();
+        let with = |mode| {
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+            shared_directory(directory.path(), user)
+        };
+        let expected = Some(directory.path().join(format!("runahead-{user}")));
+        assert_eq!(with(0o1777), expected);
+        assert_eq!(with(0o755), expected);
+        assert_eq!(with(0o777), None);
+        assert_eq!(with(0o775), None);
+        let link = directory.path().join("link");
+        with(0o700);
+        std::os::unix::fs::symlink(directory.path(), &link).unwrap();
+        assert_eq!(shared_directory(&link, user), None);
+        if user != 0 {
+            assert_eq!(shared_directory(directory.path(), user + 1), None);
+        }
+    }
+
+    #[test]
     fn a_directory_is_made_for_the_user_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let wanted = directory.path().join("a/b");
+        let wanted = directory.path().join("a");
         private_directory(&wanted).unwrap();
         private_directory(&wanted).unwrap();
         assert_eq!(fs::metadata(&wanted).unwrap().mode() & 0o7777, 0o700);

@@ -22,7 +22,7 @@ use crate::function::{Function, never_goes_on};
 /// | served: names | `open`, `openat`, `openat2`, `stat`, `fstat`, `lstat`, `newfstatat`, `statx`, `getdents`, `getdents64`, `access`, `faccessat`, `faccessat2`, `readlink`, `readlinkat` |
 /// | new code appears | `mmap` |
 /// | the sandbox or the dumpable flag changes | `prctl`, `seccomp` |
-/// | a handler's stack may be too small for the agent | `sigaltstack` |
+/// | something of the agent's may go away | `munmap`, `mremap`, `mprotect`, `madvise` |
 /// | the image goes away | `execve`, `execveat`, `exit_group` |
 /// | somebody else takes control | `ptrace` |
 pub const MUST_SEE: &[u16] = &[
@@ -47,9 +47,12 @@ pub const MUST_SEE: &[u16] = &[
     89,  // readlink
     267, // readlinkat
     9,   // mmap
+    11,  // munmap
+    25,  // mremap
+    10,  // mprotect
+    28,  // madvise
     157, // prctl
     317, // seccomp
-    131, // sigaltstack
     59,  // execve
     322, // execveat
     231, // exit_group
@@ -71,6 +74,9 @@ pub const NEVER_PATCHED: &[u16] = &[
 ];
 
 pub const RT_SIGRETURN: u16 = 15;
+
+/// System calls that can forbid others, the agent's among them: `prctl` and `seccomp`.
+pub const FILTERS: [u32; 2] = [157, 317];
 
 /// How the instruction right before a `syscall` loads the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,11 +11,18 @@
 //!   of the old one stay good.
 //! - Only one lock order: file, then directory.
 //!
+//! Agents read the file through the host's descriptor, whose number is the same for as long as it is open:
+//! a file that takes the place of another takes its descriptor.
+//!
+//! Where the user has no directory for it the file is in memory, for this run alone, and is not replaced when
+//! it is full.
+//!
 //! Nothing here is needed for correctness: without the file programs run, unpatched.
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,13 +30,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memmap2::Mmap;
 use runahead_abi::sites::{
-    Entry, FileHeader, FileKey, HASH_SLOTS, Index, Plain, SITES_OFFSET, Site, lookup_entry, slot_offset,
+    BLIND, Entry, FileHeader, FileKey, HASH_SLOTS, Index, Plain, SITES_OFFSET, Site, lookup_entry,
+    slot_offset,
 };
-use rustix::fs::OFlags;
+use runahead_abi::trust::{self, Found};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::process::{Resource, getrlimit};
 
 use crate::analysis::{Analysis, analyse_file};
-use crate::location::{cache_directory, effective_user, private_directory};
+use crate::location::{directories, effective_user, private_directory};
 
 /// The file's name in its directory.
 const NAME: &str = "sites";
@@ -49,8 +58,26 @@ const SETTLED_NANOSECONDS: u64 = 20_000_000;
 /// An open site file.
 #[derive(Debug)]
 pub struct SiteFile {
-    path: PathBuf,
+    place: Place,
     open: Mutex<Open>,
+}
+
+/// Where a site file is.
+#[derive(Clone, Debug)]
+enum Place {
+    At(PathBuf),
+    /// In memory, of this run alone.
+    Memory,
+}
+
+impl Place {
+    /// The path, or what stands for it in an error.
+    fn name(&self) -> &Path {
+        match self {
+            Place::At(path) => path,
+            Place::Memory => Path::new("(in memory)"),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -116,15 +143,18 @@ pub fn file_key(metadata: &Metadata) -> FileKey {
 }
 
 impl SiteFile {
-    /// Opens the site file in the user's cache; where that cannot be (no home, not writable), in
-    /// `fallback`. Both are made if need be, with mode 0700. The error is the fallback's.
-    pub fn open_in_cache(fallback: &Path) -> Result<SiteFile> {
-        if let Some(directory) = cache_directory()
-            && let Ok(file) = SiteFile::open_in(&directory)
-        {
-            return Ok(file);
-        }
-        SiteFile::open_in(fallback)
+    /// Opens the site file in the first of the user's directories that serves, or else one in memory.
+    pub fn open_or_make() -> Result<SiteFile> {
+        let kept = directories().iter().find_map(|directory| SiteFile::open_in(directory).ok());
+        kept.map_or_else(SiteFile::in_memory, Ok)
+    }
+
+    /// One for this run alone, of which nothing is left.
+    pub fn in_memory() -> Result<SiteFile> {
+        let place = Place::Memory;
+        let file = make_in_memory().map_err(failed("make a site file", place.name()))?;
+        let mapping = map(&file, place.name())?;
+        Ok(SiteFile { place, open: Mutex::new(Open { file, mapping }) })
     }
 
     fn open_in(directory: &Path) -> Result<SiteFile> {
@@ -143,29 +173,38 @@ impl SiteFile {
             }
             Err(error) => return Err(error),
         };
-        let site_file = SiteFile { path: path.to_owned(), open: Mutex::new(open) };
+        let place = Place::At(path.to_owned());
+        let site_file = SiteFile { place: place.clone(), open: Mutex::new(open) };
         let mut open = site_file.opened();
         if !open.is_ours() {
-            open.lock(path)?;
+            open.lock(&place)?;
             // Somebody else may have mended it while we waited for the lock.
             if !open.is_ours() {
-                open.start_afresh(path)?;
+                open.start_afresh(&place)?;
             }
-            open.unlock(path)?;
+            open.unlock(&place)?;
         }
         drop(open);
         Ok(site_file)
     }
 
-    /// Where the file is: what the agent is told.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where the file is, if it is not in memory.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::At(path) => Some(path),
+            Place::Memory => None,
+        }
+    }
+
+    /// The descriptor through which agents read the file: the same one for as long as this lives.
+    pub fn descriptor(&self) -> i32 {
+        self.opened().file.as_raw_fd()
     }
 
     /// What the file says of the executable with this key: its sites, and the count of unproven ones.
     pub fn lookup(&self, key: &FileKey) -> Option<(Vec<Site>, u32)> {
         let mut open = self.opened();
-        open.refresh(&self.path).ok()?;
+        open.refresh(&self.place).ok()?;
         let entry = lookup_entry(&open.mapping, key)?;
         Some((entry.sites.to_vec(), entry.unproven))
     }
@@ -185,7 +224,7 @@ impl SiteFile {
             let mut open = self.opened();
             // Another process may have appended since the file was mapped; or somebody who knows nothing of our
             // rules has cut it, and to look at what it no longer has would end the host.
-            open.refresh(&self.path)?;
+            open.refresh(&self.place)?;
             if let Some(known) = open.known(&key) {
                 return Ok(known);
             }
@@ -203,16 +242,17 @@ impl SiteFile {
     }
 
     fn append(&self, key: &FileKey, analysis: &Analysis) -> Result<Outcome> {
-        let unproven = u32::try_from(analysis.unproven().count()).unwrap_or(u32::MAX);
+        let unproven = u32::try_from(analysis.unproven().count()).unwrap_or(u32::MAX).min(BLIND - 1);
+        let unproven = if analysis.is_blind() { unproven | BLIND } else { unproven };
         let mut open = self.opened();
-        open.lock(&self.path)?;
+        open.lock(&self.place)?;
         let outcome = match open.known(key) {
             Some(known) => Ok(known),
             None => open
-                .append(&self.path, key, &analysis.sites, unproven)
+                .append(&self.place, key, &analysis.sites, unproven)
                 .map(|()| Outcome::Analysed { sites: analysis.sites.len(), unproven }),
         };
-        open.unlock(&self.path)?;
+        open.unlock(&self.place)?;
         outcome
     }
 
@@ -231,10 +271,12 @@ impl Open {
             .open(path)
             .map_err(failed("open the site file", path))?;
         let metadata = file.metadata().map_err(failed("open the site file", path))?;
-        if !metadata.is_file() || metadata.uid() != effective_user() {
+        let found = Found { mode: metadata.mode(), owner: metadata.uid(), size: metadata.len() };
+        // The agents ask the same.
+        if trust::site_file(&found, effective_user()).is_err() {
             return Err(failed("use the site file", path)(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "it is not a regular file of this user",
+                "it is not a regular file of this user that only he may write",
             )));
         }
         let mapping = map(&file, path)?;
@@ -255,58 +297,74 @@ impl Open {
     }
 
     /// Takes up what other processes have done: the file at the path, in its present length.
-    fn refresh(&mut self, path: &Path) -> Result<()> {
-        let now = fs::metadata(path).map_err(failed("look at the site file", path))?;
-        let ours = self.file.metadata().map_err(failed("look at the site file", path))?;
-        if (now.dev(), now.ino()) != (ours.dev(), ours.ino()) {
-            *self = Open::at(path)?;
-        } else if ours.len() != self.mapping.len() as u64 {
-            self.mapping = map(&self.file, path)?;
+    fn refresh(&mut self, place: &Place) -> Result<()> {
+        let name = place.name();
+        let ours = self.file.metadata().map_err(failed("look at the site file", name))?;
+        if let Place::At(path) = place {
+            let now = fs::metadata(path).map_err(failed("look at the site file", path))?;
+            if (now.dev(), now.ino()) != (ours.dev(), ours.ino()) {
+                return self.give_way_to(Open::at(path)?).map_err(failed("open the site file", path));
+            }
+        }
+        if ours.len() != self.mapping.len() as u64 {
+            self.mapping = map(&self.file, name)?;
         }
         Ok(())
     }
 
+    /// `other` takes this one's place, and its descriptor's number.
+    fn give_way_to(&mut self, other: Open) -> io::Result<()> {
+        let mut descriptor: OwnedFd = std::mem::replace(&mut self.file, other.file).into();
+        self.mapping = other.mapping;
+        let moved = rustix::io::dup3(&self.file, &mut descriptor, rustix::io::DupFlags::CLOEXEC);
+        // Where that fails the number is another from now on, and agents that come later find nothing there.
+        moved.map(|()| self.file = descriptor.into()).map_err(io::Error::from)
+    }
+
     /// Locks the file that is at the path once the lock is held, with all that is in it.
-    fn lock(&mut self, path: &Path) -> Result<()> {
+    fn lock(&mut self, place: &Place) -> Result<()> {
+        let name = place.name();
         loop {
-            lock_patiently(&self.file).map_err(failed("lock the site file", path))?;
-            let locked = self.file.metadata().map_err(failed("look at the site file", path))?.ino();
+            lock_patiently(&self.file).map_err(failed("lock the site file", name))?;
+            let locked = self.file.metadata().map_err(failed("look at the site file", name))?.ino();
             // Opening another file gives up the lock with the old one.
-            self.refresh(path)?;
-            let now = self.file.metadata().map_err(failed("look at the site file", path))?.ino();
+            self.refresh(place)?;
+            let now = self.file.metadata().map_err(failed("look at the site file", name))?.ino();
             if now == locked {
                 return Ok(());
             }
         }
     }
 
-    fn unlock(&self, path: &Path) -> Result<()> {
-        self.file.unlock().map_err(failed("unlock the site file", path))
+    fn unlock(&self, place: &Place) -> Result<()> {
+        self.file.unlock().map_err(failed("unlock the site file", place.name()))
     }
 
-    /// Replaces the file, whose lock is held, by an empty one, and locks that.
-    fn start_afresh(&mut self, path: &Path) -> Result<()> {
+    /// Replaces the file, whose lock is held, by an empty one, and locks that. One in memory stays as it is.
+    fn start_afresh(&mut self, place: &Place) -> Result<()> {
+        let Place::At(path) = place else { return Ok(()) };
         replace(path, Some(&self.file))?;
-        self.lock(path)
+        self.lock(place)
     }
 
     /// Appends one entry; the lock is held.
-    fn append(&mut self, path: &Path, key: &FileKey, sites: &[Site], unproven: u32) -> Result<()> {
-        let place = match self.place_for(key, sites.len()) {
-            Some(place) => place,
+    fn append(&mut self, place: &Place, key: &FileKey, sites: &[Site], unproven: u32) -> Result<()> {
+        let name = place.name();
+        let room = match self.room_for(key, sites.len()) {
+            Some(room) => room,
             None => {
-                self.start_afresh(path)?;
-                self.place_for(key, sites.len()).ok_or_else(|| {
-                    failed("append to the site file", path)(io::Error::other("it does not fit"))
+                self.start_afresh(place)?;
+                self.room_for(key, sites.len()).ok_or_else(|| {
+                    failed("append to the site file", name)(io::Error::other("it does not fit"))
                 })?
             }
         };
-        self.write(place, key, sites, unproven).map_err(failed("append to the site file", path))?;
-        self.refresh(path)
+        self.write(room, key, sites, unproven).map_err(failed("append to the site file", name))?;
+        self.refresh(place)
     }
 
     /// Where the entry goes; `None` if the file is full or its header contradicts its length.
-    fn place_for(&self, key: &FileKey, count: usize) -> Option<Place> {
+    fn room_for(&self, key: &FileKey, count: usize) -> Option<Room> {
         let header = self.header().filter(|_| self.is_ours())?;
         let first = header.sites as usize;
         let room = (self.mapping.len() - SITES_OFFSET) / size_of::<Site>();
@@ -317,11 +375,11 @@ impl Open {
         let slot = (0..HASH_SLOTS)
             .map(|probe| slot_offset(hash, probe))
             .find(|offset| self.mapping[*offset..][..8] == [0; 8])?;
-        Some(Place { header, first, slot: slot as u64 })
+        Some(Room { header, first, slot: slot as u64 })
     }
 
-    fn write(&self, place: Place, key: &FileKey, sites: &[Site], unproven: u32) -> io::Result<()> {
-        let writes = place.writes(key, sites, unproven);
+    fn write(&self, room: Room, key: &FileKey, sites: &[Site], unproven: u32) -> io::Result<()> {
+        let writes = room.writes(key, sites, unproven);
         let ends = writes.iter().map(|(start, bytes)| start + bytes.len() as u64);
         check_size_limit(ends.max().unwrap_or_default())?;
         // Each write is a system call that copies into the page that the readers have mapped, and this
@@ -330,7 +388,7 @@ impl Open {
     }
 }
 
-struct Place {
+struct Room {
     header: FileHeader,
     /// Number of the first site's record.
     first: usize,
@@ -338,10 +396,10 @@ struct Place {
     slot: u64,
 }
 
-impl Place {
+impl Room {
     /// The writes of an append, each with its file offset, in the order in which they must be done.
     fn writes(&self, key: &FileKey, sites: &[Site], unproven: u32) -> [(u64, Vec<u8>); 4] {
-        // `place_for` has checked that the sums are far below 2^32.
+        // `room_for` has checked that the sums are far below 2^32.
         let header = FileHeader {
             sites: (self.first + sites.len()) as u32,
             used_slots: self.header.used_slots + 1,
@@ -380,6 +438,22 @@ fn replace(path: &Path, old: Option<&File>) -> Result<()> {
     }
     let aside = path.with_extension("new");
     write_empty(&aside).and_then(|()| fs::rename(&aside, path)).map_err(failed("make the site file", path))
+}
+
+/// An empty site file that only this user's processes can open, and that nobody can cut.
+fn make_in_memory() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let name = "runahead-sites";
+    // What is not to be executed says so where the kernel knows that (Linux 6.3).
+    let file = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|_| rustix::fs::memfd_create(name, flags))?;
+    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+    check_size_limit(SITES_OFFSET as u64)?;
+    let file = File::from(file);
+    file.write_all_at(FileHeader::EMPTY.bytes(), 0)?;
+    file.set_len(SITES_OFFSET as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK)?;
+    Ok(file)
 }
 
 fn write_empty(path: &Path) -> io::Result<()> {
@@ -471,8 +545,8 @@ mod tests {
         file.append(&key(1), &first).unwrap();
         let writes = {
             let open = file.opened();
-            let place = open.place_for(&key(2), second.sites.len()).unwrap();
-            place.writes(&key(2), &second.sites, 0)
+            let room = open.room_for(&key(2), second.sites.len()).unwrap();
+            room.writes(&key(2), &second.sites, 0)
         };
         let before = fs::read(&path).unwrap();
         let steps: Vec<(usize, u8)> =

@@ -185,6 +185,65 @@ fn a_full_file_is_started_afresh() {
     assert_eq!(file.ensure(&fixture.executable).unwrap(), NEW);
 }
 
+/// What an agent reads through the host's descriptor.
+fn behind(descriptor: i32) -> Vec<u64> {
+    aligned(&fs::read(format!("/proc/self/fd/{descriptor}")).unwrap())
+}
+
+#[test]
+fn a_file_that_takes_anothers_place_takes_its_descriptor() {
+    let fixture = Fixture::new();
+    let file = fixture.open();
+    let descriptor = file.descriptor();
+    fs::remove_file(fixture.path()).unwrap();
+    let other = fixture.open();
+    assert_eq!(other.ensure(&fixture.executable).unwrap(), NEW);
+    assert_eq!(lookup(as_bytes(&behind(descriptor)), &fixture.key()), None);
+    assert_eq!(file.ensure(&fixture.executable).unwrap(), KNOWN);
+    assert_eq!(file.descriptor(), descriptor);
+    assert!(lookup(as_bytes(&behind(descriptor)), &fixture.key()).is_some());
+    // It is still locked and written to through that.
+    assert_eq!(file.ensure(&fixture.executable.with_file_name("missing")).ok(), None);
+    let copy = fixture.directory.path().join("copy");
+    fs::copy(&fixture.executable, &copy).unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(file.ensure(&copy).unwrap(), NEW);
+    assert_eq!(other.ensure(&copy).unwrap(), KNOWN);
+}
+
+#[test]
+fn a_file_in_memory_is_read_through_its_descriptor_and_cannot_be_cut() {
+    let fixture = Fixture::new();
+    let file = SiteFile::in_memory().unwrap();
+    assert_eq!(file.path(), None);
+    assert_eq!(file.ensure(&fixture.executable).unwrap(), NEW);
+    assert_eq!(file.ensure(&fixture.executable).unwrap(), KNOWN);
+    assert!(lookup(as_bytes(&behind(file.descriptor())), &fixture.key()).is_some());
+    let path = format!("/proc/self/fd/{}", file.descriptor());
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+    assert!(OpenOptions::new().write(true).open(path).unwrap().set_len(0).is_err());
+}
+
+#[test]
+fn one_in_memory_that_is_full_takes_no_more() {
+    let fixture = Fixture::new();
+    let file = SiteFile::in_memory().unwrap();
+    let path = format!("/proc/self/fd/{}", file.descriptor());
+    let header = OpenOptions::new().write(true).open(path).unwrap();
+    header.write_all_at(&(HASH_SLOTS as u32).to_le_bytes(), 12).unwrap();
+    let error = file.ensure(&fixture.executable).unwrap_err();
+    assert!(error.to_string().contains("it does not fit"), "{error}");
+}
+
+#[test]
+fn a_file_that_others_may_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let fixture = Fixture::new();
+    drop(fixture.open());
+    fs::set_permissions(fixture.path(), fs::Permissions::from_mode(0o620)).unwrap();
+    assert!(SiteFile::open_or_create(&fixture.path()).is_err());
+}
+
 #[test]
 fn a_header_that_counts_wrong_costs_nothing_that_is_published() {
     // As after a crash between two writes, or worse.

@@ -6,6 +6,7 @@
 //! after a sync; which numbers are in use, and so which number an open returns, is read at the sync.
 
 use crate::cell::Global;
+use crate::rights;
 use crate::run::RUN;
 use runahead_kernel::files::{self, Stat, open_at};
 use runahead_kernel::text::{self, Text};
@@ -208,6 +209,9 @@ impl Table {
                 return true;
             };
             entry.real = real;
+            // The program may be another by now, that has it open for less than reading.
+            rights::copied();
+            rights::hold();
         }
         entry.describe(&stat);
         true
@@ -280,6 +284,7 @@ impl Table {
         if self.working_directory < 0 {
             let flags = n::O_PATH | n::O_DIRECTORY | n::O_CLOEXEC;
             self.working_directory = open_at(self.process_directory, c"cwd", flags, 0).ok()?;
+            rights::copied();
         }
         Some(Ok(self.working_directory))
     }

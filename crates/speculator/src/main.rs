@@ -31,6 +31,7 @@ mod mapped;
 mod mirror;
 mod notes;
 mod pagemap;
+mod rights;
 mod run;
 mod sandbox;
 mod shared;
@@ -64,6 +65,7 @@ const EXIT_NOT_THE_PROGRAM: i32 = 4;
 const EXIT_NO_MIRROR: i32 = 5;
 const EXIT_NO_SANDBOX: i32 = 6;
 const EXIT_PANIC: i32 = 7;
+const EXIT_OTHER_RIGHTS: i32 = 8;
 
 /// The descriptor that the host passes: the session.
 const SESSION: i32 = 3;
@@ -105,6 +107,9 @@ extern "C" fn serve() -> ! {
 
 fn set_up(setup: Setup) -> Result<(), i32> {
     let directory = program_directory(setup.process).ok_or(EXIT_NOT_THE_PROGRAM)?;
+    if !rights::begin(directory) {
+        return Err(EXIT_OTHER_RIGHTS);
+    }
     unmap_the_rest();
     descriptors::start(directory);
     make_mirror(directory, &setup.vdso)?;

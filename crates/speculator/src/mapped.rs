@@ -15,6 +15,7 @@
 use crate::cell::Global;
 use crate::descriptors::open_quietly;
 use crate::pagemap::PAGEMAP;
+use crate::rights;
 use crate::views::Part;
 use runahead_kernel::files;
 use runahead_kernel::memory::{PROT_EXEC, PROT_WRITE};
@@ -251,6 +252,7 @@ impl Mapped {
 /// program's memory would do, but copying from there makes the kernel read what is not cached, and nothing bounds the copies.
 fn open(process_directory: i32, map: &MapsLine) -> Result<i32> {
     let path = Text::<1024>::new().push(b"root").push(map.name);
+    rights::hold();
     let found = open_quietly(process_directory, path.as_c_str().as_ptr() as usize, 0);
     if found.is_ok() || !map.is_nameless_file() {
         return found;

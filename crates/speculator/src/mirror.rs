@@ -23,7 +23,7 @@ use crate::mapped::{self, MAPPED};
 use crate::pagemap::{self, PAGEMAP};
 use crate::together::TOGETHER;
 use crate::views::VIEWS;
-use crate::{run, shared};
+use crate::{rights, run, shared};
 use core::sync::atomic::Ordering;
 use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec};
@@ -135,6 +135,7 @@ impl Mirror {
                 Ok(0) | Err(_) => break,
                 Ok(length) => held += length,
             }
+            rights::copied();
             let filled = buffer.get(..held).unwrap_or(&[]);
             let complete = filled.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
             for line in filled.get(..complete).unwrap_or(&[]).split(|&b| b == b'\n') {
@@ -397,6 +398,7 @@ impl Mirror {
         let remote = [IoVec { base: page, length }];
         // SAFETY: the bounce buffer is ours and at least as long.
         let got = unsafe { memory::read_process(process, &local, &remote) }.unwrap_or(0) / PAGE * PAGE;
+        rights::copied();
         if got == 0 {
             return Err(NoPage::Absent);
         }

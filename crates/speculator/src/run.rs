@@ -11,6 +11,7 @@ use crate::emulate;
 use crate::ledger::{LEDGER, Moment};
 use crate::mapped::MAPPED;
 use crate::mirror::MIRROR;
+use crate::rights;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
 use crate::together::TOGETHER;
 use crate::usage;
@@ -220,9 +221,13 @@ pub fn serve() -> ! {
 
 /// Goes away, if the program has asked for it: everything that we hold open is closed by that.
 fn retire_if_asked() {
-    if agent().retire.load(Ordering::Acquire) == 0 {
-        return;
+    if agent().retire.load(Ordering::Acquire) != 0 {
+        leave()
     }
+}
+
+/// Ends this process, for good.
+pub fn leave() -> ! {
     descriptors::close_all();
     let run = RUN.get();
     if agent().posted.load(Ordering::Acquire) == run.posted {
@@ -344,6 +349,8 @@ fn sync(post: &Post) {
     if agent().holding.load(Ordering::Acquire) == holding::SYNC {
         futex_wake(&part.synced);
     }
+    rights::copied();
+    rights::hold();
     know_what_is_kept();
     let took = monotonic_ns().saturating_sub(began);
     // The first sync fills nothing yet and says nothing; the estimate starts with the second.
@@ -370,6 +377,8 @@ fn sync_to_fault(posted: u32) {
     emulate::reset();
     MIRROR.get().refresh(crate::mirror::process());
     descriptors::sync();
+    rights::copied();
+    rights::hold();
     part.fault_synced.store(run.fault, Ordering::Release);
     know_what_is_kept();
     count(&part.counts.syncs, 1);

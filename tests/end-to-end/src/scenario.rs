@@ -201,6 +201,7 @@ impl Scenario {
         for folder in ["work", "temporary", "runtime"] {
             open_to_all(&scratch.join(folder))?;
         }
+        fs::create_dir_all(locate::scratch().join("cache"))?;
         (self.prepare)(&directory)?;
         tree::set_prepared_times(&directory)?;
         if mode.cold {

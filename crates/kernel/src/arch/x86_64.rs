@@ -29,16 +29,13 @@ pub fn cycles() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// A word that differs between the threads of a process that uses a C library: the address which
-/// `fs:0` holds (the thread control block's pointer to itself, System V ABI for TLS).
-///
-/// # Safety
-/// The thread must have thread-local storage set up (`fs` base not 0), as it is once the loader has
-/// started running initialisers.
-#[inline(always)]
-pub unsafe fn thread_word() -> usize {
-    let word: usize;
-    // SAFETY: the caller promises that fs:0 is readable.
-    unsafe { asm!("mov {}, fs:0", out(reg) word, options(nostack, readonly, preserves_flags)) };
-    word
+/// The calling thread's base (`fs`), as the kernel knows it: what tells the threads of a process that
+/// uses a C library apart. It is never read through, so it may be anything.
+pub fn thread_base() -> usize {
+    const ARCH_GET_FS: usize = 0x1003;
+    let mut base = 0usize;
+    let a = [ARCH_GET_FS, &raw mut base as usize, 0, 0, 0, 0];
+    // SAFETY: one word of ours is written.
+    unsafe { syscall(crate::uapi::general::__NR_arch_prctl as usize, a) };
+    base
 }

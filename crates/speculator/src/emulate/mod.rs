@@ -20,7 +20,7 @@ mod others;
 use crate::arch::Call;
 use crate::mirror::{self, MIRROR};
 use crate::together::TOGETHER;
-use crate::{run, shared};
+use crate::{rights, run, shared};
 use runahead_abi::registers::Registers;
 use runahead_abi::session::ended;
 use runahead_kernel::{Errno, Result};
@@ -61,6 +61,7 @@ pub fn call(call: &Call) -> isize {
         TOGETHER.get().send_all();
     }
     run::check();
+    rights::hold();
     MIRROR.get().keep_calm_off();
     match dispatch(call) {
         Outcome::Return(value) => value,

@@ -9,6 +9,7 @@ use crate::arch::Call;
 use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE, open_quietly, process_directory};
 use crate::notes;
+use crate::rights;
 use runahead_abi::session::ended;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::files::{self, Stat};
@@ -97,6 +98,7 @@ fn ask(
         Some(Err(e)) => return e.into(),
         Some(Ok(base)) => base,
     };
+    rights::hold();
     let (number, arguments) = build(base);
     let began = monotonic_ns();
     // SAFETY: a call that only asks; what it writes is mirror memory that is there.
@@ -145,6 +147,7 @@ fn open(directory: i32, path: usize, flags: u32) -> Outcome {
         Some(Err(e)) => return e.into(),
         Some(Ok(base)) => base,
     };
+    rights::hold();
     match open_for_real(base, path, flags, |took| notes::looked_up(directory, path, length, 0..0, took)) {
         Ok(descriptor) => install(descriptor),
         Err(outcome) => outcome,
@@ -296,6 +299,8 @@ fn working_directory(out: usize, length: usize) -> Outcome {
         0,
         0,
     ];
+    // What is told is the program's, and new.
+    rights::copied();
     // SAFETY: our own buffer.
     match check(unsafe { syscall(n::__NR_readlinkat as usize, a) }) {
         Ok(got) if got < length && got < PATH_MOST => {
@@ -319,6 +324,7 @@ fn change_directory(path: usize) -> Outcome {
         Some(Err(e)) => e.into(),
         Some(Ok(base)) => {
             let flags = n::O_PATH | n::O_DIRECTORY | n::O_CLOEXEC;
+            rights::hold();
             // SAFETY: opens no file, only names a directory.
             match unsafe { files::open_at_address(base, path, flags, 0) } {
                 Ok(directory) => {

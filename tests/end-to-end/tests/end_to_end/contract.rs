@@ -27,6 +27,12 @@ pub fn add(suite: &mut Suite) {
         "contract::a report that may not be written keeps nothing from running",
         built(report_limited),
     );
+    suite.add_plain("contract::whatever is limited, the command runs", built(limited));
+    suite.add(
+        "contract::without another process the command runs",
+        ["root", "command setpriv"],
+        built(no_more_processes),
+    );
     suite.add_plain("contract::limits are kept, and wrong ones refused", built(limits));
     suite.add_plain("contract::a limit of nothing lets nothing be fetched", built(limits_of_nothing));
     suite.add_plain("contract::statistics go to standard error after the program", built(statistics));
@@ -203,6 +209,58 @@ pub fn report_limited(runahead: &Runahead) -> Verdict {
         Some(_) => Ok(()),
         None => Err(format!("the report does not say why: {report}")),
     }
+}
+
+/// However little of something there is: where the command alone runs, it runs.
+pub fn limited(runahead: &Runahead) -> Verdict {
+    let limits = "d 500 600 700 800 900 1000 1100 1200 1500 2000 2500 3000 5000 \
+                  v 3000 3500 4000 5000 7000 10000 20000 40000 80000 s 8 12 16 20 24 32 48 64 128 l 0 t 1 i 0";
+    let line = format!(
+        "set -- $UNDER; one=$1; for word in {limits}; do case $word in [a-z]) which=$word; continue;; esac; \
+         alone=$(ulimit -$which $word; exec /bin/echo ran) 2> /dev/null; \
+         [ \"$alone\" = ran ] || {{ echo \"$which $word: not alone\"; continue; }}; \
+         under=$(ulimit -$which $word; exec $one run --verbose --report said.json -- /bin/echo ran 2> said); \
+         echo \"$which $word: $under; $(cat said); $(grep -o 'plainly_because.*' said.json)\"; done"
+    );
+    let outcome = run("limited", &[], &line, runahead)?;
+    let told = text(&outcome.stdout);
+    let mut ran = 0;
+    for line in told.lines().filter(|line| !line.ends_with("not alone")) {
+        if !line.contains(": ran; ") {
+            return Err(format!("alone the command runs: {line}"));
+        }
+        ran += 1;
+    }
+    if ran < 20 {
+        return Err(format!("few of these leave enough for the command alone: {told}"));
+    }
+    for limit in ["d 1000", "v 7000"] {
+        let line = told.lines().find(|line| line.starts_with(limit)).unwrap_or_default();
+        if !line.contains("running the command plainly: ") || !line.contains("plainly_because\": \"") {
+            return Err(format!("not said why: {line}"));
+        }
+    }
+    Ok(())
+}
+
+/// A user who may have no more processes.
+fn no_more_processes(runahead: &Runahead) -> Verdict {
+    let line = "set -- $UNDER; touch said.json; chmod 666 said.json; \
+                exec setpriv --reuid=65533 --regid=65533 --clear-groups \
+                bash -c 'ulimit -u 1; exec \"$@\"' bash $1 run --verbose --report said.json -- /bin/echo ran";
+    let outcome = run("no more processes", &[], line, runahead)?;
+    expect_code(&outcome, 0)?;
+    let said = text(&outcome.stderr);
+    let entry = outcome.tree.get(Path::new("said.json")).ok_or("no report was written")?;
+    let report: serde_json::Value =
+        serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))?;
+    if text(&outcome.stdout) == "ran\n"
+        && said.contains("plainly")
+        && report["plainly_because"].as_str().is_some()
+    {
+        return Ok(());
+    }
+    Err(format!("printed '{}', said '{said}', reported {report}", text(&outcome.stdout)))
 }
 
 pub fn statistics(runahead: &Runahead) -> Verdict {

@@ -46,7 +46,7 @@ const STARTS: &[(&str, &[&str], &str)] = &[
     (
         "nothing to write temporary files to",
         &["root", "command unshare"],
-        "exec unshare --mount bash -c 'mount -t tmpfs -o ro tmpfs /dev/shm; mount --bind /dev/shm /tmp; mount --bind /dev/shm $TMPDIR; mount --bind /dev/shm $XDG_RUNTIME_DIR; exec \"$@\"' bash \"$@\"",
+        "exec unshare --mount bash -c 'mount -t tmpfs -o ro tmpfs /dev/shm; mount --rbind /tmp /tmp; mount -o remount,ro,bind /tmp; mount --bind /dev/shm $TMPDIR; mount --bind /dev/shm $XDG_RUNTIME_DIR; exec \"$@\"' bash \"$@\"",
     ),
     (
         "priority and affinity set",
@@ -65,6 +65,10 @@ pub fn add(suite: &mut Suite) {
         });
     }
     suite.add_plain("start::under Runahead twice", twice);
+    for way in ["waits", "orphans", "executes"] {
+        let name = format!("start::the first process of its namespace {way}");
+        suite.add(name, ["root", "command unshare"], move || first_process(way));
+    }
     suite.add_plain("start::eight at once", || {
         let line = "for at in 0 1 2 3 4 5 6 7; do $UNDER bash -c 'md5sum tree/*/*.txt' > sums-$at & done; wait; md5sum sums-*";
         shell("eight at once", line)
@@ -90,6 +94,18 @@ fn observer(start: &str) -> Result<Scenario, String> {
         }
     }
     Err("the guest 'observe' has gone".to_owned())
+}
+
+/// A container's first process, to which the orphans of its namespace come back.
+fn first_process(way: &str) -> Verdict {
+    let guests = Guest::all()?;
+    let guest = guests.iter().find(|guest| guest.name() == "reaper").ok_or("the guest 'reaper' has gone")?;
+    let mut scenario = guest.scenario(&guest.run_with(&[way]))?;
+    scenario.name = format!("start first process {way}");
+    scenario
+        .around(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .modes([COLD, WARM])
+        .check(&Runahead::built()?)
 }
 
 pub fn started(name: &str, line: &str, runahead: &Runahead) -> Verdict {

@@ -221,9 +221,10 @@ fn memory_cgroup() -> Verdict {
 /// A file system with no byte left, for the run's files, its TMPDIR and /dev/shm alike.
 fn full_disk() -> Verdict {
     let runahead = Runahead::built()?;
-    // In a mount namespace of its own, so nothing is left to clean up.
+    // In a mount namespace of its own, so nothing is left to clean up. A checkout below /tmp stays in sight.
     let fill = "mount -t tmpfs -o size=4M tmpfs plain/full && head -c 5M /dev/zero > plain/full/zeros 2> /dev/null; \
-                mount --bind plain/full /dev/shm; mount --bind plain/full /tmp; \
+                mount --bind plain/full /dev/shm; \
+                case \"$PWD $*\" in /tmp/* | *' /tmp/'*) ;; *) mount --bind plain/full /tmp;; esac; \
                 TMPDIR=$PWD/plain/full XDG_RUNTIME_DIR=$PWD/plain/full exec \"$@\"";
     let scenario = Scenario::new(
         "torture full disk",

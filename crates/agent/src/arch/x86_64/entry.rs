@@ -1,0 +1,525 @@
+//! x86-64: the way from a stub into the agent and back.
+//!
+//! Nothing of the program's stack is used, not even below the red zone: a stack may end right there
+//! (goroutines, coroutines, small alternate stacks). A call claims one of the agent's own *areas*, a
+//! stack with a guard below it and a [`Frame`] on top, saves the registers in the frame, and has all
+//! signals blocked **before** it moves to that stack and until it has left it. So:
+//!
+//! - no handler ever runs on a stack of ours, and the kernel never takes an alternate stack for free
+//!   on which a handler of the program's has called us;
+//! - a signal that arrives meanwhile is pending, and is delivered with the program's own stack pointer
+//!   as soon as the mask is back: what it interrupts then are a few instructions of ours, or the
+//!   program's own call;
+//! - the agent's locks are never held by a frame that a handler has jumped out of.
+//!
+//! What may still be interrupted are the instructions before the mask is set and after it is put back,
+//! and a measured call (below). There the stack pointer is the program's, the area is claimed and keeps
+//! what is needed to go on. A handler may read (it claims another area), fork (the child has the
+//! area as well), throw or be cancelled (the unwind information leads to the site). One that jumps out
+//! leaves its area claimed: when all are, calls pass the agent by.
+//!
+//! A *measured* call is one that the agent makes itself to see how long it takes. It is made with the
+//! program's registers, stack pointer and signal mask, so that a signal interrupts it as it would at
+//! the site.
+
+use super::stub::Description;
+use super::{SYSCALL_BYTES, thread_base};
+use crate::state::{AREA_BYTES, AREAS, Fixed, OFFSET_OF_AREAS, WINDOW_BYTES};
+use core::arch::{asm, global_asm};
+use core::mem::offset_of;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, Ordering};
+use runahead_abi::registers::Registers;
+use runahead_kernel::uapi::general as n;
+
+/// The sixteen SSE registers as the program left them.
+pub type SseRegisters = [[u64; 2]; 16];
+
+/// What the entry code saves; the assembly below reads and writes it. The first five fields have
+/// offsets that fit into one byte of unwind information.
+#[repr(C, align(64))]
+pub struct Frame {
+    /// 1: a call is using the area.
+    busy: AtomicU32,
+    _gap: u32,
+    description: *const Description,
+    /// Where the program goes on.
+    target: u64,
+    rbx: u64,
+    rsp: u64,
+    /// The system call's number.
+    pub rax: u64,
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    r10: u64,
+    r8: u64,
+    r9: u64,
+    rbp: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    rflags: u64,
+    /// The signal mask that the program has.
+    mask: u64,
+    /// What rax is when the program goes on.
+    result: u64,
+    /// Not 0: the call has been made, from `began` (monotonic: seconds and ns) on, and returned this.
+    measured: u64,
+    began: [u64; 2],
+    returned: i64,
+    pub sse: SseRegisters,
+}
+
+/// Where in its area a frame lies, bytes.
+const FRAME_AT: usize = AREA_BYTES - size_of::<Frame>();
+
+/// A call that the agent has made in the program's stead.
+#[derive(Clone, Copy)]
+pub struct Measured {
+    pub returned: isize,
+    /// Monotonic time of its beginning, ns.
+    pub began: u64,
+}
+
+impl Frame {
+    fn description(&self) -> &Description {
+        // SAFETY: points into the stub that was jumped through, which is there as long as its site is.
+        unsafe { &*self.description }
+    }
+
+    pub fn state(&self) -> &'static Fixed {
+        // SAFETY: the stub holds the address of the agent's block, mapped for good.
+        unsafe { &*self.description().state }
+    }
+
+    pub fn arguments(&self) -> [usize; 6] {
+        [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9].map(|r| r as usize)
+    }
+
+    /// What the call returned, if the agent has made it.
+    pub fn measured(&self) -> Option<Measured> {
+        let [seconds, ns] = self.began;
+        let began = seconds.wrapping_mul(1_000_000_000).wrapping_add(ns);
+        (self.measured != 0).then_some(Measured { returned: self.returned as isize, began })
+    }
+
+    /// The registers as the program left them at the site.
+    pub fn registers(&self) -> Registers {
+        Registers {
+            rax: self.rax,
+            rbx: self.rbx,
+            rdx: self.rdx,
+            rsi: self.rsi,
+            rdi: self.rdi,
+            rbp: self.rbp,
+            rsp: self.rsp,
+            r8: self.r8,
+            r9: self.r9,
+            r10: self.r10,
+            r12: self.r12,
+            r13: self.r13,
+            r14: self.r14,
+            r15: self.r15,
+            rflags: self.rflags,
+            rip: self.description().syscall_address as u64,
+            fs_base: thread_base(self.state()) as u64,
+        }
+    }
+}
+
+/// What the agent answers to the entry code, in rax and rdx.
+#[repr(C)]
+pub struct Answer {
+    /// The value of rax when the program goes on.
+    rax: u64,
+    /// Where it goes on.
+    target: u64,
+}
+
+impl Answer {
+    /// The program's own instruction makes the call; or goes on behind it, if the agent has made it.
+    pub fn plain(frame: &Frame) -> Answer {
+        match frame.measured() {
+            Some(measured) => Answer::done(frame, measured.returned as usize),
+            None => Answer { rax: frame.rax, target: frame.description().syscall_address as u64 },
+        }
+    }
+
+    /// The call is done and returned `value`.
+    pub fn done(frame: &Frame, value: usize) -> Answer {
+        let after = frame.description().syscall_address + SYSCALL_BYTES;
+        Answer { rax: value as u64, target: after as u64 }
+    }
+}
+
+/// Number of the agent's areas that are in use. The caller's own is one of them.
+pub fn areas_in_use(state: &Fixed) -> usize {
+    (0..AREAS).filter(|&area| frame_of(state, area).busy.load(Ordering::SeqCst) != 0).count()
+}
+
+fn frame_of(state: &Fixed, area: usize) -> &Frame {
+    let address = state as *const Fixed as usize + OFFSET_OF_AREAS + area * AREA_BYTES + FRAME_AT;
+    // SAFETY: inside the agent's block; of somebody else's frame only the atomic word is looked at.
+    unsafe { &*(address as *const Frame) }
+}
+
+/// Where the frame of area number `area` is, bytes from the state page.
+const fn frame_offset(area: usize) -> usize {
+    OFFSET_OF_AREAS + area * AREA_BYTES + FRAME_AT
+}
+
+// The unwind information, in bytes: for DW_CFA_val_expression (0x16) and DW_CFA_expression (0x10) of a
+// register, DW_OP_breg<n> is 0x70 + n, DW_OP_deref 0x06; register 16 is the return address, 3 rbx, 2 rcx,
+// 7 rsp. Each piece of code is a "signal frame" whose caller is the program at its site, with the same
+// stack pointer: unwinders take its address as it is and not as one behind a call.
+//
+// SAFETY (of the whole routine): entered by `jmp` from a stub with rax = the call's number, rcx =
+// description; r11 and the arithmetic flags are free, as the system call destroys them or the site file
+// says so. Everything else is kept: in the frame, or untouched. The Rust code keeps rbp and r12 to r15
+// (System V ABI); they are saved because a post needs them. The area is this call's alone from the claim
+// (`lock bts`) to the store that gives it back.
+global_asm!(
+    ".text",
+    ".hidden _end",
+    ".hidden __ehdr_start",
+    ".globl runahead_agent_entry",
+    ".hidden runahead_agent_entry",
+    ".type runahead_agent_entry, @function",
+    "runahead_agent_entry:",
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06", // the caller: *rcx
+    // ---- Memory calls that do not concern the agent pass it by.
+    "  cmp eax, {mmap}",
+    "  je 30f",
+    "  cmp eax, {munmap}",
+    "  je 40f",
+    "  cmp eax, {mprotect}",
+    "  je 40f",
+    "  cmp eax, {madvise}",
+    "  je 40f",
+    // ---- Claims an area: its frame's address in r11.
+    "20:",
+    "  mov r11, [rcx + {d_state}]",
+    "  lock bts dword ptr [r11 + {a0}], 0",
+    "  lea r11, [r11 + {a0}]",
+    "  jnc 21f",
+    "  lea r11, [r11 + {area}]",
+    "  lock bts dword ptr [r11], 0",
+    "  jnc 21f",
+    "  lea r11, [r11 + {area}]",
+    "  lock bts dword ptr [r11], 0",
+    "  jnc 21f",
+    "  lea r11, [r11 + {area}]",
+    "  lock bts dword ptr [r11], 0",
+    "  jnc 21f",
+    "  lea r11, [r11 + {area}]",
+    "  lock bts dword ptr [r11], 0",
+    "  jnc 21f",
+    "  lea r11, [r11 + {area}]",
+    "  lock bts dword ptr [r11], 0",
+    "  jnc 21f",
+    "  lea r11, [r11 + {area}]",
+    "  lock bts dword ptr [r11], 0",
+    "  jnc 21f",
+    "  lea r11, [r11 + {area}]",
+    "  lock bts dword ptr [r11], 0",
+    "  jnc 21f",
+    "49: jmp qword ptr [rcx + {d_syscall}]",
+    // ---- Saves the registers.
+    "21:",
+    "  mov [r11 + {rbx}], rbx",
+    "  mov [r11 + {description}], rcx",
+    "  mov [r11 + {rsp}], rsp",
+    "  mov [r11 + {rax}], rax",
+    "  mov [r11 + {rdi}], rdi",
+    "  mov [r11 + {rsi}], rsi",
+    "  mov [r11 + {rdx}], rdx",
+    "  mov [r11 + {r10}], r10",
+    "  mov [r11 + {r8}], r8",
+    "  mov [r11 + {r9}], r9",
+    "  mov [r11 + {rbp}], rbp",
+    "  mov [r11 + {r12}], r12",
+    "  mov [r11 + {r13}], r13",
+    "  mov [r11 + {r14}], r14",
+    "  mov [r11 + {r15}], r15",
+    "  mov rbx, r11",
+    ".cfi_escape 0x10, 3, 2, 0x73, 24",               // rbx is in the frame
+    ".cfi_escape 0x16, 0x10, 4, 0x73, 8, 0x06, 0x06", // the caller: *description
+    "  cmp dword ptr [rcx + {d_measured}], 0",
+    "  jne 50f",
+    "  mov qword ptr [rbx + {measured}], 0",
+    // ---- Blocks all signals.
+    "23:",
+    "  mov eax, {rt_sigprocmask}",
+    "  xor edi, edi", // SIG_BLOCK
+    "  lea rsi, [rip + 90f]",
+    "  lea rdx, [rbx + {mask}]",
+    "  mov r10d, 8",
+    "  syscall",
+    "  test eax, eax",
+    "  jnz 60f",
+    // ---- On the agent's stack.
+    "  mov rsp, rbx",
+    ".cfi_escape 0x0f, 3, 0x73, 32, 0x06", // the stack pointer is in the frame
+    "  pushfq",
+    "  pop qword ptr [rbx + {rflags}]",
+    "  cld",
+    "  movaps [rbx + {sse} + 0x00], xmm0",
+    "  movaps [rbx + {sse} + 0x10], xmm1",
+    "  movaps [rbx + {sse} + 0x20], xmm2",
+    "  movaps [rbx + {sse} + 0x30], xmm3",
+    "  movaps [rbx + {sse} + 0x40], xmm4",
+    "  movaps [rbx + {sse} + 0x50], xmm5",
+    "  movaps [rbx + {sse} + 0x60], xmm6",
+    "  movaps [rbx + {sse} + 0x70], xmm7",
+    "  movaps [rbx + {sse} + 0x80], xmm8",
+    "  movaps [rbx + {sse} + 0x90], xmm9",
+    "  movaps [rbx + {sse} + 0xa0], xmm10",
+    "  movaps [rbx + {sse} + 0xb0], xmm11",
+    "  movaps [rbx + {sse} + 0xc0], xmm12",
+    "  movaps [rbx + {sse} + 0xd0], xmm13",
+    "  movaps [rbx + {sse} + 0xe0], xmm14",
+    "  movaps [rbx + {sse} + 0xf0], xmm15",
+    "  mov rdi, rbx",
+    "  call {call}",
+    "  mov [rbx + {result}], rax",
+    "  mov [rbx + {target}], rdx",
+    "  movaps xmm0, [rbx + {sse} + 0x00]",
+    "  movaps xmm1, [rbx + {sse} + 0x10]",
+    "  movaps xmm2, [rbx + {sse} + 0x20]",
+    "  movaps xmm3, [rbx + {sse} + 0x30]",
+    "  movaps xmm4, [rbx + {sse} + 0x40]",
+    "  movaps xmm5, [rbx + {sse} + 0x50]",
+    "  movaps xmm6, [rbx + {sse} + 0x60]",
+    "  movaps xmm7, [rbx + {sse} + 0x70]",
+    "  movaps xmm8, [rbx + {sse} + 0x80]",
+    "  movaps xmm9, [rbx + {sse} + 0x90]",
+    "  movaps xmm10, [rbx + {sse} + 0xa0]",
+    "  movaps xmm11, [rbx + {sse} + 0xb0]",
+    "  movaps xmm12, [rbx + {sse} + 0xc0]",
+    "  movaps xmm13, [rbx + {sse} + 0xd0]",
+    "  movaps xmm14, [rbx + {sse} + 0xe0]",
+    "  movaps xmm15, [rbx + {sse} + 0xf0]",
+    // The direction flag is the one flag that a caller could rely on across a system call.
+    "  test dword ptr [rbx + {rflags}], 0x400",
+    "  jz 24f",
+    "  std",
+    "24:",
+    "  mov r8, [rbx + {r8}]",
+    "  mov r9, [rbx + {r9}]",
+    "  mov rsp, [rbx + {rsp}]",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_escape 0x16, 0x10, 3, 0x73, 16, 0x06", // the caller: target
+    // ---- The program's mask again: what is pending is delivered behind this call.
+    "  mov eax, {rt_sigprocmask}",
+    "  mov edi, 2", // SIG_SETMASK
+    "  lea rsi, [rbx + {mask}]",
+    "  xor edx, edx",
+    "  mov r10d, 8",
+    "  syscall",
+    "25:",
+    "  mov rdi, [rbx + {rdi}]",
+    "  mov rsi, [rbx + {rsi}]",
+    "  mov rdx, [rbx + {rdx}]",
+    "  mov r10, [rbx + {r10}]",
+    "  mov rax, [rbx + {result}]",
+    "  mov rcx, [rbx + {target}]",
+    "  mov r11, rbx",
+    "  mov rbx, [r11 + {rbx}]",
+    ".cfi_same_value rbx",
+    ".cfi_escape 0x16, 0x10, 2, 0x72, 0", // the caller: rcx
+    "  mov dword ptr [r11 + {busy}], 0",
+    "  jmp rcx",
+    // ---- mmap: the agent looks at those over something of its own, at code, at large files, and, while
+    // it counts them, at memory of the program's own.
+    ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06",
+    "30:",
+    "  test r10d, {map_fixed}",
+    "  jnz 40f",
+    "31:",
+    "  test r10d, {map_anonymous}",
+    "  jz 32f",
+    "  mov r11, [rcx + {d_state}]",
+    "  cmp dword ptr [r11 + {counts_memory}], 0",
+    "  jne 20b",
+    "  jmp 49b",
+    "32:",
+    "  test edx, {prot_exec}",
+    "  jnz 20b",
+    "  cmp rsi, {watched_least}",
+    "  jae 20b",
+    "  jmp 49b",
+    // ---- Does the range of rsi bytes from rdi overlap what is ours? (rdi below our end, and our start no
+    // further than rsi behind it.)
+    "40:",
+    "  mov r11, [rcx + {d_state}]",
+    "  add r11, {window}",
+    "  cmp rdi, r11",
+    "  jae 41f",
+    "  sub r11, {window}",
+    "  sub r11, rdi",
+    "  jbe 20b",
+    "  cmp rsi, r11",
+    "  ja 20b",
+    "41:",
+    "  lea r11, [rip + _end]",
+    "  cmp rdi, r11",
+    "  jae 42f",
+    "  lea r11, [rip + __ehdr_start]",
+    "  sub r11, rdi",
+    "  jbe 20b",
+    "  cmp rsi, r11",
+    "  ja 20b",
+    "42:",
+    "  mov r11, [rcx + {d_state}]",
+    "  mov r11, [r11 + {far_end}]",
+    "  cmp rdi, r11",
+    "  jae 43f",
+    "  mov r11, [rcx + {d_state}]",
+    "  mov r11, [r11 + {far_start}]",
+    "  sub r11, rdi",
+    "  jbe 20b",
+    "  cmp rsi, r11",
+    "  ja 20b",
+    "43:",
+    "  cmp eax, {mmap}",
+    "  je 31b",
+    "  jmp 49b",
+    // ---- A measured call.
+    ".cfi_escape 0x10, 3, 2, 0x73, 24",
+    ".cfi_escape 0x16, 0x10, 4, 0x73, 8, 0x06, 0x06",
+    "50:",
+    "  mov eax, {clock_gettime}",
+    "  mov edi, 1", // CLOCK_MONOTONIC
+    "  lea rsi, [rbx + {began}]",
+    "  syscall",
+    "  mov rdi, [rbx + {rdi}]",
+    "  mov rsi, [rbx + {rsi}]",
+    "  mov rdx, [rbx + {rdx}]",
+    "  mov r10, [rbx + {r10}]",
+    "  mov rax, [rbx + {rax}]",
+    "  syscall",
+    "  mov [rbx + {returned}], rax",
+    "  mov qword ptr [rbx + {measured}], 1",
+    // Another thread may have left the agent meanwhile, for a filter that forbids us whatever we would call.
+    "  mov rdx, [rbx + {description}]",
+    "  mov rdx, [rdx + {d_state}]",
+    "  cmp dword ptr [rdx + {off}], 0",
+    "  je 23b",
+    "60:",
+    // ---- No signals were blocked: on with the program, which has everything but these.
+    "  mov rdx, [rbx + {description}]",
+    "  mov rdx, [rdx + {d_syscall}]",
+    "  mov rax, [rbx + {rax}]",
+    "  cmp qword ptr [rbx + {measured}], 0",
+    "  je 61f",
+    "  mov rax, [rbx + {returned}]",
+    "  add rdx, {syscall_bytes}",
+    "61:",
+    "  mov [rbx + {result}], rax",
+    "  mov [rbx + {target}], rdx",
+    "  jmp 25b",
+    ".cfi_endproc",
+    ".size runahead_agent_entry, . - runahead_agent_entry",
+    ".p2align 3",
+    "90: .quad -1",
+    call = sym crate::calls::runahead_agent_call,
+    mmap = const n::__NR_mmap,
+    munmap = const n::__NR_munmap,
+    mprotect = const n::__NR_mprotect,
+    madvise = const n::__NR_madvise,
+    rt_sigprocmask = const n::__NR_rt_sigprocmask,
+    clock_gettime = const n::__NR_clock_gettime,
+    map_fixed = const n::MAP_FIXED,
+    map_anonymous = const n::MAP_ANONYMOUS,
+    prot_exec = const n::PROT_EXEC,
+    watched_least = const crate::calls::WATCHED_LEAST,
+    d_syscall = const offset_of!(Description, syscall_address),
+    d_state = const offset_of!(Description, state),
+    d_measured = const offset_of!(Description, measured),
+    a0 = const frame_offset(0),
+    area = const AREA_BYTES,
+    window = const WINDOW_BYTES,
+    off = const offset_of!(Fixed, off),
+    counts_memory = const offset_of!(Fixed, counts_memory),
+    far_start = const offset_of!(Fixed, far_start),
+    far_end = const offset_of!(Fixed, far_end),
+    busy = const offset_of!(Frame, busy),
+    description = const offset_of!(Frame, description),
+    target = const offset_of!(Frame, target),
+    rbx = const offset_of!(Frame, rbx),
+    rsp = const offset_of!(Frame, rsp),
+    rax = const offset_of!(Frame, rax),
+    rdi = const offset_of!(Frame, rdi),
+    rsi = const offset_of!(Frame, rsi),
+    rdx = const offset_of!(Frame, rdx),
+    r10 = const offset_of!(Frame, r10),
+    r8 = const offset_of!(Frame, r8),
+    r9 = const offset_of!(Frame, r9),
+    rbp = const offset_of!(Frame, rbp),
+    r12 = const offset_of!(Frame, r12),
+    r13 = const offset_of!(Frame, r13),
+    r14 = const offset_of!(Frame, r14),
+    r15 = const offset_of!(Frame, r15),
+    rflags = const offset_of!(Frame, rflags),
+    mask = const offset_of!(Frame, mask),
+    result = const offset_of!(Frame, result),
+    measured = const offset_of!(Frame, measured),
+    began = const offset_of!(Frame, began),
+    returned = const offset_of!(Frame, returned),
+    sse = const offset_of!(Frame, sse),
+    syscall_bytes = const SYSCALL_BYTES,
+);
+
+// SAFETY: as above, and nothing is touched: the program's own instruction makes the call.
+global_asm!(
+    ".globl runahead_agent_past",
+    ".hidden runahead_agent_past",
+    ".type runahead_agent_past, @function",
+    "runahead_agent_past:",
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06",
+    "  jmp qword ptr [rcx + {d_syscall}]",
+    ".cfi_endproc",
+    ".size runahead_agent_past, . - runahead_agent_past",
+    d_syscall = const offset_of!(Description, syscall_address),
+);
+
+unsafe extern "C" {
+    fn runahead_agent_entry();
+    fn runahead_agent_past();
+}
+
+/// Where the agent's image is in memory. (The linker's symbols: its beginning and its end.)
+pub fn image() -> Range<usize> {
+    let (start, end): (usize, usize);
+    // SAFETY: takes two addresses.
+    unsafe {
+        asm!("lea {start}, [rip + __ehdr_start]", "lea {end}, [rip + _end]", start = out(reg) start, end = out(reg) end,
+            options(nomem, nostack, preserves_flags));
+    }
+    start..end
+}
+
+/// Address of the entry code, for [`Fixed::entry`].
+pub fn entry_address() -> usize {
+    runahead_agent_entry as *const () as usize
+}
+
+/// Address of the code that goes past the agent, for [`Fixed::entry`] too.
+pub fn past_address() -> usize {
+    runahead_agent_past as *const () as usize
+}
+
+// What the unwind information above says in numbers, and what the assembly unrolls.
+const _: () = assert!(offset_of!(Frame, description) == 8 && offset_of!(Frame, target) == 16);
+const _: () = assert!(offset_of!(Frame, rbx) == 24 && offset_of!(Frame, rsp) == 32);
+const _: () = assert!(offset_of!(Frame, busy) == 0 && offset_of!(Frame, sse).is_multiple_of(16));
+const _: () = assert!(offset_of!(Description, syscall_address) == 0);
+const _: () = assert!(AREAS == 8 && AREA_BYTES.is_multiple_of(64));

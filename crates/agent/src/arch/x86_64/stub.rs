@@ -1,0 +1,193 @@
+//! x86-64: the stub of a site.
+//!
+//! # A rewritten site
+//! ```text
+//! before: mov eax, NUMBER       after: jmp stub
+//!         syscall                      syscall          <- the stub jumps here ("plain") ...
+//!         cmp rax, -4096               cmp rax, -4096   <- ... or the agent here ("done")
+//! ```
+//! The stub may use rcx, r11 and the flags: the `syscall` destroys the first two by itself, and the
+//! site file only lists sites after which the flags are dead. It must not touch anything else, the red
+//! zone below the stack pointer included.
+//!
+//! Stubs near the agent's own code lie in its pool, a part of its image: unwinders find its unwind
+//! information there as for any code, and everything of ours has its place before the program's first
+//! instruction.
+
+use crate::state::Fixed;
+use core::arch::global_asm;
+use core::mem::offset_of;
+
+/// Bytes of one stub with its description.
+pub const STUB_BYTES: usize = 128;
+/// Where in a stub its [`Description`] lies.
+const DESCRIPTION_AT: usize = 64;
+
+/// Bytes of the pool: 128 pages, of which each file with sites takes one at least. Untouched ones cost
+/// nothing.
+pub const POOL_BYTES: usize = 512 * 1024;
+
+/// Bytes that are rewritten together, in one store.
+pub const CODE_BYTES: usize = 8;
+
+/// What a stub hands to the agent, and how to undo it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Description {
+    /// Address of the `syscall` instruction.
+    pub syscall_address: usize,
+    /// For the speculator: this site is the agent's own.
+    pub owner: u64,
+    pub state: *const Fixed,
+    /// Not 0: the agent makes the call itself and measures it.
+    pub measured: u32,
+    _gap: u32,
+    pub site: Patch,
+    /// The padding that a short site jumps through; address 0: there is none.
+    pub padding: Patch,
+}
+
+/// Eight bytes of code that were rewritten, or are to be.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Patch {
+    pub address: usize,
+    pub before: [u8; CODE_BYTES],
+}
+
+impl Description {
+    pub fn new(
+        state: *const Fixed,
+        syscall_address: usize,
+        measured: bool,
+        site: Patch,
+        padding: Patch,
+    ) -> Self {
+        Description {
+            syscall_address,
+            owner: 0,
+            state,
+            measured: u32::from(measured),
+            _gap: 0,
+            site,
+            padding,
+        }
+    }
+}
+
+/// What a stub does first: it brings the system call's number into eax.
+pub enum Load<'a> {
+    /// `mov eax, NUMBER`.
+    Number(u16),
+    /// The site's own instruction, which may stand anywhere and does that, or comes after it.
+    Displaced(&'a [u8]),
+}
+
+/// Writes a stub at `at`. `sampled`: the call may pass unseen while the agent is calm. False if the
+/// site's `syscall` is out of a near jump's reach, or the instruction too long.
+pub fn write_stub(at: &mut [u8; STUB_BYTES], load: Load, description: &Description, sampled: bool) -> bool {
+    let base = at.as_ptr() as usize;
+    let mut code = Code { bytes: at, length: 0 };
+    match load {
+        Load::Number(number) => {
+            code.put(&[0xb8]); // mov eax, number
+            code.put(&u32::from(number).to_le_bytes());
+        }
+        Load::Displaced(instruction) => code.put(instruction),
+    }
+    code.put(&[0x49, 0xbb]); // mov r11, state
+    code.put(&(description.state as usize).to_le_bytes());
+    if sampled {
+        code.put(&[0x41, 0xff, 0x4b, offset_of!(Fixed, calm) as u8]); // dec dword [r11 + calm]
+        code.put(&[0x78, 5]); // js over the jump
+        let next = base + code.length + 5;
+        let Ok(distance) = i32::try_from(description.syscall_address as i64 - next as i64) else {
+            return false;
+        };
+        code.put(&[0xe9]); // jmp syscall
+        code.put(&distance.to_le_bytes());
+    }
+    code.put(&[0x48, 0x8d, 0x0d]); // lea rcx, [description]
+    let after = code.length + 4;
+    code.put(&(DESCRIPTION_AT as i32 - after as i32).to_le_bytes());
+    code.put(&[0x41, 0xff, 0x63, offset_of!(Fixed, entry) as u8]); // jmp [r11 + entry]
+    if code.length > DESCRIPTION_AT {
+        return false;
+    }
+    // SAFETY: the description's place is inside the stub, aligned as every stub and the offset are
+    // (asserted below), and is this call's to write.
+    unsafe { at.as_mut_ptr().add(DESCRIPTION_AT).cast::<Description>().write(*description) };
+    true
+}
+
+/// The description of the stub at `stub`.
+///
+/// # Safety
+/// A stub that `write_stub` has written is there.
+pub unsafe fn description_at<'a>(stub: usize) -> &'a Description {
+    // SAFETY: the caller's promise.
+    unsafe { &*((stub + DESCRIPTION_AT) as *const Description) }
+}
+
+struct Code<'a> {
+    bytes: &'a mut [u8; STUB_BYTES],
+    length: usize,
+}
+
+impl Code<'_> {
+    fn put(&mut self, more: &[u8]) {
+        for (to, from) in self.bytes.iter_mut().skip(self.length).zip(more) {
+            *to = *from;
+        }
+        self.length += more.len();
+    }
+}
+
+/// `jmp rel32` from `at` to `target`; None if it is out of reach.
+pub fn near_jump(at: usize, target: usize) -> Option<[u8; 5]> {
+    let distance = i32::try_from(target as i64 - (at as i64 + 5)).ok()?;
+    let d = distance.to_le_bytes();
+    Some([0xe9, d[0], d[1], d[2], d[3]])
+}
+
+/// `jmp rel8` from `at` to `target`; None if it is out of reach.
+pub fn short_jump(at: usize, target: usize) -> Option<[u8; 2]> {
+    let distance = i8::try_from(target as i64 - (at as i64 + 2)).ok()?;
+    Some([0xeb, distance as u8])
+}
+
+/// Address of the pool: [`POOL_BYTES`] from a page's start, readable and executable.
+pub fn pool_address() -> usize {
+    &raw const runahead_agent_stubs as usize
+}
+
+unsafe extern "C" {
+    static runahead_agent_stubs: u8;
+}
+
+// SAFETY: no code yet: zeros, of which only pages with stubs are ever jumped to. The unwind information
+// holds for every stub at each of its instructions: nothing is saved anywhere, the caller is the
+// program at its site, whose address stands in the stub: *((rip & -128) + 64).
+global_asm!(
+    ".section .runahead_stubs, \"ax\", @nobits",
+    ".p2align 12",
+    ".globl runahead_agent_stubs",
+    ".hidden runahead_agent_stubs",
+    ".type runahead_agent_stubs, @object",
+    ".size runahead_agent_stubs, {bytes}",
+    "runahead_agent_stubs:",
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rsp, 0",
+    // breg16 0; const1s -128; and; plus_uconst 64; deref
+    ".cfi_escape 0x16, 0x10, 8, 0x80, 0, 0x09, 0x80, 0x1a, 0x23, 64, 0x06",
+    ".skip {bytes}",
+    ".cfi_endproc",
+    ".text",
+    bytes = const POOL_BYTES,
+);
+
+const _: () = assert!(STUB_BYTES == 128 && DESCRIPTION_AT == 64);
+const _: () = assert!(DESCRIPTION_AT + size_of::<Description>() <= STUB_BYTES);
+const _: () = assert!(DESCRIPTION_AT.is_multiple_of(align_of::<Description>()));
+const _: () = assert!(offset_of!(Description, owner) == 8);

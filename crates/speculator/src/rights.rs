@@ -1,0 +1,108 @@
+//! Acting for the program only while it is allowed what we are.
+//!
+//! The speculator keeps the rights that it was started with; the program may give some of its own up, and be
+//! somebody else's from then on. So nothing is looked up, opened or read on behalf of what the program's memory
+//! says before it is known that the program is still allowed the same **after** that memory was copied: whatever
+//! was copied before has been written by one who was. Each copy marks what is known as old ([`copied`]), and each
+//! call of the program's that reaches the outside asks anew if it is ([`hold`]).
+//!
+//! A difference is for good: this process ends.
+
+use crate::cell::Global;
+use crate::run;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
+use runahead_abi::rights::{Rights, STATUS_BYTES};
+use runahead_kernel::arch::syscall;
+use runahead_kernel::check;
+use runahead_kernel::files::{self, open_at};
+use runahead_kernel::uapi::general as n;
+
+/// Bytes of what a link to a namespace says: its kind and a number.
+const LINK: usize = 32;
+
+/// What of a process is compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Situation {
+    rights: Rights,
+    /// Mount, device and inode of its root.
+    root: (u64, u32, u32, u64),
+    /// Its mounts, and those to whom its user numbers mean something.
+    namespaces: [[u8; LINK]; 2],
+}
+
+struct Known {
+    /// The program's directory in `/proc`, and its `status`.
+    directory: i32,
+    status: i32,
+    first: Option<Situation>,
+}
+
+static KNOWN: Global<Known> = Global::new(Known { directory: -1, status: -1, first: None });
+
+/// Something of the program's was copied since it was last asked.
+static OLD: AtomicBool = AtomicBool::new(true);
+
+static BUFFER: Global<[u8; STATUS_BYTES]> = Global::new([0; STATUS_BYTES]);
+
+/// Whether the program, whose directory this is, is allowed what we are. Asked before anything is taken from us.
+pub fn begin(directory: i32) -> bool {
+    let open = |directory, name| open_at(directory, name, n::O_RDONLY | n::O_CLOEXEC, 0);
+    let (Ok(status), Ok(own)) = (open(directory, c"status"), open(n::AT_FDCWD, c"/proc/self/status")) else {
+        return false;
+    };
+    let flags = n::O_PATH | n::O_DIRECTORY | n::O_CLOEXEC;
+    let Ok(us) = open_at(n::AT_FDCWD, c"/proc/self", flags, 0) else { return false };
+    let ours = situation(us, own);
+    let _ = files::close(us);
+    let _ = files::close(own);
+    let known = KNOWN.get();
+    *known = Known { directory, status, first: ours };
+    ours.is_some() && situation(directory, status) == ours
+}
+
+/// Something of the program's memory, descriptors or mappings was copied.
+pub fn copied() {
+    OLD.store(true, Ordering::Relaxed);
+}
+
+/// Ends this process, for good, if the program is not allowed any more what it was. To be called when all that is
+/// about to be acted on has been copied.
+pub fn hold() {
+    // Marked first: what a handler copies meanwhile is not known yet.
+    if OLD.swap(false, Ordering::Relaxed) {
+        let known = KNOWN.get();
+        let now = situation(known.directory, known.status);
+        if now.is_none() || now != known.first {
+            run::leave()
+        }
+    }
+}
+
+/// None where the kernel does not tell all of it (any more).
+fn situation(directory: i32, status: i32) -> Option<Situation> {
+    let buffer = BUFFER.get();
+    let length = files::pread(status, buffer, 0).ok()?;
+    let rights = Rights::of(buffer.get(..length)?)?;
+    let mut namespaces = [[0u8; LINK]; 2];
+    for (name, link) in [c"ns/mnt", c"ns/user"].into_iter().zip(&mut namespaces) {
+        let a = [directory as usize, name.as_ptr() as usize, link.as_mut_ptr() as usize, LINK, 0, 0];
+        // SAFETY: the name is a C string, the buffer as long as said.
+        check(unsafe { syscall(n::__NR_readlinkat as usize, a) }).ok()?;
+    }
+    let mut root = MaybeUninit::<n::statx>::zeroed();
+    let a = [
+        directory as usize,
+        c"root".as_ptr() as usize,
+        (n::AT_STATX_DONT_SYNC | n::AT_NO_AUTOMOUNT) as usize,
+        (n::STATX_INO | n::STATX_MNT_ID) as usize,
+        root.as_mut_ptr() as usize,
+        0,
+    ];
+    // SAFETY: the name is a C string, the structure the kernel's.
+    check(unsafe { syscall(n::__NR_statx as usize, a) }).ok()?;
+    // SAFETY: zeros are a valid value, and the kernel has written another one.
+    let root = unsafe { root.assume_init() };
+    let root = (root.stx_mnt_id, root.stx_dev_major, root.stx_dev_minor, root.stx_ino);
+    Some(Situation { rights, root, namespaces })
+}
