@@ -151,7 +151,7 @@ pub struct Index {
     /// How many sites it has (0: analysed, nothing to patch).
     pub site_count: u32,
     /// System call instructions that were found but could not be proven safe to rewrite and whose
-    /// number is one that the agent must see (see [`Site::number`]), or is unknown; and [`BLIND`].
+    /// number is one that the agent must see (see [`Site::number`]), or is unknown; and [`BLIND`], [`UNWINDS`].
     pub unproven: u32,
     /// Over the entry and its sites: [`Index::checksum_of`].
     pub checksum: u32,
@@ -273,7 +273,16 @@ pub struct Entry<'a> {
 /// (`seccomp`, `prctl`): what a process does there nobody sees.
 pub const BLIND: u32 = 1 << 31;
 
+/// In [`Index::unproven`]: there are frames with something to be done when they are unwound. An unwinder that starts in a
+/// stub must find its way then.
+pub const UNWINDS: u32 = 1 << 30;
+
 impl Entry<'_> {
+    /// Whether unwinding must work from each instruction: [`UNWINDS`].
+    pub const fn unwinds(&self) -> bool {
+        self.unproven & UNWINDS != 0
+    }
+
     /// Whether calls may be made there of which nobody knows what they are: [`BLIND`].
     pub const fn is_blind(&self) -> bool {
         self.unproven & BLIND != 0

@@ -252,6 +252,11 @@ fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phas
     let Some(place) = table.room(state, mapping, count, phase) else {
         return;
     };
+    // Only the pool has unwind information.
+    let is_in_pool = (arch::pool_address()..arch::pool_address() + POOL_BYTES).contains(&place.address);
+    if entry.unwinds() && !is_in_pool {
+        return;
+    }
     let chosen =
         || entry.sites.iter().enumerate().filter(|(index, _)| usable.has(*index)).map(|(_, site)| site);
     let stub_at = |index: usize| place.address + index * STUB_BYTES;

@@ -47,6 +47,8 @@ pub struct Analysis {
     /// It is the C library, or its part for threads: what it does at the places that nobody can follow is known (it passes a
     /// change of user on to all threads).
     pub is_c_library: bool,
+    /// Frames of it have something to be done when they are unwound.
+    pub unwinds: bool,
 }
 
 impl Analysis {
@@ -136,6 +138,7 @@ pub fn analyse_file(file: File) -> Analysis {
             let mut analysis = Analyser::new(&image).run();
             // Not worth the look where nothing depends on it.
             analysis.is_c_library = analysis.is_blind() && image::is_c_library(&cache);
+            analysis.unwinds = !analysis.sites.is_empty() && image::unwinds(&cache);
             analysis
         }
         Err(NoImage::NotForUs | NoImage::TooLarge) => Analysis::default(),

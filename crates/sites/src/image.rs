@@ -9,12 +9,13 @@ use std::fs::File;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, UnwindSection};
 use object::elf::{EM_X86_64, PF_X, PT_GNU_EH_FRAME, SHF_EXECINSTR};
-use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
+use object::read::elf::{ElfFile64, ElfSymbol64, FileHeader as _, ProgramHeader as _};
 use object::{
     LittleEndian as ElfEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SectionFlags,
     SegmentFlags, SymbolKind,
 };
 
+type DynamicSymbol<'data, 'file> = ElfSymbol64<'data, 'file, ElfEndian, &'data ReadCache<File>>;
 type Elf<'data> = ElfFile64<'data, ElfEndian, &'data ReadCache<File>>;
 
 /// One executable segment: its bytes, where they are in memory and where in the file.
@@ -121,12 +122,28 @@ impl<'data> Image<'data> {
 
 /// Whether the file is the GNU C library, or what was its part for threads before 2.34.
 pub fn is_c_library(file: &ReadCache<File>) -> bool {
+    has_dynamic_symbol(file, |symbol, name| {
+        symbol.is_definition()
+            && [b"__libc_start_main".as_slice(), b"__pthread_initialize_minimal"].contains(&name)
+    })
+}
+
+/// Whether frames of the file have something to be done when they are unwound by an exception or a
+/// cancellation: it names what the compilers of C++, and of C with clean-ups, have done that by.
+pub fn unwinds(file: &ReadCache<File>) -> bool {
+    has_dynamic_symbol(file, |_, name| {
+        [b"__gxx_personality_v0".as_slice(), b"__gcc_personality_v0"].contains(&name)
+    })
+}
+
+fn has_dynamic_symbol(
+    file: &ReadCache<File>,
+    is_meant: impl Fn(&DynamicSymbol<'_, '_>, &[u8]) -> bool,
+) -> bool {
     let Ok(elf) = Elf::parse(file) else {
         return false;
     };
-    let own = [b"__libc_start_main".as_slice(), b"__pthread_initialize_minimal"];
-    elf.dynamic_symbols()
-        .any(|symbol| symbol.is_definition() && symbol.name_bytes().is_ok_and(|name| own.contains(&name)))
+    elf.dynamic_symbols().any(|symbol| symbol.name_bytes().is_ok_and(|name| is_meant(&symbol, name)))
 }
 
 fn executable_segments<'data>(elf: &Elf<'data>) -> Result<Vec<Code<'data>>, NoImage> {

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memmap2::Mmap;
 use runahead_abi::sites::{
-    BLIND, Entry, FileHeader, FileKey, HASH_SLOTS, Index, Plain, SITES_OFFSET, Site, lookup_entry,
+    BLIND, Entry, FileHeader, FileKey, HASH_SLOTS, Index, Plain, SITES_OFFSET, Site, UNWINDS, lookup_entry,
     slot_offset,
 };
 use runahead_abi::trust::{self, Found};
@@ -242,8 +242,9 @@ impl SiteFile {
     }
 
     fn append(&self, key: &FileKey, analysis: &Analysis) -> Result<Outcome> {
-        let unproven = u32::try_from(analysis.unproven().count()).unwrap_or(u32::MAX).min(BLIND - 1);
-        let unproven = if analysis.is_blind() { unproven | BLIND } else { unproven };
+        let unproven = u32::try_from(analysis.unproven().count()).unwrap_or(u32::MAX).min(UNWINDS - 1);
+        let flag = |is_so: bool, flag: u32| if is_so { flag } else { 0 };
+        let unproven = unproven | flag(analysis.is_blind(), BLIND) | flag(analysis.unwinds, UNWINDS);
         let mut open = self.opened();
         open.lock(&self.place)?;
         let outcome = match open.known(key) {
