@@ -5,6 +5,9 @@ use crate::uapi::general as n;
 use crate::{Errno, Result, check};
 use core::ffi::CStr;
 
+/// Opening for reading what may have become something else: it is not waited for, and no terminal is taken.
+pub const QUIETLY: u32 = n::O_RDONLY | n::O_CLOEXEC | n::O_NONBLOCK | n::O_NOCTTY;
+
 pub const AT_FDCWD: i32 = n::AT_FDCWD;
 
 /// One piece of memory of a vectored read, as the kernel lays it out.

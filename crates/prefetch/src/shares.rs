@@ -2,7 +2,7 @@
 //!
 //! Each says in a *slot* what it wants and what it gains, and reads the others' slots; from these, each
 //! works out its own share by the same arithmetic ([`divide`]), so nobody has to preside. The slots lie in
-//! one place that all can write; how they get there (a file, a daemon's socket) is the front end's concern.
+//! one place that all can read; how they get there (a file, a daemon's socket) is the front end's concern.
 //!
 //! Nothing in a slot is trusted. It is read into private memory first, has a check sum (a torn or scribbled
 //! slot counts as empty), its figures are clamped, and they can move somebody else's share only between a

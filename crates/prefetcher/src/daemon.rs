@@ -1,21 +1,21 @@
 //! `runahead daemon`: one view for the programs of all users.
 //!
 //! Without it the programs of one user share a small file ([`crate::view`]), and users know nothing of each other.
-//! A file that all may write would do, but somebody has to make it, and be its owner, and nobody may be able to
-//! truncate it. So this daemon holds one in memory, sealed in its size, and hands a descriptor of it to whoever
-//! connects: a fresh one each time, since slots belong to open file descriptions, with a slot's lock taken on it. That is
-//! all it does. It keeps no connection; whoever dies leaves his slot as he would in the file, and whoever
-//! scribbles over all of it does as much harm as there: absent for a moment. When the daemon ends, those who
-//! have the view keep it, and later ones fall back to their user's file.
+//! A file that all may write would let each write what he likes of all others. So this daemon holds one in memory that
+//! it alone writes to: whoever connects gets a descriptor of it to read, and a slot, which is his for as long as he is
+//! connected. What he sends is what stands in it. Whoever dies, however he dies, leaves at once.
 //!
-//! *One user cannot take all slots* ([`Slots`]): who has as many as are left gets no more, so one user alone has half of
-//! them, a second half of the rest. Further programs of his have his file. Whoever locks slots that he was not given
-//! makes the daemon begin a new view for those who come after.
+//! *Who may write where*: each his own slot, by the connection that it was given to. *What is counted*: slots, by
+//! account. Who has as many as are left gets no more, so one account alone has half of them, a second half of the
+//! rest; further programs of his have his file. An account is a user with all the numbers that are at his disposal:
+//! subordinate ones (`/etc/subuid`), and those in user namespaces of his.
 //!
-//! A client waits for an answer at most [`PATIENCE`], in a thread of ours.
+//! When the daemon ends nobody hears of others any more, and later programs fall back to their user's file. Nobody is
+//! waited for here, and of each client one message is taken at a time.
 
-use crate::view::{SLOTS, View, is_free, take};
+use crate::view::{SLOTS, View};
 use runahead_prefetch::shares::SLOT;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::net::{
@@ -25,8 +25,7 @@ use rustix::net::{
 use std::convert::Infallible;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,6 +39,9 @@ const VARIABLE: &str = "RUNAHEAD_DAEMON";
 /// The daemon answers at once; one that is stopped is as good as none.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// Who wait to be let in.
+const BACKLOG: i32 = 64;
+
 /// The place of the socket.
 pub fn socket() -> PathBuf {
     std::env::var_os(VARIABLE).map_or_else(|| SOCKET.into(), PathBuf::from)
@@ -50,19 +52,20 @@ pub fn serve(path: &Path) -> io::Result<Infallible> {
     let (listener, mut slots) =
         begin(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
     loop {
-        match listener.accept() {
-            Ok((client, _)) => drop(hand_out(&client, &mut slots)),
-            // Too many open files, at most, and those pass.
-            Err(_) => std::thread::sleep(PATIENCE),
-        }
+        slots.attend(&listener);
     }
+}
+
+/// Who has a slot.
+struct Client {
+    connection: OwnedFd,
+    account: Account,
 }
 
 /// The view, and whom its slots were given to.
 struct Slots {
     view: OwnedFd,
-    /// By user; None: free, as far as was seen.
-    given_to: [Option<u32>; SLOTS],
+    given_to: [Option<Client>; SLOTS],
 }
 
 impl Slots {
@@ -71,47 +74,152 @@ impl Slots {
         let view = rustix::fs::memfd_create("runahead-view", flags)?;
         rustix::fs::ftruncate(&view, (SLOTS * SLOT) as u64)?;
         rustix::fs::fcntl_add_seals(&view, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        rustix::fs::fchmod(&view, Mode::from_raw_mode(0o666))?;
-        Ok(Slots { view, given_to: [None; SLOTS] })
+        // Whoever has a descriptor of it could open it again, for writing, if its mode let him.
+        rustix::fs::fchmod(&view, Mode::from_raw_mode(0o444))?;
+        Ok(Slots { view, given_to: [const { None }; SLOTS] })
     }
 
-    /// A slot for a program of this user, and a description of the view that holds it; None: he has enough.
-    fn give(&mut self, user: u32) -> io::Result<Option<(usize, OwnedFd)>> {
-        if self.are_stolen() {
-            *self = Slots::new()?;
+    /// Waits until there is something to do, and does it.
+    fn attend(&mut self, listener: &OwnedFd) {
+        let there: Vec<usize> = (0..SLOTS).filter(|slot| self.given_to[*slot].is_some()).collect();
+        let connections = there.iter().filter_map(|slot| self.given_to[*slot].as_ref());
+        let mut waits = vec![PollFd::new(listener, PollFlags::IN)];
+        waits.extend(connections.map(|client| PollFd::new(&client.connection, PollFlags::IN)));
+        if poll(&mut waits, None).is_err() {
+            return;
         }
-        let left = self.given_to.iter().filter(|holder| holder.is_none()).count();
-        let his = self.given_to.iter().filter(|holder| **holder == Some(user)).count();
-        let slot = self.given_to.iter().position(Option::is_none).filter(|_| his < left);
-        let Some(slot) = slot else { return Ok(None) };
-        let again = format!("/proc/self/fd/{}", self.view.as_raw_fd());
-        let own = rustix::fs::open(&*again, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        let taken = take(&own, slot);
-        self.given_to[slot] = taken.then_some(user);
-        Ok(taken.then_some((slot, own)))
-    }
-
-    /// Looks who has left. Whether somebody has locked a slot that he was not given.
-    fn are_stolen(&mut self) -> bool {
-        let mut stolen = false;
-        for (slot, holder) in self.given_to.iter_mut().enumerate() {
-            match is_free(&self.view, slot) {
-                true => *holder = None,
-                false => stolen |= holder.is_none(),
+        let ready: Vec<bool> = waits.iter().map(|wait| !wait.revents().is_empty()).collect();
+        drop(waits);
+        for (slot, _) in there.into_iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
+            self.hear(slot);
+        }
+        if ready[0] {
+            match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
+                Ok(client) => drop(self.let_in(client)),
+                // Too many open files, at most, and those pass.
+                Err(_) => std::thread::sleep(PATIENCE),
             }
         }
-        stolen
+    }
+
+    /// Takes one message of a client, or sees that he has left.
+    fn hear(&mut self, slot: usize) {
+        let Some(client) = &self.given_to[slot] else { return };
+        let mut said = [0; SLOT];
+        let (length, _) = match rustix::net::recv(&client.connection, &mut said, RecvFlags::DONTWAIT) {
+            Ok(heard) => heard,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+            Err(_) => (0, 0),
+        };
+        // What is no slot is none of ours to understand: he is as one who has left.
+        if length != SLOT {
+            said = [0; SLOT];
+            self.given_to[slot] = None;
+        }
+        let _ = rustix::io::pwrite(&self.view, &said, (slot * SLOT) as u64);
+    }
+
+    /// A slot's number in one byte, and a descriptor to read the view. Never waits: a client that does not read loses.
+    fn let_in(&mut self, client: OwnedFd) -> io::Result<()> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let peer = sockopt::socket_peercred(&client)?;
+        let account = Account::of(peer.uid.as_raw(), peer.pid.as_raw_nonzero().get());
+        let Some(slot) = self.place_for(&account) else {
+            rustix::net::send(&client, &[NONE_LEFT], flags)?;
+            return Ok(());
+        };
+        let again = format!("/proc/self/fd/{}", self.view.as_raw_fd());
+        let view = rustix::fs::open(&*again, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [view.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        rustix::net::sendmsg(&client, &[IoSlice::new(&[slot as u8])], &mut control, flags)?;
+        self.given_to[slot] = Some(Client { connection: client, account });
+        Ok(())
+    }
+
+    /// A free slot, if this account has not enough.
+    fn place_for(&self, account: &Account) -> Option<usize> {
+        let left = self.given_to.iter().filter(|holder| holder.is_none()).count();
+        let is_his = |holder: &&Option<Client>| holder.as_ref().is_some_and(|h| h.account == *account);
+        let his = self.given_to.iter().filter(is_his).count();
+        self.given_to.iter().position(Option::is_none).filter(|_| his < left)
     }
 }
 
-fn begin(path: &Path) -> io::Result<(UnixListener, Slots)> {
+/// By whom slots are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Account {
+    User(u32),
+    /// An owner of subordinate numbers whom the machine's own list of users does not have.
+    Named(String),
+}
+
+impl Account {
+    /// The account of a process, whose user the kernel tells.
+    fn of(user: u32, process: i32) -> Account {
+        let user = founder(process).unwrap_or(user);
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        Account::from(user, &read("/etc/subuid"), &read("/etc/passwd"))
+    }
+
+    /// Who has this number at his disposal, by the lists of subordinate numbers (subuid(5)) and of users (passwd(5)).
+    fn from(user: u32, subordinate: &str, users: &str) -> Account {
+        let owner = subordinate.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let owner = fields.next()?;
+            let first: u32 = fields.next()?.parse().ok()?;
+            let count: u32 = fields.next()?.trim().parse().ok()?;
+            (user.checked_sub(first)? < count).then_some(owner)
+        });
+        let Some(owner) = owner else { return Account::User(user) };
+        let number = |line: &str| {
+            let mut fields = line.split(':');
+            (fields.next()? == owner).then(|| fields.nth(1)?.parse().ok()).flatten()
+        };
+        let number = owner.parse().ok().or_else(|| users.lines().find_map(number));
+        number.map_or_else(|| Account::Named(owner.to_owned()), Account::User)
+    }
+}
+
+/// Who made the outermost user namespace that a process is in and we are not; None: there is none, or it cannot be known.
+fn founder(process: i32) -> Option<u32> {
+    // linux/nsfs.h.
+    const NS_GET_PARENT: libc::c_ulong = 0xb702;
+    const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
+    let ours = std::fs::metadata("/proc/self/ns/user").ok()?.ino();
+    let mut namespace = std::fs::File::open(format!("/proc/{process}/ns/user")).ok()?;
+    let mut founder = None;
+    while namespace.metadata().ok()?.ino() != ours {
+        let mut owner: libc::uid_t = 0;
+        // SAFETY: writes one user number, which is ours.
+        if unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_OWNER_UID as _, &raw mut owner) } != 0 {
+            return founder;
+        }
+        founder = Some(owner);
+        // SAFETY: takes no argument; returns a new descriptor.
+        let parent = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_PARENT as _) };
+        if parent < 0 {
+            return founder;
+        }
+        // SAFETY: just opened, and nobody else's.
+        namespace = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(parent) };
+    }
+    founder
+}
+
+fn begin(path: &Path) -> io::Result<(OwnedFd, Slots)> {
     let slots = Slots::new()?;
-    if UnixStream::connect(path).is_ok() {
+    if connect(path).is_some() {
         return Err(io::Error::other("a daemon is listening there already"));
     }
     make_folder(path)?;
     remove_left_over(path)?;
-    let listener = UnixListener::bind(path)?;
+    let listener =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&listener, BACKLOG)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
     Ok((listener, slots))
 }
@@ -135,30 +243,19 @@ fn remove_left_over(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A slot's number in one byte, and a descriptor that holds it. Never waits: a client that does not read loses.
-fn hand_out(client: &UnixStream, slots: &mut Slots) -> io::Result<()> {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let user = sockopt::socket_peercred(client)?.uid.as_raw();
-    let Some((slot, own)) = slots.give(user)? else {
-        rustix::net::send(client, &[NONE_LEFT], flags)?;
-        return Ok(());
-    };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [own.as_fd()];
-    control.push(SendAncillaryMessage::ScmRights(&descriptors));
-    rustix::net::sendmsg(client, &[IoSlice::new(&[slot as u8])], &mut control, flags)?;
-    Ok(())
+fn connect(path: &Path) -> Option<OwnedFd> {
+    let kind = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, kind, None).ok()?;
+    // A daemon whose queue is full is none.
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
+    Some(socket)
 }
 
 /// The view of all users, if there is a daemon.
 pub(crate) fn join(path: &Path) -> Option<View> {
     // Most machines have no daemon, and a program may be forbidden sockets on pain of death.
     rustix::fs::stat(path).ok()?;
-    let kind = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, kind, None).ok()?;
-    // A daemon whose queue is full is none.
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
+    let socket = connect(path)?;
     rustix::io::ioctl_fionbio(&socket, false).ok()?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE)).ok()?;
     let (slot, file) = receive(socket.as_fd())?;
@@ -166,7 +263,7 @@ pub(crate) fn join(path: &Path) -> Option<View> {
     let seals = rustix::fs::fcntl_get_seals(&file).ok()?;
     let size = rustix::fs::fstat(&file).ok()?.st_size;
     let sound = seals.contains(SealFlags::SHRINK) && size == (SLOTS * SLOT) as i64;
-    if sound { View::with_slot(file, slot) } else { None }
+    if sound { View::of_daemon(file, slot, socket) } else { None }
 }
 
 fn receive(socket: BorrowedFd) -> Option<(usize, OwnedFd)> {
@@ -188,6 +285,7 @@ mod tests {
     use crate::view::{Part, machine_now};
     use runahead_prefetch::benefit::WHOLE;
     use runahead_prefetch::shares::{Claim, Slot};
+    use std::time::Instant;
 
     fn claims() -> Slot {
         let claim = Claim { device: 7, wants: 64, concurrency: 64, latency: 1_000_000, accuracy: WHOLE };
@@ -199,11 +297,26 @@ mod tests {
         let path = folder.join("socket");
         let (listener, mut slots) = begin(&path).unwrap();
         std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let _ = hand_out(&client, &mut slots);
+            loop {
+                slots.attend(&listener);
             }
         });
         path
+    }
+
+    /// What `view` comes to have, while the others that are named say their claims again and again.
+    fn comes_to(view: &View, others: &[&View], part: Part) -> bool {
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end {
+            for other in others {
+                other.exchange(&claims());
+            }
+            if view.exchange(&claims())[0] == part {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
     }
 
     #[test]
@@ -213,29 +326,55 @@ mod tests {
         let first = join(&path).unwrap();
         assert_eq!(first.exchange(&claims())[0], Part::Alone);
         let second = join(&path).unwrap();
-        second.exchange(&claims());
-        assert_eq!(first.exchange(&claims())[0], Part::Of(32));
+        assert!(comes_to(&first, &[&second], Part::Of(32)));
         drop(second);
-        // A slot's lock goes with the last descriptor of its description, and the daemon may not yet have closed
-        // the one it sent. It serves one client after the other, so whoever is served now comes after that; and it says
-        // nothing of what was wanted before it.
-        let _later = join(&path).unwrap();
-        assert_eq!(first.exchange(&claims())[0], Part::Alone);
+        // At once, and not when what it has said has become old.
+        let began = Instant::now();
+        assert!(comes_to(&first, &[], Part::Alone));
+        assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
     }
 
     #[test]
-    fn who_scribbles_is_absent_for_a_moment_and_cannot_truncate() {
+    fn nobody_writes_to_the_view_but_the_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = daemon(folder.path());
+        let scribbler = connect(&path).unwrap();
+        rustix::io::ioctl_fionbio(&scribbler, false).unwrap();
+        let (_, file) = receive(scribbler.as_fd()).unwrap();
+        assert!(rustix::io::pwrite(&file, &vec![0xa5; SLOTS * SLOT], 0).is_err());
+        assert!(rustix::fs::ftruncate(&file, 0).is_err());
+        let mode = rustix::fs::fstat(&file).unwrap().st_mode;
+        assert_eq!(mode & 0o777, 0o444, "opened again, it is for reading as well");
+    }
+
+    #[test]
+    fn a_client_says_what_is_in_his_own_slot_and_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let path = daemon(folder.path());
         let (first, second) = (join(&path).unwrap(), join(&path).unwrap());
-        let scribbler = UnixStream::connect(&path).unwrap();
-        let (_, file) = receive(scribbler.as_fd()).unwrap();
-        second.exchange(&claims());
-        rustix::io::pwrite(&file, &vec![0xa5; SLOTS * SLOT], 0).unwrap();
-        assert!(rustix::fs::ftruncate(&file, 0).is_err());
-        assert_eq!(first.exchange(&claims())[0], Part::Alone);
-        second.exchange(&claims());
-        assert_eq!(first.exchange(&claims())[0], Part::Of(32));
+        let scribbler = connect(&path).unwrap();
+        rustix::io::ioctl_fionbio(&scribbler, false).unwrap();
+        let (slot, file) = receive(scribbler.as_fd()).unwrap();
+        assert!(comes_to(&first, &[&second], Part::Of(32)));
+        // As many bytes as the whole view, and every other length: he is let go, and his slot is empty.
+        for length in [SLOTS * SLOT, 0, 1, SLOT - 1, SLOT + 1] {
+            let again = connect(&path).unwrap();
+            rustix::io::ioctl_fionbio(&again, false).unwrap();
+            receive(again.as_fd()).unwrap();
+            let _ = rustix::net::send(&again, &vec![0xa5; length], SendFlags::NOSIGNAL);
+            assert!(comes_to(&first, &[&second], Part::Of(32)), "{length}");
+        }
+        // What is as long as a slot is where his is.
+        rustix::net::send(&scribbler, &[0xa5; SLOT], SendFlags::NOSIGNAL).unwrap();
+        let end = Instant::now() + Duration::from_secs(5);
+        let mut bytes = vec![0; SLOTS * SLOT];
+        while bytes[slot * SLOT] != 0xa5 && Instant::now() < end {
+            rustix::io::pread(&file, &mut bytes, 0).unwrap();
+        }
+        let elsewhere = bytes.chunks(SLOT).enumerate().filter(|(at, _)| *at != slot);
+        assert!(elsewhere.into_iter().all(|(_, bytes)| bytes != [0xa5; SLOT]));
+        assert_eq!(bytes[slot * SLOT..][..SLOT], [0xa5; SLOT]);
+        assert!(comes_to(&first, &[&second], Part::Of(32)));
     }
 
     #[test]
@@ -244,15 +383,15 @@ mod tests {
         let path = folder.path().join("socket");
         assert!(join(&path).is_none());
         // It listens, and never answers.
-        let listener = UnixListener::bind(&path).unwrap();
+        let (listener, mut slots) = begin(&path).unwrap();
         assert!(join(&path).is_none());
         // It answers with something else: a file that could shrink.
         let other = rustix::fs::memfd_create("other", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&other, (SLOTS * SLOT) as u64).unwrap();
-        let mut slots = Slots { view: other, given_to: [None; SLOTS] };
+        slots.view = other;
         std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let _ = hand_out(&client, &mut slots);
+            loop {
+                slots.attend(&listener);
             }
         });
         assert!(join(&path).is_none());
@@ -264,31 +403,67 @@ mod tests {
         let path = daemon(folder.path());
         let mut views: Vec<View> = (0..SLOTS).filter_map(|_| join(&path)).collect();
         assert_eq!(views.len(), SLOTS / 2);
-        // Who leaves makes room. (The daemon closes its own descriptor of a slot before it serves the next.)
+        // Who leaves makes room, once the daemon has seen it.
         views.truncate(SLOTS / 4);
-        views.extend((0..SLOTS).filter_map(|_| join(&path)));
+        let end = Instant::now() + Duration::from_secs(5);
+        while views.len() < SLOTS / 2 && Instant::now() < end {
+            views.extend(join(&path));
+        }
         assert_eq!(views.len(), SLOTS / 2);
+        assert!(join(&path).is_none());
+    }
 
+    /// Slots that each of the accounts comes to have, one after the other.
+    fn counts(accounts: &[Account]) -> Vec<usize> {
         let mut slots = Slots::new().unwrap();
-        let mut take_all = |user| -> Vec<_> { std::iter::from_fn(|| slots.give(user).unwrap()).collect() };
-        let users: Vec<_> = (0..6).map(&mut take_all).collect();
-        let counts: Vec<usize> = users.iter().map(Vec::len).collect();
-        assert_eq!(counts, [32, 16, 8, 4, 2, 1]);
-        let mut numbers: Vec<usize> = users.iter().flatten().map(|(slot, _)| *slot).collect();
-        numbers.sort_unstable();
-        assert!(numbers.iter().copied().eq(0..63));
+        let mut take_all = |account: &Account| {
+            let mut count = 0;
+            while let Some(slot) = slots.place_for(account) {
+                let connection = std::fs::File::open("/dev/null").unwrap().into();
+                slots.given_to[slot] = Some(Client { connection, account: account.clone() });
+                count += 1;
+            }
+            count
+        };
+        accounts.iter().map(&mut take_all).collect()
     }
 
     #[test]
-    fn who_takes_slots_that_he_was_not_given_is_left_alone_with_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = daemon(folder.path());
-        let thief = UnixStream::connect(&path).unwrap();
-        let (_, file) = receive(thief.as_fd()).unwrap();
-        (0..SLOTS).for_each(|slot| assert!(take(&file, slot)));
-        let (first, second) = (join(&path).unwrap(), join(&path).unwrap());
-        second.exchange(&claims());
-        assert_eq!(first.exchange(&claims())[0], Part::Of(32));
+    fn each_account_has_half_of_what_is_left() {
+        let users: Vec<Account> = (0..6).map(Account::User).collect();
+        assert_eq!(counts(&users), [32, 16, 8, 4, 2, 1]);
+    }
+
+    #[test]
+    fn subordinate_numbers_are_their_owners() {
+        let subordinate = "ann:100000:65536\nbob:165536:65536\n1003:300000:10\nnobodys:400000:10\nbroken\n";
+        let users = "root:x:0:0::/root:/bin/sh\nann:x:1001:1001::/home/ann:/bin/sh\nbob:x:1002:1002:::\n";
+        let account = |user| Account::from(user, subordinate, users);
+        for own in [1001, 100_000, 165_535] {
+            assert_eq!(account(own), Account::User(1001));
+        }
+        assert_eq!(account(165_536), Account::User(1002));
+        assert_eq!(account(300_009), Account::User(1003));
+        assert_eq!(account(300_010), Account::User(300_010));
+        assert_eq!(account(400_000), Account::Named("nobodys".into()));
+        assert_eq!(account(0), Account::User(0));
+        // All of his numbers together have what one has.
+        let all: Vec<Account> = (100_000..100_020).chain([1001]).map(account).collect();
+        assert_eq!(counts(&all).iter().sum::<usize>(), SLOTS / 2);
+    }
+
+    #[test]
+    fn a_namespace_is_its_founders() {
+        assert_eq!(founder(std::process::id() as i32), None);
+        let mut within = match std::process::Command::new("unshare").args(["--user", "sleep", "60"]).spawn() {
+            Ok(within) => within,
+            Err(_) => return eprintln!("SKIPPED: no unshare"),
+        };
+        std::thread::sleep(Duration::from_millis(300));
+        let found = founder(within.id() as i32);
+        let _ = within.kill();
+        let _ = within.wait();
+        assert_eq!(found, Some(rustix::process::geteuid().as_raw()));
     }
 
     #[test]

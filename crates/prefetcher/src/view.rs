@@ -6,7 +6,9 @@
 //! it, makes slots empty, and costs nobody a fault. Each writes its own slot anew each time and keeps its
 //! own figures in its own memory, so nonsense is gone at the next tick.
 //!
-//! A slot belongs to whoever holds the lock on its range (a lock of the open file description). The kernel
+//! Where a daemon runs, the view is its own: each sends it its slot, and only reads the others'.
+//!
+//! In the user's own file a slot belongs to whoever holds the lock on its range (a lock of the open file description). The kernel
 //! drops it with the last descriptor: a program that dies, however it dies, leaves its share at once, and no
 //! process number has to be trusted, which containers would make ambiguous.
 //!
@@ -33,8 +35,16 @@ const TURN_NS: u64 = 50_000_000;
 pub struct View {
     file: OwnedFd,
     own: usize,
-    /// Where the file is; None: it is a daemon's.
-    path: Option<PathBuf>,
+    whose: Whose,
+}
+
+/// Whose the file is.
+#[derive(Debug)]
+enum Whose {
+    /// The user's; and where it is.
+    Users(Option<PathBuf>),
+    /// A daemon's, to whom our slot is sent.
+    Daemons(OwnedFd),
 }
 
 /// What others leave us of one device.
@@ -64,7 +74,7 @@ impl View {
         (0..JOINS).find_map(|_| {
             let mut view = Self::join_once(path)?;
             let same = rustix::fs::stat(path).is_ok_and(|there| is_at(&view.file, &there));
-            view.path = same.then(|| path.to_path_buf());
+            view.whose = Whose::Users(same.then(|| path.to_path_buf()));
             same.then_some(view)
         })
     }
@@ -88,20 +98,33 @@ impl View {
         Some(Self::begin(file, own))
     }
 
-    /// The slot that was taken for us in this file. None: it is somebody else's.
-    pub(crate) fn with_slot(file: OwnedFd, own: usize) -> Option<View> {
-        (own < SLOTS && take(&file, own)).then(|| Self::begin(file, own))
+    /// The slot that a daemon has given us in its file, for as long as it is connected.
+    pub(crate) fn of_daemon(file: OwnedFd, own: usize, connection: OwnedFd) -> Option<View> {
+        (own < SLOTS).then_some(View { file, own, whose: Whose::Daemons(connection) })
     }
 
     fn begin(file: OwnedFd, own: usize) -> View {
         // What somebody who was there before wanted.
         let _ = rustix::io::pwrite(&file, &[0; SLOT], (own * SLOT) as u64);
-        View { file, own, path: None }
+        View { file, own, whose: Whose::Users(None) }
+    }
+
+    fn say(&self, mine: &Slot) {
+        match &self.whose {
+            Whose::Users(_) => {
+                let _ = rustix::io::pwrite(&self.file, &mine.encode(), (self.own * SLOT) as u64);
+            }
+            Whose::Daemons(connection) => {
+                // A daemon that is stopped, or over, hears nothing; then nobody says anything new, and each is alone.
+                let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+                let _ = rustix::net::send(connection, &mine.encode(), flags);
+            }
+        }
     }
 
     /// Writes our slot, and reads what others leave us of each device that it claims.
     pub fn exchange(&self, mine: &Slot) -> [Part; shares::DEVICES] {
-        let _ = rustix::io::pwrite(&self.file, &mine.encode(), (self.own * SLOT) as u64);
+        self.say(mine);
         let mut bytes = [0; SLOTS * SLOT];
         let length = rustix::io::pread(&self.file, &mut bytes, 0).unwrap_or(0);
         let mut others: Vec<(usize, Slot)> = bytes[..length]
@@ -111,8 +134,10 @@ impl View {
             .filter_map(|(at, bytes)| Some((at, Slot::decode(bytes)?)))
             .filter(|(_, slot)| mine.written.abs_diff(slot.written) < STALE_NS)
             .collect();
-        // A lock that can be had means that nobody holds it: its program is gone. (Only asked about.)
-        others.retain(|(at, _)| !is_free(&self.file, *at));
+        // A lock that can be had means that nobody holds it: its program is gone. (Only asked about. A daemon knows who is there.)
+        if let Whose::Users(_) = self.whose {
+            others.retain(|(at, _)| !is_free(&self.file, *at));
+        }
         let mut parts = [Part::Alone; shares::DEVICES];
         for (part, claim) in parts.iter_mut().zip(&mine.claims) {
             if claim.device == 0 {
@@ -146,7 +171,7 @@ impl View {
 impl Drop for View {
     /// Whoever is the last to leave takes the file along: a run leaves nothing behind.
     fn drop(&mut self) {
-        let Some(path) = &self.path else { return };
+        let Whose::Users(Some(path)) = &self.whose else { return };
         // All slots at once, which works if nobody else has one. Our own lock is no hindrance.
         let alone = lock_range(&self.file, 0, (SLOTS * SLOT) as libc::off_t, true);
         if alone && rustix::fs::stat(path).is_ok_and(|there| is_at(&self.file, &there)) {
@@ -176,12 +201,12 @@ fn places() -> Vec<PathBuf> {
 }
 
 /// Takes a slot, if it is free or ours.
-pub(crate) fn take(file: &OwnedFd, slot: usize) -> bool {
+fn take(file: &OwnedFd, slot: usize) -> bool {
     lock_range(file, (slot * SLOT) as libc::off_t, SLOT as libc::off_t, true)
 }
 
 /// Whether nobody else has a slot.
-pub(crate) fn is_free(file: &OwnedFd, slot: usize) -> bool {
+fn is_free(file: &OwnedFd, slot: usize) -> bool {
     lock_range(file, (slot * SLOT) as libc::off_t, SLOT as libc::off_t, false)
 }
 

@@ -7,7 +7,8 @@
 //!   SIGSYS, where it is emulated or ends the speculation.
 //! - From inside, each call the runtime needs is allowed with the arguments that keep it harmless
 //!   whoever makes it (a wild jump may land on any `syscall` instruction with any registers): opening
-//!   only for reading, never creating; mappings only private and outside the window, so the runtime cannot be
+//!   only for reading, never creating, never waiting for a device or taking a terminal; waking only who
+//!   sleeps on our own words; mappings only private and outside the window, so the runtime cannot be
 //!   remapped, of files only to be read; memory read from the one program only; `ioctl` only to fill pages.
 //!
 //! No descriptor is open for writing when the filter goes up, and none can be opened after.
@@ -147,6 +148,12 @@ enum Rule {
     Address(u32, usize),
     /// None of these bits is set in the low 32.
     NoneOf(u32, u32),
+    /// This bit is set in the low 32.
+    Has(u32, u32),
+    /// What is opened is only named (`O_PATH`), or opened without waiting and without taking a terminal.
+    NamedOrQuiet(u32),
+    /// The address in the argument is in the window.
+    InsideWindow(u32),
     /// The mapping is anonymous, or a file's that can be neither written to nor executed.
     AnonymousOrReadOnly,
     /// The address in the first argument, with the length in the second, stays outside the window.
@@ -156,8 +163,10 @@ enum Rule {
 impl Rule {
     fn length(&self) -> u8 {
         match self {
-            Rule::Is(..) | Rule::NoneOf(..) => 2,
+            Rule::Is(..) | Rule::NoneOf(..) | Rule::Has(..) => 2,
             Rule::Among(..) | Rule::Null(_) | Rule::Address(..) | Rule::AnonymousOrReadOnly => 4,
+            Rule::InsideWindow(_) => 3,
+            Rule::NamedOrQuiet(_) => 4,
             Rule::OutsideWindow => 5,
         }
     }
@@ -185,6 +194,21 @@ impl Rule {
             Rule::NoneOf(argument, bits) => {
                 filter.load(argument_low(argument));
                 filter.push(JUMP_ANY_BIT, left, 0, bits);
+            }
+            Rule::Has(argument, bit) => {
+                filter.load(argument_low(argument));
+                filter.push(JUMP_ANY_BIT, 0, left, bit);
+            }
+            Rule::NamedOrQuiet(argument) => {
+                filter.load(argument_low(argument));
+                filter.push(JUMP_ANY_BIT, 2, 0, n::O_PATH);
+                filter.push(JUMP_ANY_BIT, 0, left + 1, n::O_NONBLOCK);
+                filter.push(JUMP_ANY_BIT, 0, left, n::O_NOCTTY);
+            }
+            Rule::InsideWindow(argument) => {
+                filter.load(argument_high(argument));
+                filter.push(JUMP_GREATER_EQUAL, 0, left + 1, (WINDOW >> 32) as u32);
+                filter.push(JUMP_GREATER_EQUAL, left, 0, (WINDOW_END >> 32) as u32);
             }
             Rule::AnonymousOrReadOnly => {
                 filter.load(argument_low(3));
@@ -237,7 +261,6 @@ impl Filter {
             n::__NR_lseek,
             n::__NR_fstat,
             n::__NR_newfstatat,
-            n::__NR_statx,
             n::__NR_fstatfs,
             n::__NR_faccessat,
             n::__NR_faccessat2,
@@ -271,16 +294,20 @@ impl Filter {
             self.allow();
         }
         self.ioctl([UFFDIO_COPY as u32, UFFDIO_ZEROPAGE as u32, UFFDIO_REGISTER as u32]);
-        self.rule(n::__NR_openat, &[Rule::NoneOf(2, OPEN_FORBIDDEN)]);
+        self.rule(n::__NR_openat, &[Rule::NoneOf(2, OPEN_FORBIDDEN), Rule::NamedOrQuiet(2)]);
+        // The other calls that look at names never mount what is mounted on demand at their end.
+        self.rule(n::__NR_statx, &[Rule::Has(2, n::AT_NO_AUTOMOUNT)]);
         // Normal and random: how far the kernel reads ahead for a descriptor of ours. Other advice touches the cache.
         self.rule(n::__NR_fadvise64, &[Rule::NoneOf(3, !n::POSIX_FADV_RANDOM)]);
         self.rule(n::__NR_fcntl, &[Rule::Is(1, n::F_DUPFD_CLOEXEC)]);
         self.rule(n::__NR_process_vm_readv, &[Rule::Is(0, program)]);
         self.rule(n::__NR_arch_prctl, &[Rule::Is(0, 0x1002)]);
         self.rule(n::__NR_prlimit64, &[Rule::Null(2)]);
-        // FUTEX_WAIT (0) and FUTEX_WAKE (1).
-        self.rule(n::__NR_futex, &[Rule::NoneOf(1, !1)]);
-        let private = n::MAP_SHARED;
+        // FUTEX_WAIT (0) and FUTEX_WAKE (1), on words of the session: a file that the program has mapped as well as others
+        // has sleepers of theirs.
+        self.rule(n::__NR_futex, &[Rule::NoneOf(1, !1), Rule::InsideWindow(0)]);
+        // Nor memory that is short for everybody: locked, or of large pages that were set aside.
+        let private = n::MAP_SHARED | n::MAP_LOCKED | n::MAP_HUGETLB;
         self.rule(n::__NR_mmap, &[Rule::OutsideWindow, Rule::NoneOf(3, private), Rule::AnonymousOrReadOnly]);
         self.rule(n::__NR_munmap, &[Rule::OutsideWindow]);
         // Contexts that can be had without limit would leave none for others. The ring goes to its place in the window, and

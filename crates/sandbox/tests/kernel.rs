@@ -340,10 +340,22 @@ fn side_effects() -> Vec<Try> {
     for operation in (2..=15).chain([128, 129, 256, 257, 384]) {
         add(&format!("futex {operation}"), SYS_futex, &[memory, operation, 0, 0, 0, 0]);
     }
+    for operation in [0, 1] {
+        add(&format!("futex {operation} outside the window"), SYS_futex, &[memory, operation, 0, 0, 0, 0]);
+    }
+    let at_root = text(c"/");
+    for flags in [O_RDONLY, O_NONBLOCK, O_NOCTTY, O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, O_NOFOLLOW | O_NOCTTY]
+    {
+        add(&format!("openat without care {flags:#o}"), SYS_openat, &[cwd, at_root, flags as usize]);
+    }
+    add("statx that mounts", SYS_statx, &[cwd, at_root, 0, 0x7ff, memory]);
+    for flag in [MAP_LOCKED, MAP_HUGETLB] {
+        add(&format!("mmap {flag:#x}"), SYS_mmap, &[memory, 4096, 3, private | flag as usize, usize::MAX, 0]);
+    }
     let bits = [O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_APPEND, 0o20000000];
     for set in 1usize..1 << bits.len() {
         let chosen = bits.iter().enumerate().filter(|(bit, _)| set >> bit & 1 != 0);
-        let flags = chosen.fold(O_CLOEXEC, |flags, (_, bit)| flags | bit);
+        let flags = chosen.fold(O_CLOEXEC | O_NONBLOCK | O_NOCTTY, |flags, (_, bit)| flags | bit);
         add(&format!("openat {flags:#o}"), SYS_openat, &[cwd, file, flags as usize, 0o600]);
     }
     tries
@@ -392,7 +404,7 @@ fn what_the_runtime_needs_passes() {
     let me = std::process::id() as usize;
     let private = (MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED) as usize;
     let private_fixed = (MAP_PRIVATE | MAP_FIXED) as usize;
-    let read_only = (O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) as usize;
+    let read_only = (O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY) as usize;
     // SAFETY: asks only.
     let fs_base = unsafe {
         let base: usize;
@@ -408,7 +420,7 @@ fn what_the_runtime_needs_passes() {
         (attempt("fstat", SYS_fstat, &[fd, at]), |r| r == 0),
         (attempt("fstatfs", SYS_fstatfs, &[fd, at]), |r| r == 0),
         (attempt("newfstatat", SYS_newfstatat, &[cwd, root, at, 0]), |r| r == 0),
-        (attempt("statx", SYS_statx, &[cwd, root, 0, 0x7ff, at]), |r| r == 0),
+        (attempt("statx", SYS_statx, &[cwd, root, AT_NO_AUTOMOUNT as usize, 0x7ff, at]), |r| r == 0),
         (attempt("faccessat", SYS_faccessat, &[cwd, root, 0]), |r| r == 0),
         (attempt("faccessat2", SYS_faccessat2, &[cwd, root, 0, 0]), |r| r == 0),
         (attempt("readlinkat", SYS_readlinkat, &[cwd, text(c"/proc/self"), at, 64]), |r| r > 0),
@@ -424,7 +436,8 @@ fn what_the_runtime_needs_passes() {
         (attempt("arch_prctl", SYS_arch_prctl, &[0x1002, fs_base]), |r| r == 0),
         (attempt("prlimit64", SYS_prlimit64, &[0, RLIMIT_CORE as usize, 0, at]), |r| r == 0),
         (attempt("getrlimit", SYS_getrlimit, &[RLIMIT_CORE as usize, at]), |r| r == 0),
-        (attempt("futex wake", SYS_futex, &[at, 1, 1, 0, 0, 0]), |r| r == 0),
+        // Of a page that cannot be written to: the kernel's own refusal.
+        (attempt("futex wake", SYS_futex, &[INSIDE + 64, 1, 1, 0, 0, 0]), |r| r == -14),
         (attempt("mmap", SYS_mmap, &[memory, 8192, 3, private, usize::MAX, 0]), |r| r == 0x6f00_0000_0000),
         (attempt("mprotect", SYS_mprotect, &[memory, 4096, 1]), |r| r == 0),
         (attempt("mincore", SYS_mincore, &[memory, 4096, at]), |r| r == 0),

@@ -75,7 +75,8 @@ fn specified(call: &Call) -> bool {
         return false;
     }
     let number = c_long::from(call.number);
-    let inside = (WINDOW as u64..WINDOW_END as u64).contains(&call.instruction);
+    let window = WINDOW as u64..WINDOW_END as u64;
+    let inside = window.contains(&call.instruction);
     if !inside {
         return number == SYS_clock_gettime;
     }
@@ -94,7 +95,8 @@ fn specified(call: &Call) -> bool {
         451 | SYS_mincore => true, // 451: cachestat
         SYS_fadvise64 => [POSIX_FADV_NORMAL, POSIX_FADV_RANDOM].contains(&int(3)),
         // Looking at names.
-        SYS_newfstatat | SYS_statx | SYS_faccessat | SYS_faccessat2 | SYS_readlinkat => true,
+        SYS_newfstatat | SYS_faccessat | SYS_faccessat2 | SYS_readlinkat => true,
+        SYS_statx => int(2) & AT_NO_AUTOMOUNT != 0,
         // Its own alarm, its own end.
         SYS_setitimer | SYS_rt_sigreturn | SYS_exit_group | SYS_sched_yield => true,
         // Questions.
@@ -118,14 +120,16 @@ fn specified(call: &Call) -> bool {
             int(2) & O_ACCMODE == O_RDONLY
                 && int(2) & (O_CREAT | O_TRUNC | O_EXCL | O_APPEND) == 0
                 && int(2) & (O_TMPFILE & !O_DIRECTORY) == 0
+                && (int(2) & O_PATH != 0 || int(2) & O_NONBLOCK != 0 && int(2) & O_NOCTTY != 0)
         }
         SYS_fcntl => int(1) == F_DUPFD_CLOEXEC,
         SYS_process_vm_readv => int(0) == PROGRAM,
         SYS_arch_prctl => a[0] as u32 == ARCH_SET_FS as u32,
-        SYS_futex => int(1) == FUTEX_WAIT || int(1) == FUTEX_WAKE,
+        SYS_futex => [FUTEX_WAIT, FUTEX_WAKE].contains(&int(1)) && window.contains(&a[0]),
         SYS_mmap => {
             let only_read = int(2) & (PROT_WRITE | PROT_EXEC) == 0;
-            outside_window() && int(3) & MAP_SHARED == 0 && (int(3) & MAP_ANONYMOUS != 0 || only_read)
+            let short = MAP_SHARED | MAP_LOCKED | MAP_HUGETLB;
+            outside_window() && int(3) & short == 0 && (int(3) & MAP_ANONYMOUS != 0 || only_read)
         }
         SYS_munmap | SYS_mprotect => outside_window(),
         SYS_mremap => outside_window() && a[4] == RING as u64,
@@ -163,6 +167,11 @@ fn interesting_arguments() -> Vec<u64> {
     values.extend([F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, F_SETLK, 1024].map(|v| v as u64));
     values.extend([O_RDONLY, O_WRONLY, O_RDWR, O_ACCMODE, O_CREAT, O_EXCL].map(|v| v as u64));
     values.extend([O_TRUNC, O_APPEND, O_TMPFILE, O_CLOEXEC, O_DIRECTORY | O_NOFOLLOW].map(|v| v as u64));
+    values.extend([O_PATH, O_PATH | O_RDWR, O_NONBLOCK, O_NOCTTY, O_NONBLOCK | O_NOCTTY].map(|v| v as u64));
+    values.extend(
+        [O_NONBLOCK | O_NOCTTY | O_CREAT, AT_NO_AUTOMOUNT, MAP_LOCKED, MAP_HUGETLB].map(|v| v as u64),
+    );
+    values.extend([MAP_ANONYMOUS | MAP_LOCKED, MAP_ANONYMOUS | MAP_HUGETLB].map(|v| v as u64));
     values.extend([MAP_ANONYMOUS, MAP_ANONYMOUS | MAP_PRIVATE, MAP_ANONYMOUS | MAP_SHARED].map(|v| v as u64));
     values.extend(
         [MADV_DONTNEED, 101, 102, 103, 104, MADV_REMOVE, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, FUTEX_REQUEUE]
@@ -174,7 +183,8 @@ fn interesting_arguments() -> Vec<u64> {
 }
 
 /// Calls whose arguments decide.
-const WITH_RULES: [c_long; 13] = [
+const WITH_RULES: [c_long; 14] = [
+    SYS_statx,
     SYS_ioctl,
     SYS_openat,
     SYS_fcntl,
@@ -205,7 +215,8 @@ fn corpus() -> Vec<(Call, bool)> {
             calls.push(Call { number, architecture: X86_64, instruction, arguments: [value; 6] });
         }
     }
-    let others = [0, 4096, LONGEST, MADV_DONTNEED as u64, WINDOW_END as u64, u64::MAX];
+    let start = WINDOW as u64;
+    let others = [0, 1, 4096, start + 64, LONGEST, MADV_DONTNEED as u64, WINDOW_END as u64, u64::MAX];
     for number in WITH_RULES.map(|number| number as u32) {
         for (index, value) in
             (0..5).flat_map(|index| interesting_arguments().into_iter().map(move |v| (index, v)))

@@ -224,7 +224,7 @@ impl Table {
         let entry = self.entries.get_mut(index)?;
         if entry.position < 0 {
             let path = Text::<32>::new().push(b"fdinfo/").push_number(index as u64);
-            let fd = open_at(directory, path.as_c_str(), n::O_RDONLY | n::O_CLOEXEC, 0).ok()?;
+            let fd = open_at(directory, path.as_c_str(), files::QUIETLY, 0).ok()?;
             let mut buffer = [0u8; 256];
             let length = files::read(fd, &mut buffer);
             let _ = files::close(fd);
@@ -350,7 +350,7 @@ impl Descriptor {
 /// Opens for reading without leaving a trace where that is allowed: no access time, no terminal, no
 /// waiting for a FIFO's other end. `path`: address of the name.
 pub fn open_quietly(directory: i32, path: usize, more: u32) -> Result<i32> {
-    let flags = n::O_RDONLY | n::O_CLOEXEC | n::O_NONBLOCK | n::O_NOCTTY | more;
+    let flags = files::QUIETLY | more;
     // SAFETY: opening for reading; a bad address is an error.
     match unsafe { files::open_at_address(directory, path, flags | n::O_NOATIME, 0) } {
         // Only the owner may ask for that.

@@ -123,7 +123,7 @@ impl Mirror {
     /// Reads the program's mappings and adds those that are new. False if one lies where we do, or
     /// there are too many.
     pub fn adopt_mappings(&mut self, process_directory: i32) -> bool {
-        let Ok(fd) = files::open_at(process_directory, c"maps", n::O_RDONLY | n::O_CLOEXEC, 0) else {
+        let Ok(fd) = files::open_at(process_directory, c"maps", files::QUIETLY, 0) else {
             return false;
         };
         let mut buffer = [0u8; 8192];
@@ -398,7 +398,7 @@ impl Mirror {
         let remote = [IoVec { base: page, length }];
         // SAFETY: the bounce buffer is ours and at least as long.
         let got = unsafe { memory::read_process(process, &local, &remote) }.unwrap_or(0) / PAGE * PAGE;
-        rights::copied();
+        rights::copied_for_code();
         if got == 0 {
             return Err(NoPage::Absent);
         }

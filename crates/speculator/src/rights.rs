@@ -11,11 +11,12 @@
 use crate::cell::Global;
 use crate::run;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use runahead_abi::rights::{Rights, STATUS_BYTES};
 use runahead_kernel::arch::syscall;
 use runahead_kernel::check;
 use runahead_kernel::files::{self, open_at};
+use runahead_kernel::process::monotonic_ns;
 use runahead_kernel::uapi::general as n;
 
 /// Bytes of what a link to a namespace says: its kind and a number.
@@ -66,11 +67,25 @@ pub fn copied() {
     OLD.store(true, Ordering::Relaxed);
 }
 
+/// A page was copied that the program's code goes on with at once. It could lead that anywhere, past [`hold`] too, so it is
+/// asked if that was not done for a while: to ask at each of them would take three times as long as to copy it.
+pub fn copied_for_code() {
+    copied();
+    if monotonic_ns().saturating_sub(ASKED.load(Ordering::Relaxed)) > LATELY_NS {
+        hold();
+    }
+}
+
+/// When it was asked last, and for how long that will do, ns.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+const LATELY_NS: u64 = 1_000_000;
+
 /// Ends this process, for good, if the program is not allowed any more what it was. To be called when all that is
 /// about to be acted on has been copied.
 pub fn hold() {
     // Marked first: what a handler copies meanwhile is not known yet.
     if OLD.swap(false, Ordering::Relaxed) {
+        ASKED.store(monotonic_ns(), Ordering::Relaxed);
         let known = KNOWN.get();
         let now = situation(known.directory, known.status);
         if now.is_none() || now != known.first {

@@ -131,7 +131,7 @@ fn stat_at(a: [usize; 6]) -> Outcome {
 
 fn statx(a: [usize; 6]) -> Outcome {
     ask(a[0] as i32, a[1], a[4], size_of::<n::statx>(), |base| {
-        (n::__NR_statx, [base as usize, a[1], a[2], a[3], a[4], 0])
+        (n::__NR_statx, [base as usize, a[1], a[2] | n::AT_NO_AUTOMOUNT as usize, a[3], a[4], 0])
     })
 }
 
