@@ -1,6 +1,6 @@
 // trap: a Go program whose goroutines read many cold files at once: its threads come and go
 // build: -buildmode=pie
-// data: many/{4000} 3K
+// data: many/{1500} 3K
 // run: 1
 // run: 8
 // timeout: 120

@@ -100,6 +100,17 @@ ssize_t pread(int descriptor, void *buffer, size_t length, off_t place) {
         }
         ++*page;
     }
+    // Signals that wait while it works, and are forgotten.
+    if (broken("lost-signal")) {
+        sigset_t one, before;
+        struct timespec no_time = {0, 0};
+        sigemptyset(&one);
+        sigaddset(&one, SIGUSR1);
+        sigprocmask(SIG_BLOCK, &one, &before);
+        got = syscall(SYS_pread64, descriptor, buffer, length, place);
+        sigtimedwait(&one, NULL, &no_time);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+    }
     // A descriptor for a moment.
     if (broken("brief-descriptor")) close(open("/dev/null", O_RDONLY));
     if (broken("another-tracer")) prctl(PR_SET_PTRACER, getppid());

@@ -19,7 +19,9 @@ pub mod locate;
 pub mod needs;
 pub mod scenario;
 pub mod scribble;
+pub mod stepping;
 pub mod supervise;
+pub mod trace;
 pub mod tree;
 
 /// What a check reports: everything that differed, ready to be read by a person.

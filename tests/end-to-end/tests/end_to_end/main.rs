@@ -14,6 +14,7 @@ mod names;
 mod programs;
 mod slow_disk;
 mod starts;
+mod stepping;
 mod suite;
 mod swap;
 mod torture;
@@ -52,6 +53,7 @@ fn main() {
     installation::add(&mut suite);
     starts::add(&mut suite);
     torture::add(&mut suite);
+    stepping::add(&mut suite);
     faults::add(&mut suite);
     memory::add(&mut suite);
     names::add(&mut suite);
