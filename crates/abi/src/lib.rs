@@ -16,6 +16,7 @@ pub mod owner;
 pub mod pace;
 pub mod post;
 pub mod registers;
+pub mod release;
 pub mod rights;
 // Loom's atomics are larger than the processor's: the layouts hold for the latter only.
 #[cfg(not(loom))]

@@ -1,7 +1,7 @@
 //! The session: the memory that the programs, the speculators and the host of one `runahead run`
 //! share.
 //!
-//! One memfd, owned by the host. It starts with a [`Header`] page group, then [`SLOTS`] slots of
+//! One memfd, owned by the host. It starts with a [`Header`] of two pages, then [`SLOTS`] slots of
 //! [`SLOT_BYTES`]. A process of the program claims a slot at its first stall; a speculator serves one
 //! slot. A slot is cut into parts by page, so that each process can map the others' parts read-only:
 //!
@@ -22,6 +22,7 @@ use crate::kin;
 use crate::log::Log;
 use crate::names::Ring;
 use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
+use crate::release::{Closings, Holding, Numbers, Releasing};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess04");
@@ -66,7 +67,30 @@ pub struct Header {
     pub owners: [AtomicU32; SLOTS],
     /// What the run's processes leave behind for later ones of the same executable.
     pub kin: kin::Table,
+    /// Calls of the run's processes that give something back.
+    pub releasing: Releasing,
+    /// Files of the programs' that the host holds, and whatever keeps a file system busy: files, directories, look-ups.
+    pub host_files: Holding,
+    pub host_places: Holding,
+    /// Files that have no name any more, of which mappings are watched.
+    pub host_nameless: Holding,
+    /// Set by an agent that has waited for holders in vain: the host is to end them.
+    pub overdue: AtomicU32,
+    pub holders: Holders,
 }
+
+/// Which speculators hold something of a program's: a page by itself, as each speculator may write to it. (One that runs wild
+/// can make others wait there, for a bounded time each, until the host ends it.)
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Holders {
+    /// For each slot: its speculator holds files, directories or mappings of its program's. A futex.
+    pub speculators: [Holding; SLOTS],
+}
+
+/// Where [`Holders`] lies, bytes from the start of the session.
+pub const HOLDERS_AT: usize = core::mem::offset_of!(Header, holders);
+pub const HOLDERS_BYTES: usize = size_of::<Holders>();
 
 /// One mailbox in which agents ask for executable files to be analysed, one at a time.
 #[repr(C)]
@@ -113,6 +137,16 @@ pub struct AgentPart {
     pub passed_before: AtomicU32,
     /// The program has stalled on a read: it is worth a speculator.
     pub speculator_wanted: AtomicU32,
+    /// Number of this slot, for [`Holders`].
+    pub number: AtomicU32,
+    /// Changes when all that was posted so far is void: the program becomes another one. What it was at the latest post.
+    pub voids: AtomicU32,
+    pub posted_voids: AtomicU32,
+    /// Closings of descriptors begun so far, see [`crate::release`].
+    pub closings: Closings,
+    /// Descriptors that the program waits with closing until the speculator holds none of them, and how often one was added.
+    pub closing: Numbers,
+    pub closing_requests: AtomicU32,
     /// The program's page faults are worth watching: one of [`watch`].
     pub watch_wanted: AtomicU32,
     /// The thread because of which, and the base of its local storage, which the kernel's records leave out.
@@ -235,6 +269,10 @@ pub struct SpeculatorPart {
     pub delivered: AtomicU64,
     /// Written by the host.
     pub allowance: Allowance,
+    /// Descriptors of the program's behind which the speculator holds the same file.
+    pub held: Numbers,
+    /// Changes when one of those was let go on request. A futex for the program that waits with closing it.
+    pub let_go: AtomicU32,
     /// Names that the speculator has waited for.
     pub names: Ring,
 }
@@ -336,7 +374,9 @@ pub mod ended {
     pub const WAITS: u32 = 9;
     /// Pages of a mapped file one after the other: read-ahead's business.
     pub const SCAN: u32 = 10;
-    pub const COUNT: usize = 11;
+    /// Something is given back, or the program stands still for long: nothing of its may be held.
+    pub const RELEASED: u32 = 11;
+    pub const COUNT: usize = 12;
 }
 
 #[repr(C)]
@@ -409,6 +449,8 @@ pub struct FaultPart {
     /// Why what is on swap cannot be brought in: an error number, 0 for none.
     pub swap_refused: AtomicU32,
     pub posts: AtomicU64,
+    /// [`AgentPart::voids`] at the latest post.
+    pub posted_voids: AtomicU32,
     /// Pages that speculation had asked for and the program then reached.
     pub foretold: AtomicU64,
     pub registers: SharedFaultRegisters,
@@ -456,7 +498,7 @@ pub struct Slot {
     pub faults: FaultPart,
 }
 
-const _: () = assert!(size_of::<Header>() == PAGE);
+const _: () = assert!(HOLDERS_AT == PAGE && size_of::<Header>() == 2 * PAGE);
 const _: () = assert!(size_of::<AgentPart>() == 4 * PAGE);
 const _: () = assert!(size_of::<SpeculatorPart>() == 3 * PAGE);
 const _: () = assert!(size_of::<FaultPart>() == PAGE);

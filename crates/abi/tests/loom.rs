@@ -10,6 +10,7 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
 use runahead_abi::log::{LOG_ENTRIES, Log, Prediction, kind};
 use runahead_abi::names::Ring;
+use runahead_abi::release::{Closings, Holding, Numbers, Releasing, What};
 use runahead_abi::{owner, pace, post};
 
 /// What a writer says at a position of an epoch: a mixture of two such predictions is none.
@@ -238,5 +239,58 @@ fn the_next_owner_starts_with_zeros() {
         if other.join().unwrap() {
             assert_eq!(slot.1.load(Ordering::Relaxed), 2);
         }
+    });
+}
+
+/// A call that gives something back and somebody who is about to hold it: the one waits, or the other does not.
+///
+/// Fails without the fence in `Releasing::begins`, `Holding::begins` or `Holding::begins_again`.
+#[test]
+fn nothing_is_held_while_it_is_given_back() {
+    for again in [false, true] {
+        held_or_given_back(again);
+    }
+}
+
+fn held_or_given_back(again: bool) {
+    loom::model(move || {
+        let shared = Arc::new((Releasing::default(), Holding::default(), AtomicU32::new(0)));
+        let holders = Arc::clone(&shared);
+        let holder = thread::spawn(move || {
+            let (releasing, holding, open) = &*holders;
+            let may = match again {
+                true => holding.begins_again(releasing, What::Files, || 0),
+                false => holding.begins(releasing, What::Files, || 0),
+            };
+            match may {
+                true => open.store(1, Ordering::Release),
+                false if again => holding.ends_all(),
+                false => holding.ends(),
+            }
+        });
+        let (releasing, holding, open) = &*shared;
+        releasing.begins(What::Files, 1);
+        if !holding.is_any() {
+            // The call is made here: nobody has the file open, and nobody will have.
+            assert_eq!(open.load(Ordering::Acquire), 0);
+            holder.join().unwrap();
+            assert_eq!(open.load(Ordering::Acquire), 0);
+        } else {
+            holder.join().unwrap();
+        }
+    });
+}
+
+/// A descriptor that is closed and the speculator that is about to open what is behind it.
+///
+/// Fails without the fence in `Closings::closes` or the one in `Closings::may_hold`.
+#[test]
+fn a_descriptor_that_is_closed_is_not_held() {
+    loom::model(|| {
+        let shared = Arc::new((Closings::default(), Numbers::default()));
+        let speculators = Arc::clone(&shared);
+        let speculator = thread::spawn(move || speculators.0.may_hold(&[0; 2], &speculators.1, 3));
+        let waits = shared.0.closes(&shared.1, 3, 3);
+        assert!(waits || !speculator.join().unwrap());
     });
 }

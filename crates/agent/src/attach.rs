@@ -52,6 +52,7 @@ fn join(state: &Fixed, process: &Process) -> Option<&'static Slot> {
     // SAFETY: just shown there, of a slot's size, for the life of the process.
     let slot = unsafe { &*(state.slot_address() as *const Slot) };
     slot.agent.state_cookie.store(state.cookie, Ordering::Relaxed);
+    slot.agent.number.store(index as u32, Ordering::Relaxed);
     // Last: the host starts nothing for a slot before it finds the address there.
     slot.agent.state_address.store(state as *const Fixed as u64, Ordering::Release);
     process.claimed_by.store(process_id() as u32, Ordering::Relaxed);
@@ -143,7 +144,8 @@ pub fn ring_host(state: &Fixed) {
     ring(state.header());
 }
 
-fn ring(header: &Header) {
+/// The same of the header.
+pub fn ring(header: &Header) {
     header.doorbell.fetch_add(1, Ordering::Release);
     futex_wake(&header.doorbell);
 }
@@ -285,7 +287,7 @@ fn leave_alone(state: &Fixed, why: u32) {
 
 /// The slot, if this very process has claimed it: a child of vfork finds its parent's, whose onlookers are
 /// not its to send away.
-fn own_slot(state: &Fixed) -> Option<&'static Slot> {
+pub fn own_slot(state: &Fixed) -> Option<&'static Slot> {
     let process = state.process();
     state.slot().filter(|_| process.claimed_by.load(Ordering::Relaxed) == process_id() as u32)
 }

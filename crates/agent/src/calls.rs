@@ -1,7 +1,7 @@
 //! What the agent does with the calls that reach it.
 
 use crate::arch::{Answer, Frame};
-use crate::{attach, names, patch, reads};
+use crate::{attach, names, patch, reads, release};
 use core::sync::atomic::Ordering;
 use runahead_abi::session::watch;
 use runahead_abi::sites::ANY_NUMBER;
@@ -32,6 +32,7 @@ pub fn is_wanted(number: u16) -> bool {
         return true;
     }
     is_sampled(number)
+        || release::wanted(number)
         || number == ANY_NUMBER
         || matches!(
             u32::from(number),
@@ -170,7 +171,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
         }
         number if gives_up_rights(number) => {
             attach::give_up(state);
-            Answer::plain(frame)
+            release::call(frame, number, a).unwrap_or_else(|| Answer::plain(frame))
         }
         n::__NR_fcntl if a[1] as u32 == n::F_SETLEASE => {
             attach::retire(state);
@@ -195,12 +196,13 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             attach::leave(state);
             Answer::plain(frame)
         }
-        #[cfg(feature = "forked")]
-        n::__NR_execve | n::__NR_execveat => {
-            crate::forked::end(state.process());
-            Answer::plain(frame)
+        number => {
+            #[cfg(feature = "forked")]
+            if matches!(number, n::__NR_execve | n::__NR_execveat) {
+                crate::forked::end(state.process());
+            }
+            release::call(frame, number, a).unwrap_or_else(|| Answer::plain(frame))
         }
-        _ => Answer::plain(frame),
     }
 }
 

@@ -33,6 +33,7 @@ mod loader;
 mod names;
 mod patch;
 mod reads;
+mod release;
 mod session;
 mod start;
 mod state;

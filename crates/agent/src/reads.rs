@@ -582,6 +582,7 @@ impl Visit<'_> {
         post::begin(&agent.posted, epoch);
         agent.passed_before.store(agent.passed.load(Ordering::Relaxed), Ordering::Relaxed);
         agent.passed.store(0, Ordering::Relaxed);
+        agent.posted_voids.store(agent.voids.load(Ordering::Relaxed), Ordering::Relaxed);
         agent.reason.store(session::stalled::READ, Ordering::Relaxed);
         agent.thread.store(thread_id() as u32, Ordering::Relaxed);
         agent.position.store(place as u64, Ordering::Relaxed);

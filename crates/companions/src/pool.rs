@@ -4,6 +4,8 @@
 use crate::choice::{Choice, File};
 use crate::disks::{Ask, Disks};
 use crate::files::{self, Asked, Even, Place, Wait};
+use runahead_abi::release::What::{All, Files};
+use runahead_gate::{Gate, Pass};
 use runahead_names::look;
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -25,8 +27,11 @@ const IDLE_MOST: Duration = Duration::from_secs(1);
 /// Waits that have not been taken in; more are dropped, as the program is past the oldest then.
 const WAITS: usize = 64;
 
+/// A directory that is open, counted until it is closed.
+struct Directory(OwnedFd, #[expect(dead_code, reason = "dropped behind the descriptor")] Pass);
+
 struct Job {
-    directory: Arc<OwnedFd>,
+    directory: Arc<Directory>,
     /// As the directory lists it.
     file: File,
     name: CString,
@@ -53,6 +58,7 @@ struct Shared {
     state: Mutex<State>,
     called: Condvar,
     idle: Condvar,
+    gate: Gate,
 }
 
 /// What is of interest.
@@ -73,12 +79,18 @@ pub struct Companions {
 }
 
 impl Companions {
+    /// Whatever is opened goes through `gate`.
+    pub fn new(gate: Gate) -> Companions {
+        Companions { shared: Arc::new(Shared { gate, ..Shared::default() }), waits: None }
+    }
+
     /// The process has waited for the first bytes of the file behind its descriptor. To be called while it still waits:
     /// it may close the file afterwards. True if that may lead to guesses.
     pub fn waited(&mut self, process: u32, descriptor: i32) -> bool {
         if !self.shared.lock().choice.counts_wait() {
             return false;
         }
+        let Some(_pass) = self.shared.gate.pass(Files) else { return false };
         let Some(place) = files::place(process, descriptor) else { return false };
         self.used(place.file);
         if self.waits.is_none() {
@@ -121,17 +133,27 @@ impl Companions {
         let mut state = self.shared.lock();
         state.stops += 1;
         let stopped = self.shared.idle.wait_timeout_while(state, longest, |state| {
-            let state = &mut *state;
-            for job in state.jobs.drain(..) {
-                state.choice.not_asked(job.file);
-            }
+            state.drop_jobs();
             state.busy > 0
         });
         !stopped.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
+
+    /// A program gives a file system back: forgets what was to be asked for. What is under way ends by itself.
+    pub fn let_go(&self) {
+        let mut state = self.shared.lock();
+        state.stops += 1;
+        state.drop_jobs();
+    }
 }
 
 impl State {
+    fn drop_jobs(&mut self) {
+        for job in self.jobs.drain(..) {
+            self.choice.not_asked(job.file);
+        }
+    }
+
     /// The first job that may be done now. Those on disks that are not worth it are dropped.
     fn next_job(&mut self) -> Option<(Job, Wait)> {
         let mut at = 0;
@@ -184,11 +206,14 @@ impl Shared {
     }
 
     fn take(self: &Arc<Self>, place: &Place, stops: u64) {
+        let Some(pass) = self.gate.pass(All) else { return };
         let Some((directory, identity)) = files::open_directory(&place.directory) else { return };
+        let directory = Directory(directory, pass);
         if files::is_library(&place.name)
             && let Ok(name) = CString::new(place.name.clone())
+            && let Some(_pass) = self.gate.pass(Files)
         {
-            let _ = files::ask(directory.as_fd(), &name, Even::IfWarm, Wait::No);
+            let _ = files::ask(directory.0.as_fd(), &name, Even::IfWarm, Wait::No);
         }
         let list = {
             let mut state = self.lock();
@@ -198,12 +223,12 @@ impl Shared {
             state.choice.waited(identity, &place.name)
         };
         if list {
-            let names = look::list(directory.as_fd());
+            let names = look::list(directory.0.as_fd());
             self.lock().choice.listed(identity, &place.name, names);
         }
         let directory = Arc::new(directory);
         let mut state = self.lock();
-        if state.stops != stops {
+        if state.stops != stops || self.gate.is_closed(All) {
             return;
         }
         for (file, name) in state.choice.companions(identity, &place.name) {
@@ -245,7 +270,10 @@ impl Shared {
             };
             state.busy += 1;
             drop(state);
-            let asked = files::ask(job.directory.as_fd(), &job.name, Even::IfCold, wait);
+            let asked = self
+                .gate
+                .pass(Files)
+                .and_then(|_pass| files::ask(job.directory.0.as_fd(), &job.name, Even::IfCold, wait));
             let listed = job.file;
             drop(job);
             state = self.lock();

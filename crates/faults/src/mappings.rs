@@ -3,12 +3,15 @@
 //! `/proc/PID/map_files` would lead straight to the file, but not without privilege. So the file is looked up by
 //! its path as the program sees it, or among the program's descriptors where it has none any more, and taken
 //! only if it is a regular file with the mapping's inode on the mapping's device. A file that has neither name nor
-//! descriptor (temporary files are made so) is to be had through `map_files` alone.
+//! descriptor (temporary files are made so) is to be had through `map_files` alone. Its space comes back when the program unmaps it,
+//! so it is opened for each question by itself, and closed again.
 //!
 //! Of a file of which somebody asks whether a page has arrived there is a mapping of our own as well ([`View`]), in the watcher's
 //! process and never touched: to ask through it does not use the page. It lasts as long as the descriptor. Before Linux 6.5, which
 //! has no `cachestat`, it also tells what is cached.
 
+use runahead_abi::release::What::{self, Files};
+use runahead_gate::{Gate, Pass};
 use runahead_kernel::Errno;
 use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, preadv2};
 use runahead_kernel::memory::PROT_READ;
@@ -39,6 +42,9 @@ const OTHER_DEVICE: [u64; 2] = [
     0x794c_7630, // overlay
 ];
 
+/// Behind the path of what has lost its name.
+const NAMELESS: &[u8] = b" (deleted)";
+
 const PAGE: u64 = 4096;
 
 /// Pages about which the kernel is asked at once through a [`View`].
@@ -68,6 +74,12 @@ struct File {
     state: State,
 }
 
+impl File {
+    fn is_nameless(&self) -> bool {
+        self.path.ends_with(NAMELESS)
+    }
+}
+
 enum State {
     /// Nobody has asked for a page of it yet.
     NotYet,
@@ -80,6 +92,8 @@ struct Opened {
     descriptor: OwnedFd,
     /// Once it has been asked for; None: it is not to be had.
     view: OnceCell<Option<View>>,
+    /// Below both: what is held is counted until it is closed.
+    _pass: Option<Pass>,
 }
 
 impl Opened {
@@ -160,11 +174,26 @@ pub struct Mappings {
     files: Vec<File>,
     /// Memory of the process's own, from and up to.
     memory: Vec<(u64, u64)>,
+    gate: Gate,
 }
 
 impl Mappings {
     pub fn new(process: u32) -> Mappings {
-        Mappings { process, mappings: Vec::new(), files: Vec::new(), memory: Vec::new() }
+        let gate = Gate::default();
+        Mappings { process, mappings: Vec::new(), files: Vec::new(), memory: Vec::new(), gate }
+    }
+
+    /// Opens files through this gate only.
+    pub fn through(self, gate: Gate) -> Mappings {
+        Mappings { gate, ..self }
+    }
+
+    /// Closes all files if a program gives something back. They are opened again when somebody asks for a page.
+    pub fn let_go_if_asked(&mut self) {
+        if self.gate.is_closed(Files) {
+            let opened = self.files.iter_mut().filter(|file| matches!(file.state, State::Open(_)));
+            opened.for_each(|file| file.state = State::NotYet);
+        }
     }
 
     /// Looks again. Files that are no longer mapped are closed.
@@ -235,6 +264,12 @@ impl Mappings {
     /// Asks for the pages from `first` to below `end` (addresses in the mapping). True if one of them was not
     /// cached, and has been asked for.
     pub fn ask(&mut self, mapping: Mapping, first: u64, end: u64) -> bool {
+        let asked = self.asks(mapping, first, end);
+        self.close_nameless(mapping);
+        asked
+    }
+
+    fn asks(&mut self, mapping: Mapping, first: u64, end: u64) -> bool {
         let (offset, length) = place(mapping, first, end);
         let Some(file) = self.opened(mapping) else { return false };
         // Asking for what is there costs twice what looking does. Where nobody can tell, it is asked for.
@@ -249,12 +284,20 @@ impl Mappings {
     /// told.
     pub fn cached(&mut self, mapping: Mapping, first: u64, end: u64) -> Option<(u64, u64)> {
         let (offset, length) = place(mapping, first, end);
-        Some((self.opened(mapping)?.cached(offset, length)?, length.div_ceil(PAGE)))
+        let cached = self.opened(mapping).and_then(|file| file.cached(offset, length));
+        self.close_nameless(mapping);
+        Some((cached?, length.div_ceil(PAGE)))
     }
 
     /// Whether the page at an address is on its way from the disk, or not even that; None where that cannot be told.
     /// (`cachestat` counts what is on its way.)
     pub fn is_missing(&mut self, mapping: Mapping, address: u64) -> Option<bool> {
+        let missing = self.misses(mapping, address);
+        self.close_nameless(mapping);
+        missing
+    }
+
+    fn misses(&mut self, mapping: Mapping, address: u64) -> Option<bool> {
         let (offset, _) = place(mapping, address, address);
         let file = self.opened(mapping)?;
         if let Some(there) = file.view().and_then(|view| view.holds(offset)) {
@@ -270,11 +313,25 @@ impl Mappings {
         }
     }
 
+    /// A file without a name is not kept open.
+    fn close_nameless(&mut self, mapping: Mapping) {
+        if let Some(file) = self.files.get_mut(mapping.file)
+            && file.is_nameless()
+            && matches!(file.state, State::Open(_))
+        {
+            file.state = State::NotYet;
+        }
+    }
+
     fn opened(&mut self, mapping: Mapping) -> Option<&Opened> {
         let file = self.files.get_mut(mapping.file)?;
         if matches!(file.state, State::NotYet) {
-            let opened = open(self.process, file, mapping)
-                .map(|descriptor| Opened { view: OnceCell::new(), descriptor });
+            let pass = self.gate.pass(if file.is_nameless() { What::Mapping } else { Files })?;
+            let opened = open(self.process, file, mapping).map(|descriptor| Opened {
+                view: OnceCell::new(),
+                descriptor,
+                _pass: Some(pass),
+            });
             file.state = opened.map_or(State::Refused, State::Open);
         }
         match &file.state {
@@ -298,15 +355,16 @@ fn open(process: u32, file: &File, mapping: Mapping) -> Option<OwnedFd> {
     if let Some(found) = open_if(Path::new(&path), file) {
         return Some(found);
     }
-    if !file.path.ends_with(b" (deleted)") {
+    if !file.is_nameless() {
         return None;
     }
-    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
-    let by_descriptor = descriptors.flatten().find_map(|entry| open_if(&entry.path(), file));
+    // The quickest way, and the only one for who has closed a file of his own without a name. The kernel wants privilege.
     let Mapping { start, end, .. } = mapping;
-    // The way that is left for who has mapped a file of his own without a name and closed it. The kernel wants privilege.
-    let by_mapping = || open_if(Path::new(&format!("/proc/{process}/map_files/{start:x}-{end:x}")), file);
-    by_descriptor.or_else(by_mapping)
+    let by_mapping = open_if(Path::new(&format!("/proc/{process}/map_files/{start:x}-{end:x}")), file);
+    by_mapping.or_else(|| {
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
+        descriptors.flatten().find_map(|entry| open_if(&entry.path(), file))
+    })
 }
 
 /// Opens the file at `path` if it is the one. It is looked at before it is opened: opening a device or a FIFO
@@ -462,7 +520,7 @@ mod tests {
     fn a_view_counts_what_is_cached() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (file, _map) = mapped(&folder.path().join("file"));
-        let file = Opened { descriptor: file.into(), view: OnceCell::new() };
+        let file = Opened { descriptor: file.into(), view: OnceCell::new(), _pass: None };
         let count = |first: u64, pages: u64| file.view().unwrap().count(first * PAGE, pages * PAGE);
         // All of them are asked about in two pieces; behind the end there is nothing.
         const { assert!(PAGES > TOLD_AT_ONCE as u64) };

@@ -13,6 +13,7 @@ use crate::pursuit::{CameTo, Link, Pursuit, Standing};
 use crate::record::Fault;
 use crate::recorder::Recorder;
 use crate::waits::Waits;
+use runahead_gate::Gate;
 use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
 use runahead_policy::drift::{self, Drifts, Leave, REQUEST};
 use runahead_policy::strides::{self, Strides};
@@ -84,18 +85,19 @@ impl Stop {
 
 impl Watch {
     /// Begins; `armed`: with the next fault, not only after one that waited. Where the kernel does not let us see the
-    /// process's faults, `link` is told so by and by. `costs`: what is known of the disks so far. Fails without a thread or a
+    /// process's faults, `link` is told so by and by. `costs`: what is known of the disks so far; `gate`: where files are opened. Fails without a thread or a
     /// descriptor.
     pub fn start(
         process: u32,
         armed: bool,
         link: impl Link + 'static,
         costs: Arc<BlockCosts>,
+        gate: Gate,
     ) -> io::Result<Watch> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let phase = AtomicU32::new(phase::OPENING);
         let stop = Arc::new(Stop { asked: AtomicBool::new(false), bell, phase });
-        let mut watcher = Watcher::new(process, stop.clone(), Box::new(link), costs);
+        let mut watcher = Watcher::new(process, stop.clone(), Box::new(link), (costs, gate));
         let thread =
             thread::Builder::new().name("runahead-faults".into()).stack_size(STACK).spawn(move || {
                 let opened = watcher.look_for_threads();
@@ -179,13 +181,18 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(process: u32, stop: Arc<Stop>, link: Box<dyn Link>, costs: Arc<BlockCosts>) -> Watcher {
+    fn new(
+        process: u32,
+        stop: Arc<Stop>,
+        link: Box<dyn Link>,
+        (costs, gate): (Arc<BlockCosts>, Gate),
+    ) -> Watcher {
         Watcher {
             process,
             stop,
             link,
             threads: HashMap::new(),
-            mappings: Mappings::new(process),
+            mappings: Mappings::new(process).through(gate),
             memory: Memory::new(process),
             room: 0,
             blocks: 0,
@@ -293,6 +300,7 @@ impl Watcher {
             thread::sleep(Duration::from_nanos(sleep));
             let elapsed = before.elapsed().as_nanos() as u64;
             before = Instant::now();
+            self.mappings.let_go_if_asked();
             let looked = self.look();
             let then = self.arming.looked(elapsed, looked);
             sleep = self.arming.next_look(sleep, looked);
@@ -660,7 +668,8 @@ mod tests {
     #[test]
     fn who_cannot_be_watched_is_told_of() {
         let (refusals, told) = mpsc::channel();
-        let watch = Watch::start(NOBODY, true, Made::telling(refusals), Arc::default()).unwrap();
+        let watch =
+            Watch::start(NOBODY, true, Made::telling(refusals), Arc::default(), Gate::default()).unwrap();
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Some(libc::ENOENT)));
         drop(watch);
     }
@@ -668,7 +677,10 @@ mod tests {
     #[test]
     fn one_that_is_left_while_it_opens_says_nothing() {
         let (refusals, told) = mpsc::channel();
-        let stop = Watch::start(NOBODY, true, Made::telling(refusals), Arc::default()).unwrap().stop.clone();
+        let stop = Watch::start(NOBODY, true, Made::telling(refusals), Arc::default(), Gate::default())
+            .unwrap()
+            .stop
+            .clone();
         // Dropped by now: it was left, or had refused before.
         let left = stop.phase.load(Ordering::Acquire) == phase::LEFT;
         assert_eq!(told.recv_timeout(Duration::from_secs(60)).is_err(), left);

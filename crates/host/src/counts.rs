@@ -112,6 +112,8 @@ pub struct Endings {
     pub descriptor: u64,
     pub waits: u64,
     pub scan: u64,
+    /// Something was given back, or the program stood still for long.
+    pub released: u64,
     /// The system call that ended the latest one that a system call ended, of the last process.
     pub last_system_call: u64,
     /// The latest fault: instruction and address, in hexadecimal, of the last process that had one.
@@ -216,6 +218,7 @@ impl Counts {
         ended_as(&mut endings.descriptor, ended::DESCRIPTOR);
         ended_as(&mut endings.waits, ended::WAITS);
         ended_as(&mut endings.scan, ended::SCAN);
+        ended_as(&mut endings.released, ended::RELEASED);
         let instruction = slot.speculator.fault_instruction.load(Ordering::Relaxed);
         if instruction != 0 {
             let address = slot.speculator.fault_address.load(Ordering::Relaxed);

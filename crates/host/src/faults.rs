@@ -10,6 +10,7 @@ use runahead_abi::registers::{FaultRegisters, Registers};
 use runahead_abi::session::{NO_ROOM, Slot, activity, ended, watch, watching};
 use runahead_faults::memory::{is_allowed, on_swap};
 use runahead_faults::{BlockCosts, CameTo, Fault, Link, REGISTERS_COUNT, REQUEST, Touch, Watch};
+use runahead_gate::Gate;
 use runahead_prefetch::PAGE;
 use runahead_prefetcher::limits::Group;
 use std::io;
@@ -44,6 +45,7 @@ fn free_swap() -> u64 {
 pub struct Faults {
     /// What is known of the disks, from all processes.
     costs: Arc<BlockCosts>,
+    gate: Gate,
     watch: Option<Watch>,
     begun: bool,
     swap_looked: Option<Instant>,
@@ -51,8 +53,8 @@ pub struct Faults {
 }
 
 impl Faults {
-    pub fn new(costs: Arc<BlockCosts>) -> Faults {
-        Faults { costs, watch: None, begun: false, swap_looked: None, swap_refused: false }
+    pub fn new(costs: Arc<BlockCosts>, gate: Gate) -> Faults {
+        Faults { costs, gate, watch: None, begun: false, swap_looked: None, swap_refused: false }
     }
 
     /// Begins, or ends for good, as the program in the slot wants it. `most`: bytes that the user lets be in memory ahead.
@@ -86,7 +88,7 @@ impl Faults {
                 group: None,
                 most,
             };
-            match Watch::start(process, wanted == watch::FILE, link, self.costs.clone()) {
+            match Watch::start(process, wanted == watch::FILE, link, self.costs.clone(), self.gate) {
                 Ok(watch) => self.watch = Some(watch),
                 Err(error) => refuse(slot, &error),
             }
@@ -242,6 +244,7 @@ impl Link for InSlot {
         post::begin(&part.posted, self.epoch);
         part.passed.store(0, Ordering::Relaxed);
         part.ahead.store(ahead, Ordering::Relaxed);
+        part.posted_voids.store(slot.agent.voids.load(Ordering::Acquire), Ordering::Relaxed);
         // SAFETY: the host's own part of the slot; the odd number above tells readers to stay away.
         unsafe { part.registers.0.get().write_volatile(registers(&words, base)) };
         post::publish(&part.posted, self.epoch);

@@ -14,6 +14,7 @@ use runahead_abi::names::{NOTES, Note, Ring, directory_mark, directory_of, kind,
 use runahead_abi::session::{Slot, companions, names_ahead, retire};
 use runahead_companions::choice;
 use runahead_companions::{Companions, Wants};
+use runahead_gate::Gate;
 use runahead_names::Lookahead;
 use runahead_names::arguments::{self, Words};
 use runahead_names::lists::List;
@@ -80,6 +81,7 @@ struct Place {
 /// The pools, and what programs that have ended had done.
 pub struct Names {
     lookahead: Lookahead,
+    gate: Gate,
     /// None: nothing is asked for on a guess.
     companions: Option<Companions>,
     /// What it had asked for when it was given up.
@@ -115,7 +117,7 @@ const READING: u64 = 1 << 48;
 const ARGUMENTS_MOST: u64 = 4 << 20;
 
 impl Names {
-    pub fn new(session: Shared) -> Names {
+    pub fn new(session: Shared, gate: Gate) -> Names {
         let ended = Arc::new([const { AtomicU64::new(0) }; 3]);
         let before = ended.clone();
         let done = move || {
@@ -132,13 +134,21 @@ impl Names {
             }
             done
         };
-        let lookahead = Lookahead::new(done);
-        Names { lookahead, companions: None, guessed: (0, 0), ended, numbered: 0, given: HashMap::new() }
+        let lookahead = Lookahead::new(gate, done);
+        Names {
+            lookahead,
+            gate,
+            companions: None,
+            guessed: (0, 0),
+            ended,
+            numbered: 0,
+            given: HashMap::new(),
+        }
     }
 
     /// Files may be asked for that nobody has foretold.
     pub fn guess(&mut self) {
-        self.companions = Some(Companions::default());
+        self.companions = Some(Companions::new(self.gate));
     }
 
     /// What agent and speculator of `slot` have left since; to be acted on by [`Names::take`].
@@ -320,6 +330,12 @@ impl Names {
             word.store(companions::NONE, Ordering::Release);
             wake(word);
         }
+    }
+
+    /// A program gives a file system back: nothing of it stays open.
+    pub fn let_go(&self) {
+        self.lookahead.let_go();
+        self.companions.iter().for_each(Companions::let_go);
     }
 
     fn stop_names(&self, slot: &Slot) {

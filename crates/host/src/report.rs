@@ -195,7 +195,7 @@ impl Report {
         line(
             "  ended by",
             format!(
-                "overtaken {}, cancelled {}, call {} (last: {}), fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}, scan {}",
+                "overtaken {}, cancelled {}, call {} (last: {}), fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}, scan {}, released {}",
                 e.overtaken,
                 e.cancelled,
                 e.system_call,
@@ -206,7 +206,8 @@ impl Report {
                 e.memory,
                 e.descriptor,
                 e.waits,
-                e.scan
+                e.scan,
+                e.released,
             ),
         );
         text

@@ -1,15 +1,18 @@
 //! The session's memory, from the host's side.
 
+use crate::supervise::wake;
 use runahead_abi::environment::Cookie;
 use runahead_abi::owner;
 use runahead_abi::session::{
     HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, slot_offset,
 };
+use runahead_gate::{Gate, Words};
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 /// The session: a memfd, mapped whole. Untouched slots take no memory.
 pub struct Session {
@@ -63,6 +66,15 @@ impl Session {
         unsafe { &*self.base.add(slot_offset(index)).cast::<Slot>() }
     }
 
+    /// Through which whatever is the programs' is opened.
+    pub fn gate(&self) -> Gate {
+        // SAFETY: mapped for the life of the process, and all of it that is used so is atomic.
+        let header: &'static Header = unsafe { &*self.base.cast::<Header>() };
+        let Header { releasing, host_files: files, host_places: places, host_nameless: nameless, .. } =
+            header;
+        Gate::new(Box::leak(Box::new(Words { releasing, files, places, nameless })))
+    }
+
     /// The session for another thread of this process. It stays mapped as long as the process lives.
     pub fn share(&self) -> Shared {
         Shared { base: self.base }
@@ -71,6 +83,15 @@ impl Session {
     /// One slot for another thread of this process, which must be done with it before the slot is freed.
     pub fn share_slot(&self, index: usize) -> SharedSlot {
         SharedSlot(self.slot(index))
+    }
+
+    /// The speculator of a slot is gone, and with it whatever it held.
+    pub fn holds_nothing(&self, index: usize) {
+        self.slot(index).speculator.held.clear();
+        let word = &self.header().holders.speculators[index].0;
+        if word.swap(0, Ordering::AcqRel) != 0 {
+            wake(word);
+        }
     }
 
     /// Gives a slot's memory back; it reads as zeros afterwards.

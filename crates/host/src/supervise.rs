@@ -14,8 +14,11 @@ use crate::session::Session;
 use crate::start_files::Cold;
 use runahead_abi::environment::Cookie;
 use runahead_abi::owner;
+use runahead_abi::release::What::{All, Files};
 use runahead_abi::session::{SLOTS, Slot, activity, companions, names_ahead, retire, watching};
 use runahead_faults::BlockCosts;
+use runahead_gate::Gate;
+use runahead_kernel::process::monotonic_ns;
 use runahead_policy::memory::Then;
 use runahead_sites::SiteFile;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -38,6 +41,9 @@ const LOOK_IDLE: Duration = Duration::from_millis(200);
 
 /// How long the report waits at most for a speculator's last counts.
 const LAST_WORDS: Duration = Duration::from_millis(20);
+
+/// How long the host sleeps at most while a program gives something back.
+const LOOK_RELEASING: Duration = Duration::from_millis(1);
 
 /// Why a command is left alone.
 const MEMORY_SHORT: &str = "memory, its control group's or the machine's, is all but used up";
@@ -101,6 +107,7 @@ struct Attached {
 
 pub struct Host {
     session: Session,
+    gate: Gate,
     /// Agents read it through our descriptor.
     sites: SiteFile,
     installation: Installation,
@@ -143,9 +150,11 @@ impl Host {
     ) -> Host {
         let attached = (0..SLOTS).map(|_| None).collect();
         let main = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok();
-        let names = Names::new(session.share());
+        let gate = session.gate();
+        let names = Names::new(session.share(), gate);
         Host {
             session,
+            gate,
             sites,
             installation,
             wishes,
@@ -183,10 +192,16 @@ impl Host {
         self.leave_the_terminal();
         self.own_rights = Watched::ourselves();
         if let Some(cold) = self.cold.take() {
-            std::thread::spawn(|| cold.ask_for_libraries());
+            let pass = self.gate.pass(Files);
+            std::thread::spawn(move || {
+                if let Some(_pass) = pass {
+                    cold.ask_for_libraries();
+                }
+            });
         }
         loop {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
+            self.let_go();
             self.answer_analysis();
             self.welcome();
             self.attend();
@@ -205,6 +220,7 @@ impl Host {
                 std::process::exit(0)
             }
             let longest = match self.attached.iter().any(Option::is_some) {
+                _ if self.gate.is_closed(Files) => LOOK_RELEASING,
                 _ if speculating => limits::LOOK,
                 true => LOOK_ATTACHED,
                 false => LOOK_IDLE,
@@ -233,6 +249,7 @@ impl Host {
                 if let Some(child) = &mut attached.speculator {
                     let _ = child.kill();
                     let _ = child.wait();
+                    self.session.holds_nothing(index);
                 }
                 self.names.retire(slot, &attached.taken);
             }
@@ -271,6 +288,34 @@ impl Host {
         }
     }
 
+    /// Sees to it that everybody lets go of what a program gives back: those who sleep are woken, and those who do not come
+    /// forward in time are ended.
+    fn let_go(&mut self) {
+        let header = self.session.header();
+        header.releasing.forget_overdue(monotonic_ns());
+        if self.gate.is_closed(All) {
+            self.names.let_go();
+        }
+        let overdue = header.overdue.swap(0, Ordering::AcqRel) != 0;
+        if !overdue && !self.gate.is_closed(Files) {
+            return;
+        }
+        for index in 0..SLOTS {
+            let Some(attached) = &mut self.attached[index] else { continue };
+            if !header.holders.speculators[index].is_any() {
+                continue;
+            }
+            let slot = self.session.slot(index);
+            if overdue && let Some(child) = &mut attached.speculator {
+                let _ = child.kill();
+                self.session.holds_nothing(index);
+            }
+            wake(&slot.agent.posted);
+            wake(&slot.agent.passed);
+            wake(&slot.faults.passed);
+        }
+    }
+
     /// Analyses a file for an agent that waits.
     fn answer_analysis(&self) {
         let request = &self.session.header().analysis;
@@ -282,6 +327,8 @@ impl Host {
             wake(&request.state);
             return;
         }
+        // Else at the next turn, which comes soon.
+        let Some(_pass) = self.gate.pass(Files) else { return };
         let bytes: Vec<u8> =
             request.path.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
         let length = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
@@ -330,7 +377,7 @@ impl Host {
                 }
             }
             self.watch(&handle);
-            let faults = Faults::new(self.block_costs.clone());
+            let faults = Faults::new(self.block_costs.clone(), self.gate);
             let rights = if self.compromised { None } else { self.rights_of(process) };
             let attached = Attached {
                 process,
@@ -488,6 +535,7 @@ impl Host {
         let processor = processor_time(child.id());
         let _ = child.kill();
         let _ = child.wait();
+        self.session.holds_nothing(index);
         attached.paused = true;
         let allowance = &slot.speculator.allowance;
         allowance.off.store(1, Ordering::Relaxed);
@@ -566,6 +614,7 @@ impl Host {
                 && !matches!(child.try_wait(), Ok(None))
             {
                 attached.speculator = None;
+                self.session.holds_nothing(index);
                 say_gone(self.session.slot(index));
             }
             if self.attached[index].as_ref().is_some_and(|a| has_ended(&a.handle)) {
@@ -607,6 +656,7 @@ impl Host {
 
     /// Clears a slot that is closing, for the next one. A slot that cannot be cleared stays closed.
     fn free(&self, index: usize) {
+        self.session.holds_nothing(index);
         if self.session.clear_slot(index).is_ok() {
             owner::release(&self.session.header().owners[index]);
         }

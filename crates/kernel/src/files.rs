@@ -208,7 +208,12 @@ pub fn file_system_type(fd: i32) -> Result<i64> {
 
 /// The target of a link, in `buffer`; longer ones are cut.
 pub fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
-    let a = [n::AT_FDCWD as usize, path.as_ptr() as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0];
+    read_link_at(n::AT_FDCWD, path, buffer)
+}
+
+/// The same, of a path relative to a directory.
+pub fn read_link_at<'a>(directory: i32, path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
+    let a = [directory as usize, path.as_ptr() as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0];
     // SAFETY: the path is a C string, the buffer is valid for writes.
     let length = check(unsafe { syscall(n::__NR_readlinkat as usize, a) })?;
     Ok(buffer.get(..length).unwrap_or(&[]))

@@ -17,6 +17,8 @@ use crate::neighbours::{Neighbours, Verdict};
 use crate::pace::Pace;
 use crate::restraint::Restraint;
 use crate::walk::{Job, Key, Name, Walk};
+use runahead_abi::release::What::{All, Files};
+use runahead_gate::{Gate, Pass};
 use runahead_policy::coldness::WAITED_NS;
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
@@ -75,6 +77,8 @@ enum What {
 struct Directory {
     fd: OwnedFd,
     device: u64,
+    /// Below the descriptor: what is held is counted until it is closed.
+    _pass: Pass,
 }
 
 /// A directory that the walk has met.
@@ -122,6 +126,7 @@ struct Shared {
     idle: Condvar,
     looked_up: AtomicU64,
     done: Box<dyn Fn() -> Done + Send + Sync>,
+    gate: Gate,
     began: Instant,
 }
 
@@ -133,8 +138,9 @@ pub struct Lookahead {
 }
 
 impl Lookahead {
-    /// `done` tells what the program has done so far; it is asked often, from any thread.
-    pub fn new(done: impl Fn() -> Done + Send + Sync + 'static) -> Lookahead {
+    /// `done` tells what the program has done so far; it is asked often, from any thread. Whatever is opened goes through
+    /// `gate`.
+    pub fn new(gate: Gate, done: impl Fn() -> Done + Send + Sync + 'static) -> Lookahead {
         let state = State {
             walk: Walk::default(),
             known: HashMap::new(),
@@ -161,6 +167,7 @@ impl Lookahead {
             idle: Condvar::new(),
             looked_up: AtomicU64::new(0),
             done: Box::new(done),
+            gate,
             began: Instant::now(),
         };
         Lookahead { shared: Arc::new(shared), notes: None }
@@ -210,17 +217,21 @@ impl Lookahead {
     /// if none is.
     pub fn stop(&self, longest: Duration) -> bool {
         let mut state = self.shared.lock();
-        state.stops += 1;
-        state.known.clear();
-        state.arguments.clear();
-        state.sent.clear();
-        state.above.clear();
+        state.forget_all();
         let stopped = self.shared.idle.wait_timeout_while(state, longest, |state| {
             // A listing that came in meanwhile.
             state.walk.clear();
             state.busy > 0
         });
         !stopped.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// A program gives a file system back: forgets all that was to be looked up. What is under way ends by itself, and keeps
+    /// nothing open.
+    pub fn let_go(&self) {
+        let mut state = self.shared.lock();
+        state.forget_all();
+        state.walk.clear();
     }
 
     /// True while look-ups are under way or to be made.
@@ -310,6 +321,15 @@ impl State {
             || known.is_some_and(|known| known.given_up == self.given_up || self.walk.holds(&known.key))
     }
 
+    /// What was begun is not to go on, and nothing is known any more. What the walk holds is for the caller.
+    fn forget_all(&mut self) {
+        self.stops += 1;
+        self.known.clear();
+        self.arguments.clear();
+        self.sent.clear();
+        self.above.clear();
+    }
+
     /// Nothing more is to be looked up until the next note.
     fn give_up(&mut self) {
         if !self.walk.is_empty() {
@@ -346,7 +366,9 @@ impl Shared {
                 What::Met { path, .. } => self.begin_at(&path),
                 What::Names { path, whose, names } => self.begin_with(&path, whose, names),
                 What::Lists { process, command_line, lists } => {
-                    let _ = lists.set(lists::of_process(&process, &command_line));
+                    if let Some(_pass) = self.gate.pass(Files) {
+                        let _ = lists.set(lists::of_process(&process, &command_line));
+                    }
                     Ok(())
                 }
             };
@@ -386,6 +408,7 @@ impl Shared {
 
     /// Opens and lists the directory at `path`, and walks on from there.
     fn begin_at(&self, path: &Path) -> io::Result<()> {
+        let pass = self.pass()?;
         let (fd, identity) = look::open_root(path)?;
         {
             let mut state = self.lock();
@@ -400,9 +423,10 @@ impl Shared {
             }
         }
         let names = look::list(fd.as_fd());
-        let directory = Directory { fd, device: identity.device };
+        let directory = Directory { fd, device: identity.device, _pass: pass };
         let above = self.above(&directory, identity);
         let mut state = self.lock();
+        self.may_keep()?;
         if let Some((directory, identity, names)) = above {
             let key = state.walk.root_above(Arc::new(directory), names);
             state.remember(identity, key);
@@ -416,12 +440,14 @@ impl Shared {
 
     /// Looks these names up below the directory at `path`.
     fn begin_with(&self, path: &Path, whose: u64, names: Vec<Name>) -> io::Result<()> {
+        let pass = self.pass()?;
         let (fd, identity) = look::open_root(path)?;
         let mut state = self.lock();
+        self.may_keep()?;
         if state.has_arguments(whose) || state.walk.is_full() {
             return Ok(());
         }
-        let directory = Arc::new(Directory { fd, device: identity.device });
+        let directory = Arc::new(Directory { fd, device: identity.device, _pass: pass });
         let key = state.walk.root_of_arguments(directory, names);
         if state.arguments.len() >= REMEMBERED {
             state.arguments.clear();
@@ -440,6 +466,7 @@ impl Shared {
     /// note was of the directory that it was told to search, and 1.3 s where that was of one far below, since then each
     /// walk ended with the directory where it began.
     fn above(&self, directory: &Directory, identity: Identity) -> Option<(Directory, Identity, Vec<Name>)> {
+        let pass = self.pass().ok()?;
         let (fd, above) = look::open_above(directory.fd.as_fd(), identity.device).ok()?;
         let (known, met) = {
             let mut state = self.lock();
@@ -462,7 +489,18 @@ impl Shared {
             self.lock().meet(next, above);
         }
         names.drain(..=here);
-        Some((Directory { fd, device: above.device }, above, names))
+        Some((Directory { fd, device: above.device, _pass: pass }, above, names))
+    }
+
+    /// A pass to open a directory, and to look names up in it.
+    fn pass(&self) -> io::Result<Pass> {
+        self.gate.pass(All).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Fails if a program gives a file system back: what was opened just before is not for the walk then. Who gives back first
+    /// says so and then has the walk cleared, so what comes into the walk before it says so is cleared as well.
+    fn may_keep(&self) -> io::Result<()> {
+        if self.gate.is_closed(All) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
     }
 
     /// Calls one more thread, if there are to be more.
@@ -555,16 +593,19 @@ impl Shared {
 
     fn list(&self, key: Key, parent: &Directory, name: &CStr, alone: bool) -> MutexGuard<'_, State> {
         let began = Instant::now();
-        let opened = look::open_inside(parent.fd.as_fd(), name, parent.device);
-        let listed = opened.map(|(fd, identity)| (look::list(fd.as_fd()), fd, identity));
+        let opened = self
+            .pass()
+            .and_then(|pass| Ok((look::open_inside(parent.fd.as_fd(), name, parent.device)?, pass)));
+        let listed = opened.map(|((fd, identity), pass)| (look::list(fd.as_fd()), fd, identity, pass));
         let took = began.elapsed().as_nanos() as u64;
         let mut state = self.lock();
         state.pace.took(took, alone);
-        if let Ok((names, fd, identity)) = listed
+        if let Ok((names, fd, identity, pass)) = listed
+            && self.may_keep().is_ok()
             && !state.known.contains_key(&identity)
         {
             state.has_listed(names.len());
-            let directory = Arc::new(Directory { fd, device: identity.device });
+            let directory = Arc::new(Directory { fd, device: identity.device, _pass: pass });
             state.walk.listed(key.clone(), directory, names);
             state.remember(identity, key);
         }
@@ -629,7 +670,7 @@ mod tests {
     #[test]
     fn a_tree_is_walked_and_nothing_stays_open() {
         let folder = tree();
-        let mut ahead = Lookahead::new(following());
+        let mut ahead = Lookahead::new(Gate::default(), following());
         ahead.note(folder.path().to_owned(), true);
         // A listing for each directory; of 400 names those that share no block of inodes with another.
         assert!(until(|| ahead.looked_up() > DIRECTORIES && !ahead.is_busy()), "{}", ahead.looked_up());
@@ -644,7 +685,7 @@ mod tests {
         let listing = look::list(std::fs::File::open(folder.path()).unwrap().as_fd());
         let path = |place: usize| folder.path().join(listing[place].name.to_str().unwrap());
         assert_eq!(listing.len() as u64, DIRECTORIES);
-        let mut ahead = Lookahead::new(following());
+        let mut ahead = Lookahead::new(Gate::default(), following());
         ahead.note(path(2), true);
         assert!(until(|| ahead.looked_up() > 0 && !ahead.is_busy()));
         let known = |ahead: &Lookahead| ahead.shared.lock().known.len();
@@ -670,7 +711,7 @@ mod tests {
             .map(|file| Name { inode: 1000 * file, ..name(format!("directory1/file{file}")) })
             .chain([Name { inode: 1 << 40, ..name("absent/file".into()) }])
             .collect();
-        let mut ahead = Lookahead::new(following());
+        let mut ahead = Lookahead::new(Gate::default(), following());
         assert!(!ahead.has_arguments(7));
         ahead.arguments(7, folder.path().to_owned(), names.clone());
         assert!(ahead.has_arguments(7), "on their way to the intake");
@@ -695,7 +736,7 @@ mod tests {
             inode: 1000 * number,
             is_directory: false,
         };
-        let mut ahead = Lookahead::new(following());
+        let mut ahead = Lookahead::new(Gate::default(), following());
         ahead.arguments(7, folder.path().to_owned(), (0..DIRECTORIES).map(name).collect());
         assert!(until(|| ahead.looked_up() >= DIRECTORIES && !ahead.is_busy()));
         assert_eq!(ahead.looked_up(), DIRECTORIES);
@@ -708,7 +749,7 @@ mod tests {
     fn stopped_in_the_middle_everything_is_closed() {
         let folder = tree();
         for _ in 0..50 {
-            let mut ahead = Lookahead::new(following());
+            let mut ahead = Lookahead::new(Gate::default(), following());
             ahead.note(folder.path().to_owned(), true);
             until(|| ahead.looked_up() > 0);
             assert!(ahead.stop(Duration::from_secs(120)));
@@ -724,7 +765,7 @@ mod tests {
     #[test]
     fn what_is_not_there_harms_nothing() {
         let folder = tree();
-        let mut ahead = Lookahead::new(following());
+        let mut ahead = Lookahead::new(Gate::default(), following());
         ahead.note(folder.path().join("absent"), true);
         ahead.note(folder.path().join("directory0/file0"), true);
         ahead.note(PathBuf::from("/proc"), true);

@@ -4,18 +4,32 @@
 //! our own, opened read-only through `/proc/PID/fd`, so that nothing of the program's is shared: no
 //! position moves, no lock and no pipe is held. Descriptors are looked at when they are first used
 //! after a sync; which numbers are in use, and so which number an open returns, is read at the sync.
+//!
+//! What the program gives back is not held: [`SpeculatorPart::held`] says which of its numbers have a
+//! descriptor of ours behind them, and one that it closes is let go first (`runahead_abi::release`). Once it
+//! has closed any, no number is looked at anew before the next sync. A file without a name is not opened
+//! at all: its space comes back when the program closes it.
+//!
+//! [`SpeculatorPart::held`]: runahead_abi::session::SpeculatorPart::held
 
 use crate::cell::Global;
 use crate::rights;
-use crate::run::RUN;
-use runahead_kernel::files::{self, Stat, open_at};
+use crate::run::{self, RUN};
+use crate::shared::{agent, speculator};
+use crate::together::TOGETHER;
+use core::ffi::CStr;
+use core::sync::atomic::Ordering;
+use runahead_abi::release::{COUNTS, NUMBERS, Seen};
+use runahead_abi::session::ended;
+use runahead_kernel::files::{self, Stat, open_at, read_link_at};
+use runahead_kernel::process::futex_wake;
 use runahead_kernel::text::{self, Text};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, Result};
 use runahead_policy::scattered::Scattered;
 
 /// Descriptor numbers that speculation can deal with; higher ones end it.
-pub const MOST: usize = 1024;
+pub const MOST: usize = NUMBERS;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -35,6 +49,8 @@ pub struct Descriptor {
     pub real: i32,
     /// Opened by speculation itself: gone at the next sync.
     pub speculative: bool,
+    /// Another descriptor of ours, or a mapping, is behind the same open file.
+    pub shared: bool,
     /// Where the next read starts (files), bytes; -1: not known yet.
     pub position: i64,
     /// Size of the file when it was looked at, bytes.
@@ -53,6 +69,7 @@ const NOTHING: Descriptor = Descriptor {
     kind: Kind::Closed,
     real: -1,
     speculative: false,
+    shared: false,
     position: -1,
     size: 0,
     device: 0,
@@ -72,6 +89,12 @@ pub struct Table {
     working_directory: i32,
     /// It is another than the program's.
     moved: bool,
+    /// Closings that the program had begun when the numbers in use were read.
+    closings_seen: Seen,
+    /// Requests to let a number go that were seen.
+    requests_seen: u32,
+    /// Numbers in use of which it is known that no user faults are behind them.
+    harmless: [u64; MOST / 64],
 }
 
 pub static TABLE: Global<Table> = Global::new(Table {
@@ -81,6 +104,9 @@ pub static TABLE: Global<Table> = Global::new(Table {
     descriptor_directory: -1,
     working_directory: -1,
     moved: false,
+    closings_seen: [0; COUNTS],
+    requests_seen: 0,
+    harmless: [0; MOST / 64],
 });
 
 /// Begins with `directory`, the program's `/proc/PID`.
@@ -100,24 +126,56 @@ pub fn sync() {
     TABLE.get().sync();
 }
 
-/// Closes every file and directory that we hold open of the program's. For the end: no speculation may
-/// follow.
-pub fn close_all() {
-    TABLE.get().close_all();
-    crate::emulate::memory::close_files();
-    crate::mapped::MAPPED.get().close_all();
-    crate::views::VIEWS.get().close_all();
+/// Closes every file and directory that we hold open of the program's: only a sync may follow.
+pub fn let_go() {
+    TABLE.get().let_go();
+}
+
+/// Lets go of descriptors that the program waits with closing. Ends the speculation where that is not all that is held.
+pub fn let_go_if_asked() {
+    let requests = agent().closing_requests.load(Ordering::Acquire);
+    let table = TABLE.get();
+    if core::mem::replace(&mut table.requests_seen, requests) != requests {
+        table.let_go_of_closing();
+    }
 }
 
 impl Table {
-    fn close_all(&mut self) {
-        for entry in self.entries.iter_mut().take(self.used) {
-            if entry.real >= 0 {
-                let _ = files::close(entry.real);
-            }
-            *entry = NOTHING;
-        }
+    fn let_go(&mut self) {
+        (0..self.used).for_each(|index| self.forget(index));
         self.leave_working_directory();
+    }
+
+    /// Closes our own descriptor behind a number, if there is one, and forgets what was known of it.
+    fn forget(&mut self, index: usize) {
+        let Some(entry) = self.entries.get_mut(index) else { return };
+        let Descriptor { real, speculative, .. } = core::mem::replace(entry, NOTHING);
+        if real >= 0 {
+            let _ = files::close(real);
+            if !speculative {
+                speculator().held.remove(index);
+            }
+        }
+    }
+
+    fn let_go_of_closing(&mut self) {
+        // What is held back may be of a descriptor that is closed now.
+        TOGETHER.get().send_all();
+        for index in 0..self.used {
+            let entry = self.entries[index];
+            if entry.real < 0 || entry.speculative || !agent().closing.has(index) {
+                continue;
+            }
+            if entry.shared {
+                run::end(ended::RELEASED, 0);
+            }
+            self.forget(index);
+            // To speculation, which is behind, it is open still; but it is not looked at any more.
+            self.entries[index].kind = Kind::Unknown;
+        }
+        let word = &speculator().let_go;
+        word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        futex_wake(word);
     }
 
     fn leave_working_directory(&mut self) {
@@ -130,23 +188,27 @@ impl Table {
 
     fn sync(&mut self) {
         self.leave_working_directory();
-        for entry in self.entries.iter_mut().take(self.used) {
-            if entry.speculative {
-                if entry.real >= 0 {
-                    let _ = files::close(entry.real);
-                }
-                *entry = NOTHING;
+        agent().closings.see(&mut self.closings_seen);
+        for index in 0..self.used {
+            if self.entries[index].speculative {
+                self.forget(index);
             } else {
                 // What it was is kept: if it still is, our own descriptor serves on.
-                entry.kind = Kind::Closed;
-                entry.position = -1;
-                entry.written = false;
+                let entry = &mut self.entries[index];
+                (entry.kind, entry.position) = (Kind::Closed, -1);
+                (entry.written, entry.shared) = (false, false);
             }
         }
-        self.read_numbers();
+        let harmless = core::mem::replace(&mut self.harmless, [0; MOST / 64]);
+        self.read_numbers(&harmless);
+        for index in 0..self.used {
+            if self.entries[index].kind == Kind::Closed {
+                self.forget(index);
+            }
+        }
     }
 
-    fn read_numbers(&mut self) {
+    fn read_numbers(&mut self, harmless: &[u64]) {
         let directory = self.descriptor_directory;
         let mut buffer = [0u8; 4096];
         let _ = files::seek(directory, 0, n::SEEK_SET);
@@ -156,17 +218,32 @@ impl Table {
                 let record = u16::from_le_bytes([buffer[at + 16], buffer[at + 17]]) as usize;
                 let name = buffer.get(at + 19..length).unwrap_or(&[]);
                 if name.first().is_some_and(u8::is_ascii_digit) {
-                    self.in_use(text::decimal(name).0 as usize);
+                    self.in_use(text::decimal(name).0 as usize, harmless);
                 }
                 at += record.max(1);
             }
         }
     }
 
-    fn in_use(&mut self, number: usize) {
+    fn in_use(&mut self, number: usize, harmless: &[u64]) {
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        if harmless.get(word).is_none_or(|word| word & bit == 0) {
+            self.refuse_user_faults(number);
+        }
         if let Some(entry) = self.entries.get_mut(number) {
             entry.kind = Kind::Unknown;
+            self.harmless[word] |= bit;
             self.used = self.used.max(number + 1);
+        }
+    }
+
+    /// A program that serves its own page faults must not be told of any of ours: it is left alone for good.
+    fn refuse_user_faults(&self, number: usize) {
+        const USER_FAULTS: &[u8] = b"anon_inode:[userfaultfd]";
+        let path = Text::<32>::new().push(b"fd/").push_number(number as u64);
+        let mut target = [0; USER_FAULTS.len()];
+        if read_link_at(self.process_directory, path.as_c_str(), &mut target) == Ok(USER_FAULTS) {
+            run::leave();
         }
     }
 
@@ -182,38 +259,39 @@ impl Table {
         Some(if entry.kind == Kind::Closed { Err(Errno::EBADF) } else { Ok(entry) })
     }
 
-    /// Finds out what the program's descriptor is. False if it is gone meanwhile.
+    /// Finds out what the program's descriptor is. False if it is gone meanwhile, or may be.
     fn look(&mut self, index: usize) -> bool {
-        let directory = self.process_directory;
         let path = Text::<32>::new().push(b"fd/").push_number(index as u64);
-        let entry = &mut self.entries[index];
-        let Ok(stat) = files::stat_at(directory, path.as_c_str(), 0) else {
-            return false;
-        };
-        let same = entry.real >= 0 && entry.device == stat.st_dev && entry.inode == stat.st_ino;
-        if !same {
-            if entry.real >= 0 {
-                let _ = files::close(entry.real);
-            }
-            *entry = NOTHING;
-            let directory_flag = match stat.st_mode & n::S_IFMT {
-                n::S_IFREG => 0,
-                n::S_IFDIR => n::O_DIRECTORY,
-                _ => {
-                    entry.kind = Kind::Sink;
-                    return true;
-                }
+        if self.entries[index].real >= 0 {
+            let Ok(stat) = files::stat_at(self.process_directory, path.as_c_str(), 0) else {
+                return false;
             };
-            let Ok(real) = open_quietly(directory, path.as_c_str().as_ptr() as usize, directory_flag) else {
-                entry.kind = Kind::Sink;
+            let entry = &mut self.entries[index];
+            let same = entry.device == stat.st_dev && entry.inode == stat.st_ino;
+            if same && stat.st_nlink > 0 {
+                entry.describe(&stat);
                 return true;
-            };
-            entry.real = real;
+            }
+            self.forget(index);
+        }
+        let held = &speculator().held;
+        if !agent().closings.may_hold(&self.closings_seen, held, index) {
+            return false;
+        }
+        let found = look_at(self.process_directory, path.as_c_str());
+        if !found.is_ok_and(|found| found.real >= 0) {
+            held.remove(index);
+        }
+        let Ok(found) = found else { return false };
+        if found.kind == Kind::Sink {
+            self.refuse_user_faults(index);
+        }
+        self.entries[index] = found;
+        if found.real >= 0 {
             // The program may be another by now, that has it open for less than reading.
             rights::copied();
             rights::hold();
         }
-        entry.describe(&stat);
         true
     }
 
@@ -243,29 +321,19 @@ impl Table {
 
     /// Puts a descriptor at `index`, closing what is there.
     pub fn put(&mut self, index: usize, descriptor: Descriptor) -> Option<i32> {
-        let entry = self.entries.get_mut(index)?;
-        if entry.real >= 0 && entry.real != descriptor.real {
-            let _ = files::close(entry.real);
-        }
-        *entry = Descriptor { speculative: true, ..descriptor };
+        self.forget(index);
+        *self.entries.get_mut(index)? = Descriptor { speculative: true, ..descriptor };
         self.used = self.used.max(index + 1);
         Some(index as i32)
     }
 
     pub fn close(&mut self, number: i32) -> Result<()> {
-        let entry = usize::try_from(number).ok().and_then(|index| self.entries.get_mut(index));
+        let entry = usize::try_from(number).ok().and_then(|index| self.entries.get(index));
         match entry {
             None => Err(Errno::EBADF),
             Some(entry) if entry.kind == Kind::Closed => Err(Errno::EBADF),
-            Some(entry) => {
-                if entry.speculative {
-                    if entry.real >= 0 {
-                        let _ = files::close(entry.real);
-                    }
-                    *entry = NOTHING;
-                } else {
-                    entry.kind = Kind::Closed;
-                }
+            Some(_) => {
+                self.forget(number as usize);
                 Ok(())
             }
         }
@@ -303,6 +371,14 @@ impl Table {
         }
         let entry = usize::try_from(directory).ok().and_then(|index| self.entries.get(index));
         entry.is_some_and(|entry| !entry.speculative && entry.kind != Kind::Closed)
+    }
+
+    /// Something else of ours is behind the same open file now.
+    pub fn is_shared(&mut self, number: i32) {
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
+        if let Some(entry) = self.entries.get_mut(index) {
+            entry.shared = true;
+        }
     }
 
     /// Whether speculation has written to the file of this device and inode through any descriptor.
@@ -345,6 +421,35 @@ impl Descriptor {
         self.device = stat.st_dev;
         self.inode = stat.st_ino;
     }
+}
+
+/// What is behind a name in the program's directory in /proc, with a descriptor of our own if that is a regular file that has a
+/// name, or a directory.
+///
+/// It is looked at before it is opened, and what is opened is what was looked at: the program may have put something else there
+/// meanwhile, of which the opening has effects.
+pub fn look_at(process_directory: i32, path: &CStr) -> Result<Descriptor> {
+    let seen = open_at(process_directory, path, n::O_PATH | n::O_CLOEXEC, 0)?;
+    let described = files::fstat(seen).map(|stat| {
+        let mut found = NOTHING;
+        found.describe(&stat);
+        let more = if found.kind == Kind::Directory { n::O_DIRECTORY } else { 0 };
+        match found.kind {
+            Kind::Sink => {}
+            // It can be written to, which is swallowed. What is in it nobody reads.
+            Kind::File if stat.st_nlink == 0 => found.written = true,
+            _ => {
+                let same = Text::<32>::new().push(b"/proc/self/fd/").push_number(seen as u64);
+                match open_quietly(n::AT_FDCWD, same.as_c_str().as_ptr() as usize, more) {
+                    Ok(real) => found.real = real,
+                    Err(_) => found.kind = Kind::Sink,
+                }
+            }
+        }
+        found
+    });
+    let _ = files::close(seen);
+    described
 }
 
 /// Opens for reading without leaving a trace where that is allowed: no access time, no terminal, no

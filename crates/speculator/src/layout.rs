@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`WINDOW`] | the runtime's image: text, tables |
 //! | [`SLOT`] | the session's slot |
-//! | [`HEADER`] | the session's header, to ring the host |
+//! | [`HEADER`] | the session's header: who holds what, and who gives back |
 //! | [`STACKS`] | the runtime's stack and the signal stack |
 //! | [`BOUNCE`] | where pages are put together before they appear in the mirror |
 //! | [`RING`] | what the kernel says of reads that were started together |
@@ -20,7 +20,7 @@
 pub use runahead_sandbox::{READS, RING, WINDOW, WINDOW_END};
 
 pub const SLOT: usize = 0x6a10_0000_0000;
-/// Only to be read.
+/// Only to be read, but for the page in which each speculator says whether it holds something.
 pub const HEADER: usize = 0x6a10_8000_0000;
 
 pub const STACKS: usize = 0x6a11_0000_0000;

@@ -22,6 +22,7 @@
 #![no_main]
 
 mod arch;
+mod backing;
 mod cell;
 mod descriptors;
 mod emulate;
@@ -112,7 +113,10 @@ fn set_up(setup: Setup) -> Result<(), i32> {
     }
     unmap_the_rest();
     descriptors::start(directory);
+    // What cannot be had in time, as something is given back, is not to be waited for: the first post comes later.
+    while !run::may_hold(shared::agent().voids.load(Ordering::Acquire)) {}
     make_mirror(directory, &setup.vdso)?;
+    run::let_go();
     run::begin();
     if traps::install() && sandbox::enter() { Ok(()) } else { Err(EXIT_NO_SANDBOX) }
 }

@@ -11,16 +11,19 @@
 //! What was its own is refreshed at each sync, what was the file's is dropped there: it may be its own by now.
 //!
 //! Mappings of executables and libraries are the mirror's stable pages.
+//!
+//! A file is open for as long as a speculation runs. A file without a name is not opened: its space comes back when the
+//! program unmaps it.
 
 use crate::cell::Global;
-use crate::descriptors::open_quietly;
+use crate::descriptors::{Descriptor, Kind, look_at, process_directory};
 use crate::pagemap::PAGEMAP;
 use crate::rights;
 use crate::views::Part;
 use runahead_kernel::files;
 use runahead_kernel::memory::{PROT_EXEC, PROT_WRITE};
 use runahead_kernel::text::{MapsLine, Text};
-use runahead_kernel::{PAGE, Result};
+use runahead_kernel::{Errno, PAGE, Result};
 use runahead_policy::copies;
 use runahead_policy::views::BLOCK;
 
@@ -51,9 +54,11 @@ pub const NONE: u16 = 0;
 
 #[derive(Clone, Copy)]
 struct File {
+    /// -1 where it is not open at present.
     real: i32,
-    /// `st_dev`.
+    /// `st_dev` and `st_ino`.
     device: u64,
+    inode: u64,
     /// The mapping's first address, and its place in the file.
     start: usize,
     offset: u64,
@@ -69,8 +74,12 @@ struct File {
     viewable: bool,
 }
 
+/// As the program sees them, each with a zero behind it.
+type Name = [u8; 512];
+
 pub struct Mapped {
     files: [File; FILES_MOST],
+    names: [Name; FILES_MOST],
     count: usize,
     /// Pages to be forgotten at the next sync.
     blanks: [usize; BLANKS],
@@ -87,6 +96,7 @@ pub static MAPPED: Global<Mapped> = Global::new(Mapped {
     files: [File {
         real: 0,
         device: 0,
+        inode: 0,
         start: 0,
         offset: 0,
         changing: false,
@@ -95,6 +105,7 @@ pub static MAPPED: Global<Mapped> = Global::new(Mapped {
         size: 0,
         viewable: false,
     }; FILES_MOST],
+    names: [[0; size_of::<Name>()]; FILES_MOST],
     count: 0,
     blanks: [0; BLANKS],
     blank_count: 0,
@@ -122,24 +133,39 @@ impl Mapped {
         if self.count >= FILES_MOST {
             return NONE;
         }
-        let Ok(real) = open(process_directory, map) else {
+        let (Some(name), true) = (self.names.get_mut(self.count), map.name.len() < size_of::<Name>()) else {
             return NONE;
         };
-        const REGULAR: u32 = 0o100000;
-        const KIND: u32 = 0o170000;
-        let stat = files::fstat(real).ok();
-        let Some(stat) = stat.filter(|s| s.st_ino == map.inode && s.st_mode & KIND == REGULAR) else {
+        name.fill(0);
+        for (to, from) in name.iter_mut().zip(map.name) {
+            *to = *from;
+        }
+        let Ok(found) = open(process_directory, name) else {
+            return NONE;
+        };
+        let Descriptor { real, device, inode, size, .. } = found;
+        if inode != map.inode {
             let _ = files::close(real);
             return NONE;
-        };
+        }
         let changing = map.protection & PROT_WRITE != 0;
         let Some(place) = self.files.get_mut(self.count) else {
             return NONE;
         };
-        let (device, size) = (stat.st_dev, stat.st_size as u64);
         let (start, offset) = (map.start, map.offset);
         let viewable = map.protection & (PROT_WRITE | PROT_EXEC) == 0;
-        *place = File { real, device, size, start, offset, changing, private, tells: false, viewable };
+        *place = File {
+            real,
+            device,
+            inode,
+            size: size as u64,
+            start,
+            offset,
+            changing,
+            private,
+            tells: false,
+            viewable,
+        };
         self.count += 1;
         self.count as u16
     }
@@ -155,7 +181,21 @@ impl Mapped {
             return None;
         }
         let offset = found.offset + page.checked_sub(found.start)? as u64;
-        Some((found.real, offset, self.together))
+        Some((self.opened(usize::from(file).checked_sub(1)?)?, offset, self.together))
+    }
+
+    /// Our descriptor for a file, opened again if it was let go. None if the file is not any more what it was.
+    fn opened(&mut self, index: usize) -> Option<i32> {
+        let (file, name) = (self.files.get_mut(index)?, self.names.get(index)?);
+        if file.real < 0 {
+            let found = open(process_directory(), name).ok()?;
+            if (found.device, found.inode) != (file.device, file.inode) {
+                let _ = files::close(found.real);
+                return None;
+            }
+            file.real = found.real;
+        }
+        Some(file.real)
     }
 
     /// The part of a file that lies in one block of addresses with `page`, within the mirror's region from `start` to `end`; None if
@@ -168,10 +208,10 @@ impl Mapped {
         found.viewable.then_some(Part { start, end, descriptor: found.real, offset })
     }
 
-    /// Closes every file. For the end: no speculation may follow.
-    pub fn close_all(&mut self) {
-        for file in self.files.iter().take(core::mem::take(&mut self.count)) {
-            let _ = files::close(file.real);
+    /// Closes every file.
+    pub fn let_go(&mut self) {
+        for file in self.files.iter_mut().take(self.count).filter(|file| file.real >= 0) {
+            let _ = files::close(core::mem::replace(&mut file.real, -1));
         }
     }
 
@@ -248,18 +288,20 @@ impl Mapped {
     }
 }
 
-/// Opens a mapped file: as the program sees it, or by the mapping where it has no name any more, which takes privilege. The
-/// program's memory would do, but copying from there makes the kernel read what is not cached, and nothing bounds the copies.
-fn open(process_directory: i32, map: &MapsLine) -> Result<i32> {
-    let path = Text::<1024>::new().push(b"root").push(map.name);
+/// Opens a mapped file by its name, as the program sees it, if that is a regular file. (By the mapping itself, which takes
+/// privilege, only what has no name any more would have to be opened.)
+fn open(process_directory: i32, name: &Name) -> Result<Descriptor> {
+    let name = name.split(|&byte| byte == 0).next().unwrap_or(&[]);
+    let path = Text::<1024>::new().push(b"root").push(name);
     rights::hold();
-    let found = open_quietly(process_directory, path.as_c_str().as_ptr() as usize, 0);
-    if found.is_ok() || !map.is_nameless_file() {
-        return found;
+    let found = look_at(process_directory, path.as_c_str())?;
+    if found.kind == Kind::File && found.real >= 0 {
+        return Ok(found);
     }
-    let path =
-        Text::<64>::new().push(b"map_files/").push_hex(map.start as u64).push(b"-").push_hex(map.end as u64);
-    open_quietly(process_directory, path.as_c_str().as_ptr() as usize, 0)
+    if found.real >= 0 {
+        let _ = files::close(found.real);
+    }
+    Err(Errno::ENOENT)
 }
 
 /// Whether the mapping is to be left out; `file` is its number.

@@ -7,6 +7,10 @@
 //! - *stable*: text and constants of loaded objects; copied once, kept for good;
 //! - *changing*: everything else; at each sync refreshed in place, all in a few calls.
 //!
+//! Memory that no file backs (anonymous, shared or huge) is copied only where the program has it, in memory or on swap, as
+//! [`crate::pagemap`] tells; what it has never touched is zeros. A copy of that would be a fault in the program: memory that
+//! it gets for it, or a message to whoever serves its faults. What lies at other devices than disks is left out.
+//!
 //! Refreshing costs some 0.25 us a page in which nothing has to be looked up, a fill some 4 us. So pages
 //! once touched are kept; but what a speculation touches moves on, and pages that are there do not show
 //! whether they are still wanted. When there are several times as many as the first speculation after the
@@ -16,6 +20,7 @@
 //! What speculation maps for itself comes from two arenas ([`crate::layout`]) and is gone at the next
 //! sync.
 
+use crate::backing::{self, Backing};
 use crate::cell::Global;
 use crate::emulate;
 use crate::layout::{self, BOUNCE, BOUNCE_BYTES};
@@ -57,6 +62,13 @@ pub struct Region {
     pub stable: bool,
     /// Its pages come from this file ([`mapped`]).
     pub file: u16,
+    /// No file backs it: what the program has not touched is zeros.
+    pub zeros: bool,
+}
+
+impl Region {
+    const NOTHING: Region =
+        Region { start: 0, end: 0, protection: 0, stable: false, file: mapped::NONE, zeros: false };
 }
 
 pub struct Mirror {
@@ -85,7 +97,7 @@ pub struct Mirror {
 /// waited for 2 MB of it.
 pub static MIRROR: Global<Mirror> = Global::new(Mirror {
     userfault: 0,
-    regions: [Region { start: 0, end: 0, protection: 0, stable: false, file: mapped::NONE }; REGIONS],
+    regions: [Region::NOTHING; REGIONS],
     region_count: 0,
     present: [0; PAGES_MOST * 2],
     present_count: 0,
@@ -116,8 +128,8 @@ impl Mirror {
             Ok(fd) => self.userfault = fd,
             Err(_) => return false,
         }
-        PAGEMAP.get().open(process_directory);
-        self.adopt_mappings(process_directory)
+        // Without it nobody knows what may be copied.
+        PAGEMAP.get().open(process_directory) && self.adopt_mappings(process_directory)
     }
 
     /// Reads the program's mappings and adds those that are new. False if one lies where we do, or
@@ -169,7 +181,12 @@ impl Mirror {
         if mapped::is_left_out(map, file) {
             return true;
         }
-        self.add(Region { start: map.start, end: map.end, protection: map.protection, stable, file })
+        let zeros = match backing::of(process_directory, map) {
+            Backing::Memory => file == mapped::NONE,
+            Backing::File => false,
+            Backing::Device => return true,
+        };
+        self.add(Region { start: map.start, end: map.end, protection: map.protection, stable, file, zeros })
     }
 
     /// Adds a region where none is yet; parts that are known stay as they are.
@@ -287,7 +304,7 @@ impl Mirror {
             return filled;
         }
         let (first, pages) = self.around(region, page);
-        self.fill_run(process, region, first, pages)
+        self.fill_run(process, region, first, pages).map(drop)
     }
 
     /// Sees to it that no page on swap is copied, which would bring it in; None: the page is not there. Ends the speculation
@@ -381,17 +398,27 @@ impl Mirror {
             while pages < together && page + pages * PAGE < limit && !self.is_present(page + pages * PAGE) {
                 pages += 1;
             }
-            if self.fill_run(process, region, page, pages).is_err() {
-                return false;
+            match self.fill_run(process, region, page, pages) {
+                Ok(filled) => page += filled * PAGE,
+                Err(_) => return false,
             }
-            page += pages * PAGE;
         }
         true
     }
 
-    fn fill_run(&mut self, process: i32, region: Region, page: usize, pages: usize) -> Result<(), NoPage> {
+    /// Copies pages from the program, or a part of them, or has zeros there instead. Returns how many are there now, at least one.
+    fn fill_run(&mut self, process: i32, region: Region, page: usize, pages: usize) -> Result<usize, NoPage> {
         if self.present_count + pages > PAGES_MOST {
             return Err(NoPage::Full);
+        }
+        let mut pages = pages;
+        if region.zeros {
+            let backed = PAGEMAP.get().backed(page, pages).ok_or(NoPage::Absent)?;
+            let copied = backed.has(0);
+            pages = (1..pages).find(|&number| backed.has(number) != copied).unwrap_or(pages);
+            if !copied {
+                return self.fill_zeros(region, page, pages);
+            }
         }
         let length = pages * PAGE;
         let local = [IoVec { base: BOUNCE, length }];
@@ -411,7 +438,19 @@ impl Mirror {
         let counts = &shared::speculator().counts;
         shared::count(&counts.pages_filled, (got / PAGE) as u64);
         shared::at_least(&counts.pages_most, self.present_count as u64);
-        Ok(())
+        Ok(got / PAGE)
+    }
+
+    /// Has zeros where the program has nothing.
+    fn fill_zeros(&mut self, region: Region, page: usize, pages: usize) -> Result<usize, NoPage> {
+        for number in 0..pages {
+            let page = page + number * PAGE;
+            if !self.place_zeros(page) {
+                return Err(NoPage::Absent);
+            }
+            self.remember(page, region.stable);
+        }
+        Ok(pages)
     }
 
     /// Fills a page from its file with what is cached, or with zeros; None if it does not come from one. May end
@@ -599,6 +638,7 @@ impl Mirror {
         if swapping || self.changing_count > KEPT_ALWAYS + KEPT_TIMES * self.touched_after_drop {
             self.drop_changing();
         }
+        self.drop_unbacked();
         let pages = self.changing.get(..self.changing_count).unwrap_or(&[]);
         shared::count(&shared::speculator().counts.pages_refreshed, pages.len() as u64);
         let mut batch = Batch::new();
@@ -670,6 +710,55 @@ impl Mirror {
         }
     }
 
+    /// Drops the changing pages that the program does not have, or not any more: they are zeros again when they are touched.
+    fn drop_unbacked(&mut self) {
+        let count = self.changing_count;
+        if let Some(pages) = self.changing.get_mut(..count) {
+            pages.sort_unstable();
+        }
+        let (mut kept, mut index) = (0, 0);
+        while index < count {
+            let first = self.changing[index];
+            let region = self.region_at(first).unwrap_or(Region::NOTHING);
+            let window = self.window(index, count, region);
+            let backed = if region.zeros {
+                let pages = (self.changing[index + window - 1] - first) / PAGE + 1;
+                PAGEMAP.get().backed(first, pages)
+            } else {
+                None
+            };
+            for index in index..index + window {
+                let page = self.changing[index];
+                let stays = !region.zeros || backed.as_ref().is_some_and(|b| b.has((page - first) / PAGE));
+                if stays {
+                    self.changing[kept] = page;
+                    kept += 1;
+                } else {
+                    // SAFETY: mirror memory; zeros, or what the program has there by then, if it is touched.
+                    let _ = unsafe { memory::advise(page, PAGE, n::MADV_DONTNEED) };
+                    self.leave(page);
+                }
+            }
+            index += window;
+        }
+        self.changing_count = kept;
+    }
+
+    /// How many of the changing pages from `index` on are in the region and near enough for one question.
+    fn window(&self, index: usize, count: usize, region: Region) -> usize {
+        /// To ask about so many pages takes as long as another question.
+        const GAP: usize = 32;
+        let pages = self.changing.get(index..count).unwrap_or(&[]);
+        let first = pages.first().copied().unwrap_or(0);
+        let belongs = |pair: &[usize]| match *pair {
+            [before, next] => {
+                next < region.end && next - before <= GAP * PAGE && next - first < pagemap::WINDOW * PAGE
+            }
+            _ => false,
+        };
+        1 + pages.windows(2).take_while(|pair| belongs(pair)).count()
+    }
+
     /// Some page is gone from the program: refreshes one by one and forgets what is not there.
     fn refresh_singly(&mut self, process: i32) {
         let mut kept = 0;
@@ -689,6 +778,28 @@ impl Mirror {
         self.clear_present();
         for index in 0..kept {
             self.enter(self.changing[index]);
+        }
+    }
+
+    /// Puts the mirror's own memory in the place of all views.
+    pub fn drop_views(&mut self) {
+        let mut any = false;
+        for part in VIEWS.get().take_down() {
+            any = true;
+            let length = part.end - part.start;
+            let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED | n::MAP_NORESERVE;
+            // SAFETY: over a view, of which the mirror's regions know (where they do not, nothing is to be there).
+            let replaced = self.region_at(part.start).is_some_and(|region| unsafe {
+                memory::map(part.start, length, region.protection | PROT_WRITE, flags, -1, 0).is_ok()
+            });
+            if !replaced || !self.register_range(part.start, length) {
+                // SAFETY: as above. A touch ends the speculation.
+                let _ = unsafe { memory::unmap(part.start, length) };
+            }
+        }
+        if any {
+            // Pages that were copied before there was a view are gone.
+            self.drop_files();
         }
     }
 

@@ -11,6 +11,7 @@ use crate::emulate;
 use crate::ledger::{LEDGER, Moment};
 use crate::mapped::MAPPED;
 use crate::mirror::MIRROR;
+use crate::pagemap::PAGEMAP;
 use crate::rights;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
 use crate::together::TOGETHER;
@@ -52,6 +53,14 @@ const TOUCHES_MOST: u32 = 3072;
 /// Pages touched one after the other after which it is a scan.
 const SCAN_PAGES: u32 = 16;
 
+/// How often it is looked whether what is given back has been given back.
+const RELEASED_LOOK_NS: u64 = 1_000_000;
+
+/// A speculator sleeps so long over files of a program that does not move, or so many stalls: then it lets them go. Shorter, it
+/// would begin anew where a program computes for long; longer, what others have to wait for is held.
+const HELD_MOST_NS: u64 = 50_000_000;
+const HELD_MOST_STALLS: u64 = 4;
+
 /// A speculator far enough ahead of a fault looks again after so long, should a wake-up be lost.
 const TOUCHES_SLEEP_NS: u64 = 1_000_000;
 
@@ -75,6 +84,8 @@ pub struct Run {
     pub written: u32,
     /// Alarms since the last operation.
     ticks: u32,
+    /// What it was when the post was made.
+    voids: u32,
     pub depth: Depth,
     /// Which pages in the ledger each of the latest operations asked for: from, and up to.
     pages: [(u64, u64); OPERATIONS],
@@ -113,6 +124,7 @@ pub static RUN: Global<Run> = Global::new(Run {
     posted: 0,
     written: 0,
     ticks: 0,
+    voids: 0,
     depth: Depth::new(),
     pages: [(0, 0); OPERATIONS],
     pages_next: 0,
@@ -194,8 +206,13 @@ pub fn serve() -> ! {
         let posted = match wait_for_post(RUN.get()) {
             Posted::Read(posted) => posted,
             Posted::Fault(posted) => {
+                let voids = shared::faults().posted_voids.load(Ordering::Relaxed);
                 let Some(faulted) = shared::take_fault(posted) else { continue };
                 RUN.get().fault_posted = posted;
+                RUN.get().voids = voids;
+                if !may_hold(voids) {
+                    continue;
+                }
                 sync_to_fault(posted);
                 arch::fresh_vector_state(&mut loaded.vector_state);
                 loaded.faulted = faulted;
@@ -208,6 +225,10 @@ pub fn serve() -> ! {
             continue;
         };
         RUN.get().posted = posted;
+        RUN.get().voids = post.voids;
+        if !may_hold(post.voids) {
+            continue;
+        }
         sync(&post);
         loaded.registers = post.registers;
         arch::make_vector_state_sound(&mut loaded.vector_state);
@@ -222,13 +243,51 @@ pub fn serve() -> ! {
 /// Goes away, if the program has asked for it: everything that we hold open is closed by that.
 fn retire_if_asked() {
     if agent().retire.load(Ordering::Acquire) != 0 {
-        leave()
+        leave();
     }
 }
 
-/// Ends this process, for good.
+/// Goes away if the program has become another one: the page tables that we look into are nobody's then. No post tells.
+fn leave_if_replaced() {
+    if !PAGEMAP.get().is_alive() {
+        leave();
+    }
+}
+
+/// Lets go of all files and directories of the program's. A sync has to come before anything else is done with what is left.
+pub fn let_go() {
+    TOGETHER.get().send_all();
+    emulate::reset();
+    descriptors::let_go();
+    MAPPED.get().let_go();
+    MIRROR.get().drop_views();
+    shared::holds_nothing();
+}
+
+/// Whether files of the program's may be held, to serve a post that was made when [`voids`] was `voids`. Waits while something is
+/// being given back.
+///
+/// [`voids`]: runahead_abi::session::AgentPart::voids
+pub fn may_hold(voids: u32) -> bool {
+    loop {
+        let may = shared::begins_to_hold();
+        let void = agent().voids.load(Ordering::Acquire) != voids;
+        if may && !void {
+            return true;
+        }
+        let_go();
+        if void {
+            return false;
+        }
+        retire_if_asked();
+        let seen = agent().posted.load(Ordering::Acquire);
+        futex_wait(&agent().posted, seen, Some(RELEASED_LOOK_NS));
+    }
+}
+
+/// Goes away for good.
 pub fn leave() -> ! {
-    descriptors::close_all();
+    let_go();
     let run = RUN.get();
     if agent().posted.load(Ordering::Acquire) == run.posted {
         let passed = agent().passed.load(Ordering::Acquire);
@@ -265,6 +324,7 @@ fn wait_for_post(run: &Run) -> Posted {
         }
         count_time();
         give_back();
+        let_go();
         part.activity.store(activity::IDLE, Ordering::Release);
         futex_wait(&agent().posted, seen, None);
     }
@@ -342,9 +402,7 @@ fn sync(post: &Post) {
     run.position = post.position;
     run.program_break = post.program_break;
     run.thread = post.thread;
-    emulate::reset();
-    MIRROR.get().refresh(crate::mirror::process());
-    descriptors::sync();
+    bring_into_step();
     part.synced.store(post.epoch, Ordering::Release);
     if agent().holding.load(Ordering::Acquire) == holding::SYNC {
         futex_wake(&part.synced);
@@ -374,9 +432,7 @@ fn sync_to_fault(posted: u32) {
     part.touched.store(0, Ordering::Relaxed);
     run.thread = agent().watch_thread.load(Ordering::Relaxed);
     run.program_break = agent().program_break.load(Ordering::Relaxed);
-    emulate::reset();
-    MIRROR.get().refresh(crate::mirror::process());
-    descriptors::sync();
+    bring_into_step();
     rights::copied();
     rights::hold();
     part.fault_synced.store(run.fault, Ordering::Release);
@@ -385,6 +441,14 @@ fn sync_to_fault(posted: u32) {
     count(&part.counts.sync_ns, monotonic_ns().saturating_sub(began));
     // The host weighs it against what speculation is good for.
     at_least(&part.counts.processor_ns, processor_ns());
+}
+
+/// Descriptors first: they may show that nothing is to be copied.
+fn bring_into_step() {
+    leave_if_replaced();
+    emulate::reset();
+    descriptors::sync();
+    MIRROR.get().refresh(crate::mirror::process());
 }
 
 fn is_swapping_now() -> bool {
@@ -463,27 +527,46 @@ fn sleep_ahead_of_faults() {
     // Behind a disk that answers slowly the next touches may be long in coming.
     at_least(&speculator().delivered, usage::delivered());
     let run = RUN.get();
-    let mut sleep = Sleep::default();
+    let mut sleep = Sleep::begin();
     while run.touches_are_far_ahead(shared::faults().passed.load(Ordering::Acquire)) {
         speculator().activity.store(activity::AHEAD, Ordering::Release);
         let passed = shared::faults().passed.load(Ordering::Acquire);
         check();
-        let longest = if sleep.deepens() { AHEAD_SLEEP_NS } else { TOUCHES_SLEEP_NS };
+        let longest = if sleep.deepens(passed) { AHEAD_SLEEP_NS } else { TOUCHES_SLEEP_NS };
         futex_wait(&shared::faults().passed, passed, Some(longest));
     }
     sleep.ends();
 }
 
+fn held_most() -> u64 {
+    let stall = agent().expected_stall_ns.load(Ordering::Relaxed);
+    HELD_MOST_NS.max(stall.saturating_mul(HELD_MOST_STALLS))
+}
+
 /// A sleep ahead of the program. The alarm goes on at first, and ends each wait within a tick; a program that stands still, or
 /// computes for long, is not worth a thousand looks a second.
-#[derive(Default)]
 struct Sleep {
     looks: u32,
+    /// What the program had passed at the latest look, and since when.
+    passed: u32,
+    since: u64,
 }
 
 impl Sleep {
-    /// One more look is over. True if the alarm is off.
-    fn deepens(&mut self) -> bool {
+    fn begin() -> Sleep {
+        Sleep { looks: 0, passed: u32::MAX, since: 0 }
+    }
+
+    /// One more look is over, at which the program had passed so much. True if the alarm is off. Ends the speculation if the
+    /// program stands still, as what is open is held for nothing.
+    fn deepens(&mut self, passed: u32) -> bool {
+        leave_if_replaced();
+        let now = monotonic_ns();
+        if passed != self.passed {
+            (self.passed, self.since) = (passed, now);
+        } else if now.saturating_sub(self.since) >= held_most() {
+            end(ended::RELEASED, 0);
+        }
         self.looks = self.looks.saturating_add(1);
         if self.looks == LOOKS_WITH_ALARM {
             let _ = signals::set_alarm_interval(0);
@@ -570,6 +653,10 @@ pub fn now() -> Moment {
 /// Called at each emulated call.
 pub fn check() {
     retire_if_asked();
+    if shared::is_asked_to_let_go() || agent().voids.load(Ordering::Acquire) != RUN.get().voids {
+        end(ended::RELEASED, 0);
+    }
+    descriptors::let_go_if_asked();
     if let Some(reason) = pointless() {
         end(reason, 0);
     }
@@ -578,6 +665,7 @@ pub fn check() {
 /// Called by the alarm while the program's code runs.
 pub fn tick() {
     TOGETHER.get().send_all();
+    leave_if_replaced();
     check();
     let run = RUN.get();
     if run.fault != 0 {
@@ -723,7 +811,7 @@ fn sleep_ahead() {
     let wake_at = run.worth_waking_at(word.load(Ordering::Acquire));
     part.activity.store(activity::AHEAD, Ordering::Release);
     pace::ask_to_be_woken(&part.wake_at, wake_at);
-    let mut sleep = Sleep::default();
+    let mut sleep = Sleep::begin();
     loop {
         check();
         let passed = word.load(Ordering::Acquire);
@@ -731,7 +819,7 @@ fn sleep_ahead() {
         if passed >= wake_at {
             break;
         }
-        sleep.deepens();
+        sleep.deepens(passed);
         futex_wait(word, passed, Some(AHEAD_SLEEP_NS));
     }
     sleep.ends();

@@ -7,19 +7,24 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use runahead_abi::log::Log;
 use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
+use runahead_abi::release::{Holding, What};
 use runahead_abi::session::{
-    AGENT_BYTES, AgentPart, FaultPart, HEADER_BYTES, Header, SLOT_BYTES, SPECULATOR_BYTES, Slot,
+    AGENT_BYTES, AgentPart, FaultPart, HOLDERS_AT, HOLDERS_BYTES, Header, SLOT_BYTES, SPECULATOR_BYTES, Slot,
     SpeculatorPart, slot_offset,
 };
 use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
-use runahead_kernel::process::futex_wake;
+use runahead_kernel::process::{futex_wake, monotonic_ns};
 use runahead_kernel::uapi::general as n;
 
 /// The program's process id.
 pub static PROCESS: AtomicI32 = AtomicI32::new(0);
 
+/// Number of the slot.
+static NUMBER: AtomicI32 = AtomicI32::new(0);
+
 /// Maps slot `index` of the session behind `fd` at its place. False if the kernel refuses.
 pub fn map_slot(fd: i32, index: usize) -> bool {
+    NUMBER.store(index as i32, Ordering::Relaxed);
     let flags = n::MAP_SHARED | n::MAP_FIXED_NOREPLACE;
     let offset = slot_offset(index);
     // SAFETY: a new mapping inside our window.
@@ -37,16 +42,48 @@ pub fn map_slot(fd: i32, index: usize) -> bool {
         )
     };
     // SAFETY: as above.
-    let header = unsafe { memory::map(HEADER, HEADER_BYTES, PROT_READ, flags, fd, 0) };
-    agent == Ok(SLOT) && own == Ok(SLOT + AGENT_BYTES) && header == Ok(HEADER)
+    let header = unsafe { memory::map(HEADER, HOLDERS_AT, PROT_READ, flags, fd, 0) };
+    let holders_at = HEADER + HOLDERS_AT;
+    let both = PROT_READ | PROT_WRITE;
+    // SAFETY: as above.
+    let holders = unsafe { memory::map(holders_at, HOLDERS_BYTES, both, flags, fd, HOLDERS_AT as u64) };
+    agent == Ok(SLOT) && own == Ok(SLOT + AGENT_BYTES) && header == Ok(HEADER) && holders == Ok(holders_at)
+}
+
+fn header() -> &'static Header {
+    // SAFETY: mapped by `map_slot` before anything else runs, for good.
+    unsafe { &*(HEADER as *const Header) }
+}
+
+/// What this speculator says of what it holds.
+fn holding() -> &'static Holding {
+    let speculators = &header().holders.speculators;
+    &speculators[NUMBER.load(Ordering::Relaxed) as usize % speculators.len()]
+}
+
+/// Says that files of the program's are held from now on. False if they may not be at present: then nothing is to be opened,
+/// and what is open to be closed.
+pub fn begins_to_hold() -> bool {
+    holding().begins_again(&header().releasing, What::Files, monotonic_ns)
+}
+
+/// Says that nothing is held any more.
+pub fn holds_nothing() {
+    let holding = holding();
+    holding.ends_all();
+    futex_wake(&holding.0);
+}
+
+/// Whether somebody waits until nothing is held.
+pub fn is_asked_to_let_go() -> bool {
+    header().releasing.forbids(What::Files, monotonic_ns)
 }
 
 /// Wakes the host, if it sleeps; else it may find what there is for it at its next look only.
 ///
 /// The doorbell's number stays: a speculation that runs wild must not be able to write where everybody reads.
 pub fn wake_host() {
-    // SAFETY: mapped by `map_slot` before anything else runs, for good.
-    futex_wake(unsafe { &(*(HEADER as *const Header)).doorbell });
+    futex_wake(&header().doorbell);
 }
 
 pub fn agent() -> &'static AgentPart {
@@ -92,6 +129,8 @@ pub fn at_least(counter: &AtomicU64, value: u64) {
 #[derive(Clone, Copy)]
 pub struct Post {
     pub epoch: u32,
+    /// What `AgentPart::voids` was.
+    pub voids: u32,
     /// Operations that the program had passed when it left the epoch before.
     pub passed_before: u32,
     /// Names that its agent had counted by then.
@@ -122,6 +161,7 @@ pub fn take_post(posted: u32, vector_state: &mut [u8; VECTOR_STATE_BYTES]) -> Op
     }
     let copy = Post {
         epoch: post::epoch_of(posted),
+        voids: agent.posted_voids.load(Ordering::Relaxed),
         passed_before: agent.passed_before.load(Ordering::Relaxed),
         names_before: agent.names_before.load(Ordering::Relaxed),
         registers,

@@ -276,19 +276,19 @@ impl Views {
         }
     }
 
-    /// Unmaps them all: they hold their files. For the end: no speculation may follow.
-    pub fn close_all(&mut self) {
+    /// Takes all views down, one after the other, as they hold their files: what is mapped at each is for the caller to replace. How
+    /// often blocks were copied is remembered.
+    pub fn take_down(&mut self) -> impl Iterator<Item = Part> {
         if self.beside.take().is_some() {
             // SAFETY: nobody touches what is mapped there.
             let _ = unsafe { memory::unmap(VIEWED, VIEWED_BYTES) };
         }
-        if core::mem::take(&mut self.count) == 0 {
-            return;
-        }
-        for part in self.blocks.iter_mut().filter_map(|block| block.view.take()) {
-            // SAFETY: mirror memory, which nobody touches any more.
-            let _ = unsafe { memory::unmap(part.start, part.end - part.start) };
-        }
+        self.blanks = 0;
+        let blocks = if core::mem::take(&mut self.count) == 0 { 0 } else { BLOCKS };
+        self.blocks.iter_mut().take(blocks).filter_map(|block| {
+            (block.clear, block.blank) = (Bits::NONE, Bits::NONE);
+            block.view.take()
+        })
     }
 }
 

@@ -373,7 +373,7 @@ fn ask(fd: i32, place: u64, bytes: u64) {
 
 /// Asks for all of a small file, unless it is there.
 pub fn ask_whole(entry: &Descriptor) {
-    if entry.kind != Kind::File || entry.size == 0 || entry.size > WHOLE_FILE {
+    if entry.kind != Kind::File || entry.real < 0 || entry.size == 0 || entry.size > WHOLE_FILE {
         return;
     }
     let wanted = pages(0, entry.size as u64);
@@ -463,6 +463,7 @@ fn duplicate(fd: i32, lowest: usize, target: Option<usize>) -> Outcome {
             Ok(real) => copy.real = real,
             Err(_) => return Outcome::End(ended::DESCRIPTOR),
         }
+        table.is_shared(fd);
     }
     let number = match target {
         Some(target) => table.put(target, copy),

@@ -244,6 +244,7 @@ fn map_file(a: [usize; 6], length: usize, fixed: bool) -> Outcome {
     let Ok(real) = super::files::duplicate_real(entry.real) else {
         return Outcome::End(ended::DESCRIPTOR);
     };
+    table.is_shared(a[4] as i32);
     let mapping = FileMapping { start, end: start + length, real, offset: a[5] as u64 };
     if add_mapping(mapping) {
         Outcome::Return(start as isize)

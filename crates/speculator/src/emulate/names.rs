@@ -344,6 +344,7 @@ fn change_directory_to(fd: i32) -> Outcome {
             let flags = n::O_PATH | n::O_DIRECTORY | n::O_CLOEXEC;
             match files::open_at(entry.real, c".", flags, 0) {
                 Ok(directory) => {
+                    table.is_shared(fd);
                     table.set_working_directory(directory);
                     Outcome::Return(0)
                 }

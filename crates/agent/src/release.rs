@@ -1,0 +1,203 @@
+//! Giving back: before the program closes, removes, renames or unmounts something, nobody of ours holds it.
+//!
+//! Two ways, both in `runahead_abi::release`.
+//!
+//! - *Files, names, file systems* ([`call`]): all of the session's speculators and the host's threads are asked, as any of them
+//!   may have opened what this program removes. While nobody holds anything that takes no system call but a look at
+//!   the clock. The call is made here, since nobody may open anything before it has been made.
+//! - *Descriptors* ([`closes`]): the program's own speculator is asked, and only if it says that it holds one of the
+//!   numbers. The program's own instruction closes them: from the count on they are not looked at any more.
+//!
+//! Waiting is bounded: whoever does not come forward in time is taken for gone, which costs exactness and no more.
+
+use crate::arch::{Answer, Frame};
+use crate::attach;
+use crate::state::Fixed;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+use runahead_abi::release::{Holding, NUMBERS, What};
+use runahead_abi::session::{Header, Slot, activity, retire};
+use runahead_kernel::arch::syscall;
+use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns};
+use runahead_kernel::uapi::general as n;
+
+/// How long a call waits for those who hold something: some look-ups of a slow network. It is also how long it keeps others
+/// from opening anything, if its thread is stopped or gone.
+const LONGEST_NS: u64 = 1_000_000_000;
+
+/// The same for the program's own speculator alone.
+const OWN_LONGEST_NS: u64 = 200_000_000;
+
+/// How often sleepers are woken: one may look, and fall asleep behind our call.
+const AGAIN_NS: u64 = 1_000_000;
+
+/// The calls that give something back, and the one by which a program serves its own page faults.
+pub fn wanted(number: u16) -> bool {
+    let number = u32::from(number);
+    gives_back(number).is_some()
+        || matches!(
+            number,
+            n::__NR_close
+                | n::__NR_close_range
+                | n::__NR_dup2
+                | n::__NR_dup3
+                | n::__NR_execve
+                | n::__NR_execveat
+                | n::__NR_userfaultfd
+        )
+}
+
+/// What a call gives back that others may hold.
+fn gives_back(number: u32) -> Option<What> {
+    match number {
+        n::__NR_unlink
+        | n::__NR_unlinkat
+        | n::__NR_rmdir
+        | n::__NR_rename
+        | n::__NR_renameat
+        | n::__NR_renameat2 => Some(What::Files),
+        n::__NR_umount2 | n::__NR_pivot_root => Some(What::All),
+        _ => None,
+    }
+}
+
+/// Makes the call, or lets the program make it. None: it is not one of these.
+pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
+    if let Some(what) = gives_back(number) {
+        return Some(give_back(frame, what, number, a));
+    }
+    match number {
+        n::__NR_close => closes(frame.state(), a[0], a[0]),
+        n::__NR_close_range => closes(frame.state(), a[0] as u32 as usize, a[1] as u32 as usize),
+        // What has the second number until then is closed.
+        n::__NR_dup2 | n::__NR_dup3 => closes(frame.state(), a[1] as u32 as usize, a[1] as u32 as usize),
+        n::__NR_execve | n::__NR_execveat => is_replaced(frame.state()),
+        // Its page faults are its own to see from now on.
+        n::__NR_userfaultfd => attach::retire(frame.state()),
+        _ => return None,
+    }
+    Some(Answer::plain(frame))
+}
+
+fn give_back(frame: &Frame, what: What, number: u32, a: [usize; 6]) -> Answer {
+    let state = frame.state();
+    let header = state.header();
+    let end = monotonic_ns().saturating_add(LONGEST_NS);
+    header.releasing.begins(what, end);
+    let places = (what == What::All).then_some(&header.host_places);
+    let host = core::iter::once(&header.host_files).chain(places);
+    let mut wait = Wait { state, header, end, rung: false };
+    header.holders.speculators.iter().chain(host).for_each(|holding| wait.for_nothing(holding));
+    // SAFETY: the program's own call with the program's own arguments. It is no cancellation point.
+    let returned = unsafe { syscall(number as usize, a) };
+    header.releasing.ends(what);
+    Answer::done(frame, returned as usize)
+}
+
+/// A call that waits until nobody holds anything.
+struct Wait<'a> {
+    state: &'a Fixed,
+    header: &'a Header,
+    end: u64,
+    /// The host has been told.
+    rung: bool,
+}
+
+impl Wait<'_> {
+    fn for_nothing(&mut self, holding: &Holding) {
+        loop {
+            let seen = holding.0.load(Ordering::Acquire);
+            if seen == 0 {
+                return;
+            }
+            let now = monotonic_ns();
+            if now >= self.end {
+                // The host ends it. Where there is no host any more there are no speculators either.
+                let _ = holding.0.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
+                self.header.overdue.store(1, Ordering::Release);
+                attach::ring(self.header);
+                return;
+            }
+            if !self.rung {
+                self.rung = true;
+                attach::ring(self.header);
+            }
+            if let Some(slot) = attach::own_slot(self.state) {
+                wake(slot);
+            }
+            futex_wait(&holding.0, seen, Some(AGAIN_NS.min(self.end - now)));
+        }
+    }
+}
+
+/// Wakes the speculator, wherever it sleeps.
+fn wake(slot: &Slot) {
+    for word in [&slot.agent.posted, &slot.agent.passed, &slot.faults.passed] {
+        futex_wake(word);
+    }
+}
+
+/// The slot of a process that has, or may have, a speculator.
+fn speculated(state: &Fixed) -> Option<&'static Slot> {
+    let wanted = |word: &AtomicU32| word.load(Ordering::Relaxed) != 0;
+    let slot = state.slot()?;
+    (wanted(&slot.agent.speculator_wanted) || wanted(&slot.faults.speculator_wanted)).then_some(slot)
+}
+
+/// The program is about to close its descriptors from `first` to `last`.
+fn closes(state: &Fixed, first: usize, last: usize) {
+    if let Some(slot) = speculated(state)
+        && slot.agent.closings.closes(&slot.speculator.held, first, last)
+        && attach::own_slot(state).is_some()
+    {
+        have_closed(state, slot, first, last.min(NUMBERS - 1));
+    }
+}
+
+/// Waits until the speculator holds none of these.
+#[inline(never)]
+fn have_closed(state: &Fixed, slot: &Slot, first: usize, last: usize) {
+    let (agent, speculator) = (&slot.agent, &slot.speculator);
+    (first..=last).filter(|&number| speculator.held.has(number)).for_each(|number| agent.closing.add(number));
+    agent.closing_requests.fetch_add(1, Ordering::AcqRel);
+    let is_held = |_: u32| speculator.held.has_any(first, last);
+    if !comes_forward(slot, &speculator.let_go, is_held) {
+        // It does not come forward, and is not to be waited for again.
+        agent.retire.fetch_max(retire::BEARS_NOBODY, Ordering::SeqCst);
+        state.stand_down();
+    }
+    (first..=last).for_each(|number| agent.closing.remove(number));
+}
+
+/// The program is about to become another one: what was posted so far is void, and its speculator lets go. If the call fails,
+/// speculation goes on at the next stall.
+fn is_replaced(state: &Fixed) {
+    let Some(slot) = speculated(state) else { return };
+    if attach::own_slot(state).is_none() {
+        return;
+    }
+    slot.agent.voids.fetch_add(1, Ordering::AcqRel);
+    fence(Ordering::SeqCst);
+    let number = slot.agent.number.load(Ordering::Relaxed) as usize;
+    if let Some(holding) = state.header().holders.speculators.get(number) {
+        comes_forward(slot, &holding.0, |holding| holding != 0);
+    }
+}
+
+/// Waits while something is held; `is_held` is given what is found in `word`, on which the speculator wakes us. False if it does
+/// not let go in time.
+fn comes_forward(slot: &Slot, word: &AtomicU32, is_held: impl Fn(u32) -> bool) -> bool {
+    let end = monotonic_ns().saturating_add(OWN_LONGEST_NS);
+    loop {
+        let seen = word.load(Ordering::Acquire);
+        let gone = slot.speculator.activity.load(Ordering::Acquire) == activity::GONE;
+        if gone || !is_held(seen) {
+            return true;
+        }
+        let now = monotonic_ns();
+        if now >= end {
+            return false;
+        }
+        wake(slot);
+        futex_wait(word, seen, Some(AGAIN_NS));
+    }
+}
