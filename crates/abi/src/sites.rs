@@ -350,10 +350,14 @@ pub fn lookup_copied<'a>(
         if index.key_hash != hash || index.key != *key {
             continue;
         }
-        let start = (index.first_site as usize).checked_mul(size_of::<Site>())?.checked_add(SITES_OFFSET)?;
-        let copied = room.get_mut(..index.site_count as usize)?;
-        if read(start, Site::slice_bytes_mut(copied)) && index.checksum == index.checksum_of(copied) {
-            return Some(Entry { sites: room.get(..index.site_count as usize)?, unproven: index.unproven });
+        let count = index.site_count as usize;
+        let start = (index.first_site as usize).checked_mul(size_of::<Site>());
+        // An entry that fails its check is passed over, as by `lookup_entry`.
+        let (Some(copied), Some(start)) = (room.get_mut(..count), start) else { continue };
+        if read(SITES_OFFSET.saturating_add(start), Site::slice_bytes_mut(copied))
+            && index.checksum == index.checksum_of(copied)
+        {
+            return Some(Entry { sites: room.get(..count)?, unproven: index.unproven });
         }
     }
     None

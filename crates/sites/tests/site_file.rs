@@ -12,7 +12,7 @@ use common::{TAIL, assemble, function};
 use proptest::prelude::*;
 use runahead_abi::sites::{
     FileHeader, FileKey, HASH_SLOTS, INDEX_OFFSET, Index, Plain, SITES_OFFSET, Site, form, lookup,
-    lookup_entry, slot_offset,
+    lookup_copied, lookup_entry, slot_offset,
 };
 use runahead_sites::{Outcome, SiteFile, analyse, file_key};
 use tempfile::TempDir;
@@ -437,6 +437,26 @@ fn another_key_with_the_same_hash_is_another_key() {
     assert_eq!(lookup(as_bytes(&words), &key(1)), None);
 }
 
+/// The same from a copy, piece by piece, as of a file that may be cut at any moment. None also for more sites than fit.
+fn copied(bytes: &[u8], key: &FileKey) -> Option<Vec<Site>> {
+    let mut room = vec![site(0); 8];
+    let read = |offset: usize, to: &mut [u8]| {
+        let from = offset.checked_add(to.len()).and_then(|end| bytes.get(offset..end));
+        from.is_some_and(|from| {
+            to.copy_from_slice(from);
+            true
+        })
+    };
+    lookup_copied(read, key, &mut room).map(|entry| entry.sites.to_vec())
+}
+
+#[test]
+fn more_sites_than_there_is_room_for_are_none() {
+    let words = image(&[(key(1), (0..9).map(site).collect()), (key(2), vec![site(3)])]);
+    assert_eq!(copied(as_bytes(&words), &key(1)), None);
+    assert_eq!(copied(as_bytes(&words), &key(2)), Some(vec![site(3)]));
+}
+
 proptest! {
     #[test]
     fn an_entry_is_found_whole_or_not_at_all(
@@ -461,9 +481,11 @@ proptest! {
             }
         }
         for (key, sites) in &entries {
-            if let Some(found) = lookup(as_bytes(&words), key) {
+            let found = lookup(as_bytes(&words), key);
+            if let Some(found) = found {
                 prop_assert_eq!(found, &**sites);
             }
+            prop_assert_eq!(copied(as_bytes(&words), key), found.map(<[Site]>::to_vec));
         }
     }
 
@@ -475,6 +497,7 @@ proptest! {
         let header = aligned(FileHeader::EMPTY.bytes());
         words.splice(0..header.len().min(words.len()), header);
         let _ = lookup(as_bytes(&words), &key(seed));
+        let _ = copied(as_bytes(&words), &key(seed));
     }
 
     #[test]
@@ -489,6 +512,7 @@ proptest! {
         let slot = slot_offset(key.hash(), 0) / 8;
         words[slot..slot + 8].copy_from_slice(&aligned(index.bytes()));
         words.resize(SITES_OFFSET / 8 + length, 0);
-        let _ = lookup(as_bytes(&words), &key);
+        let found = lookup(as_bytes(&words), &key).map(<[Site]>::to_vec);
+        prop_assert_eq!(copied(as_bytes(&words), &key), found);
     }
 }

@@ -24,7 +24,7 @@
 
 use super::stub::Description;
 use super::{SYSCALL_BYTES, thread_base};
-use crate::state::{AREA_BYTES, AREAS, Fixed, OFFSET_OF_AREAS, WINDOW_BYTES};
+use crate::state::{AREA_BYTES, AREAS, Fixed, OFFSET_OF_AREAS, Process, WINDOW_BYTES};
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::ops::Range;
@@ -192,7 +192,13 @@ global_asm!(
     ".cfi_signal_frame",
     ".cfi_def_cfa rsp, 0",
     ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06", // the caller: *rcx
-    // ---- Memory calls that do not concern the agent pass it by.
+    // ---- What closes descriptors concerns who has a slot; memory calls, what is ours.
+    "  cmp eax, {close}",
+    "  je 35f",
+    "  cmp eax, {dup2}",
+    "  je 35f",
+    "  cmp eax, {dup3}",
+    "  je 35f",
     "  cmp eax, {mmap}",
     "  je 30f",
     "  cmp eax, {munmap}",
@@ -353,6 +359,11 @@ global_asm!(
     "  cmp rsi, {watched_least}",
     "  jae 20b",
     "  jmp 49b",
+    "35:",
+    "  mov r11, [rcx + {d_state}]",
+    "  cmp dword ptr [r11 + {attached}], 0",
+    "  jne 20b",
+    "  jmp 49b",
     // ---- Does the range of rsi bytes from rdi overlap what is ours? (rdi below our end, and our start no
     // further than rsi behind it.)
     "40:",
@@ -428,6 +439,9 @@ global_asm!(
     ".p2align 3",
     "90: .quad -1",
     call = sym crate::calls::runahead_agent_call,
+    close = const n::__NR_close,
+    dup2 = const n::__NR_dup2,
+    dup3 = const n::__NR_dup3,
     mmap = const n::__NR_mmap,
     munmap = const n::__NR_munmap,
     mprotect = const n::__NR_mprotect,
@@ -445,6 +459,7 @@ global_asm!(
     area = const AREA_BYTES,
     window = const WINDOW_BYTES,
     off = const offset_of!(Fixed, off),
+    attached = const runahead_kernel::PAGE + offset_of!(Process, attached),
     counts_memory = const offset_of!(Fixed, counts_memory),
     far_start = const offset_of!(Fixed, far_start),
     far_end = const offset_of!(Fixed, far_end),
