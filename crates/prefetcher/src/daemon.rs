@@ -13,7 +13,7 @@
 //! When the daemon ends nobody hears of others any more, and later programs fall back to their user's file. Nobody is
 //! waited for here, and of each client one message is taken at a time.
 
-use crate::view::{SLOTS, View};
+use crate::view::{SLOTS, View, named_place};
 use runahead_prefetch::shares::SLOT;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -44,7 +44,7 @@ const BACKLOG: i32 = 64;
 
 /// The place of the socket.
 pub fn socket() -> PathBuf {
-    std::env::var_os(VARIABLE).map_or_else(|| SOCKET.into(), PathBuf::from)
+    named_place(VARIABLE).unwrap_or_else(|| SOCKET.into())
 }
 
 /// Hands out the view for ever. An error is a reason not to begin.

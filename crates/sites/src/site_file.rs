@@ -230,8 +230,16 @@ impl SiteFile {
             }
         }
         let started = SystemTime::now();
-        let file = File::open(executable).map_err(failed("open", executable))?;
+        // It may be something else by now that is waited for when it is opened; then its key is another, too.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
+            .open(executable)
+            .map_err(failed("open", executable))?;
         let opened = file.metadata().map_err(failed("look at", executable))?;
+        if file_key(&opened) != key {
+            return Ok(Outcome::Unsettled);
+        }
         let watched = file.try_clone().map_err(failed("open", executable))?;
         let analysis = analyse_file(file);
         let after = watched.metadata().map_err(failed("look at", executable))?;

@@ -12,6 +12,7 @@ mod memory;
 mod model;
 mod names;
 mod programs;
+mod security;
 mod slow_disk;
 mod starts;
 mod stepping;
@@ -61,6 +62,7 @@ fn main() {
     large_program::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);
+    security::add(&mut suite);
     forked::add(&mut suite);
     model::add(&mut suite);
     canaries::add(&mut suite);
