@@ -18,8 +18,12 @@ struct Situation {
     rights: Rights,
     /// Mount, device and inode of its root.
     root: (u64, u32, u32, u64),
-    /// Its mounts, and those to whom its user numbers mean something.
-    namespaces: [CString; 2],
+    /// Its mounts.
+    mounts: CString,
+    /// Those to whom its user numbers mean something.
+    users: CString,
+    /// It may enter any mount namespace, and take any root.
+    moves_freely: bool,
 }
 
 /// A process, and what it was allowed when it was first looked at.
@@ -46,9 +50,12 @@ impl Watched {
         Watched::begin(Path::new("/proc/self"))
     }
 
-    /// Whether it is allowed the same as the other one was.
+    /// Whether it is allowed the same as the other one was. Other mounts, or another root, confine only who could not leave
+    /// them.
     pub(crate) fn is_as(&self, other: &Watched) -> bool {
-        self.first == other.first
+        let (one, other) = (&self.first, &other.first);
+        let is_confined = (&one.mounts, one.root) != (&other.mounts, other.root) && !one.moves_freely;
+        one.rights == other.rights && one.users == other.users && !is_confined
     }
 
     /// What it is allowed now, beside what it was at first.
@@ -78,21 +85,43 @@ impl Situation {
     fn of(directory: BorrowedFd, status: BorrowedFd) -> Option<Situation> {
         let mut buffer = [0u8; STATUS_BYTES];
         let length = pread(status, &mut buffer, 0).ok()?;
-        let rights = Rights::of(buffer.get(..length)?)?;
+        let status = buffer.get(..length)?;
+        let rights = Rights::of(status)?;
         let link = |name| rustix::fs::readlinkat(directory, name, Vec::new()).ok();
-        let namespaces = [link(c"ns/mnt")?, link(c"ns/user")?];
+        let (mounts, users) = (link(c"ns/mnt")?, link(c"ns/user")?);
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
         let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
         let root = rustix::fs::statx(directory, c"root", flags, wanted).ok()?;
         let root = (root.stx_mnt_id, root.stx_dev_major, root.stx_dev_minor, root.stx_ino);
-        Some(Situation { rights, root, namespaces })
+        Some(Situation { rights, root, mounts, users, moves_freely: moves_freely(status) })
     }
+}
+
+/// Whether a process with this content of `/proc/PID/status` may go into mount namespaces by setns(2).
+fn moves_freely(status: &[u8]) -> bool {
+    const CAP_SYS_CHROOT: u64 = 1 << 18;
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    let both = CAP_SYS_CHROOT | CAP_SYS_ADMIN;
+    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"CapEff:"));
+    let text = line.and_then(|line| std::str::from_utf8(line).ok());
+    text.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).is_some_and(|caps| caps & both == both)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::process::{Child, Command};
+
+    #[test]
+    fn whoever_lacks_one_of_the_two_does_not_move_freely() {
+        assert!(moves_freely(b"Uid:\t0\nCapEff:\t000001ffffffffff\nCapBnd:\t0\n"));
+        for caps in ["000001ffffdfffff", "000001fffffbffff", "0000000000000000", "", "x"] {
+            assert!(
+                !moves_freely(format!("CapBnd:\t000001ffffffffff\nCapEff:\t{caps}\n").as_bytes()),
+                "{caps}"
+            );
+        }
+    }
 
     fn child(around: &[&str]) -> Child {
         let (program, arguments) = around.split_first().unwrap_or((&"sleep", &["60"]));
@@ -120,7 +149,7 @@ mod tests {
             ways.push(&["setpriv", "--reuid=65534", "--clear-groups", "sleep", "60"]);
             ways.push(&["setpriv", "--bounding-set=-sys_boot", "sleep", "60"]);
             ways.push(&["setpriv", "--groups=4711", "sleep", "60"]);
-            ways.push(&["unshare", "--mount", "sleep", "60"]);
+            ways.push(&["unshare", "--user", "--mount", "sleep", "60"]);
         }
         for way in ways {
             let mut other = child(way);
