@@ -1,7 +1,8 @@
 //! What a process is allowed to do, as `/proc/PID/status` tells it, in one word.
 //!
-//! Host and speculator act for a process only while it is allowed what they are: who has given something up
-//! (a user, a group, a capability, by a filter) must not have it done by somebody who still may.
+//! Host and speculator act for a process only while it is allowed what they are: who has given
+//! something up (a user, a group, a capability, by a filter) must not have it done by somebody who
+//! still may.
 
 /// The lines that tell. (What a process is confined to by Landlock no file tells.)
 const TELLING: [&[u8]; 11] = [
@@ -21,7 +22,8 @@ const TELLING: [&[u8]; 11] = [
 /// Those that every kernel has; what is cut off before them tells nothing.
 const NEEDED: usize = 10;
 
-/// Bytes of the file that are looked at. Whoever is in a thousand groups has a longer one, and gets no help.
+/// Bytes of the file that are looked at. Whoever is in a thousand groups has a longer one, and gets
+/// no help.
 pub const STATUS_BYTES: usize = 8192;
 
 /// Equal for two processes that are allowed the same.
@@ -49,7 +51,8 @@ impl Rights {
     }
 }
 
-/// FNV-1a. Nobody can choose among many: each of the lines changes by what its process is still allowed to do.
+/// FNV-1a. Nobody can choose among many: each of the lines changes by what its process is still
+/// allowed to do.
 const FIRST: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 

@@ -1,8 +1,8 @@
 //! What has to be true of a file before it is taken for the session, or for the site file.
 //!
-//! Both are found by numbers (a process id and a descriptor's), and numbers are used again: behind them
-//! may be what another user has put there. The session is written to by everybody who maps it, and what
-//! is in the site file is written over instructions.
+//! Both are found by numbers (a process id and a descriptor's), and numbers are used again: behind
+//! them may be what another user has put there. The session is written to by everybody who maps it,
+//! and what is in the site file is written over instructions.
 
 /// What the kernel says of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ const REGULAR: u32 = 0o100000;
 /// Group and others may write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// `F_SEAL_SEAL`, `F_SEAL_SHRINK` and `F_SEAL_GROW` of fcntl(2): the file has for ever the size that it has, and who maps it
-/// is never without a page.
+/// `F_SEAL_SEAL`, `F_SEAL_SHRINK` and `F_SEAL_GROW` of fcntl(2): the file has for ever the size
+/// that it has, and who maps it is never without a page.
 pub const SEALS: u32 = 1 | 2 | 4;
 
 /// Whether the file is one of `user`, who is the one that we act as.
@@ -57,7 +57,8 @@ fn is_own_file(found: &Found, user: u32) -> Result<(), Refusal> {
     }
 }
 
-/// Whether the file may be mapped as a session of `size` bytes. (That it is the right one its cookie tells.)
+/// Whether the file may be mapped as a session of `size` bytes. (That it is the right one its
+/// cookie tells.)
 pub fn session(found: &Found, seals: u32, size: u64, user: u32) -> Result<(), Refusal> {
     is_own_file(found, user)?;
     if found.size != size {

@@ -83,8 +83,8 @@ fn open_session(host: &Open, address: &Address) -> Result<Open> {
 /// Opens what the host has open as `number`, but nothing that opening does something to.
 fn descriptor(host: &Open, number: u32, access: u32) -> Result<Open> {
     let path = Text::<32>::new().push(b"fd/").push_number(u64::from(number));
-    // Looked at first: a device may act when it is opened. What is there may be another thing afterwards, and then it is
-    // opened without waiting and refused.
+    // Looked at first: a device may act when it is opened. What is there may be another thing
+    // afterwards, and then it is opened without waiting and refused.
     let place = open_at(host.number(), path.as_c_str(), n::O_PATH | n::O_CLOEXEC, 0).map(Open);
     let place = place.map_err(|_| Refusal::NotThere)?;
     if look(&place)?.mode & n::S_IFMT != n::S_IFREG {

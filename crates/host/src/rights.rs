@@ -1,9 +1,9 @@
 //! Acting for a process only while it is allowed what we are.
 //!
-//! The host keeps the rights that it was started with. A process of the run that has others (another user, fewer
-//! groups or capabilities, a filter more, another root) is not served, and one that gives rights up is not served
-//! any more. As in the speculator: what a process has left is acted on only if it was allowed all that **after**
-//! it was taken.
+//! The host keeps the rights that it was started with. A process of the run that has others
+//! (another user, fewer groups or capabilities, a filter more, another root) is not served, and one
+//! that gives rights up is not served any more. As in the speculator: what a process has left is
+//! acted on only if it was allowed all that **after** it was taken.
 
 use runahead_abi::rights::{Rights, STATUS_BYTES};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
@@ -35,7 +35,8 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// The process itself, by its directory in `/proc`: nobody who gets its number later is looked at.
+    /// The process itself, by its directory in `/proc`: nobody who gets its number later is looked
+    /// at.
     pub(crate) fn begin(directory: &Path) -> Option<Watched> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty()).ok()?;
@@ -76,7 +77,8 @@ impl Watched {
 pub(crate) enum Look {
     Same,
     Changed,
-    /// The kernel does not tell: the process, or its first thread, is over. Nothing is to be done for it at present.
+    /// The kernel does not tell: the process, or its first thread, is over. Nothing is to be done
+    /// for it at present.
     Unknown,
 }
 

@@ -812,9 +812,34 @@ fn processor_time(process: u32) -> Option<u64> {
 /// Whether a process may have the session, or a part of it, in its memory.
 fn may_write(process: u32) -> bool {
     let maps = std::fs::read(format!("/proc/{process}/maps"));
-    // The name is the kernel's: a file's own would begin with a slash and end otherwise.
+    // A deleted file of that name in the root folder looks the same, and is taken for it.
     let name = b"/memfd:runahead-session (deleted)\n";
-    maps.map_or(true, |maps| maps.split_inclusive(|&byte| byte == b'\n').any(|line| line.ends_with(name)))
+    match maps {
+        Ok(maps) => maps.split_inclusive(|&byte| byte == b'\n').any(|line| line.ends_with(name)),
+        // What may not be looked into has perhaps executed a program that is allowed more than its user, which leaves nothing of
+        // what it had. Root's has not: there is no more.
+        Err(_) => {
+            let status = |process: &str| std::fs::read_to_string(format!("/proc/{process}/status"));
+            match (status("self"), status(&process.to_string())) {
+                (Ok(ours), Ok(its)) => effective_user() == 0 || !has_gained(&ours, &its),
+                _ => true,
+            }
+        }
+    }
+}
+
+fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether the second process is another user, or has a capability that the first has not, by their `status` (proc(5)).
+fn has_gained(ours: &str, its: &str) -> bool {
+    let line = |status: &str, name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned()
+    };
+    let user = |status: &str| line(status, "Uid:").split_whitespace().nth(1).map(str::to_owned);
+    let capabilities = |status: &str| u64::from_str_radix(&line(status, "CapPrm:"), 16).unwrap_or(0);
+    user(ours) != user(its) || capabilities(its) & !capabilities(ours) != 0
 }
 
 /// Whether a process that may not be read can be one of the program's: of our user, and not older than the
@@ -872,4 +897,19 @@ fn wait(word: &AtomicU32, expected: u32, longest: Duration) {
 
 pub(crate) fn wake(word: &AtomicU32) {
     let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), u32::MAX >> 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_another_user_or_has_a_capability_more_has_gained() {
+        let ours = "Name:\tcat\nUid:\t1000\t1000\t1000\t1000\nCapPrm:\t0000000000000010\n";
+        assert!(!has_gained(ours, ours));
+        assert!(!has_gained(ours, &ours.replace("10\n", "00\n")), "one capability fewer");
+        assert!(has_gained(ours, &ours.replace("10\n", "11\n")));
+        assert!(has_gained(ours, &ours.replace("1000\t1000\t1000\t1000", "1000\t0\t0\t0")));
+        assert!(!has_gained(ours, &ours.replace("Uid:\t1000", "Uid:\t1001")), "the effective one counts");
+    }
 }

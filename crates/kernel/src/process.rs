@@ -163,6 +163,22 @@ pub fn total_swap() -> u64 {
     swap
 }
 
+/// Keeps of its capabilities only those in `kept`, one bit each by their numbers (capabilities(7)).
+pub fn keep_capabilities(kept: u64) -> Result<()> {
+    // `_LINUX_CAPABILITY_VERSION_3`, and the calling thread.
+    let header = [0x2008_0522u32, 0];
+    // Effective, permitted, inheritable: the low halves, then the high ones.
+    let mut sets = [0u32; 6];
+    let a = [header.as_ptr() as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: both structures are as long as that version has them.
+    check(unsafe { syscall(n::__NR_capget as usize, a) })?;
+    for (at, set) in sets.iter_mut().enumerate() {
+        *set &= if at < 3 { kept as u32 } else { (kept >> 32) as u32 };
+    }
+    // SAFETY: as above.
+    check(unsafe { syscall(n::__NR_capset as usize, a) }).map(drop)
+}
+
 /// `prctl` with plain number arguments.
 ///
 /// # Safety

@@ -1,17 +1,19 @@
 //! `runahead daemon`: one view for the programs of all users.
 //!
-//! Without it the programs of one user share a small file ([`crate::view`]), and users know nothing of each other.
-//! A file that all may write would let each write what he likes of all others. So this daemon holds one in memory that
-//! it alone writes to: whoever connects gets a descriptor of it to read, and a slot, which is his for as long as he is
-//! connected. What he sends is what stands in it. Whoever dies, however he dies, leaves at once.
+//! Without it the programs of one user share a small file ([`crate::view`]), and users know nothing
+//! of each other. A file that all may write would let each write what he likes of all others. So
+//! this daemon holds one in memory that it alone writes to: whoever connects gets a descriptor of
+//! it to read, and a slot, which is his for as long as he is connected. What he sends is what
+//! stands in it. Whoever dies, however he dies, leaves at once.
 //!
-//! *Who may write where*: each his own slot, by the connection that it was given to. *What is counted*: slots, by
-//! account. Who has as many as are left gets no more, so one account alone has half of them, a second half of the
-//! rest; further programs of his have his file. An account is a user with all the numbers that are at his disposal:
-//! subordinate ones (`/etc/subuid`), and those in user namespaces of his.
+//! *Who may write where*: each his own slot, by the connection that it was given to. *What is
+//! counted*: slots, by account. Who has as many as are left gets no more, so one account alone has
+//! half of them, a second half of the rest; further programs of his have his file. An account is a
+//! user with all the numbers that are at his disposal: subordinate ones (`/etc/subuid`), and those
+//! in user namespaces of his.
 //!
-//! When the daemon ends nobody hears of others any more, and later programs fall back to their user's file. Nobody is
-//! waited for here, and of each client one message is taken at a time.
+//! When the daemon ends nobody hears of others any more, and later programs fall back to their
+//! user's file. Nobody is waited for here, and of each client one message is taken at a time.
 
 use crate::view::{SLOTS, View, named_place};
 use runahead_prefetch::shares::SLOT;
@@ -119,7 +121,8 @@ impl Slots {
         let _ = rustix::io::pwrite(&self.view, &said, (slot * SLOT) as u64);
     }
 
-    /// A slot's number in one byte, and a descriptor to read the view. Never waits: a client that does not read loses.
+    /// A slot's number in one byte, and a descriptor to read the view. Never waits: a client that
+    /// does not read loses.
     fn let_in(&mut self, client: OwnedFd) -> io::Result<()> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let peer = sockopt::socket_peercred(&client)?;
@@ -164,7 +167,8 @@ impl Account {
         Account::from(user, &read("/etc/subuid"), &read("/etc/passwd"))
     }
 
-    /// Who has this number at his disposal, by the lists of subordinate numbers (subuid(5)) and of users (passwd(5)).
+    /// Who has this number at his disposal, by the lists of subordinate numbers (subuid(5)) and of
+    /// users (passwd(5)).
     fn from(user: u32, subordinate: &str, users: &str) -> Account {
         let owner = subordinate.lines().find_map(|line| {
             let mut fields = line.split(':');
@@ -183,7 +187,8 @@ impl Account {
     }
 }
 
-/// Who made the outermost user namespace that a process is in and we are not; None: there is none, or it cannot be known.
+/// Who made the outermost user namespace that a process is in and we are not; None: there is none,
+/// or it cannot be known.
 fn founder(process: i32) -> Option<u32> {
     // linux/nsfs.h.
     const NS_GET_PARENT: libc::c_ulong = 0xb702;
@@ -234,7 +239,8 @@ fn make_folder(path: &Path) -> io::Result<()> {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
 }
 
-/// What a daemon before us has left: a socket that nobody listens on. Anything else is somebody's file.
+/// What a daemon before us has left: a socket that nobody listens on. Anything else is somebody's
+/// file.
 fn remove_left_over(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path),
@@ -356,7 +362,8 @@ mod tests {
         rustix::io::ioctl_fionbio(&scribbler, false).unwrap();
         let (slot, file) = receive(scribbler.as_fd()).unwrap();
         assert!(comes_to(&first, &[&second], Part::Of(32)));
-        // As many bytes as the whole view, and every other length: he is let go, and his slot is empty.
+        // As many bytes as the whole view, and every other length: he is let go, and his slot is
+        // empty.
         for length in [SLOTS * SLOT, 0, 1, SLOT - 1, SLOT + 1] {
             let again = connect(&path).unwrap();
             rustix::io::ioctl_fionbio(&again, false).unwrap();

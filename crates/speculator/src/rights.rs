@@ -1,10 +1,11 @@
 //! Acting for the program only while it is allowed what we are.
 //!
-//! The speculator keeps the rights that it was started with; the program may give some of its own up, and be
-//! somebody else's from then on. So nothing is looked up, opened or read on behalf of what the program's memory
-//! says before it is known that the program is still allowed the same **after** that memory was copied: whatever
-//! was copied before has been written by one who was. Each copy marks what is known as old ([`copied`]), and each
-//! call of the program's that reaches the outside asks anew if it is ([`hold`]).
+//! The speculator keeps the rights that it was started with; the program may give some of its own
+//! up, and be somebody else's from then on. So nothing is looked up, opened or read on behalf of
+//! what the program's memory says before it is known that the program is still allowed the same
+//! **after** that memory was copied: whatever was copied before has been written by one who was.
+//! Each copy marks what is known as old ([`copied`]), and each call of the program's that reaches
+//! the outside asks anew if it is ([`hold`]).
 //!
 //! A difference is for good: this process ends.
 
@@ -46,7 +47,8 @@ static OLD: AtomicBool = AtomicBool::new(true);
 
 static BUFFER: Global<[u8; STATUS_BYTES]> = Global::new([0; STATUS_BYTES]);
 
-/// Whether the program, whose directory this is, is allowed what we are. Asked before anything is taken from us.
+/// Whether the program, whose directory this is, is allowed what we are. Asked before anything is
+/// taken from us.
 pub fn begin(directory: i32) -> bool {
     let open = |directory, name| open_at(directory, name, n::O_RDONLY | n::O_CLOEXEC, 0);
     let (Ok(status), Ok(own)) = (open(directory, c"status"), open(n::AT_FDCWD, c"/proc/self/status")) else {
@@ -67,8 +69,9 @@ pub fn copied() {
     OLD.store(true, Ordering::Relaxed);
 }
 
-/// A page was copied that the program's code goes on with at once. It could lead that anywhere, past [`hold`] too, so it is
-/// asked if that was not done for a while: to ask at each of them would take three times as long as to copy it.
+/// A page was copied that the program's code goes on with at once. It could lead that anywhere,
+/// past [`hold`] too, so it is asked if that was not done for a while: to ask at each of them would
+/// take three times as long as to copy it.
 pub fn copied_for_code() {
     copied();
     if monotonic_ns().saturating_sub(ASKED.load(Ordering::Relaxed)) > LATELY_NS {
@@ -80,8 +83,8 @@ pub fn copied_for_code() {
 static ASKED: AtomicU64 = AtomicU64::new(0);
 const LATELY_NS: u64 = 1_000_000;
 
-/// Ends this process, for good, if the program is not allowed any more what it was. To be called when all that is
-/// about to be acted on has been copied.
+/// Ends this process, for good, if the program is not allowed any more what it was. To be called
+/// when all that is about to be acted on has been copied.
 pub fn hold() {
     // Marked first: what a handler copies meanwhile is not known yet.
     if OLD.swap(false, Ordering::Relaxed) {

@@ -1,12 +1,29 @@
 //! Puts the sandbox up: see [`runahead_sandbox`] for what it allows and why.
 
 use crate::mirror;
-use runahead_kernel::process::prctl;
+use runahead_kernel::process::{keep_capabilities, prctl};
 use runahead_kernel::uapi::prctl::{PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP};
 use runahead_sandbox::{Filter, Instruction};
 
-/// Puts the filter up, for good. False if the kernel refuses.
+/// Capabilities that root's speculator keeps: to look into a process that has others, to read what root reads, to leave
+/// no access times, to ask what of a file is cached, and to open mapped files that have no name any more. (It answers what the
+/// program may do by asking what it may itself.)
+const KEPT: u64 = 1 << CAP_DAC_OVERRIDE
+    | 1 << CAP_DAC_READ_SEARCH
+    | 1 << CAP_FOWNER
+    | 1 << CAP_SYS_PTRACE
+    | 1 << CAP_CHECKPOINT_RESTORE;
+const CAP_DAC_OVERRIDE: u32 = 1;
+const CAP_DAC_READ_SEARCH: u32 = 2;
+const CAP_FOWNER: u32 = 3;
+const CAP_SYS_PTRACE: u32 = 19;
+const CAP_CHECKPOINT_RESTORE: u32 = 40;
+
+/// Gives up what is not needed and puts the filter up, for good. False if the kernel refuses.
 pub fn enter() -> bool {
+    if keep_capabilities(KEPT).is_err() {
+        return false;
+    }
     let filter = Filter::new(mirror::process());
     let Some(code) = filter.instructions() else {
         return false;

@@ -1,7 +1,8 @@
-//! Attacks that succeeded once, and others of their kinds: docs/security.md names the test that holds each of its lines.
+//! Attacks that succeeded once, and others of their kinds: docs/security.md names the test that
+//! holds each of its lines.
 //!
-//! Each attack has a twin that differs in what makes it an attack alone, and must succeed: a test in which
-//! nothing could have happened proves nothing.
+//! Each attack has a twin that differs in what makes it an attack alone, and must succeed: a test
+//! in which nothing could have happened proves nothing.
 
 use crate::suite::Suite;
 use runahead_abi::environment::SESSION;
@@ -45,8 +46,8 @@ fn script(folder: &Path, name: &str, text: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// A host that is none: keeps a session and a site file open, says its number and theirs, and cuts the session
-/// when it is told to.
+/// A host that is none: keeps a session and a site file open, says its number and theirs, and cuts
+/// the session when it is told to.
 const FALSE_HOST: &str = r#"
 import fcntl, os, struct, sys
 size, magic, first, second, sealed, sites, mode = [int(word, 0) for word in sys.argv[1:6]] + sys.argv[6:8]
@@ -63,7 +64,8 @@ print("cut", flush=True)
 sys.stdin.readline()
 "#;
 
-/// Says whether the agent has mapped a session and rewritten the C library; then, after a line, whether it goes on reading.
+/// Says whether the agent has mapped a session and rewritten the C library; then, after a line,
+/// whether it goes on reading.
 const VICTIM: &str = r#"
 import os, sys
 def read(rounds):
@@ -160,8 +162,8 @@ struct Claimed {
 
 const COOKIE: [u64; 2] = [0x1234_5678_9abc_def1, 0x0fed_cba9_8765_4321];
 
-/// What a victim with the false host in its environment says: session mapped, C library rewritten; and whether it lived on when
-/// the session was cut.
+/// What a victim with the false host in its environment says: session mapped, C library rewritten;
+/// and whether it lived on when the session was cut.
 fn meet(folder: &Path, runahead: &Runahead, claimed: &Claimed) -> Result<(String, bool), String> {
     let host = script(folder, "host.py", FALSE_HOST)?;
     let victim = script(folder, "victim.py", VICTIM)?;
@@ -261,9 +263,9 @@ fn false_site_files() -> Verdict {
     all_are_refused(&folder, &runahead, &good, &bad)
 }
 
-/// Reads until a speculator is there for this process, gives up rights, reads on, and says whether one was there, and
-/// whether one is there half a second later. In the second argument: how. What begins with "raw" is done by an instruction that the
-/// agent has never seen.
+/// Reads until a speculator is there for this process, gives up rights, reads on, and says whether
+/// one was there, and whether one is there half a second later. In the second argument: how. What
+/// begins with "raw" is done by an instruction that the agent has never seen.
 const GIVES_UP: &str = r#"
 import ctypes, mmap, os, struct, sys, time
 cold, how = sys.argv[1:3]
@@ -347,8 +349,8 @@ fn speculators(host: &str) -> usize {
     all.iter().filter(|entry| is_one(entry)).count()
 }
 
-/// What a process that gives up rights `how` says: speculators before, result; and how many there are afterwards, seen from
-/// outside. And why the command was left alone, by the report.
+/// What a process that gives up rights `how` says: speculators before, result; and how many there
+/// are afterwards, seen from outside. And why the command was left alone, by the report.
 fn give_up(folder: &Path, runahead: &Runahead, how: &str) -> Result<(String, usize, Option<String>), String> {
     let program = script(folder, "gives_up.py", GIVES_UP)?;
     let cold = cold_file(folder)?;
@@ -428,8 +430,8 @@ fn other_rights() -> Verdict {
     Ok(())
 }
 
-/// A process of the run that claims a slot for another one: the numbers are those of the session's layout, the process
-/// and a place in its memory the last ones.
+/// A process of the run that claims a slot for another one: the numbers are those of the session's
+/// layout, the process and a place in its memory the last ones.
 const CLAIMS_FOR: &str = r#"
 import mmap, os, struct, sys, time
 name, owners, slots, header, slot_bytes, address_at, cookie_at, wanted_at, pid, place, content = sys.argv[1], *[int(w, 0) for w in sys.argv[2:]]
@@ -489,7 +491,8 @@ fn strangers() -> Verdict {
     Ok(())
 }
 
-/// Who empties his home and removes it finds it as he left it; and nothing lies in the temporary folder.
+/// Who empties his home and removes it finds it as he left it; and nothing lies in the temporary
+/// folder.
 fn empty_home() -> Verdict {
     let runahead = Runahead::built()?;
     let folder = folder("home")?;
