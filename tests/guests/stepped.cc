@@ -1,6 +1,7 @@
 // trap: a signal at any instruction of a call that passes through Runahead, and what its handler does there
-// build: -pthread -Wl,-z,now -fnon-call-exceptions -fasynchronous-unwind-tables
+// build: {here}/call_sites.so -Wl,-rpath,{here} -pthread -Wl,-z,now -fnon-call-exceptions
 // library: sites.c
+// library: call_sites.c
 // data: cold.bin 1M
 // run: {here}/sites.so stall quiet
 // run: {here}/sites.so stall reads
@@ -13,6 +14,7 @@
 // Run without more words it sends the signal to itself before each call. The stepper (src/bin/stepper.rs) lets
 // it come at each instruction of ours in turn: it stops the guest at begin_call and end_call, and tells
 // it by `control` what it has done. Then a last word, of any kind, stands behind the others.
+#include "call_sites.h"
 #include "guest.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -29,64 +31,7 @@ __attribute__((noinline, used)) void begin_call(void) { __asm__ volatile("nop\n 
 __attribute__((noinline, used)) void end_call(void) { __asm__ volatile("nop\n nop" : : : "memory"); }
 }
 
-// ---- The call: registers, red zone and what lies below it hold patterns ----------------------
-
-enum { BELOW = 4096, ZONE = 128 };
-struct seen {
-    uint64_t general[6], flags;
-    unsigned char vector[16][16], zone[ZONE];
-    uint64_t below;
-};
 static unsigned char patterns[16][16];
-extern "C" unsigned char stepped_patterns[16][16] __attribute__((alias("_ZL8patterns")));
-
-#define ALL(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
-#define TEXT(x) #x
-#define LOAD(n) "movups 16*" TEXT(n) "(%rax), %xmm" TEXT(n) "\n"
-#define STORE(n) "movups %xmm" TEXT(n) ", 56+16*" TEXT(n) "(%rcx)\n"
-#define FILL(n) "mov %rbx, -8-8*" TEXT(n) "(%rsp)\n"
-#define COPY(n) "mov -8-8*" TEXT(n) "(%rsp), %rdx\n mov %rdx, 312+8*" TEXT(n) "(%rcx)\n"
-#define PUSH(r) "push %" r "\n .cfi_adjust_cfa_offset 8\n .cfi_rel_offset %" r ", 0\n"
-#define POP(r) "pop %" r "\n .cfi_adjust_cfa_offset -8\n .cfi_restore %" r "\n"
-
-// long NAME(const long arguments[6], struct seen *): one system call by an instruction of its own.
-#define SITE(name, number)                                                                      \
-    extern "C" long name(const long *arguments, struct seen *seen);                             \
-    __asm__(".text\n.type " #name ",@function\n.globl " #name "\n" #name ":\n.cfi_startproc\n"  \
-            PUSH("rbx") PUSH("rbp") PUSH("r12") PUSH("r13") PUSH("r14") PUSH("r15")             \
-            "push %rsi\n .cfi_adjust_cfa_offset 8\n"                                            \
-            "lea patterns_here(%rip), %rax\n mov (%rax), %rax\n"                                \
-            ALL(LOAD)                                                                           \
-            "mov $0x1111, %rbx\n mov $0x2222, %rbp\n mov $0x3333, %r12\n mov $0x4444, %r13\n"   \
-            "mov $0x5555, %r14\n mov $0x6666, %r15\n"                                           \
-            ALL(FILL)                                                                           \
-            "mov %rdi, %rax\n mov $-4096-128, %rcx\n"                                           \
-            "1: mov %rbx, (%rsp,%rcx)\n add $8, %rcx\n cmp $-128, %rcx\n jne 1b\n"              \
-            "call begin_call\n mov %rbx, -8(%rsp)\n"                                            \
-            "mov 8(%rax), %rsi\n mov 16(%rax), %rdx\n mov 24(%rax), %r10\n"                     \
-            "mov 32(%rax), %r8\n mov 40(%rax), %r9\n mov (%rax), %rdi\n std\n"                  \
-            "mov $" #number ", %eax\n syscall\n"                                                \
-            "mov (%rsp), %rcx\n mov %rbx, (%rcx)\n mov %rbp, 8(%rcx)\n mov %r12, 16(%rcx)\n"    \
-            "mov %r13, 24(%rcx)\n mov %r14, 32(%rcx)\n mov %r15, 40(%rcx)\n"                    \
-            ALL(STORE) ALL(COPY)                                                                \
-            "xor %esi, %esi\n mov $-4096-128, %rdx\n"                                           \
-            "1: cmp %rbx, (%rsp,%rdx)\n je 2f\n inc %rsi\n"                                     \
-            "2: add $8, %rdx\n cmp $-128, %rdx\n jne 1b\n mov %rsi, 440(%rcx)\n"                \
-            "xor %esi, %esi\n pushfq\n pop 48(%rcx)\n cld\n"                                    \
-            "pop %rsi\n .cfi_adjust_cfa_offset -8\n"                                            \
-            POP("r15") POP("r14") POP("r13") POP("r12") POP("rbp") POP("rbx")                   \
-            "ret\n.cfi_endproc\n.size " #name ",.-" #name "\n")
-
-__asm__(".section .data.rel.ro,\"aw\"\n patterns_here: .quad stepped_patterns\n.text\n");
-SITE(site_read, 0);
-SITE(site_close, 3);
-SITE(site_mmap, 9);
-SITE(site_pread, 17);
-SITE(site_readv, 19);
-SITE(site_sigaltstack, 131);
-SITE(site_getdents, 217);
-SITE(site_exit, 231);
-SITE(site_stat, 262);
 
 // ---- What is called ----------------------------------------------------------------------------
 
@@ -111,7 +56,7 @@ static void wrong(const char *what, long how) {
 static void evict(int descriptor) { posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED); }
 
 struct call {
-    long (*site)(const long *, struct seen *);
+    long (*site)(const struct asked *, struct seen *);
     long arguments[6], place, length;
     // The result; what comes into `block`, from `place`, is as long. -1: anything that is no error.
     long expected;
@@ -152,8 +97,11 @@ static void make(const struct call &call) {
     if (is("library")) {
         begin_call();
         result = pread(file, block, 4096, call.place);
-    } else
-        result = call.site(call.arguments, &seen);
+    } else {
+        struct asked asked = {{}, patterns, begin_call};
+        memcpy(asked.arguments, call.arguments, sizeof asked.arguments);
+        result = call.site(&asked, &seen);
+    }
     if (call.expected >= 0 ? result != call.expected : result < 0 && result > -4096)
         wrong("result", result);
     if (call.length > 0 && memcmp(block, copy + call.place, (size_t)call.length) != 0) wrong("data", call.place);
