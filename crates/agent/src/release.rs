@@ -1,10 +1,12 @@
 //! Giving back: before the program closes, removes, renames or unmounts something, nobody of ours holds it.
 //!
-//! Two ways, both in `runahead_abi::release`.
+//! Three ways, all in `runahead_abi::release`.
 //!
 //! - *Files, names, file systems* ([`call`]): all of the session's speculators and the host's threads are asked, as any of them
 //!   may have opened what this program removes. While nobody holds anything that takes no system call but a look at
 //!   the clock. The call is made here, since nobody may open anything before it has been made.
+//! - *Mappings*: whoever watches page faults opens files that have no name any more for single questions only; one that
+//!   is under way is waited for.
 //! - *Descriptors* ([`closes`]): the program's own speculator is asked, and only if it says that it holds one of the
 //!   numbers. The program's own instruction closes them: from the count on they are not looked at any more.
 //!
@@ -38,6 +40,7 @@ pub fn wanted(number: u16) -> bool {
             number,
             n::__NR_close
                 | n::__NR_close_range
+                | n::__NR_munmap
                 | n::__NR_dup2
                 | n::__NR_dup3
                 | n::__NR_execve
@@ -68,6 +71,9 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
     match number {
         n::__NR_close => closes(frame.state(), a[0], a[0]),
         n::__NR_close_range => closes(frame.state(), a[0] as u32 as usize, a[1] as u32 as usize),
+        n::__NR_munmap if is_watched(frame.state()) => {
+            return Some(give_back(frame, What::Mapping, number, a));
+        }
         // What has the second number until then is closed.
         n::__NR_dup2 | n::__NR_dup3 => closes(frame.state(), a[1] as u32 as usize, a[1] as u32 as usize),
         n::__NR_execve | n::__NR_execveat => is_replaced(frame.state()),
@@ -83,10 +89,15 @@ fn give_back(frame: &Frame, what: What, number: u32, a: [usize; 6]) -> Answer {
     let header = state.header();
     let end = monotonic_ns().saturating_add(LONGEST_NS);
     header.releasing.begins(what, end);
-    let places = (what == What::All).then_some(&header.host_places);
-    let host = core::iter::once(&header.host_files).chain(places);
     let mut wait = Wait { state, header, end, rung: false };
-    header.holders.speculators.iter().chain(host).for_each(|holding| wait.for_nothing(holding));
+    wait.for_nothing(&header.host_nameless);
+    if what != What::Mapping {
+        header.holders.speculators.iter().for_each(|holding| wait.for_nothing(holding));
+        wait.for_nothing(&header.host_files);
+    }
+    if what == What::All {
+        wait.for_nothing(&header.host_places);
+    }
     // SAFETY: the program's own call with the program's own arguments. It is no cancellation point.
     let returned = unsafe { syscall(number as usize, a) };
     header.releasing.ends(what);
@@ -134,6 +145,11 @@ fn wake(slot: &Slot) {
     for word in [&slot.agent.posted, &slot.agent.passed, &slot.faults.passed] {
         futex_wake(word);
     }
+}
+
+/// Whether the process's page faults are watched, or may be.
+fn is_watched(state: &Fixed) -> bool {
+    state.slot().is_some_and(|slot| slot.agent.watch_wanted.load(Ordering::Relaxed) != 0)
 }
 
 /// The slot of a process that has, or may have, a speculator.

@@ -4,6 +4,7 @@ mod canaries;
 mod contract;
 mod faults;
 mod forked;
+mod given_back;
 mod guests;
 mod hostile;
 mod installation;
@@ -49,6 +50,7 @@ fn main() {
     locate::set_paths(env!("CARGO_BIN_EXE_supervisor"), env!("CARGO_TARGET_TMPDIR"));
     let mut suite = suite::Suite::default();
     guests::add(&mut suite);
+    given_back::add(&mut suite);
     programs::suite(&mut suite);
     contract::add(&mut suite);
     installation::add(&mut suite);
