@@ -19,8 +19,10 @@ build() {
 cases() { (cd "$TREE/t" && ls t[0-9]*.sh); }
 
 run() {
-  ln -s "$TREE"/* . && rm t && mkdir t && ln -s "$TREE/t"/* t/ && cd t || exit 99
-  rm -rf test-results trash* && export GIT_TEST_INSTALLED=$BUILT/bin GIT_TEST_CMP='diff -u'
+  ln -s "$TREE"/{GIT-BUILD-OPTIONS,git,git-sh-setup,templates,contrib,bin-wrappers,mergetools,perl,Documentation} .
+  mkdir t && cd t && find "$TREE/t" -maxdepth 1 ! -name 't[0-9]*.sh' ! -name 't' ! -name 'test-results' ! -name 'trash*' \
+    -exec ln -s -t . {} + && ln -s "$TREE/t/$1" . || exit 99
+  export GIT_TEST_INSTALLED=$BUILT/bin GIT_TEST_CMP='diff -u'
   exec "$BASH" "./$1" --root="$TMPDIR"
 }
 
