@@ -128,6 +128,8 @@ fn carry_out(told: Told) -> Result<ExitCode, String> {
 
 fn run_suites(places: &Places, suites: &[Suite], choice: &Choice) -> Result<ExitCode, String> {
     let mut records = Vec::new();
+    // Once: the checkout may move on while the suites run.
+    let commit = record::commit();
     let end = choice.budget.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     for (done, suite) in suites.iter().enumerate() {
         // What is left of the time is shared by those that are left.
@@ -135,7 +137,7 @@ fn run_suites(places: &Places, suites: &[Suite], choice: &Choice) -> Result<Exit
             let left = end.saturating_duration_since(Instant::now());
             Instant::now() + left / (suites.len() - done) as u32
         });
-        let record = run_suite(places, suite, choice, share);
+        let record = run_suite(places, suite, Record::new(&suite.name, &commit), choice, share);
         eprintln!("{}", record.line());
         if let Some(path) = &choice.store {
             record.append(path)?;
@@ -147,9 +149,14 @@ fn run_suites(places: &Places, suites: &[Suite], choice: &Choice) -> Result<Exit
     Ok(if different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run_suite(places: &Places, suite: &Suite, choice: &Choice, end: Option<Instant>) -> Record {
+fn run_suite(
+    places: &Places,
+    suite: &Suite,
+    mut record: Record,
+    choice: &Choice,
+    end: Option<Instant>,
+) -> Record {
     let begun = Instant::now();
-    let mut record = Record::new(&suite.name);
     let (mut cases, skipped) = match suite.build(places).and_then(|()| suite.cases(places)) {
         Ok(cases) => cases,
         Err(why) => {

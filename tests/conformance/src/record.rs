@@ -43,10 +43,10 @@ pub struct Difference {
 }
 
 impl Record {
-    pub fn new(suite: &str) -> Record {
+    pub fn new(suite: &str, commit: &str) -> Record {
         Record {
             suite: suite.to_owned(),
-            commit: commit(),
+            commit: commit.to_owned(),
             all_cases: 0,
             cases: 0,
             passed_alone: 0,
@@ -147,7 +147,8 @@ pub fn table(records: &[Record]) -> String {
     text
 }
 
-fn commit() -> String {
+/// The checkout's commit.
+pub fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).output();
         output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()

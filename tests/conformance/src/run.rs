@@ -78,7 +78,8 @@ impl Run<'_> {
     fn command(&self) -> Result<Vec<OsString>, String> {
         let mut command: Vec<OsString> = Vec::new();
         if self.way != Way::Alone {
-            let runahead = self.places.folder.join("../../target/release/runahead");
+            let runahead = std::env::var_os("RUNAHEAD_BIN")
+                .map_or_else(|| self.places.folder.join("../../target/release/runahead"), PathBuf::from);
             let runahead = fs::canonicalize(&runahead)
                 .map_err(|error| format!("{} (./x build makes it): {error}", runahead.display()))?;
             command.extend([runahead.into(), "run".into(), "--".into()]);
