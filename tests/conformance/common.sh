@@ -71,6 +71,29 @@ automake_run() {
   exec "$BASH" -c "$(cat "$tree/$sub/.environment") $(cat "$tree/$sub/$kind") ./$tst"
 }
 
+# go_build PACKAGE...: the tests of each, linked by the C compiler, so that the loader brings the agent in.
+go_build() {
+  local package
+  export CGO_ENABLED=1 GOCACHE=$CONFORMANCE/go-cache GOPATH=$CONFORMANCE/go GOTOOLCHAIN=local
+  for package in "$@"; do
+    go test -c -buildmode=pie -ldflags=-linkmode=external -o "$BUILT/${package//\//_}" "$package" || echo "not $package"
+  done
+  [ -n "$(go_cases "$@")" ]
+}
+
+go_cases() {
+  local package
+  for package in "$@"; do [ ! -x "$BUILT/${package//\//_}" ] || echo "$package"; done
+}
+
+# A package's tests find their data in its folder.
+go_run() {
+  export GOCACHE=$TMPDIR/go-cache
+  cd "$(go env GOROOT)/src/$1" && exec "$BUILT/${1//\//_}" -test.v -test.short
+}
+
+go_verdicts() { sed -n 's/^ *--- \(PASS\|FAIL\|SKIP\): \([^ ]*\) (.*)$/\1\t\2/p' "$1"; }
+
 # What the Test Anything Protocol says.
 tap_verdicts() {
   awk '/^(not )?ok / {
