@@ -12,6 +12,7 @@ shift 2
 SOURCES=$CONFORMANCE/source
 BUILT=$CONFORMANCE/built/$suite
 FOLDER=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+SUITES=${CONFORMANCE_SUITES:-$FOLDER/suites}
 export LC_ALL=C.UTF-8
 
 build() { :; }
@@ -107,7 +108,7 @@ tap_verdicts() {
 
 case "$function" in
   build-if-new)
-    . "$FOLDER/suites/$suite.sh"
+    . "$SUITES/$suite.sh"
     stamp=$CONFORMANCE/built/$suite.stamp
     wanted=$(declare -f build configure_and_make automake_tests | cksum)
     [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || exit 0
@@ -116,7 +117,7 @@ case "$function" in
     echo "$wanted" > "$stamp"
     ;;
   build | cases | run | verdicts | cold)
-    . "$FOLDER/suites/$suite.sh"
+    . "$SUITES/$suite.sh"
     "$function" "$@"
     ;;
   *) exit 2 ;;

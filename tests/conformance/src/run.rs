@@ -57,6 +57,7 @@ impl Run<'_> {
             .current_dir(inside("work"))
             .env_clear()
             .env("CONFORMANCE", &self.places.scratch)
+            .env("CONFORMANCE_SUITES", &self.places.suites)
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", inside("home"))
             .env("TMPDIR", inside("tmp"))
@@ -254,15 +255,8 @@ pub fn become_active(command: &[OsString]) -> String {
 }
 
 fn with_active_flag(value: &[u8]) -> Option<String> {
-    let before = Session::parse(value)?;
-    let text = std::str::from_utf8(value).ok()?;
-    let mut fields: Vec<&str> = text.splitn(4, ':').collect();
-    let wanted = (before.flags | flags::ALWAYS_ACTIVE).to_string();
-    *fields.get_mut(2)? = &wanted;
-    let changed = fields.join(":");
-    // The variable's form is the agent's affair: this says if it changes.
-    let after = Session::parse(changed.as_bytes())?;
-    (after == Session { flags: before.flags | flags::ALWAYS_ACTIVE, ..before }).then_some(changed)
+    let session = Session::parse(value)?;
+    Some(Session { flags: session.flags | flags::ALWAYS_ACTIVE, ..session }.to_string())
 }
 
 #[cfg(test)]
@@ -271,7 +265,8 @@ mod tests {
 
     #[test]
     fn the_flag_is_set_and_nothing_else_changed() {
-        assert_eq!(with_active_flag(b"12:3:2:0:/a:b").as_deref(), Some("12:3:6:0:/a:b"));
+        let value = |flags| format!("12:3:{flags}:0:0123456789abcdeffedcba9876543210:5");
+        assert_eq!(with_active_flag(value(2).as_bytes()), Some(value(6)));
         assert_eq!(with_active_flag(b"12"), None);
     }
 

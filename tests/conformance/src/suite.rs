@@ -29,6 +29,8 @@ pub struct Places {
     pub folder: PathBuf,
     /// `target/conformance`.
     pub scratch: PathBuf,
+    /// The suites: those beside `common.sh`, or other ones (`CONFORMANCE_SUITES`).
+    pub suites: PathBuf,
 }
 
 impl Places {
@@ -36,14 +38,16 @@ impl Places {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
         let scratch = folder.join("../../target/conformance");
         let scratch = fs::canonicalize(&scratch).unwrap_or(scratch);
-        Places { folder, scratch }
+        let suites =
+            std::env::var_os("CONFORMANCE_SUITES").map_or_else(|| folder.join("suites"), PathBuf::from);
+        Places { folder, scratch, suites }
     }
 
     /// A call of a suite's function, as `common.sh` carries it out.
     pub fn call(&self, suite: &str, function: &str) -> Command {
         let mut command = Command::new("/bin/bash");
         command.arg(self.folder.join("common.sh")).args([suite, function]);
-        command.env("CONFORMANCE", &self.scratch);
+        command.env("CONFORMANCE", &self.scratch).env("CONFORMANCE_SUITES", &self.suites);
         command
     }
 }
@@ -56,8 +60,8 @@ pub struct Suite {
 impl Suite {
     /// Every suite, in the order of names.
     pub fn all(places: &Places) -> Result<Vec<Suite>, String> {
-        let folder = places.folder.join("suites");
-        let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let folder = &places.suites;
+        let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let mut suites = Vec::new();
         for path in entries.flatten().map(|entry| entry.path()) {
             if path.extension().is_some_and(|kind| kind == "sh") {
@@ -207,7 +211,7 @@ mod tests {
         assert!(suites.len() > 10);
         for suite in suites {
             assert!(!suite.about().is_empty(), "{} says not what it is about", suite.name);
-            let text = fs::read_to_string(places.folder.join("suites").join(format!("{}.sh", suite.name)))
+            let text = fs::read_to_string(places.suites.join(format!("{}.sh", suite.name)))
                 .expect("it was read before");
             for function in ["cases()", "run()"] {
                 assert!(text.contains(function), "{} has no {function}", suite.name);
