@@ -6,7 +6,7 @@
 //! # source: coreutils        the machine's own release's source package of that name; may repeat
 //! # package: libcap-dev      a package that is installed first; may repeat
 //! # command: cc gcc          a command, and the package to install where it is not there; may repeat
-//! # user: nobody             whom the cases run as; root if not said
+//! # user: nobody             whom the cases run as; root if not said, which skips them for others
 //! # limit: 60                seconds for one run of one case; 120 if not said
 //! # programs: perl           those whose files, with their libraries, leave the cache for cold runs
 //! # quick: a b               the cases of the quick subset, or how many, spread evenly; none if not said
