@@ -25,6 +25,16 @@ fn libc() -> PathBuf {
     mapped("libc.so").expect("this test runs on a machine with glibc, dynamically linked")
 }
 
+/// The C library of Debian 13, if `./x test` could fetch it.
+fn libc_with_one_cancellation_site() -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../target/conformance/trixie/libc6/usr/lib/x86_64-linux-gnu/libc.so.6");
+    if !path.is_file() {
+        eprintln!("SKIPPED: Debian 13's C library is not there; './x test' fetches it");
+    }
+    path.is_file().then_some(path)
+}
+
 fn real_files() -> Vec<PathBuf> {
     let wanted = [
         "/usr/lib/x86_64-linux-gnu/libpthread.so.0",
@@ -45,6 +55,7 @@ fn real_files() -> Vec<PathBuf> {
             eprintln!("SKIPPED: {} is not on this machine", path.display());
         }
     }
+    files.extend(libc_with_one_cancellation_site());
     let further = std::env::var_os("SITES_TEST_FILES").unwrap_or_default();
     files.extend(std::env::split_paths(&further).filter(|path| path.is_file()));
     files
@@ -168,6 +179,34 @@ fn the_c_library_has_what_the_agent_lives_on() {
     }
     let known_unproven: Vec<_> = analysis.unproven().filter(|other| other.number.is_some()).collect();
     assert!(known_unproven.is_empty(), "{known_unproven:x?}");
+}
+
+/// From 2.41 on glibc makes its cancellable calls at one place. A thread is cancelled while it is between two
+/// addresses there; what runs in a stub would be taken for a call that has been made.
+#[test]
+fn the_place_where_all_cancellable_calls_are_made_is_left_alone() {
+    // mov (%rdi),%eax; testb $8,(%rdi); jne ...
+    const BEGINNING: &[u8] = &[0x8b, 0x07, 0xf6, 0x07, 0x08, 0x0f, 0x85];
+    // mov %r11,8(%rsp); syscall; ret
+    const END: &[u8] = &[0x4c, 0x89, 0x5c, 0x24, 0x08, 0x0f, 0x05, 0xc3];
+    let Some(path) = libc_with_one_cancellation_site() else { return };
+    let content = std::fs::read(&path).unwrap();
+    let places = |wanted: &[u8]| -> Vec<usize> {
+        let windows = content.windows(wanted.len()).enumerate();
+        windows.filter(|(_, bytes)| *bytes == wanted).map(|(place, _)| place).collect()
+    };
+    let [end] = places(END)[..] else { panic!("{:x?} in {}", places(END), path.display()) };
+    let begin = places(BEGINNING).into_iter().rfind(|begin| *begin < end).unwrap();
+    assert!(end - begin < 64, "{begin:x} to {end:x}");
+    let cancellable = begin as u64..(end + END.len()) as u64;
+    let analysis = analyse(&path).unwrap();
+    for site in &analysis.sites {
+        for (start, end) in rewritten(site) {
+            assert!(end <= cancellable.start || start >= cancellable.end, "{site:x?} in {cancellable:x?}");
+        }
+    }
+    let call = (end + END.len() - 3) as u64;
+    assert!(analysis.others.iter().any(|other| other.file_offset == call), "{call:x} was not looked at");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const WRITE_AND_WAIT: libc::c_uint =
     libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
@@ -17,10 +17,7 @@ const WRITE_AND_WAIT: libc::c_uint =
 pub fn evict(root: &Path) -> io::Result<()> {
     let mut paths = crate::tree::walk(root)?;
     paths.retain(|path| fs::symlink_metadata(path).is_ok_and(|found| found.is_file()));
-    for some in paths.chunks(OPEN_AT_ONCE) {
-        // A file that may not be read (mode 0, not root) cannot make its reader wait either.
-        evict_files(&some.iter().filter_map(|path| File::open(path).ok()).collect::<Vec<_>>())?;
-    }
+    evict_files(&paths)?;
     if std::env::var_os("RUNAHEAD_TEST_DROP_CACHES").is_some_and(|value| value == "1") {
         fs::write("/proc/sys/vm/drop_caches", "3")?;
     }
@@ -31,7 +28,16 @@ pub fn evict(root: &Path) -> io::Result<()> {
 /// opened is not evicted.
 const OPEN_AT_ONCE: usize = 400;
 
-fn evict_files(files: &[File]) -> io::Result<()> {
+/// Evicts these regular files.
+pub fn evict_files(paths: &[PathBuf]) -> io::Result<()> {
+    for some in paths.chunks(OPEN_AT_ONCE) {
+        // A file that may not be read (mode 0, not root) cannot make its reader wait either.
+        evict_open(&some.iter().filter_map(|path| File::open(path).ok()).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+fn evict_open(files: &[File]) -> io::Result<()> {
     // Only clean pages can be dropped. Writing the data is enough: fsync would commit the journal for
     // each file, and was most of the suite's time.
     for flags in [libc::SYNC_FILE_RANGE_WRITE, WRITE_AND_WAIT] {

@@ -6,6 +6,8 @@
 //! // build: -pthread           more words for the compiler
 //! // library: plugin.c         also build plugin.so from it, beside the guest
 //! // needs: root               skip without it (see needs.rs); may repeat
+//! // release: trixie libc6     run with the loader and C library of another Debian release, which ./x
+//! //                           fetches; skipped without
 //! // data: cold.bin 4M         make this file before each run; may repeat
 //! // data: many/{300} 4K       the files many/0 to many/299
 //! // run: arguments            one test for each such line; none means one without arguments;
@@ -46,9 +48,9 @@ pub struct GuestRun {
     expect: String,
 }
 
-const KNOWN: [&str; 12] = [
-    "trap", "build", "library", "needs", "data", "run", "stdin", "terminal", "around", "expect", "modes",
-    "timeout",
+const KNOWN: [&str; 13] = [
+    "trap", "build", "library", "needs", "release", "data", "run", "stdin", "terminal", "around", "expect",
+    "modes", "timeout",
 ];
 
 impl Guest {
@@ -98,8 +100,9 @@ impl Guest {
     }
 
     pub fn needs(&self) -> Vec<String> {
-        let toolchain = self.is_go().then_some("go");
-        self.every("needs").chain(toolchain).map(str::to_owned).collect()
+        let toolchain = self.is_go().then(|| "go".to_owned());
+        let release = self.first("release").map(|release| format!("release {release}"));
+        self.every("needs").map(str::to_owned).chain(toolchain).chain(release).collect()
     }
 
     fn is_go(&self) -> bool {
@@ -113,10 +116,19 @@ impl Guest {
                 let source = self.source.with_file_name("libraries").join(library);
                 compile(&source, "so", &["-shared", "-fPIC"])?;
             }
-            let words = self.first("build").unwrap_or_default().replace("{here}", &here());
+            let mut words = self.first("build").unwrap_or_default().replace("{here}", &here());
+            if let Some(folder) = self.other_release() {
+                let folder = folder.display();
+                words += &format!(" -Wl,-rpath,{folder} -Wl,--dynamic-linker={folder}/{}", locate::LOADER);
+            }
             compile(&self.source, "", &words.split_whitespace().collect::<Vec<_>>())
         };
         self.built.get_or_init(build).clone()
+    }
+
+    /// Where the libraries of another release are that it runs with.
+    fn other_release(&self) -> Option<PathBuf> {
+        self.first("release").map(locate::other_release)
     }
 
     /// The guest's tests: a name and the arguments of each.

@@ -56,6 +56,17 @@ pub fn slow_disks() -> PathBuf {
     workspace().join("target/release/slowdisk")
 }
 
+/// What a release's C library is loaded by.
+pub const LOADER: &str = "ld-linux-x86-64.so.2";
+
+/// The folder of the libraries of another release's package (`trixie libc6`), as `./x` fetches it, whether it is
+/// there or not.
+pub fn other_release(release_and_package: &str) -> PathBuf {
+    let folder = workspace().join("target/conformance").join(release_and_package.replace(' ', "/"));
+    let folder = folder.join("usr/lib/x86_64-linux-gnu");
+    std::fs::canonicalize(&folder).unwrap_or(folder)
+}
+
 fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }

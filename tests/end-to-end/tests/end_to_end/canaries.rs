@@ -72,6 +72,7 @@ const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("seeking", "read_model::1::plain", "lines differ", &[]),
     ("wrong-bytes", "read_model::1::plain", "lines differ", &[]),
     ("not-cancelled", "cancel::deferred-pipe", "TimedOut", &[]),
+    ("not-cancelled", "cancel_one_site::pipe", "TimedOut", &["release trixie libc6"]),
     ("stack-use", "coroutines", "signal: 11", &[]),
     ("signal", "observe::streams", "signal: 29", &[]),
     ("early-file", "effects_ahead::create", "seen early", &[]),
