@@ -262,13 +262,24 @@ pub fn withdraw(state: &Fixed) {
 /// The process is about to give up rights. Those that are there for it keep theirs, and what it is afterwards may be in
 /// other hands: it is left alone, and the session is not in its memory any more.
 pub fn give_up(state: &Fixed) {
-    // A child of vfork gives up its own, not its parent's; it finds the parent's slot here and uses nothing of it.
-    if state.slot().is_some() && own_slot(state).is_none() {
+    if is_borrowed(state) {
         return;
     }
     withdraw(state);
     state.process().refused.store(1, Ordering::Relaxed);
     state.forget_session();
+}
+
+/// The same of a filter for system calls. One of a child of vfork's is not its parent's; but the child has no agent but
+/// its parent's, which must not make a call any more.
+pub fn is_filtered(state: &Fixed) {
+    if is_borrowed(state) { retire(state) } else { give_up(state) }
+}
+
+/// Whether this is a child of vfork, which gives up its own rights and not its parent's. It finds the parent's slot here and
+/// uses nothing of it.
+fn is_borrowed(state: &Fixed) -> bool {
+    state.slot().is_some() && own_slot(state).is_none()
 }
 
 /// The process has asked to be told who opens files. The host is told even if it knew nothing of it.
@@ -280,7 +291,8 @@ pub fn watches(state: &Fixed) {
 fn leave_alone(state: &Fixed, why: u32) {
     const LONGEST_NS: u64 = 1_000_000_000;
     state.stand_down();
-    if let Some(slot) = own_slot(state) {
+    // Also a parent's, of whose memory a child of vfork has just sent the agent away.
+    if let Some(slot) = state.slot() {
         dismiss(slot, state.header(), why, LONGEST_NS);
     }
 }

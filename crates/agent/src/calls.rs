@@ -163,9 +163,13 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             Answer::plain(frame)
         }
         n::__NR_prctl if !option_gives_up_rights(a[0] as u32) => Answer::plain(frame),
-        // A filter of the program's own may forbid the calls that the agent makes; and nobody is to do for the process what
-        // it may not do any more.
-        n::__NR_prctl | n::__NR_seccomp => {
+        // A filter of the program's own may forbid the calls that the agent makes.
+        number if number == n::__NR_seccomp || a[0] as u32 == PR_SET_SECCOMP && number == n::__NR_prctl => {
+            attach::is_filtered(state);
+            Answer::plain(frame)
+        }
+        // Nobody is to do for the process what it may not do any more.
+        n::__NR_prctl => {
             attach::give_up(state);
             Answer::plain(frame)
         }

@@ -9,7 +9,7 @@
 //! Stubs lie in the agent's pool or, for what is out of its reach (a program's own text), in one area
 //! that is mapped at the start. So nothing of ours appears later in a hole that the program has made.
 //! Each file has pages of stubs of its own, which are free again when its code is gone: that is found
-//! out when pages are wanted, by looking whether its first site still holds our jump.
+//! out when pages are wanted, by looking whether one of its sites still holds our jump.
 
 use crate::arch::{self, CODE_BYTES, Description, Frame, Load, POOL_BYTES, Patch, STUB_BYTES};
 use crate::attach;
@@ -43,7 +43,7 @@ pub struct Mapping {
 pub struct Visited {
     /// Bytes of files' code that are mapped.
     pub code: usize,
-    /// Some code makes calls that cannot be seen, and nobody knows which.
+    /// Some code makes, or may make, calls that cannot be seen, and nobody knows which.
     pub is_blind: bool,
 }
 
@@ -110,9 +110,21 @@ fn each_mapping(lines: &mut [u8], mut action: impl FnMut(&text::MapsLine) -> Opt
     let _ = close(fd);
 }
 
-/// Makes sure that the file is analysed, and notes what it means for the process. None: there is nothing
-/// to be rewritten. `room`: for its path.
+/// Makes sure that the file is analysed, and notes what it means for the process: what cannot be looked at may do
+/// anything. None: there is nothing to be rewritten. `room`: for its path.
 fn look_at(state: &Fixed, map: &text::MapsLine, room: &mut [u8], visited: &mut Visited) -> Option<Candidate> {
+    visited.code += map.end - map.start;
+    let Some((key, known)) = find(state, map, room) else {
+        visited.is_blind = true;
+        return None;
+    };
+    visited.is_blind |= known.is_blind();
+    let mapping = Mapping { start: map.start, length: map.end - map.start, offset: map.offset };
+    Some(Candidate { mapping, protection: map.protection, key })
+}
+
+/// The file of a mapping and what is known of it. None: nothing is.
+fn find(state: &Fixed, map: &text::MapsLine, room: &mut [u8]) -> Option<(FileKey, sites::Entry<'static>)> {
     room.get_mut(map.name.len()..)?.fill(0);
     for (to, from) in room.iter_mut().zip(map.name) {
         *to = *from;
@@ -122,11 +134,8 @@ fn look_at(state: &Fixed, map: &text::MapsLine, room: &mut [u8], visited: &mut V
     if stat.st_ino != map.inode {
         return None; // replaced on disk since it was mapped
     }
-    visited.code += map.end - map.start;
     let key = key_of(&stat);
-    visited.is_blind |= known(state, &key, name.to_bytes())?.is_blind();
-    let mapping = Mapping { start: map.start, length: map.end - map.start, offset: map.offset };
-    Some(Candidate { mapping, protection: map.protection, key })
+    Some((key, known(state, &key, name.to_bytes())?))
 }
 
 /// Visits a mapping that the program has just made from descriptor `fd`. False if its code makes calls
@@ -201,6 +210,12 @@ fn read_own(address: usize, bytes: &mut [u8]) -> bool {
     got == Ok(bytes.len())
 }
 
+/// Whether these bytes are there now.
+fn holds<const N: usize>(address: usize, expected: &[u8; N]) -> bool {
+    let mut found = [0u8; N];
+    read_own(address, &mut found) && found == *expected
+}
+
 /// Whether anything may still be mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -239,6 +254,10 @@ impl Usable {
 }
 
 fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phase: Phase) {
+    // What can only be executed cannot be compared: some processors refuse to read it.
+    if protection & PROT_READ == 0 {
+        return;
+    }
     let Some(entry) = entry_of(state, key) else {
         return;
     };
@@ -387,9 +406,7 @@ pub fn undo(frame: &Frame) {
     }
     // SAFETY: the lock is held.
     for allocation in unsafe { state.stubs() }.kept.iter_mut().filter(|kept| kept.count != 0) {
-        if allocation.is_live() {
-            allocation.undo();
-        }
+        allocation.undo();
         allocation.count = 0;
     }
     lock.release();
@@ -412,33 +429,53 @@ struct Allocation {
 }
 
 impl Allocation {
-    /// Whether the code is still there: its first site jumps to its stub.
-    fn is_live(&self) -> bool {
+    /// Its stubs: the address of each, and what it was made for.
+    fn stubs(&self) -> impl Iterator<Item = (usize, &'static Description)> {
+        let first = self.stubs;
         // SAFETY: allocated pages hold as many stubs.
-        let description = unsafe { arch::description_at(self.stubs) };
-        let from = if description.padding.address != 0 { description.padding } else { description.site };
-        let mut found = [0u8; 5];
-        let jump = arch::near_jump(from.address, self.stubs);
-        jump.is_some() && read_own(from.address, &mut found) && jump == Some(found)
+        (0..usize::from(self.count))
+            .map(move |index| first + index * STUB_BYTES)
+            .map(|stub| (stub, unsafe { arch::description_at(stub) }))
     }
 
+    /// Whether some code still jumps to its stubs. (The program may have unmapped or replaced a part of it.)
+    fn is_live(&self) -> bool {
+        self.stubs().any(|(stub, description)| {
+            let Description { site, padding, .. } = description;
+            let from = if padding.address != 0 { padding } else { site };
+            arch::near_jump(from.address, stub).is_some_and(|jump| holds(from.address, &jump))
+        })
+    }
+
+    /// Makes what still holds a jump of ours as it was, and touches nothing else: behind it in what was mapped
+    /// together there may be the program's data by now.
     fn undo(&self) {
-        let protection = u32::from(self.protection);
-        // SAFETY: code that is there (`is_live`), private, whose bytes become what the file has.
-        if unsafe { memory::protect(self.text, self.length, protection | PROT_READ | PROT_WRITE) }.is_err() {
-            return;
-        }
-        for index in 0..usize::from(self.count) {
-            // SAFETY: as in `is_live`.
-            let description = unsafe { arch::description_at(self.stubs + index * STUB_BYTES) };
-            // The site first: nothing leads to its padding then.
-            for patch in [description.site, description.padding].iter().filter(|patch| patch.address != 0) {
-                // SAFETY: a site of the code just made writable.
-                unsafe { write_code(patch.address, &patch.before) };
+        for (stub, Description { site, padding, .. }) in self.stubs() {
+            if padding.address == 0 {
+                self.undo_one(site, arch::near_jump(site.address, stub).as_ref());
+            } else {
+                // The site first: nothing leads to its padding then.
+                self.undo_one(site, arch::short_jump(site.address, padding.address).as_ref());
+                self.undo_one(padding, arch::near_jump(padding.address, stub).as_ref());
             }
         }
-        // SAFETY: as it was.
-        let _ = unsafe { memory::protect(self.text, self.length, protection) };
+    }
+
+    fn undo_one<const N: usize>(&self, patch: &Patch, jump: Option<&[u8; N]>) {
+        let Some(before) = patch.before.first_chunk::<N>() else { return };
+        if !jump.is_some_and(|jump| holds(patch.address, jump)) {
+            return;
+        }
+        let protection = u32::from(self.protection);
+        let page = patch.address & !(PAGE - 1);
+        let bytes = (patch.address + CODE_BYTES - page).next_multiple_of(PAGE);
+        // SAFETY: code that holds our jump, private, whose bytes become what the file has; then protected as it was.
+        unsafe {
+            if memory::protect(page, bytes, protection | PROT_READ | PROT_WRITE).is_ok() {
+                write_code(patch.address, before);
+                let _ = memory::protect(page, bytes, protection);
+            }
+        }
     }
 
     fn pages(&self) -> core::ops::Range<usize> {
@@ -470,10 +507,10 @@ impl Stubs {
         let area = [(arch::pool_address(), POOL_BYTES), far_area(state, mapping, phase)]
             .into_iter()
             .find(|&(start, length)| length != 0 && is_in_reach(start, length, mapping))?;
-        // What was mapped there before is gone.
+        // What was mapped there before is gone, or a part of it.
         let end = mapping.start + mapping.length;
         for kept in self.kept.iter_mut().filter(|kept| kept.count != 0) {
-            if kept.text < end && mapping.start < kept.text + kept.length {
+            if kept.text < end && mapping.start < kept.text + kept.length && !kept.is_live() {
                 kept.count = 0;
             }
         }
