@@ -4,11 +4,13 @@
 // run: filter-early
 // run: strict
 // run: errno-filter
+// run: vfork
 #include "guest.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 
 #define ALLOW(name)                                                                             \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
@@ -33,6 +35,21 @@ int main(int argc, char **argv) {
         // With a speculator already at work.
         dprintf(1, "hash %016" PRIx64 "\n", wander("cold.bin", 100));
         make_cold("cold.bin");
+    }
+    if (strcmp(argv[1], "vfork") == 0) {
+        // The filter is the child's, the memory is its parent's.
+        pid_t child = vfork();
+        if (child == 0) {
+            install(SECCOMP_RET_KILL_PROCESS);
+            int whole = 0;
+            for (int step = 0; step < 300; step++)
+                whole += pread(file, block, sizeof block, step * 37 % 1000 * 4096L) == sizeof block;
+            _exit(whole == 300);
+        }
+        int status = 0;
+        CHECK(waitpid(child, &status, 0) == child);
+        printf("child %x hash %016" PRIx64 "\n", status, wander("cold.bin", 100));
+        return 0;
     }
     if (strcmp(argv[1], "strict") == 0)
         CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) == 0);
