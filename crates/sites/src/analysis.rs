@@ -181,7 +181,7 @@ impl<'image> Analyser<'image> {
                 let address = code.address + position as u64;
                 match self.image.function_at(address) {
                     Some(index) => functions.entry(index).or_default().push(address),
-                    None if self.image.holds_instructions(address) => {
+                    None if self.image.holds_instructions(address) && !self.is_within_one(address) => {
                         self.leave_raw(address, Reason::NoFunction);
                     }
                     None => {}
@@ -198,6 +198,28 @@ impl<'image> Analyser<'image> {
         self.result.sites.sort_by_key(|site| site.patch_offset);
         self.result.others.sort_by_key(|other| other.file_offset);
         self.result
+    }
+
+    /// Whether the address lies inside an instruction of a short section, decoded from its start. (`.init` is one: nothing
+    /// says which function it is, and what it loads may be at a distance that has the two bytes.)
+    fn is_within_one(&self, address: u64) -> bool {
+        const SHORT: u64 = 64;
+        let within = |(start, end): &&(u64, u64)| (*start..*end).contains(&address) && *end - *start <= SHORT;
+        let section = self.image.instruction_sections.iter().find(within);
+        let bytes =
+            section.and_then(|(start, end)| Some((*start, self.image.code_at(*start)?.slice(*start, *end)?)));
+        let Some((start, bytes)) = bytes else { return false };
+        let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+        while decoder.can_decode() {
+            let instruction = decoder.decode();
+            if instruction.is_invalid() || instruction.ip() >= address {
+                return false;
+            }
+            if instruction.next_ip() > address {
+                return true;
+            }
+        }
+        false
     }
 
     /// Notes a candidate of which only the bytes are known.
