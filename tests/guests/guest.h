@@ -49,7 +49,7 @@ static inline uint64_t hash_bytes(const void *bytes, size_t length) {
 }
 
 // The system call without libc around it; the result is the kernel's own, -errno on failure.
-static inline long raw6(long number, long a, long b, long c, long d, long e, long f) {
+__attribute__((always_inline)) static inline long raw6(long number, long a, long b, long c, long d, long e, long f) {
     long result;
     register long r10 __asm__("r10") = d;
     register long r8 __asm__("r8") = e;

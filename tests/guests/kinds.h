@@ -26,9 +26,16 @@ static int descriptors_of_kind[2];  // the other end, if any
 static long call(long number, long a, long b, long c, long d, long e) {
     errno = 0;
     if (way == INLINE) {
-        // preadv and preadv2 take the offset in two halves; the high one is zero on 64 bits.
-        long result = raw6(number, a, b, c, d, number == SYS_preadv || number == SYS_preadv2 ? 0 : e,
-                           number == SYS_preadv2 ? e : 0);
+        // A number that stands in the code: of a program with an instruction that may be any call Runahead stays away.
+        // (preadv and preadv2 take the offset in two halves; the high one is zero on 64 bits.)
+        long result = -ENOSYS;
+        switch (number) {
+        case SYS_read: result = raw6(SYS_read, a, b, c, d, e, 0); break;
+        case SYS_pread64: result = raw6(SYS_pread64, a, b, c, d, e, 0); break;
+        case SYS_readv: result = raw6(SYS_readv, a, b, c, d, e, 0); break;
+        case SYS_preadv: result = raw6(SYS_preadv, a, b, c, d, 0, 0); break;
+        case SYS_preadv2: result = raw6(SYS_preadv2, a, b, c, d, 0, e); break;
+        }
         if (result < 0 && result > -4096) return errno = (int)-result, -1;
         return result;
     }

@@ -115,6 +115,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
     if state.is_off() {
         return Answer::plain(frame);
     }
+    state.begin();
     let a = frame.arguments();
     if changes_ours(frame, a) {
         attach::withdraw(state);

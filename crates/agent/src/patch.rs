@@ -144,9 +144,9 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) ->
     let state = frame.state();
     let lock = &state.process().scratch_lock;
     if !lock.try_take() {
-        return true;
+        return false;
     }
-    let mut is_blind = false;
+    let mut is_blind = true;
     if let Ok(stat) = fstat(fd) {
         let path = Text::<64>::new()
             .push(b"/proc/")
@@ -154,7 +154,8 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) ->
             .push(b"/fd/")
             .push_number(fd as u64);
         let key = key_of(&stat);
-        is_blind = known(state, &key, path.as_c_str().to_bytes()).is_some_and(|known| known.is_blind());
+        // As at the start: what is not known may be anything.
+        is_blind = known(state, &key, path.as_c_str().to_bytes()).is_none_or(|known| known.is_blind());
         if !is_blind {
             rewrite(state, &key, mapping, protection, Phase::Later);
         }
@@ -304,13 +305,7 @@ fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phas
     {
         return;
     }
-    for index in 0..drafts {
-        // SAFETY: just written there.
-        let description = unsafe { arch::description_at(stub_at(index)) };
-        lead_through(description, stub_at(index));
-    }
-    // SAFETY: the same code, protected as the program has asked for.
-    let _ = unsafe { memory::protect(mapping.start, mapping.length, protection) };
+    // Kept before anything leads there: a child of fork that is made meanwhile must not take the pages for free.
     table.keep(Allocation {
         text: mapping.start,
         length: mapping.length,
@@ -319,6 +314,13 @@ fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phas
         protection: protection as u16,
         _gap: 0,
     });
+    for index in 0..drafts {
+        // SAFETY: just written there.
+        let description = unsafe { arch::description_at(stub_at(index)) };
+        lead_through(description, stub_at(index));
+    }
+    // SAFETY: the same code, protected as the program has asked for.
+    let _ = unsafe { memory::protect(mapping.start, mapping.length, protection) };
 }
 
 /// Whether the site is there and is what the site file says.

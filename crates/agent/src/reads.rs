@@ -175,6 +175,7 @@ impl Visit<'_> {
         }
         let Ok(place) = position(fd) else {
             // A pipe, a socket, a terminal: not part of the log, and none of our business.
+            self.is_none_of_ours();
             return;
         };
         if foretold.is_none() {
@@ -189,7 +190,7 @@ impl Visit<'_> {
         let unasked = if residency == Residency::Untold { operation.detail } else { 0 };
         let residency = if unasked > 0 { self.untold(fd, place) } else { residency };
         match residency {
-            Residency::Unknown | Residency::Untold => {}
+            Residency::Unknown | Residency::Untold => self.is_none_of_ours(),
             Residency::Cached => {
                 self.begins(fd, place);
                 self.hit(foretold);
@@ -242,8 +243,17 @@ impl Visit<'_> {
                 }
                 None
             }
-            Err(_) => None,
+            Err(_) => {
+                self.is_none_of_ours();
+                None
+            }
         }
+    }
+
+    /// A call that cannot wait for a disk: like one that has not waited, it is a reason to look at fewer.
+    fn is_none_of_ours(&mut self) {
+        let skip = self.inner.attention.hit();
+        self.set_calm(skip);
     }
 
     /// The stall that was being measured is over: the program is back.

@@ -78,6 +78,7 @@ fn join(session: &Session, hwcap2: usize) -> Option<&'static Fixed> {
     fixed.reads_thread_base = AtomicU32::new(arch::may_read_thread_base(hwcap2).into());
     fixed.counts_memory = AtomicU32::new((total_swap() != 0).into());
     let fixed: &'static Fixed = fixed;
+    fixed.process().begun.store(1, Ordering::Relaxed);
     fixed.calm.store(-1, Ordering::Relaxed);
     if let Ok((file, size)) = &files.sites {
         map_site_file(fixed, file.number(), *size);

@@ -92,6 +92,11 @@ pub struct Process {
     pub lock: Lock,
     /// For the scratch pages and [`Stubs`], after the start.
     pub scratch_lock: Lock,
+    /// 1: the process has been inside the agent, or passed its start.
+    pub begun: AtomicU32,
+    /// Areas that were in use when a child of fork was inside the agent for the first time: of its parent's threads, and of a
+    /// visit that its handler has interrupted.
+    pub lost_areas: AtomicUsize,
     /// 1: the slot is this process's.
     pub attached: AtomicU32,
     /// Process id of whoever claimed the slot. A child of vfork finds its parent's here.
@@ -166,10 +171,20 @@ impl Fixed {
         crate::forked::end(self.process());
     }
 
+    /// Called first in each visit: a child of fork finds out which areas nobody will give back.
+    pub fn begin(&self) {
+        let process = self.process();
+        if process.begun.load(Ordering::Relaxed) == 0 {
+            process.lost_areas.store(arch::areas_in_use(self).saturating_sub(1), Ordering::Relaxed);
+            process.begun.store(1, Ordering::Relaxed);
+        }
+    }
+
     /// Waits until no other thread is inside the agent, at most `longest` ns; for after [`Fixed::stand_down`].
     pub fn wait_for_others(&self, longest: u64) {
         let end = process::monotonic_ns().saturating_add(longest);
-        while arch::areas_in_use(self) > 1 && process::monotonic_ns() < end {
+        let lost = self.process().lost_areas.load(Ordering::Relaxed);
+        while arch::areas_in_use(self) > 1 + lost && process::monotonic_ns() < end {
             process::yield_processor();
         }
     }

@@ -31,6 +31,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::registers::Registers;
 use runahead_kernel::uapi::general as n;
+use runahead_kernel::uapi::prctl::{PR_SET_SECCOMP, PR_SET_SYSCALL_USER_DISPATCH};
 
 /// The sixteen SSE registers as the program left them.
 pub type SseRegisters = [[u64; 2]; 16];
@@ -234,6 +235,18 @@ global_asm!(
     "  lea r11, [r11 + {area}]",
     "  lock bts dword ptr [r11], 0",
     "  jnc 21f",
+    // All are taken. Who is about to be filtered is not to find anybody inside later.
+    "  cmp eax, {seccomp}",
+    "  je 48f",
+    "  cmp eax, {prctl}",
+    "  jne 49f",
+    "  cmp edi, {set_seccomp}",
+    "  je 48f",
+    "  cmp edi, {set_dispatch}",
+    "  jne 49f",
+    "48:",
+    "  mov r11, [rcx + {d_state}]",
+    "  mov dword ptr [r11 + {off}], 1",
     "49: jmp qword ptr [rcx + {d_syscall}]",
     // ---- Saves the registers.
     "21:",
@@ -255,9 +268,13 @@ global_asm!(
     "  mov rbx, r11",
     ".cfi_escape 0x10, 3, 2, 0x73, 24",               // rbx is in the frame
     ".cfi_escape 0x16, 0x10, 4, 0x73, 8, 0x06, 0x06", // the caller: *description
+    "  mov qword ptr [rbx + {measured}], 0",
+    // The area is claimed now: whoever has stood down and waits for others sees it, or this sees that.
+    "  mov rdx, [rcx + {d_state}]",
+    "  cmp dword ptr [rdx + {off}], 0",
+    "  jne 60f",
     "  cmp dword ptr [rcx + {d_measured}], 0",
     "  jne 50f",
-    "  mov qword ptr [rbx + {measured}], 0",
     // ---- Blocks all signals.
     "23:",
     "  mov eax, {rt_sigprocmask}",
@@ -274,6 +291,13 @@ global_asm!(
     "  pushfq",
     "  pop qword ptr [rbx + {rflags}]",
     "  cld",
+    // Nothing of ours is to be stopped for its alignment.
+    "  test dword ptr [rbx + {rflags}], 0x40000",
+    "  jz 26f",
+    "  pushfq",
+    "  and dword ptr [rsp], -0x40001",
+    "  popfq",
+    "26:",
     "  movaps [rbx + {sse} + 0x00], xmm0",
     "  movaps [rbx + {sse} + 0x10], xmm1",
     "  movaps [rbx + {sse} + 0x20], xmm2",
@@ -315,6 +339,12 @@ global_asm!(
     "  jz 24f",
     "  std",
     "24:",
+    "  test dword ptr [rbx + {rflags}], 0x40000",
+    "  jz 27f",
+    "  pushfq",
+    "  or dword ptr [rsp], 0x40000",
+    "  popfq",
+    "27:",
     "  mov r8, [rbx + {r8}]",
     "  mov r9, [rbx + {r9}]",
     "  mov rsp, [rbx + {rsp}]",
@@ -446,6 +476,10 @@ global_asm!(
     munmap = const n::__NR_munmap,
     mprotect = const n::__NR_mprotect,
     madvise = const n::__NR_madvise,
+    seccomp = const n::__NR_seccomp,
+    prctl = const n::__NR_prctl,
+    set_seccomp = const PR_SET_SECCOMP,
+    set_dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
     rt_sigprocmask = const n::__NR_rt_sigprocmask,
     clock_gettime = const n::__NR_clock_gettime,
     map_fixed = const n::MAP_FIXED,
