@@ -235,7 +235,8 @@ static void round_of(int round) {
     read_place = call.place;
     control->sent = control->handled = 0;
     going_on = 0;
-    if (is("exit") || does("exits")) {
+    // Who leaves for good, or jumps out, does it in a child of its own: the agent bears so many of those.
+    if (is("exit") || does("exits") || does("throws") || does("jumps") || does("cancels")) {
         pid_t child = fork();
         if (child == 0) {
             call_once(call);
