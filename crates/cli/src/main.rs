@@ -139,7 +139,10 @@ pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) 
 
 /// Does what the command line says; returns the exit status. A command has taken this process over by then, if it could.
 fn act() -> u8 {
-    if let Some(place) = place_of_command(runahead_host::arguments()) {
+    let allowed = runahead_host::check_filters();
+    // What may not be done is not done for the last resort's sake either.
+    let may_arm = allowed.is_ok();
+    if may_arm && let Some(place) = place_of_command(runahead_host::arguments()) {
         runahead_host::arm_last_resort(place, false);
     }
     runahead_host::fill_standard_descriptors();
@@ -170,8 +173,10 @@ fn act() -> u8 {
         Action::Daemon { socket } => return daemon(socket),
     };
     let first = looked_at - command.len();
-    runahead_host::arm_last_resort(first, options.verbose || options.stats);
-    let failure = runahead_host::run(options, first);
+    if may_arm {
+        runahead_host::arm_last_resort(first, options.verbose || options.stats);
+    }
+    let failure = runahead_host::run(options, first, allowed);
     eprintln!("runahead: {}", failure.message());
     failure.status()
 }

@@ -5,7 +5,7 @@
 //! that lets signals 33 and 34 in, which may be blocked, and pending). Those of the standard descriptors that
 //! were closed and the signal mask are noted before `main`, by system calls of our own, and put back at the end.
 
-use crate::own_files;
+use crate::{own_files, standing};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -40,11 +40,13 @@ extern "C" fn note_inheritance() {
         );
     }
     BLOCKED.store(blocked, Ordering::Relaxed);
-    own_files::ask_for_ourselves();
+    standing::note();
+    if standing::filters() == 0 {
+        own_files::ask_for_ourselves();
+    }
     ARGUMENTS.store(kernel_arguments(), Ordering::Relaxed);
     for descriptor in 0..3 {
-        // SAFETY: asking changes nothing.
-        if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
+        if standing::is_closed(descriptor) {
             CLOSED.fetch_or(1 << descriptor, Ordering::Relaxed);
         }
     }
