@@ -114,7 +114,10 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
     // As early as can be: the disk is at work while the rest is made ready.
     let cold = options.may_guess().then(|| Cold::find(name)).flatten();
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
-    let wishes = Wishes { stats: options.stats, report: report_file };
+    // Nobody in it could wait for the report, so that is written now. What it starts is helped all the same.
+    let agentless = program::has_no_agent_because(name);
+    let (now, later) = if agentless.is_some() { (report_file, None) } else { (None, report_file) };
+    let wishes = Wishes { stats: options.stats && agentless.is_none(), report: later };
     match prepare(&options, wishes, cold, first) {
         // Asked last: by now a cold executable's first page may be here.
         Ok(_) if program::is_32_bit(name) => {
@@ -124,6 +127,12 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
         }
         Ok(variables) => {
             program.set_variables(variables);
+            if let Some(reason) = agentless {
+                if options.verbose || options.stats {
+                    say_plainly(reason);
+                }
+                report_plainly(now, first, reason.into());
+            }
         }
         Err(reason) => {
             if options.verbose || options.stats {
