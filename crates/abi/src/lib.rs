@@ -6,6 +6,7 @@
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 pub mod begun;
+pub mod calls;
 pub mod durations;
 pub mod environment;
 #[cfg(not(loom))]

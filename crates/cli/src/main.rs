@@ -132,16 +132,24 @@ fn place_of_command<'a>(words: impl Iterator<Item = &'a std::ffi::OsStr>) -> Opt
 /// Called by the C library.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) -> i32 {
-    let status = act();
+    let allowed = runahead_host::check_filters();
+    // What may not be done is not done for the last resort's sake either.
+    if allowed.is_ok()
+        && let Some(place) = place_of_command(runahead_host::arguments())
+    {
+        runahead_host::arm_last_resort(place, false);
+    }
+    let status = act(allowed);
     let _ = std::io::stdout().flush();
     status.into()
 }
 
 /// Does what the command line says; returns the exit status. A command has taken this process over by then, if it could.
-fn act() -> u8 {
-    if let Some(place) = place_of_command(runahead_host::arguments()) {
-        runahead_host::arm_last_resort(place, false);
-    }
+///
+/// Not a part of `main`: should there be no room for all that this has on the stack, the last resort is armed by then.
+#[inline(never)]
+fn act(allowed: Result<(), String>) -> u8 {
+    let may_arm = allowed.is_ok();
     runahead_host::fill_standard_descriptors();
     let looked_at = runahead_host::arguments().take(LOOKED_AT).count();
     let arguments = match Arguments::try_parse_from(runahead_host::arguments().take(LOOKED_AT)) {
@@ -170,8 +178,10 @@ fn act() -> u8 {
         Action::Daemon { socket } => return daemon(socket),
     };
     let first = looked_at - command.len();
-    runahead_host::arm_last_resort(first, options.verbose || options.stats);
-    let failure = runahead_host::run(options, first);
+    if may_arm {
+        runahead_host::arm_last_resort(first, options.verbose || options.stats);
+    }
+    let failure = runahead_host::run(options, first, allowed);
     eprintln!("runahead: {}", failure.message());
     failure.status()
 }

@@ -5,11 +5,13 @@
 //! not find a child that it did not start.
 
 use crate::counts::Counts;
+use crate::filter::{self, Verdict};
 use crate::installation::Installation;
 use crate::limits::Limits;
 use crate::program::{self, Program};
 use crate::report::{Report, VERSION};
 use crate::session::Session;
+use crate::standing;
 use crate::start_files::Cold;
 use crate::supervise::{Host, Wishes};
 use runahead_abi::environment::{self, SESSION, SWITCH, flags};
@@ -19,7 +21,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::ptr;
@@ -79,9 +81,9 @@ impl Failure {
     }
 }
 
-/// Becomes the command that begins at our own argument number `first`, with Runahead beside it. Returns only
-/// on failure.
-pub fn run(options: Options, first: usize) -> Failure {
+/// Becomes the command that begins at our own argument number `first`, with Runahead beside it, if that is `allowed`
+/// ([`check_filters`]). Returns only on failure.
+pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failure {
     let Some(name) = program::arguments().nth(first) else {
         return Failure::Ours("no command given".into());
     };
@@ -102,10 +104,20 @@ pub fn run(options: Options, first: usize) -> Failure {
         report_plainly(report_file, first, format!("{SWITCH}=off in the environment"));
         return became(name, &program.become_it());
     }
+    if let Err(reason) = allowed {
+        if options.verbose || options.stats {
+            say_plainly(&reason);
+        }
+        report_plainly(report_file, first, reason);
+        return became(name, &program.become_it());
+    }
     // As early as can be: the disk is at work while the rest is made ready.
     let cold = options.may_guess().then(|| Cold::find(name)).flatten();
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
-    let wishes = Wishes { stats: options.stats, report: report_file };
+    // Nobody in it could wait for the report, so that is written now. What it starts is helped all the same.
+    let agentless = program::has_no_agent_because(name);
+    let (now, later) = if agentless.is_some() { (report_file, None) } else { (None, report_file) };
+    let wishes = Wishes { stats: options.stats && agentless.is_none(), report: later };
     match prepare(&options, wishes, cold, first) {
         // Asked last: by now a cold executable's first page may be here.
         Ok(_) if program::is_32_bit(name) => {
@@ -115,6 +127,12 @@ pub fn run(options: Options, first: usize) -> Failure {
         }
         Ok(variables) => {
             program.set_variables(variables);
+            if let Some(reason) = agentless {
+                if options.verbose || options.stats {
+                    say_plainly(reason);
+                }
+                report_plainly(now, first, reason.into());
+            }
         }
         Err(reason) => {
             if options.verbose || options.stats {
@@ -126,6 +144,23 @@ pub fn run(options: Options, first: usize) -> Failure {
         }
     }
     became(name, &program.become_it())
+}
+
+/// Whether what we do is allowed by the filters of system calls that the command is under with us; if not, why not. To be
+/// asked before anything else is done.
+pub fn check_filters() -> Result<(), String> {
+    if standing::filters() == 0 {
+        return Ok(());
+    }
+    match filter::look() {
+        Verdict::AllAllowed => Ok(()),
+        Verdict::Forbidden(name) => {
+            Err(format!("a filter of system calls (seccomp) ends a process that calls {name}"))
+        }
+        Verdict::Unknown(error) => {
+            Err(format!("it could not be found out what the filter of system calls allows: {error}"))
+        }
+    }
 }
 
 /// Writes the report of a command that runs without us, which nobody will be there to write later.
@@ -208,7 +243,7 @@ fn prepare(
         host: host_process,
         descriptor: descriptor.cast_unsigned(),
         flags: flag_bits,
-        filters: own_filters(),
+        filters: standing::filters(),
         cookie,
         sites: site_descriptor.cast_unsigned(),
     };
@@ -226,30 +261,38 @@ fn is_tracing_restricted() -> bool {
     std::fs::read("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope.first() == Some(&b'1'))
 }
 
-/// How many seccomp filters this process is under. (Asking with prctl could end us, under a strict one.)
-fn own_filters() -> u32 {
-    // One read instead of the several that reading to the end takes: this is a part of every start.
-    let mut status = [0; 4096];
-    let length = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status)).unwrap_or(0);
-    let status = String::from_utf8_lossy(status.get(..length).unwrap_or_default());
-    let number = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().parse().ok()
-    };
-    number("Seccomp_filters:").or_else(|| number("Seccomp:")).unwrap_or(0)
-}
-
 /// Bytes of the stack that the host runs on, an untouched mapping.
 const HOST_STACK: usize = 1 << 20;
+
+/// A stack for a child.
+pub struct HostStack(*mut libc::c_void);
+
+impl HostStack {
+    /// Asked for as a mapping: a vector that is not to be had would end us.
+    pub fn new() -> io::Result<HostStack> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping.
+        Ok(HostStack(unsafe { mmap_anonymous(ptr::null_mut(), HOST_STACK, protection, flags) }?))
+    }
+
+    /// The end of the mapping is a place to grow down from, and as even as the processors want it.
+    fn top(&self) -> *mut libc::c_void {
+        self.0.wrapping_byte_add(HOST_STACK)
+    }
+}
+
+impl Drop for HostStack {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, and nobody of this process is on it: a child has ended, or has a copy.
+        let _ = unsafe { munmap(self.0, HOST_STACK) };
+    }
+}
 
 /// Whose child the host is. Nobody may find a child that he did not start, least of all the command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Descent {
-    /// An orphan: its parent, a go-between, has ended. The kernel leaves no trace of that one, as we ignore SIGCHLD meanwhile.
+    /// An orphan: its parent, a go-between, has ended.
     Orphan,
-    /// The same where we have children already, or SIGCHLD is pending: neither may be lost, so we wait for the go-between,
-    /// whose few us count as a child's.
-    OrphanWaitedFor,
     /// A child of the command, to which an orphan would come back: the first process of a pid namespace, or a child
     /// subreaper. It gives no signal at its end, so that no wait sees it but one for clones (`__WALL`, `__WCLONE`): not
     /// `while (wait(0) > 0)`.
@@ -261,16 +304,9 @@ impl Descent {
         let mut reaper = 0;
         // SAFETY: asks, into an integer of ours.
         let asked = unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut reaper, 0, 0, 0) };
-        // SAFETY: asks whether there are children, and takes none away.
-        let childless = unsafe {
-            let mut found = std::mem::zeroed();
-            let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-            libc::waitid(libc::P_ALL, 0, &mut found, how) != 0
-        };
-        match () {
-            () if std::process::id() == 1 || (asked == 0 && reaper != 0) => Descent::Unseen,
-            () if !childless || program::is_pending(libc::SIGCHLD) => Descent::OrphanWaitedFor,
-            () => Descent::Orphan,
+        match std::process::id() == 1 || (asked == 0 && reaper != 0) {
+            true => Descent::Unseen,
+            false => Descent::Orphan,
         }
     }
 }
@@ -284,29 +320,24 @@ struct Between {
 
 /// Forks the host off; returns its process id.
 fn start_host(host: Host) -> io::Result<u32> {
-    // SAFETY: a new mapping. (Asked for as such, since a vector that is not to be had would end us.)
-    let stack = unsafe {
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        mmap_anonymous(ptr::null_mut(), HOST_STACK, protection, flags)
-    }?;
-    // SAFETY: the end of a mapping is a place to grow down from, and as even as the processors want it.
-    let top = unsafe { stack.add(HOST_STACK) };
+    let stack = HostStack::new()?;
     let mut between = Between { host: Some(host), process: -libc::EAGAIN };
     match Descent::needed() {
         Descent::Unseen => {
             // SAFETY: this process has one thread; the child has a copy of all memory, and does not return.
-            let cloned = unsafe { libc::clone(serve_unseen, top, 0, (&raw mut between).cast()) };
+            let cloned = unsafe { libc::clone(serve_unseen, stack.top(), 0, (&raw mut between).cast()) };
             between.process = or_error(cloned);
         }
-        descent => by_way_of_a_go_between(top, &mut between, descent)?,
+        // By way of a go-between that shares our memory: half the cost of two forks, and no pipe to say the number through.
+        // SAFETY: it runs on its own stack while we stand still, and puts nothing out of order: it forks and ends.
+        Descent::Orphan => unsafe {
+            brief_child(&stack, go_between, (&raw mut between).cast(), libc::CLONE_VM)?;
+        },
     }
-    let started = match between.process {
+    match between.process {
         process if process > 0 => Ok(process as u32),
         error => Err(io::Error::from_raw_os_error(-error)),
-    };
-    // SAFETY: nobody of this process is on it: the host has a copy.
-    let _ = unsafe { munmap(stack, HOST_STACK) };
-    started
+    }
 }
 
 /// What a call that gives a process id has given, or the error's number, negative.
@@ -329,16 +360,30 @@ extern "C" fn serve_unseen(between: *mut libc::c_void) -> libc::c_int {
     }
 }
 
-/// Forks the host off by way of a go-between that shares our memory (half the cost of two forks, and no pipe to say the
-/// number through).
-fn by_way_of_a_go_between(top: *mut libc::c_void, between: &mut Between, descent: Descent) -> io::Result<()> {
-    let shared = libc::CLONE_VM | libc::CLONE_VFORK;
-    // SAFETY: this process has one thread. The go-between runs on its own stack while we stand still (CLONE_VFORK), and
-    // puts nothing out of order: it forks and ends.
+/// Runs `function` in a child, with `flags` of clone(2), and waits until it has ended; it leaves nothing behind that the
+/// command could see. The kernel leaves no trace of a child while SIGCHLD is ignored; but where we have children already, or
+/// SIGCHLD is pending, neither may be lost: then we wait for it, and its few us count as a child's.
+///
+/// # Safety
+/// This process has one thread; `function` bears `argument`, ends the child, and with `CLONE_VM` leaves our memory in
+/// order.
+pub unsafe fn brief_child(
+    stack: &HostStack,
+    function: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+    flags: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: asks whether there are children, and takes none away.
+    let childless = unsafe {
+        let mut found = std::mem::zeroed();
+        let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+        libc::waitid(libc::P_ALL, 0, &mut found, how) != 0
+    };
+    let flags = flags | libc::CLONE_VFORK;
+    // SAFETY: the caller's promise; the stack is the child's alone.
     unsafe {
-        let mut clone = |signal| libc::clone(go_between, top, shared | signal, (&raw mut *between).cast());
-        if descent == Descent::OrphanWaitedFor {
-            let cloned = clone(0);
+        if !childless || program::is_pending(libc::SIGCHLD) {
+            let cloned = libc::clone(function, stack.top(), flags, argument);
             if cloned < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -346,7 +391,7 @@ fn by_way_of_a_go_between(top: *mut libc::c_void, between: &mut Between, descent
             return Ok(());
         }
         let before = libc::signal(libc::SIGCHLD, libc::SIG_IGN);
-        let cloned = clone(libc::SIGCHLD);
+        let cloned = libc::clone(function, stack.top(), flags | libc::SIGCHLD, argument);
         let error = io::Error::last_os_error();
         if cloned > 0 {
             // Until it is gone; it reports nothing (ECHILD).

@@ -13,6 +13,7 @@
 pub mod counts;
 mod disks;
 mod faults;
+mod filter;
 mod installation;
 mod last_resort;
 pub mod launch;
@@ -25,11 +26,12 @@ mod reading;
 pub mod report;
 mod rights;
 mod session;
+mod standing;
 mod start_files;
 mod supervise;
 
 pub use last_resort::{Allocator, arm as arm_last_resort};
-pub use launch::{Failure, Options, run};
+pub use launch::{Failure, Options, check_filters, run};
 pub use program::{arguments, fill_standard_descriptors};
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;

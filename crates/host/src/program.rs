@@ -5,7 +5,7 @@
 //! that lets signals 33 and 34 in, which may be blocked, and pending). Those of the standard descriptors that
 //! were closed and the signal mask are noted before `main`, by system calls of our own, and put back at the end.
 
-use crate::own_files;
+use crate::{own_files, standing};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -40,11 +40,13 @@ extern "C" fn note_inheritance() {
         );
     }
     BLOCKED.store(blocked, Ordering::Relaxed);
-    own_files::ask_for_ourselves();
+    standing::note();
+    if standing::filters() == 0 {
+        own_files::ask_for_ourselves();
+    }
     ARGUMENTS.store(kernel_arguments(), Ordering::Relaxed);
     for descriptor in 0..3 {
-        // SAFETY: asking changes nothing.
-        if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
+        if standing::is_closed(descriptor) {
             CLOSED.fetch_or(1 << descriptor, Ordering::Relaxed);
         }
     }
@@ -212,6 +214,37 @@ pub fn is_32_bit(name: &OsStr) -> bool {
         .find(|path| path.is_file())
         .and_then(|path| crate::reading::open(path))
         .is_some_and(|mut file| file.read_exact(&mut identity).is_ok() && identity == IDENTITY_32_BIT)
+}
+
+/// Why the 64-bit program `name` cannot have the agent in it, as its file tells: no loader brings it in, or another than
+/// glibc's. None also where the file does not tell.
+pub fn has_no_agent_because(name: &OsStr) -> Option<&'static str> {
+    let path = candidates(name).into_iter().find(|path| path.is_file())?;
+    let mut head = Vec::new();
+    crate::reading::open(&path)?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+    interpreter_of(&head)
+}
+
+/// As much of a file as is looked at; the kernel wants the table of segments in its first page as well.
+const HEAD_BYTES: u64 = 4096;
+
+fn interpreter_of(head: &[u8]) -> Option<&'static str> {
+    const INTERPRETER: u32 = 3;
+    const SEGMENT_BYTES: usize = 56;
+    let number = |at: usize| Some(u64::from_le_bytes(*head.get(at..)?.first_chunk()?) as usize);
+    if !head.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let (table, count) = (number(32)?, usize::from(u16::from_le_bytes(*head.get(56..)?.first_chunk()?)));
+    for at in (0..count).map(|index| table.saturating_add(index * SEGMENT_BYTES)) {
+        if u32::from_le_bytes(*head.get(at..)?.first_chunk()?) == INTERPRETER {
+            let (place, length) = (number(at.checked_add(8)?)?, number(at.checked_add(32)?)?);
+            let loader = head.get(place..place.checked_add(length)?)?;
+            let name = loader.rsplit(|&byte| byte == b'/').next()?;
+            return (!name.starts_with(b"ld-linux")).then_some("its loader is not glibc's");
+        }
+    }
+    Some("it is statically linked: no loader brings the agent in")
 }
 
 /// The longest path that the kernel takes, with its end.

@@ -447,6 +447,10 @@ impl Host {
                 attached.speculator_started = true;
                 self.limits.begin(slot);
                 attached.speculator = self.start_speculator(attached.process, index);
+                if attached.speculator.is_none() {
+                    // Or the program waits for it at its end.
+                    say_gone(slot);
+                }
             }
             attached.faults.attend(attached.process, &self.session, index, self.limits.memory());
             if !retires {
