@@ -61,9 +61,12 @@ check() {
   local name=$1 tree=$2 said
   shift 2
   tried=$((tried + 1))
-  if ! said=$("${under[@]}" "$@" 2>&1 >/dev/null) || [ -e "$tree" ]; then
+  said=$("${under[@]}" "$@" 2>&1 >/dev/null)
+  local status=$?
+  if [ "$status" != 0 ] || [ -e "$tree" ]; then
     failures=$((failures + 1))
-    printf '%s, round %s, %s: %s\n' "$kind" "$round" "$name" "$(printf '%s' "$said" | head -n 2 | tr '\n' ' ')"
+    printf '%s, round %s, %s: status %s, %s: %s\n' "$kind" "$round" "$name" "$status" \
+      "$([ -e "$tree" ] && echo there || echo gone)" "$(printf '%s' "$said" | head -n 2 | tr '\n' ' ')"
   fi
 }
 

@@ -134,6 +134,8 @@ pub fn want_watch(state: &Fixed, reason: u32) {
     if agent.watch_wanted.load(Ordering::Relaxed) < reason {
         agent.watch_thread.store(thread_id() as u32, Ordering::Relaxed);
         agent.watch_thread_base.store(thread_base(state) as u64, Ordering::Relaxed);
+        // Before anybody watches.
+        state.process().watched.store(1, Ordering::Release);
         agent.watch_wanted.store(reason, Ordering::Release);
         ring(state.header());
     }

@@ -71,7 +71,8 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
     match number {
         n::__NR_close => closes(frame.state(), a[0], a[0]),
         n::__NR_close_range => closes(frame.state(), a[0] as u32 as usize, a[1] as u32 as usize),
-        n::__NR_munmap if is_watched(frame.state()) => {
+        // Where nobody watches its page faults, none of its munmaps comes here but of what is ours.
+        n::__NR_munmap if frame.state().process().watched.load(Ordering::Relaxed) != 0 => {
             return Some(give_back(frame, What::Mapping, number, a));
         }
         // What has the second number until then is closed.
@@ -145,11 +146,6 @@ fn wake(slot: &Slot) {
     for word in [&slot.agent.posted, &slot.agent.passed, &slot.faults.passed] {
         futex_wake(word);
     }
-}
-
-/// Whether the process's page faults are watched, or may be.
-fn is_watched(state: &Fixed) -> bool {
-    state.slot().is_some_and(|slot| slot.agent.watch_wanted.load(Ordering::Relaxed) != 0)
 }
 
 /// The slot of a process that has, or may have, a speculator.

@@ -99,6 +99,8 @@ pub struct Process {
     pub lost_areas: AtomicUsize,
     /// 1: the slot is this process's.
     pub attached: AtomicU32,
+    /// 1: the page faults are watched, or may be. The entry code reads it.
+    pub watched: AtomicU32,
     /// Process id of whoever claimed the slot. A child of vfork finds its parent's here.
     pub claimed_by: AtomicU32,
     /// Attaching failed: do not try again.

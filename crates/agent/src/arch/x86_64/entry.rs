@@ -203,7 +203,7 @@ global_asm!(
     "  cmp eax, {mmap}",
     "  je 30f",
     "  cmp eax, {munmap}",
-    "  je 40f",
+    "  je 36f",
     "  cmp eax, {mprotect}",
     "  je 40f",
     "  cmp eax, {madvise}",
@@ -394,6 +394,11 @@ global_asm!(
     "  cmp dword ptr [r11 + {attached}], 0",
     "  jne 20b",
     "  jmp 49b",
+    // ---- munmap: of a process whose page faults are watched the agent looks at all.
+    "36:",
+    "  mov r11, [rcx + {d_state}]",
+    "  cmp dword ptr [r11 + {watched}], 0",
+    "  jne 20b",
     // ---- Does the range of rsi bytes from rdi overlap what is ours? (rdi below our end, and our start no
     // further than rsi behind it.)
     "40:",
@@ -494,6 +499,7 @@ global_asm!(
     window = const WINDOW_BYTES,
     off = const offset_of!(Fixed, off),
     attached = const runahead_kernel::PAGE + offset_of!(Process, attached),
+    watched = const runahead_kernel::PAGE + offset_of!(Process, watched),
     counts_memory = const offset_of!(Fixed, counts_memory),
     far_start = const offset_of!(Fixed, far_start),
     far_end = const offset_of!(Fixed, far_end),
