@@ -1,10 +1,10 @@
 # about: CPython's own tests, with the interpreter that is installed
 # command: python3 python3
-# package: libpython3-testsuite
+# package: libpython3.11-testsuite
 # user: nobody
 # limit: 200
 # programs: python3
-# quick: test_io test_os test_mmap test_fileio test_tempfile test_zipfile test_subprocess test_threading
+# quick: test_bufio test_fileio test_mmap test_shutil test_tempfile test_largefile
 # left out: test_multiprocessing_spawn: minutes long
 # left out: test_multiprocessing_fork: minutes long
 # left out: test_multiprocessing_forkserver: minutes long
