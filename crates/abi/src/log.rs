@@ -24,7 +24,8 @@ pub const LOG_ENTRIES: usize = 2;
 
 /// What kind of operation an entry predicts.
 pub mod kind {
-    /// A read at the descriptor's own position: `subject` is the descriptor, `detail` the bytes.
+    /// A read at the descriptor's own position: `subject` is the descriptor, `detail` the bytes that are asked for. In the
+    /// log `place` is how many of them came.
     pub const READ: u8 = 1;
     /// A read at a given offset: `subject` is the descriptor, `detail` the bytes, `place` the offset.
     pub const READ_AT: u8 = 2;
@@ -63,6 +64,13 @@ impl Prediction {
         self.kind == predicted.kind
             && self.subject == predicted.subject
             && (at_own_position || (self.detail == predicted.detail && self.place == predicted.place))
+    }
+
+    /// How many bytes of the program's read `self` come, if `predicted` foretold it and tells.
+    pub fn bytes_foretold(&self, predicted: &Prediction) -> Option<u64> {
+        let ends = predicted.place < predicted.detail;
+        let bytes = if ends { self.detail.min(predicted.place) } else { self.detail };
+        (predicted.kind == kind::READ).then_some(bytes)
     }
 }
 
@@ -148,5 +156,16 @@ mod tests {
         assert_eq!(log.read(2, 5), None);
         assert_eq!(log.read(3, 5 + LOG_ENTRIES as u32), None);
         assert_eq!(log.read(3, 4), None);
+    }
+
+    #[test]
+    fn a_read_gives_no_more_than_the_file_had_when_it_was_foretold() {
+        let read = |detail, place| Prediction { kind: kind::READ, marks: 0, subject: 3, detail, place };
+        assert_eq!(read(131_072, 0).bytes_foretold(&read(131_072, 5000)), Some(5000));
+        assert_eq!(read(100, 0).bytes_foretold(&read(131_072, 5000)), Some(100));
+        // Speculation has not met the end: more may come than it asked for.
+        assert_eq!(read(4096, 0).bytes_foretold(&read(100, 100)), Some(4096));
+        let at = Prediction { kind: kind::READ_AT, ..read(4096, 8192) };
+        assert_eq!(at.bytes_foretold(&at), None, "`place` is the offset there");
     }
 }

@@ -16,7 +16,7 @@ use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahead};
 use runahead_abi::{names, pace, post};
 use runahead_kernel::files::{
-    IoVec, RWF_NOWAIT, cached_pages, fstat, is_direct, known_size, position, preadv2, readahead,
+    IoVec, RWF_NOWAIT, cached_pages, fstat, is_direct, known_size, known_size_of_regular, position, preadv2, readahead,
 };
 use runahead_kernel::process::{
     futex_wait, futex_wake, monotonic_ns, process_id, sleeps_and_blocks, thread_id,
@@ -166,8 +166,8 @@ impl Visit<'_> {
         let fd = operation.subject;
         let foretold = self.compare(&operation);
         // What speculation found in the cache is there: no need to ask.
-        if matches!(foretold, Some(marks) if marks & mark::PREFETCHED == 0) {
-            self.counted(operation.detail, foretold);
+        if matches!(foretold, Some(foretold) if foretold.marks & mark::PREFETCHED == 0) {
+            self.counted(&operation, foretold, None);
             if self.tells_all_files() && position(fd) == Ok(0) {
                 self.begins(fd, 0);
             }
@@ -186,7 +186,7 @@ impl Visit<'_> {
         } else {
             self.probe(fd, place, operation.detail as usize)
         };
-        self.counted(operation.detail, foretold);
+        self.counted(&Prediction { place: place as u64, ..operation }, foretold, None);
         let unasked = if residency == Residency::Untold { operation.detail } else { 0 };
         let residency = if unasked > 0 { self.untold(fd, place) } else { residency };
         match residency {
@@ -210,7 +210,7 @@ impl Visit<'_> {
         match unsafe { preadv2(operation.subject, pieces, place, RWF_NOWAIT) } {
             Ok(bytes) if bytes as u64 == operation.detail => {
                 let foretold = self.compare_and_follow(&operation);
-                self.counted(operation.detail, foretold);
+                self.counted(&operation, foretold, Some(operation.detail));
                 self.begins(operation.subject, place);
                 self.hit(foretold);
                 Some(bytes)
@@ -218,20 +218,20 @@ impl Visit<'_> {
             // Short: the end of the file, or the rest is not there. The program's own call finds out.
             Ok(_) => {
                 let foretold = self.compare_and_follow(&operation);
-                self.counted(operation.detail, foretold);
+                self.counted(&operation, foretold, None);
                 self.begins(operation.subject, place);
                 None
             }
             Err(Errno::EAGAIN) => {
                 let foretold = self.compare_and_follow(&operation);
-                self.counted(operation.detail, foretold);
+                self.counted(&operation, foretold, None);
                 let stalled = Stalled { fd: operation.subject, place, unasked: 0, tells: false };
                 self.stall(frame, foretold, stalled);
                 None
             }
             Err(Errno::EOPNOTSUPP) => {
                 let foretold = self.compare_and_follow(&operation);
-                self.counted(operation.detail, foretold);
+                self.counted(&operation, foretold, None);
                 let stalled =
                     Stalled { fd: operation.subject, place, unasked: operation.detail, tells: false };
                 match self.untold(operation.subject, place) {
@@ -276,8 +276,8 @@ impl Visit<'_> {
         self.inner.track.is_on() && self.process.thread.load(Ordering::Relaxed) != thread_base(self.state)
     }
 
-    /// What the log says about `operation`: its marks, if it foretold it. Does not advance.
-    fn compare(&mut self, operation: &Prediction) -> Option<u8> {
+    /// What the log says about `operation`, if it foretold it. Does not advance.
+    fn compare(&mut self, operation: &Prediction) -> Option<Prediction> {
         let slot = self.state.slot()?;
         if !self.inner.track.is_on() {
             return None;
@@ -287,10 +287,10 @@ impl Visit<'_> {
             return None;
         }
         self.follow(slot, Next::Foretold);
-        Some(predicted.marks)
+        Some(predicted)
     }
 
-    fn compare_and_follow(&mut self, operation: &Prediction) -> Option<u8> {
+    fn compare_and_follow(&mut self, operation: &Prediction) -> Option<Prediction> {
         let foretold = self.compare(operation);
         if foretold.is_none() {
             self.follow_track(operation);
@@ -347,10 +347,18 @@ impl Visit<'_> {
         }
     }
 
-    fn counted(&mut self, bytes: u64, foretold: Option<u8>) {
+    /// `operation`: with the place of the read, if that is known. `came`: its bytes, if they are known.
+    fn counted(&mut self, operation: &Prediction, foretold: Option<Prediction>, came: Option<u64>) {
         let Some(slot) = self.state.slot() else {
             return;
         };
+        let foretold_bytes = || foretold.and_then(|foretold| operation.bytes_foretold(&foretold));
+        // What was not foretold is for the report only.
+        let may_ask = foretold.is_some() || self.state.has(flags::REPORT);
+        let bytes = came.or_else(foretold_bytes).unwrap_or_else(|| match may_ask {
+            true => can_come(operation.subject, operation.place, operation.detail),
+            false => operation.detail,
+        });
         let counts = &slot.agent.counts;
         count(&counts.reads, 1);
         count(&counts.read_bytes, bytes);
@@ -430,9 +438,9 @@ impl Visit<'_> {
         outcome(unsafe { preadv2(fd, &piece, place, RWF_NOWAIT) })
     }
 
-    fn hit(&mut self, foretold: Option<u8>) {
-        if let Some(marks) = foretold
-            && marks & mark::PREFETCHED != 0
+    fn hit(&mut self, foretold: Option<Prediction>) {
+        if let Some(foretold) = foretold
+            && foretold.marks & mark::PREFETCHED != 0
         {
             if let Some(slot) = self.state.slot() {
                 count(&slot.agent.counts.full, 1);
@@ -471,7 +479,7 @@ impl Visit<'_> {
     }
 
     /// The program is going to wait for this read.
-    fn stall(&mut self, frame: &Frame, foretold: Option<u8>, stalled: Stalled) {
+    fn stall(&mut self, frame: &Frame, foretold: Option<Prediction>, stalled: Stalled) {
         let Stalled { fd, place, .. } = stalled;
         self.inner.attention.stall();
         self.state.calm.store(0, Ordering::Relaxed);
@@ -520,7 +528,7 @@ impl Visit<'_> {
     }
 
     /// Whether this stall is one to restart speculation at.
-    fn restarts(&mut self, slot: &Slot, foretold: Option<u8>) -> bool {
+    fn restarts(&mut self, slot: &Slot, foretold: Option<Prediction>) -> bool {
         match self.inner.track.stalls(self.gap(slot)) {
             AtStall::Block => {
                 if foretold.is_none() {
@@ -661,9 +669,18 @@ fn wait_for_epoch(word: &AtomicU32, epoch: u32, longest: u64) {
     }
 }
 
+/// How many of `asked` bytes at `place` a read can give: a file ends.
+fn can_come(fd: i32, place: u64, asked: u64) -> u64 {
+    match known_size_of_regular(fd) {
+        Ok(Some(size)) => asked.min(size.saturating_sub(place)),
+        _ => asked,
+    }
+}
+
 /// Leaves word of what was foretold instead of what happened, for the report.
 fn note_mismatch(slot: &Slot, operation: &Prediction, predicted: &Prediction) {
-    let words = |p: &Prediction| [u64::from(p.kind), p.subject as u64, p.detail, p.place];
+    let place = |p: &Prediction| if p.kind == kind::READ { 0 } else { p.place };
+    let words = |p: &Prediction| [u64::from(p.kind), p.subject as u64, p.detail, place(p)];
     let all = words(operation).into_iter().chain(words(predicted));
     for (place, word) in slot.agent.mismatch.iter().zip(all) {
         place.store(word, Ordering::Relaxed);

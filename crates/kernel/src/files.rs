@@ -129,14 +129,26 @@ pub fn cache_status(fd: i32, offset: u64, length: u64) -> Result<n::cachestat> {
 
 /// The size of an open file, bytes, as far as it is known here: a network is not asked.
 pub fn known_size(fd: i32) -> Result<u64> {
+    Ok(known(fd, n::STATX_SIZE)?.stx_size)
+}
+
+/// The same of a regular file; None: it is none, and what stands for its size says nothing.
+pub fn known_size_of_regular(fd: i32) -> Result<Option<u64>> {
+    let status = known(fd, n::STATX_TYPE | n::STATX_SIZE)?;
+    let is_regular = u32::from(status.stx_mode) & n::S_IFMT == n::S_IFREG;
+    Ok(is_regular.then_some(status.stx_size))
+}
+
+/// What is known here of an open file.
+fn known(fd: i32, what: u32) -> Result<n::statx> {
     // SAFETY: zeros are a valid value of this structure of numbers.
     let mut status: n::statx = unsafe { core::mem::zeroed() };
     let flags = n::AT_EMPTY_PATH | n::AT_STATX_DONT_SYNC;
     let path = c"".as_ptr() as usize;
-    let a = [fd as usize, path, flags as usize, n::STATX_SIZE as usize, &raw mut status as usize, 0];
+    let a = [fd as usize, path, flags as usize, what as usize, &raw mut status as usize, 0];
     // SAFETY: the structure is the kernel's, the path a C string.
     check(unsafe { syscall(n::__NR_statx as usize, a) })?;
-    Ok(status.stx_size)
+    Ok(status)
 }
 
 /// The seals of a file in memory (`F_GET_SEALS`); EINVAL for any other.

@@ -235,7 +235,7 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
             marks: if asked > 0 || before { mark::PREFETCHED } else { 0 },
             subject: fd,
             detail: length as u64,
-            place: offset.unwrap_or(0) as u64,
+            place: offset.map_or(returned as u64, |offset| offset as u64),
         };
         run::log(&prediction);
     }

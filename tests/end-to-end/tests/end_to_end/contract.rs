@@ -31,6 +31,7 @@ pub fn add(suite: &mut Suite) {
         "contract::a static program's report is there at its end, and says why",
         built(static_program),
     );
+    suite.add_plain("contract::what was read is reported, not what was asked for", built(bytes_read));
     suite.add_plain("contract::whatever is limited, the command runs", built(limited));
     suite.add(
         "contract::without another process the command runs",
@@ -246,6 +247,28 @@ pub fn limited(runahead: &Runahead) -> Verdict {
         }
     }
     Ok(())
+}
+
+/// A reader asks for a buffer's length each time, however little a file has.
+fn bytes_read(runahead: &Runahead) -> Verdict {
+    let line = "set -- $UNDER; stat -Lc %s tree/*/*.txt | awk '{ sum += $1 } END { print sum }'; \
+                $1 run --report read.json -- cat tree/*/*.txt | cksum >&2";
+    let outcome = run("bytes read", &[], line, runahead)?;
+    expect_code(&outcome, 0)?;
+    let bytes: u64 = text(&outcome.stdout).trim().parse().map_err(|_| "nothing is counted".to_owned())?;
+    let report = report_in(&outcome, "read.json")?;
+    let count = |name: &str| report["counts"][name].as_u64().unwrap_or(u64::MAX);
+    // The first ones may go by unseen; what is not the folder's is the locale's.
+    match (count("read_bytes"), count("read_bytes_hinted")) {
+        (all, hinted) if 0 < all && all <= bytes + 100_000 && hinted <= all => Ok(()),
+        (all, hinted) => Err(format!("{all} bytes read, {hinted} of them foretold, of {bytes}")),
+    }
+}
+
+/// The report that a run has left in its folder.
+fn report_in(outcome: &Outcome, name: &str) -> Result<serde_json::Value, String> {
+    let entry = outcome.tree.get(Path::new(name)).ok_or("no report was written")?;
+    serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))
 }
 
 /// Nobody in it waits for the report: it has to be there before.
