@@ -25,7 +25,7 @@ use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use crate::release::{Closings, Holding, Numbers, Releasing};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess04");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess05");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -62,6 +62,8 @@ pub struct Header {
     pub main_process: AtomicU32,
     /// Set by the main process's agent when it is about to exit.
     pub main_leaves: AtomicU32,
+    /// What the main process's agent does with the program: one of [`care`].
+    pub care: AtomicU32,
     pub analysis: AnalysisRequest,
     /// For each slot the process id of the program that it belongs to, or what [`crate::owner`] says.
     pub owners: [AtomicU32; SLOTS],
@@ -311,6 +313,20 @@ pub mod names_ahead {
     pub const GONE: u32 = 2;
 }
 
+/// What the agent does with a program.
+pub mod care {
+    /// There is none, or none that has begun.
+    pub const NONE: u32 = 0;
+    /// It looks at its calls.
+    pub const HELPED: u32 = 1;
+    /// It leaves it alone from its start on, as some of its code makes, or may make, calls that nobody can see.
+    pub const BLIND_AT_START: u32 = 2;
+    /// The same, as some of its code could not be analysed: it has just been written, say.
+    pub const UNKNOWN_AT_START: u32 = 3;
+    /// It leaves it alone since it has loaded code of either kind.
+    pub const BLIND_LATER: u32 = 4;
+}
+
 /// Why nobody is to look at files on the program's behalf any more.
 pub mod retire {
     pub const NOT: u32 = 0;
@@ -349,6 +365,17 @@ pub mod activity {
     pub const AHEAD: u32 = 3;
     /// Will not serve any more.
     pub const GONE: u32 = 4;
+}
+
+/// Exit statuses of a speculator that cannot begin.
+pub mod speculator_exit {
+    pub const USAGE: i32 = 2;
+    pub const NO_MEMORY: i32 = 3;
+    pub const NOT_THE_PROGRAM: i32 = 4;
+    pub const NO_MIRROR: i32 = 5;
+    pub const NO_SANDBOX: i32 = 6;
+    pub const PANIC: i32 = 7;
+    pub const OTHER_RIGHTS: i32 = 8;
 }
 
 /// Why a speculation ended.

@@ -7,7 +7,7 @@ use runahead_abi::environment::flags;
 use runahead_abi::kin;
 use runahead_abi::owner;
 use runahead_abi::session::{
-    AGENT_BYTES, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, companions, names_ahead,
+    AGENT_BYTES, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, care, companions, names_ahead,
     retire, slot_offset, watching,
 };
 use runahead_kernel::files::{read_link, stat_at};
@@ -317,10 +317,30 @@ pub fn leave(state: &Fixed) {
         tell_kin(state.process(), slot, header);
         dismiss(slot, header, retire::BEARS_NOBODY, LONGEST_NS);
     }
-    if !state.has(flags::REPORT) {
+    have_reported(state);
+}
+
+/// Says what becomes of the program, one of [`care`], for the report. What is left alone at its start has no agent at its
+/// end: the report comes now.
+pub fn cares(state: &Fixed, how: u32) {
+    let header = state.header();
+    if !is_main(header) {
         return;
     }
-    if header.main_process.load(Ordering::Relaxed) != process_id() as u32 {
+    header.care.store(how, Ordering::Release);
+    if matches!(how, care::BLIND_AT_START | care::UNKNOWN_AT_START) {
+        have_reported(state);
+    }
+}
+
+fn is_main(header: &Header) -> bool {
+    header.main_process.load(Ordering::Relaxed) == process_id() as u32
+}
+
+/// Lets the host write the report, if one is wanted and this is the main process.
+fn have_reported(state: &Fixed) {
+    let header = state.header();
+    if !state.has(flags::REPORT) || !is_main(header) {
         return;
     }
     header.main_leaves.store(1, Ordering::Release);

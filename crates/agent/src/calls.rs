@@ -3,7 +3,7 @@
 use crate::arch::{Answer, Frame};
 use crate::{attach, names, patch, reads, release};
 use core::sync::atomic::Ordering;
-use runahead_abi::session::watch;
+use runahead_abi::session::{care, watch};
 use runahead_abi::sites::ANY_NUMBER;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::memory::{PROT_EXEC, bytes, overlap};
@@ -270,6 +270,7 @@ fn map_executable(frame: &Frame, a: [usize; 6]) -> Answer {
     if returned > 0 {
         let mapping = patch::Mapping { start: returned as usize, length: a[1], offset: a[5] as u64 };
         if !patch::new_mapping(frame, a[4] as i32, mapping, a[2] as u32) {
+            attach::cares(frame.state(), care::BLIND_LATER);
             attach::withdraw(frame.state());
         }
     }

@@ -45,6 +45,8 @@ pub struct Visited {
     pub code: usize,
     /// Some code makes, or may make, calls that cannot be seen, and nobody knows which.
     pub is_blind: bool,
+    /// So it is as there is code that could not be looked at.
+    pub is_unknown: bool,
 }
 
 /// A mapping of code that was found at the start.
@@ -115,7 +117,7 @@ fn each_mapping(lines: &mut [u8], mut action: impl FnMut(&text::MapsLine) -> Opt
 fn look_at(state: &Fixed, map: &text::MapsLine, room: &mut [u8], visited: &mut Visited) -> Option<Candidate> {
     visited.code += map.end - map.start;
     let Some((key, known)) = find(state, map, room) else {
-        visited.is_blind = true;
+        (visited.is_blind, visited.is_unknown) = (true, true);
         return None;
     };
     visited.is_blind |= known.is_blind();

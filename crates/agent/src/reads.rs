@@ -16,7 +16,8 @@ use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahead};
 use runahead_abi::{names, pace, post};
 use runahead_kernel::files::{
-    IoVec, RWF_NOWAIT, cached_pages, fstat, is_direct, known_size, known_size_of_regular, position, preadv2, readahead,
+    IoVec, RWF_NOWAIT, cached_pages, fstat, is_direct, known_size, known_size_of_regular, position, preadv2,
+    readahead,
 };
 use runahead_kernel::process::{
     futex_wait, futex_wake, monotonic_ns, process_id, sleeps_and_blocks, thread_id,

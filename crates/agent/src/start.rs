@@ -6,7 +6,7 @@ use crate::{arch, attach, loader, patch, session};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::environment::{self, Session, flags};
-use runahead_abi::session::watch;
+use runahead_abi::session::{care, watch};
 use runahead_kernel::files::{close, open_at, read};
 use runahead_kernel::memory;
 use runahead_kernel::process::{major_faults_and_blocks, total_swap};
@@ -60,6 +60,12 @@ pub unsafe extern "C" fn runahead_agent_start(
         attach::let_host_read(fixed);
     }
     let visited = patch::whole_process(fixed);
+    let how = match (visited.is_blind, visited.is_unknown) {
+        (true, true) => care::UNKNOWN_AT_START,
+        (true, false) => care::BLIND_AT_START,
+        (false, _) => care::HELPED,
+    };
+    attach::cares(fixed, how);
     if !visited.is_blind && visited.code >= LARGE && was_cold() {
         attach::want_watch(fixed, watch::FILE);
     }

@@ -79,6 +79,8 @@ pub struct FaultCounts {
 
 #[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct SpeculatorCounts {
+    /// Why there was none, of the first process of which that is so.
+    pub refused_because: Option<String>,
     pub syncs: u64,
     pub sync_ns: u64,
     pub pages_filled: u64,

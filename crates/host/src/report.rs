@@ -134,6 +134,9 @@ impl Report {
         if let Some(reason) = &f.swap_left_because {
             line("memory on swap", format!("left there: {reason}"));
         }
+        if let Some(reason) = &s.refused_because {
+            line("speculators refused", reason.clone());
+        }
         let mean = |ns: u64, count: u64| ns.checked_div(count).unwrap_or(0) as f64 / 1e3;
         line(
             "posts",

@@ -15,7 +15,9 @@ use crate::start_files::Cold;
 use runahead_abi::environment::Cookie;
 use runahead_abi::owner;
 use runahead_abi::release::What::{All, Files};
-use runahead_abi::session::{SLOTS, Slot, activity, companions, names_ahead, retire, watching};
+use runahead_abi::session::{
+    SLOTS, Slot, activity, care, companions, names_ahead, retire, speculator_exit, watching,
+};
 use runahead_faults::BlockCosts;
 use runahead_gate::Gate;
 use runahead_kernel::process::monotonic_ns;
@@ -29,7 +31,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -50,6 +52,12 @@ const MEMORY_SHORT: &str = "memory, its control group's or the machine's, is all
 
 /// Bytes of the stack of a thread that only waits.
 const WATCHER_STACK: usize = 32 * 1024;
+
+const BLIND: &str = "some of its code makes, or may make, system calls that cannot be seen";
+const UNKNOWN: &str = "some of its code could not be analysed, or was written a moment ago";
+const BLIND_LATER: &str = "it has loaded code that makes, or may make, system calls that cannot be seen";
+const NOT_BEGUN: &str =
+    "nothing of ours has begun in it: it was traced or filtered at its start, or ended before";
 
 const GAVE_UP_RIGHTS: &str = "a process gave up rights";
 const OTHER_RIGHTS: &str = "a process has other rights than the host";
@@ -135,6 +143,8 @@ pub struct Host {
     own_rights: Option<Watched>,
     /// Why processes are not served, or not any more, if there are such.
     barred: Option<&'static str>,
+    /// Why a speculator could not begin, of the first that could not.
+    refused: Option<String>,
     /// A process has given up rights and can still write here: nobody is served any more.
     compromised: bool,
 }
@@ -173,6 +183,7 @@ impl Host {
             reported: false,
             own_rights: None,
             barred: None,
+            refused: None,
             compromised: false,
         }
     }
@@ -446,7 +457,14 @@ impl Host {
             if starts {
                 attached.speculator_started = true;
                 self.limits.begin(slot);
-                attached.speculator = self.start_speculator(attached.process, index);
+                attached.speculator = match self.start_speculator(attached.process, index) {
+                    Ok(child) => Some(child),
+                    Err(error) => {
+                        let refused = || format!("it cannot be started: {error}");
+                        self.refused.get_or_insert_with(refused);
+                        None
+                    }
+                };
                 if attached.speculator.is_none() {
                     // Or the program waits for it at its end.
                     say_gone(slot);
@@ -566,7 +584,7 @@ impl Host {
         allowance.stale_post.store(slot.agent.posted.load(Ordering::Acquire), Ordering::Relaxed);
         allowance.stale_fault.store(slot.faults.posted.load(Ordering::Acquire), Ordering::Relaxed);
         slot.speculator.activity.store(activity::STARTING, Ordering::Release);
-        let speculator = self.start_speculator(process, index);
+        let speculator = self.start_speculator(process, index).ok();
         if speculator.is_none() {
             say_gone(slot);
         }
@@ -575,7 +593,7 @@ impl Host {
         }
     }
 
-    fn start_speculator(&self, process: u32, slot: usize) -> Option<Child> {
+    fn start_speculator(&self, process: u32, slot: usize) -> io::Result<Child> {
         let session = self.session.descriptor.as_raw_fd();
         let mut command = Command::new(&self.installation.speculator);
         command
@@ -605,7 +623,7 @@ impl Host {
                 Ok(())
             });
         }
-        command.spawn().ok()
+        command.spawn()
     }
 
     /// Parts with processes that have ended.
@@ -615,8 +633,10 @@ impl Host {
             let Some(attached) = &mut self.attached[index] else { continue };
             // A speculator that has ended by itself or been killed: the program goes on plainly.
             if let Some(child) = &mut attached.speculator
-                && !matches!(child.try_wait(), Ok(None))
+                && let ended @ (Ok(Some(_)) | Err(_)) = child.try_wait()
             {
+                let status = ended.ok().flatten();
+                self.refused = self.refused.take().or_else(|| status.and_then(refused_because));
                 attached.speculator = None;
                 self.session.holds_nothing(index);
                 say_gone(self.session.slot(index));
@@ -703,12 +723,21 @@ impl Host {
             counts.names_looked_ahead = self.names.looked_up();
             (counts.companions, counts.companions_used) = self.names.companions();
             counts.disks = self.limits.looks();
+            counts.speculator.refused_because = self.refused.clone();
+            let (plainly, later) = match self.session.header().care.load(Ordering::Acquire) {
+                // What it has started may have been helped all the same.
+                care::NONE if left.is_none() && counts.processes == 0 => (Some(NOT_BEGUN), None),
+                care::BLIND_AT_START => (Some(BLIND), None),
+                care::UNKNOWN_AT_START => (Some(UNKNOWN), None),
+                care::BLIND_LATER => (None, Some(BLIND_LATER)),
+                _ => (None, None),
+            };
             let report = Report {
                 version: VERSION,
                 command: program::arguments().skip(self.command).map(OsStr::to_string_lossy).collect(),
                 elapsed_ns: self.began.elapsed().as_nanos() as u64,
-                plainly_because: None,
-                left_because: left.or(self.barred).map(str::to_owned),
+                plainly_because: plainly.map(str::to_owned),
+                left_because: left.or(self.barred).or(later).map(str::to_owned),
                 counts,
             };
             if self.wishes.stats {
@@ -762,6 +791,21 @@ fn say_that_nobody_comes(slot: &Slot) {
         word.store(gone, Ordering::Release);
         wake(word);
     }
+}
+
+/// Why a speculator that has ended so could not begin. None: it has served, or its program was gone.
+fn refused_because(status: ExitStatus) -> Option<String> {
+    use std::os::unix::process::ExitStatusExt;
+    let reason = match (status.code(), status.signal()) {
+        (Some(speculator_exit::NO_MEMORY), _) => "there is no room for it in memory",
+        (Some(speculator_exit::NO_MIRROR), _) => "the kernel lets it copy no program's memory (userfaultfd)",
+        (Some(speculator_exit::NO_SANDBOX), _) => "it cannot be confined (seccomp)",
+        (Some(speculator_exit::PANIC), _) => "it came to an end that should not be",
+        (Some(speculator_exit::OTHER_RIGHTS), _) => "the program's rights are not its own",
+        (None, Some(signal)) if signal != libc::SIGKILL => return Some(format!("signal {signal} ended it")),
+        _ => return None,
+    };
+    Some(reason.to_owned())
 }
 
 /// What a process is that a slot's owner word names.

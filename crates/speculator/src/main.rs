@@ -45,6 +45,7 @@ mod views;
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
+use runahead_abi::session::speculator_exit;
 use runahead_kernel::files::{self, open_at};
 use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
 use runahead_kernel::process;
@@ -56,17 +57,8 @@ runahead_kernel::freestanding_memory!();
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
-    process::exit(EXIT_PANIC)
+    process::exit(speculator_exit::PANIC)
 }
-
-/// Exit statuses, for the host's log.
-const EXIT_USAGE: i32 = 2;
-const EXIT_NO_MEMORY: i32 = 3;
-const EXIT_NOT_THE_PROGRAM: i32 = 4;
-const EXIT_NO_MIRROR: i32 = 5;
-const EXIT_NO_SANDBOX: i32 = 6;
-const EXIT_PANIC: i32 = 7;
-const EXIT_OTHER_RIGHTS: i32 = 8;
 
 /// The descriptor that the host passes: the session.
 const SESSION: i32 = 3;
@@ -75,10 +67,10 @@ const SESSION: i32 = 3;
 extern "C" fn start(stack: *const usize) -> ! {
     // SAFETY: the kernel's layout of a new process.
     let arguments = unsafe { Arguments::read(stack) };
-    let Some(arguments) = arguments else { process::exit(EXIT_USAGE) };
+    let Some(arguments) = arguments else { process::exit(speculator_exit::USAGE) };
     prepare_process();
     if !make_room(arguments.process, arguments.slot) {
-        process::exit(EXIT_NO_MEMORY)
+        process::exit(speculator_exit::NO_MEMORY)
     }
     // Our own vDSO is the program's as well, only elsewhere: learn its functions while it is there.
     let vdso = vdso::Functions::find(arguments.vdso);
@@ -107,9 +99,9 @@ extern "C" fn serve() -> ! {
 }
 
 fn set_up(setup: Setup) -> Result<(), i32> {
-    let directory = program_directory(setup.process).ok_or(EXIT_NOT_THE_PROGRAM)?;
+    let directory = program_directory(setup.process).ok_or(speculator_exit::NOT_THE_PROGRAM)?;
     if !rights::begin(directory) {
-        return Err(EXIT_OTHER_RIGHTS);
+        return Err(speculator_exit::OTHER_RIGHTS);
     }
     unmap_the_rest();
     descriptors::start(directory);
@@ -118,7 +110,7 @@ fn set_up(setup: Setup) -> Result<(), i32> {
     make_mirror(directory, &setup.vdso)?;
     run::let_go();
     run::begin();
-    if traps::install() && sandbox::enter() { Ok(()) } else { Err(EXIT_NO_SANDBOX) }
+    if traps::install() && sandbox::enter() { Ok(()) } else { Err(speculator_exit::NO_SANDBOX) }
 }
 
 /// What the host says on the command line.
@@ -241,11 +233,11 @@ fn unmap_the_rest() {
 fn make_mirror(directory: i32, vdso: &vdso::Functions) -> Result<(), i32> {
     let mirror = mirror::MIRROR.get();
     if !mirror.create(directory) {
-        return Err(EXIT_NO_MIRROR);
+        return Err(speculator_exit::NO_MIRROR);
     }
     let state = shared::agent().state_address.load(Ordering::Relaxed) as usize;
     if !mirror.set_state_page(state, arch::stub_entry_address()) {
-        return Err(EXIT_NO_MIRROR);
+        return Err(speculator_exit::NO_MIRROR);
     }
     vdso.replace(mirror, directory);
     Ok(())

@@ -32,6 +32,10 @@ pub fn add(suite: &mut Suite) {
         built(static_program),
     );
     suite.add_plain("contract::what was read is reported, not what was asked for", built(bytes_read));
+    suite.add_plain("contract::code that cannot be seen is a reason to run plainly", built(blind));
+    suite.add_plain("contract::loaded code that cannot be seen is a reason to leave", built(blind_later));
+    suite.add_plain("contract::a program that is traced at its start is said to be", built(traced));
+    suite.add_plain("contract::why no speculator can begin is reported", built(refused));
     suite.add_plain("contract::whatever is limited, the command runs", built(limited));
     suite.add(
         "contract::without another process the command runs",
@@ -269,6 +273,113 @@ fn bytes_read(runahead: &Runahead) -> Verdict {
 fn report_in(outcome: &Outcome, name: &str) -> Result<serde_json::Value, String> {
     let entry = outcome.tree.get(Path::new(name)).ok_or("no report was written")?;
     serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))
+}
+
+/// A call of which nobody can say what it is, and in front of which nobody can put another.
+const BLIND_CALL: &str = r#"
+    volatile long number = 39;
+    long blind(void) {
+        long result;
+        __asm__ volatile("mov (%1), %%rax\n jmp 1f\n 1: syscall"
+                         : "=&a"(result) : "r"(&number), "D"(0L), "S"(0L), "d"(0L) : "rcx", "r11", "memory");
+        return result;
+    }
+"#;
+
+/// Tells the report's reasons after `command`, time and again. (What was built this moment is not analysed yet.)
+fn reasons(
+    name: &str,
+    files: &[(&str, &str)],
+    build: &str,
+    command: &str,
+    runahead: &Runahead,
+) -> Result<String, String> {
+    let written: String =
+        files.iter().map(|(file, text)| format!("cat > {file} <<'END'\n{text}\nEND\n")).collect();
+    let line = format!(
+        "{written}{build} || exit 77\nsleep 0.2\nset -- $UNDER\nfor at in 1 2 3 4 5 6 7 8; do\n{command}\n\
+         grep -E '_because.*\"[^\"]*\"|\"refused_because' said.json | grep -v null; rm said.json; done"
+    );
+    let outcome = run(name, &[], &line, runahead)?;
+    Ok(text(&outcome.stdout))
+}
+
+fn expect_eight(told: &str, reason: &str) -> Verdict {
+    match told.lines().filter(|line| line.contains(reason)).count() {
+        8 => Ok(()),
+        count => Err(format!("said {count} times of 8 '{reason}': {told}")),
+    }
+}
+
+/// The agent leaves it alone at its start, and is not there at its end.
+fn blind(runahead: &Runahead) -> Verdict {
+    let program = format!("{BLIND_CALL} int main(void) {{ return blind() <= 0; }}");
+    let command = "$1 run --report said.json -- ./program || exit 1";
+    let told =
+        reasons("blind", &[("program.c", &program)], "gcc -O1 -o program program.c", command, runahead)?;
+    expect_eight(&told, "\"plainly_because\": \"some of its code")
+}
+
+fn blind_later(runahead: &Runahead) -> Verdict {
+    let program = "
+        #include <dlfcn.h>
+        int main(void) { return dlopen(\"./library.so\", RTLD_NOW) == 0; }";
+    let build = "gcc -O1 -shared -fPIC -o library.so library.c && gcc -O1 -o program program.c -ldl";
+    // Nobody in it waits for the report any more.
+    let command = "$1 run --report said.json -- ./program || exit 1
+        for wait in 1 2 3 4 5 6 7 8 9 10; do [ -s said.json ] && break; sleep 0.05; done";
+    let files = [("program.c", program), ("library.c", BLIND_CALL)];
+    let told = reasons("blind later", &files, build, command, runahead)?;
+    expect_eight(&told, "\"left_because\": \"it has loaded code")
+}
+
+fn traced(runahead: &Runahead) -> Verdict {
+    let tracer = r#"
+        #include <sys/ptrace.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(int count, char **words) {
+            int state, child = fork();
+            if (child == 0) { ptrace(PTRACE_TRACEME, 0, 0, 0); execv(words[1], words + 1); _exit(127); }
+            while (waitpid(child, &state, 0) == child && WIFSTOPPED(state))
+                ptrace(PTRACE_CONT, child, 0, WSTOPSIG(state) == 5 ? 0 : WSTOPSIG(state));
+            return WEXITSTATUS(state);
+        }"#;
+    let command = "./tracer $1 run --report said.json -- /bin/true || exit 1
+        for wait in 1 2 3 4 5 6 7 8 9 10; do [ -s said.json ] && break; sleep 0.05; done";
+    let told = reasons("traced", &[("tracer.c", tracer)], "gcc -o tracer tracer.c", command, runahead)?;
+    expect_eight(&told, "\"plainly_because\": \"nothing of ours has begun in it")
+}
+
+/// As in a container that forbids it userfaultfd.
+fn refused(runahead: &Runahead) -> Verdict {
+    let filter = r#"
+        #include <linux/filter.h>
+        #include <linux/seccomp.h>
+        #include <sys/prctl.h>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        int main(int count, char **words) {
+            struct sock_filter steps[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+            struct sock_fprog program = {4, steps};
+            if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, 2, &program)) return 1;
+            execv(words[1], words + 1);
+            return 127;
+        }"#;
+    let evict = "import os, sys
+for name in sys.argv[1:]:
+    file = os.open(name, os.O_RDONLY)
+    os.fdatasync(file)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)";
+    // The program lives on until the speculator has been tried.
+    let command = "python3 evict.py tree/*/*.txt
+        ./filter $1 run --report said.json -- bash -c 'cat tree/*/*.txt; sleep 0.1' | cksum >&2";
+    let files = [("filter.c", filter), ("evict.py", evict)];
+    let told = reasons("refused", &files, "gcc -o filter filter.c", command, runahead)?;
+    expect_eight(&told, "\"refused_because\": \"the kernel lets it copy no program's memory")
 }
 
 /// Nobody in it waits for the report: it has to be there before.
