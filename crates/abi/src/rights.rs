@@ -51,6 +51,19 @@ impl Rights {
     }
 }
 
+/// Whether a process with this content of `/proc/PID/status` may go into mount namespaces by setns(2), and so out
+/// of the one that it is in.
+pub fn moves_freely(status: &[u8]) -> bool {
+    const CAP_SYS_CHROOT: u64 = 1 << 18;
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"CapEff:"));
+    let digit = |digit: u8| char::from(digit).to_digit(16).map(u64::from);
+    let add = |value: u64, next: u8| digit(next).map(|next| value << 4 | next);
+    let capabilities = line.and_then(|line| line.trim_ascii().iter().copied().try_fold(0, add));
+    let both = CAP_SYS_CHROOT | CAP_SYS_ADMIN;
+    capabilities.is_some_and(|capabilities| capabilities & both == both)
+}
+
 /// FNV-1a. Nobody can choose among many: each of the lines changes by what its process is still
 /// allowed to do.
 const FIRST: u64 = 0xcbf2_9ce4_8422_2325;
@@ -87,6 +100,15 @@ mod tests {
         for (from, to) in changes {
             let other = Rights::of(STATUS.replacen(from, to, 1).as_bytes());
             assert!(other.is_some() && other != Some(rights), "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn whoever_lacks_one_of_the_two_does_not_move_freely() {
+        assert!(moves_freely(b"Uid:\t0\nCapEff:\t000001ffffffffff\nCapBnd:\t0\n"));
+        for caps in ["000001ffffdfffff", "000001fffffbffff", "0000000000000000", "", "x"] {
+            let status = format!("CapBnd:\t000001ffffffffff\nCapEff:\t{caps}\n");
+            assert!(!moves_freely(status.as_bytes()), "{caps}");
         }
     }
 

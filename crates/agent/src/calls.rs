@@ -12,6 +12,7 @@ use runahead_kernel::uapi::prctl::{
     PR_CAP_AMBIENT, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_PTRACER, PR_SET_SECCOMP, PR_SET_SECUREBITS,
     PR_SET_SYSCALL_USER_DISPATCH,
 };
+use runahead_kernel::uapi::ptrace as n_ptrace;
 
 /// Bytes of a file's mapping from which on it is worth watching the page faults. A smaller one is in memory after
 /// some misses of the kernel's own read-ahead; and many a program that reads nothing maps its locale, 3 to 6 MB,
@@ -43,6 +44,7 @@ pub fn is_wanted(number: u16) -> bool {
                 | n::__NR_madvise
                 | n::__NR_brk
                 | n::__NR_prctl
+                | n::__NR_ptrace
                 | n::__NR_seccomp
                 | n::__NR_exit_group
                 | n::__NR_fcntl
@@ -152,6 +154,11 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
         }
         n::__NR_brk => {
             heap_ends(frame, a[0]);
+            Answer::plain(frame)
+        }
+        // Somebody is to see each of its calls, and would see ours.
+        n::__NR_ptrace if a[0] as u32 == n_ptrace::PTRACE_TRACEME => {
+            attach::withdraw(state);
             Answer::plain(frame)
         }
         n::__NR_prctl if a[0] as u32 == PR_SET_PTRACER => {

@@ -5,7 +5,7 @@
 //! that gives rights up is not served any more. As in the speculator: what a process has left is
 //! acted on only if it was allowed all that **after** it was taken.
 
-use runahead_abi::rights::{Rights, STATUS_BYTES};
+use runahead_abi::rights::{Rights, STATUS_BYTES, moves_freely};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::pread;
 use std::ffi::CString;
@@ -99,31 +99,10 @@ impl Situation {
     }
 }
 
-/// Whether a process with this content of `/proc/PID/status` may go into mount namespaces by setns(2).
-fn moves_freely(status: &[u8]) -> bool {
-    const CAP_SYS_CHROOT: u64 = 1 << 18;
-    const CAP_SYS_ADMIN: u64 = 1 << 21;
-    let both = CAP_SYS_CHROOT | CAP_SYS_ADMIN;
-    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"CapEff:"));
-    let text = line.and_then(|line| std::str::from_utf8(line).ok());
-    text.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).is_some_and(|caps| caps & both == both)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::process::{Child, Command};
-
-    #[test]
-    fn whoever_lacks_one_of_the_two_does_not_move_freely() {
-        assert!(moves_freely(b"Uid:\t0\nCapEff:\t000001ffffffffff\nCapBnd:\t0\n"));
-        for caps in ["000001ffffdfffff", "000001fffffbffff", "0000000000000000", "", "x"] {
-            assert!(
-                !moves_freely(format!("CapBnd:\t000001ffffffffff\nCapEff:\t{caps}\n").as_bytes()),
-                "{caps}"
-            );
-        }
-    }
 
     fn child(around: &[&str]) -> Child {
         let (program, arguments) = around.split_first().unwrap_or((&"sleep", &["60"]));

@@ -261,6 +261,26 @@ impl Table {
 
     /// Finds out what the program's descriptor is. False if it is gone meanwhile, or may be.
     fn look(&mut self, index: usize) -> bool {
+        let before = self.entries[index].real;
+        let found = self.find(index);
+        if found && self.entries[index].real >= 0 && self.entries[index].real != before {
+            rights::hold();
+        }
+        found
+    }
+
+    /// Looks at the descriptor of the read that the program waits with, while it waits: it may be closed soon after. Nothing
+    /// of it is acted on before the next [`rights::hold`].
+    pub fn find_posted(&mut self, number: i32) {
+        if let Ok(index) = usize::try_from(number)
+            && self.entries.get(index).is_some_and(|entry| entry.kind == Kind::Unknown)
+        {
+            self.find(index);
+        }
+    }
+
+    /// As [`Table::look`], but for the question about rights.
+    fn find(&mut self, index: usize) -> bool {
         let path = Text::<32>::new().push(b"fd/").push_number(index as u64);
         if self.entries[index].real >= 0 {
             let Ok(stat) = files::stat_at(self.process_directory, path.as_c_str(), 0) else {
@@ -290,7 +310,6 @@ impl Table {
         if found.real >= 0 {
             // The program may be another by now, that has it open for less than reading.
             rights::copied();
-            rights::hold();
         }
         true
     }

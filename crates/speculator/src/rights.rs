@@ -13,7 +13,7 @@ use crate::cell::Global;
 use crate::run;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use runahead_abi::rights::{Rights, STATUS_BYTES};
+use runahead_abi::rights::{Rights, STATUS_BYTES, moves_freely};
 use runahead_kernel::arch::syscall;
 use runahead_kernel::check;
 use runahead_kernel::files::{self, open_at};
@@ -29,8 +29,20 @@ struct Situation {
     rights: Rights,
     /// Mount, device and inode of its root.
     root: (u64, u32, u32, u64),
-    /// Its mounts, and those to whom its user numbers mean something.
-    namespaces: [[u8; LINK]; 2],
+    /// Its mounts.
+    mounts: [u8; LINK],
+    /// Those to whom its user numbers mean something.
+    users: [u8; LINK],
+    /// It may enter any mount namespace, and take any root.
+    moves_freely: bool,
+}
+
+impl Situation {
+    /// Whether it is allowed the same as the other. Other mounts, or another root, confine only who could not leave them.
+    fn is_as(&self, other: &Situation) -> bool {
+        let is_confined = (self.mounts, self.root) != (other.mounts, other.root) && !self.moves_freely;
+        self.rights == other.rights && self.users == other.users && !is_confined
+    }
 }
 
 struct Known {
@@ -59,9 +71,9 @@ pub fn begin(directory: i32) -> bool {
     let ours = situation(us, own);
     let _ = files::close(us);
     let _ = files::close(own);
-    let known = KNOWN.get();
-    *known = Known { directory, status, first: ours };
-    ours.is_some() && situation(directory, status) == ours
+    let first = situation(directory, status);
+    *KNOWN.get() = Known { directory, status, first };
+    ours.zip(first).is_some_and(|(ours, first)| first.is_as(&ours))
 }
 
 /// Something of the program's memory, descriptors or mappings was copied.
@@ -101,7 +113,8 @@ pub fn hold() {
 fn situation(directory: i32, status: i32) -> Option<Situation> {
     let buffer = BUFFER.get();
     let length = files::pread(status, buffer, 0).ok()?;
-    let rights = Rights::of(buffer.get(..length)?)?;
+    let told = buffer.get(..length)?;
+    let (rights, moves_freely) = (Rights::of(told)?, moves_freely(told));
     let mut namespaces = [[0u8; LINK]; 2];
     for (name, link) in [c"ns/mnt", c"ns/user"].into_iter().zip(&mut namespaces) {
         let a = [directory as usize, name.as_ptr() as usize, link.as_mut_ptr() as usize, LINK, 0, 0];
@@ -122,5 +135,6 @@ fn situation(directory: i32, status: i32) -> Option<Situation> {
     // SAFETY: zeros are a valid value, and the kernel has written another one.
     let root = unsafe { root.assume_init() };
     let root = (root.stx_mnt_id, root.stx_dev_major, root.stx_dev_minor, root.stx_ino);
-    Some(Situation { rights, root, namespaces })
+    let [mounts, users] = namespaces;
+    Some(Situation { rights, root, mounts, users, moves_freely })
 }

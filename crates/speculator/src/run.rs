@@ -403,6 +403,9 @@ fn sync(post: &Post) {
     run.program_break = post.program_break;
     run.thread = post.thread;
     bring_into_step();
+    emulate::find_posted(&post.registers);
+    // What a hold costs; what follows the program does not wait for.
+    let took = monotonic_ns().saturating_sub(began);
     part.synced.store(post.epoch, Ordering::Release);
     if agent().holding.load(Ordering::Acquire) == holding::SYNC {
         futex_wake(&part.synced);
@@ -410,7 +413,6 @@ fn sync(post: &Post) {
     rights::copied();
     rights::hold();
     know_what_is_kept();
-    let took = monotonic_ns().saturating_sub(began);
     // The first sync fills nothing yet and says nothing; the estimate starts with the second.
     part.sync_cost_ns.store(took.max(1), Ordering::Relaxed);
     count(&part.counts.syncs, 1);

@@ -18,6 +18,7 @@ mod names;
 mod others;
 
 use crate::arch::Call;
+use crate::descriptors::TABLE;
 use crate::mirror::{self, MIRROR};
 use crate::together::TOGETHER;
 use crate::{rights, run, shared};
@@ -66,6 +67,13 @@ pub fn call(call: &Call) -> isize {
     match dispatch(call) {
         Outcome::Return(value) => value,
         Outcome::End(reason) => run::end(reason, call.number as u32),
+    }
+}
+
+/// Looks at the descriptor of the read at which the program has stalled, while it waits there.
+pub fn find_posted(registers: &Registers) {
+    if files::is_read(registers.rax as usize) {
+        TABLE.get().find_posted(registers.arguments()[0] as i32);
     }
 }
 

@@ -408,11 +408,13 @@ fn other_rights() -> Verdict {
     let folder = folder("others")?;
     let program = script(&folder, "gives_up.py", &GIVES_UP.replace("read(10,", "read(1,"))?;
     let cold = cold_file(&folder)?;
-    let ways: [(&[&str], &str); 5] = [
+    let ways: [(&[&str], &str); 6] = [
         (&["setpriv", "--nnp"], "0 0"),
         (&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], "0 0"),
         (&["setpriv", "--bounding-set=-sys_boot"], "0 0"),
-        (&["unshare", "--mount"], "0 0"),
+        (&["unshare", "--user", "--map-root-user", "--mount"], "0 0"),
+        // Other mounts confine only who could not leave them.
+        (&["unshare", "--mount"], "1 1"),
         (&["env"], "1 1"),
     ];
     for (around, expected) in ways {

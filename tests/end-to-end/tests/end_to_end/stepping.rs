@@ -205,7 +205,7 @@ fn guest() -> Result<PathBuf, String> {
 
 /// The false Runahead must be found out, and for what it does.
 fn noticed(broken: &str, handler: &str, complaint: &str) -> Verdict {
-    match stepped(&stand_in(broken)?, "library", handler, Places::Some(20), 1, SECONDS_OF_PAIR) {
+    match stepped(&stand_in(broken)?, "library", handler, Places::Every, 1, SECONDS_OF_PAIR) {
         Ok(report) => Err(format!("'{broken}' was not noticed: {report:?}")),
         Err(why) if why.contains(complaint) => Ok(()),
         Err(why) => Err(format!("noticed, but without '{complaint}': {why}")),

@@ -3,9 +3,9 @@
 //! Nothing of the program's stack is used, not even below the red zone: a stack may end right there
 //! (goroutines, coroutines, small alternate stacks). A call claims one of the agent's own *areas*, a
 //! stack with a guard below it and a [`Frame`] on top, saves the registers in the frame, and has all
-//! signals blocked **before** it moves to that stack and until it has left it. So:
+//! signals but SIGTRAP blocked **before** it moves to that stack and until it has left it. So:
 //!
-//! - no handler ever runs on a stack of ours, and the kernel never takes an alternate stack for free
+//! - no handler but SIGTRAP's ever runs on a stack of ours, and the kernel never takes an alternate stack for free
 //!   on which a handler of the program's has called us;
 //! - a signal that arrives meanwhile is pending, and is delivered with the program's own stack pointer
 //!   as soon as the mask is back: what it interrupts then are a few instructions of ours, or the
@@ -72,6 +72,13 @@ pub struct Frame {
     returned: i64,
     pub sse: SseRegisters,
 }
+
+/// The flag by which a processor stops at each instruction.
+const TRAP_FLAG: u32 = 0x100;
+
+/// The signals that wait. Not SIGTRAP: what makes the processor or the kernel raise it (stepping, breakpoints, counters that
+/// overflow) would end a process that blocks it.
+const BLOCKED: i64 = !(1 << (n::SIGTRAP - 1));
 
 /// Where in its area a frame lies, bytes.
 const FRAME_AT: usize = AREA_BYTES - size_of::<Frame>();
@@ -285,6 +292,9 @@ global_asm!(
     "  syscall",
     "  test eax, eax",
     "  jnz 60f",
+    // The flags, as the system call has left them in r11: a program that steps through itself is not gone on with.
+    "  test r11d, {trap_flag}",
+    "  jnz 62f",
     // ---- On the agent's stack.
     "  mov rsp, rbx",
     ".cfi_escape 0x0f, 3, 0x73, 32, 0x06", // the stack pointer is in the frame
@@ -456,6 +466,14 @@ global_asm!(
     "  mov rdx, [rdx + {d_state}]",
     "  cmp dword ptr [rdx + {off}], 0",
     "  je 23b",
+    "62:",
+    // ---- The mask again, and on as if it had not been touched.
+    "  mov eax, {rt_sigprocmask}",
+    "  mov edi, 2",
+    "  lea rsi, [rbx + {mask}]",
+    "  xor edx, edx",
+    "  mov r10d, 8",
+    "  syscall",
     "60:",
     // ---- No signals were blocked: on with the program, which has everything but these.
     "  mov rdx, [rbx + {description}]",
@@ -472,7 +490,7 @@ global_asm!(
     ".cfi_endproc",
     ".size runahead_agent_entry, . - runahead_agent_entry",
     ".p2align 3",
-    "90: .quad -1",
+    "90: .quad {blocked}",
     call = sym crate::calls::runahead_agent_call,
     close = const n::__NR_close,
     dup2 = const n::__NR_dup2,
@@ -528,6 +546,8 @@ global_asm!(
     returned = const offset_of!(Frame, returned),
     sse = const offset_of!(Frame, sse),
     syscall_bytes = const SYSCALL_BYTES,
+    trap_flag = const TRAP_FLAG,
+    blocked = const BLOCKED,
 );
 
 // SAFETY: as above, and nothing is touched: the program's own instruction makes the call.
