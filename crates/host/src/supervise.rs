@@ -24,6 +24,7 @@ use runahead_kernel::process::monotonic_ns;
 use runahead_policy::memory::Then;
 use runahead_sites::SiteFile;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -32,6 +33,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -420,7 +422,7 @@ impl Host {
         // Without a thread the next look finds it.
         let _ = watcher.spawn(move || {
             let mut set = [PollFd::new(&process, PollFlags::IN)];
-            while poll(&mut set, None).is_err() {}
+            while poll(&mut set, None) == Err(Errno::INTR) {}
             let doorbell = &session.header().doorbell;
             doorbell.fetch_add(1, Ordering::Release);
             wake(doorbell);
@@ -932,7 +934,17 @@ fn close_range(first: i32, last: i32) {
 
 fn has_ended(process: &OwnedFd) -> bool {
     let mut set = [PollFd::new(process, PollFlags::IN)];
-    matches!(poll(&mut set, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
+    match poll(&mut set, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(ready) => ready > 0,
+        Err(Errno::INTR) => false,
+        // A filter of system calls keeps us from asking. Nobody is waited for of whom it cannot be found out.
+        Err(_) => {
+            let (process, nothing) = (process.as_raw_fd(), ptr::null::<libc::siginfo_t>());
+            // SAFETY: asks whether a signal could be sent, and sends none.
+            let asked = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process, 0, nothing, 0) };
+            asked != 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EPERM)
+        }
+    }
 }
 
 fn wait(word: &AtomicU32, expected: u32, longest: Duration) {
