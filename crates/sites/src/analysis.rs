@@ -74,6 +74,8 @@ pub struct Unproven {
     /// The call's number where constants tell.
     pub number: Option<u32>,
     pub reason: Reason,
+    /// The call's first argument, likewise.
+    pub first_argument: Option<u32>,
     /// What stands behind it can be executed.
     pub goes_on: bool,
 }
@@ -85,7 +87,7 @@ impl Unproven {
         match (self.number, self.reason) {
             (None, Reason::NoFunction) => self.goes_on,
             (None, _) => true,
-            (Some(number), _) => numbers::FILTERS.contains(&number),
+            (Some(number), _) => numbers::may_forbid(number, self.first_argument),
         }
     }
 
@@ -238,6 +240,7 @@ impl<'image> Analyser<'image> {
             address,
             number,
             reason,
+            first_argument: None,
             goes_on: goes_on(code.slice(address, code.address + code.bytes.len() as u64).unwrap_or_default()),
         });
     }
@@ -263,7 +266,7 @@ impl<'image> Analyser<'image> {
             let draft = if sigreturn { Err(Reason::Never) } else { draft(&function, call, number) };
             match draft {
                 Ok(draft) => drafts.push((call, draft)),
-                Err(reason) => self.leave(&function, call, number, reason),
+                Err(reason) => self.leave(&function, call, &numbers, reason),
             }
         }
         self.paddings.forget_before(function.range().start.saturating_sub(SHORT_REACH));
@@ -280,16 +283,17 @@ impl<'image> Analyser<'image> {
                     let bypass =
                         function.is_target(instruction.ip()) || from_outside.contains(&instruction.ip());
                     if bypass {
-                        self.leave(&function, call, numbers.at(call), Reason::Bypassed);
+                        self.leave(&function, call, &numbers, Reason::Bypassed);
                     }
                 }
-                Err(reason) => self.leave(&function, call, numbers.at(call), reason),
+                Err(reason) => self.leave(&function, call, &numbers, reason),
             }
         }
         Ok(())
     }
 
-    fn leave(&mut self, function: &Function, call: usize, number: Option<u32>, reason: Reason) {
+    fn leave(&mut self, function: &Function, call: usize, numbers: &Numbers, reason: Reason) {
+        let (number, first_argument) = (numbers.at(call), numbers.first_argument_at(call));
         let address = function.instructions()[call].ip();
         let Some(code) = self.image.code_at(address) else {
             return;
@@ -299,6 +303,7 @@ impl<'image> Analyser<'image> {
             address,
             number,
             reason,
+            first_argument,
             goes_on: true,
         });
     }

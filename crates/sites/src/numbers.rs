@@ -75,8 +75,17 @@ pub const NEVER_PATCHED: &[u16] = &[
 
 pub const RT_SIGRETURN: u16 = 15;
 
-/// System calls that can forbid others, the agent's among them: `prctl` and `seccomp`.
-pub const FILTERS: [u32; 2] = [157, 317];
+/// Whether a call with this number and this first argument, where known, can forbid others, the agent's among them: `seccomp`,
+/// and `prctl` with PR_SET_SECCOMP or PR_SET_SYSCALL_USER_DISPATCH.
+pub fn may_forbid(number: u32, first_argument: Option<u32>) -> bool {
+    const PRCTL: u32 = 157;
+    const SECCOMP: u32 = 317;
+    match number {
+        SECCOMP => true,
+        PRCTL => first_argument.is_none_or(|option| [22, 59].contains(&option)),
+        _ => false,
+    }
+}
 
 /// How the instruction right before a `syscall` loads the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,14 +149,19 @@ const CALL_CLOBBERS: [Register; 9] = [
 
 /// The numbers of the `syscall` instructions of one function, as far as constants tell.
 pub struct Numbers {
-    /// By index of the instruction: what `eax` holds on arrival.
-    of: HashMap<usize, Option<u32>>,
+    /// By index of the instruction: what `eax` and `edi` hold on arrival.
+    of: HashMap<usize, [Option<u32>; 2]>,
 }
 
 impl Numbers {
     /// The number of the `syscall` instruction with this index.
     pub fn at(&self, index: usize) -> Option<u32> {
-        self.of.get(&index).copied().flatten()
+        self.of.get(&index)?[0]
+    }
+
+    /// Its first argument.
+    pub fn first_argument_at(&self, index: usize) -> Option<u32> {
+        self.of.get(&index)?[1]
     }
 
     /// `from_outside`: addresses in the function that other functions jump to; `None`: unknown.
@@ -175,7 +189,7 @@ impl Numbers {
                     break;
                 }
                 if is_syscall(instruction) {
-                    numbers.of.insert(index, known[0]);
+                    numbers.of.insert(index, call_of(&known));
                 }
                 apply(&mut known, instruction, &mut info);
                 if let Some(target) = jump_target(instruction).and_then(|t| function.arrival(t)) {
@@ -199,7 +213,7 @@ impl Numbers {
                 known = UNKNOWN;
             }
             if is_syscall(instruction) {
-                self.of.insert(index, known[0]);
+                self.of.insert(index, call_of(&known));
             }
             apply(&mut known, instruction, info);
             if never_goes_on(instruction) {
@@ -207,6 +221,11 @@ impl Numbers {
             }
         }
     }
+}
+
+/// The number of a call, and its first argument.
+fn call_of(known: &Known) -> [Option<u32>; 2] {
+    [Register::RAX, Register::RDI].map(|register| known[register.number()])
 }
 
 /// What is known on arrival at the starts of blocks, and which of them are to be gone through (again).

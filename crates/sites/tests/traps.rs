@@ -471,3 +471,21 @@ fn numbers_are_followed_through_branches() {
     let round = "mov $5, %eax\n1: push %rdi\nsyscall\npop %rdi\nmov $6, %eax\ntest %edi, %edi\nje 1b\nret\n";
     assert_eq!(number_of(round), None);
 }
+
+/// What is done at a `syscall` that is no site (flags are read behind it) decides whether the file is touched at all.
+#[test]
+fn code_that_may_forbid_calls_is_told_from_other_code() {
+    let is_blind = |body: &str| tight(&format!("{body}\nsyscall\njc 9f\n9: ret\n")).analysis.is_blind();
+    for body in [
+        "mov $317, %eax",
+        "mov $157, %eax",
+        "mov $22, %edi\nmov $157, %eax",
+        "mov $59, %edi\nmov $157, %eax",
+        "mov (%rsi), %eax",
+    ] {
+        assert!(is_blind(body), "{body}");
+    }
+    for body in ["mov $0, %eax", "mov $231, %eax", "mov $0x41555856, %edi\nmov $157, %eax"] {
+        assert!(!is_blind(body), "{body}");
+    }
+}
