@@ -32,7 +32,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsites1");
 
 /// Version of the rules by which sites are found. A file written under other rules is not read, and
 /// replaced by the next writer: raise it whenever the analysis learns to distrust something.
-pub const ANALYSIS_VERSION: u32 = 6;
+pub const ANALYSIS_VERSION: u32 = 7;
 
 /// Entries of the index; a power of two. 4096 executable files are more than one user runs; when
 /// three quarters are in use the writer starts the file afresh.
@@ -44,6 +44,9 @@ pub const CHECKED_BYTES: usize = 16;
 
 /// Bytes of a `jmp rel32`: what a padding must have room for, and a long form's instruction.
 pub const NEAR_JUMP: usize = 5;
+
+/// Bytes of a conditional jump with a distance of one byte.
+pub const SHORT_BRANCH: usize = 2;
 
 /// [`Site::number`] of a displaced form whose number is not the same at every call, as in the C
 /// library's `syscall()`: only `eax` tells.
@@ -212,13 +215,17 @@ pub mod form {
     pub const DISPLACED: u8 = 3;
     /// Another instruction of two to four bytes: displaced and short.
     pub const SHORT_DISPLACED: u8 = 4;
+    /// An instruction of five bytes or more with others behind it up to the `syscall`, all displaced; the last is a
+    /// conditional jump of two bytes ([`super::SHORT_BRANCH`]) that is not taken on the way to the `syscall`. Only
+    /// the first is rewritten: whoever is between them goes on as before.
+    pub const BRANCHED: u8 = 5;
 }
 
 /// One site that may be rewritten. Offsets are bytes from the start of the *file* (not addresses).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Where the first rewritten byte is: the instruction before the `syscall`.
+    /// Where the first rewritten byte is: the instruction before the `syscall`, or the first of some.
     pub patch_offset: u64,
     /// Where the five bytes of padding are (the short forms), else 0.
     pub pad_offset: u64,
@@ -226,7 +233,7 @@ pub struct Site {
     pub number: u16,
     /// One of [`form`].
     pub form: u8,
-    /// Bytes from `patch_offset` to the `syscall` instruction: length of the rewritten instruction.
+    /// Bytes from `patch_offset` to the `syscall` instruction: length of what the stub does in its place.
     pub syscall_distance: u8,
     pub reserved: u32,
     /// What must be found at `patch_offset`.

@@ -351,6 +351,10 @@ fn draft(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTE
     let load = match site.form {
         form::MOV_IMM32 | form::SHORT_VIA_PAD => Load::Number(site.number),
         form::DISPLACED | form::SHORT_DISPLACED => Load::Displaced(site.expected.get(..distance)?),
+        form::BRANCHED => {
+            let (before, jump) = site.expected.get(..distance)?.split_last_chunk()?;
+            Load::Branched { before, jump: *jump, end: address + distance }
+        }
         _ => return None,
     };
     let before = |bytes: &[u8]| -> Option<[u8; CODE_BYTES]> { bytes.get(..CODE_BYTES)?.try_into().ok() };

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use memchr::memmem;
 use object::ReadCache;
-use runahead_abi::sites::{ANY_NUMBER, CHECKED_BYTES, NEAR_JUMP, Site, form};
+use runahead_abi::sites::{ANY_NUMBER, CHECKED_BYTES, NEAR_JUMP, SHORT_BRANCH, Site, form};
 
 use crate::flags;
 use crate::function::{Distrust, Function};
@@ -276,13 +276,13 @@ impl<'image> Analyser<'image> {
         // Paddings are scarce: the calls that must be seen come first.
         drafts.sort_by_key(|(_, draft)| !MUST_SEE.contains(&draft.number));
         for (call, draft) in drafts {
-            let instruction = &function.instructions()[call];
-            match self.site(&function, &draft) {
+            match self.site(&function, &draft, call) {
                 Ok(site) => {
                     self.result.sites.push(site);
-                    let bypass =
-                        function.is_target(instruction.ip()) || from_outside.contains(&instruction.ip());
-                    if bypass {
+                    let bypasses = |past: &Instruction| {
+                        function.is_target(past.ip()) || from_outside.contains(&past.ip())
+                    };
+                    if function.instructions()[draft.index + 1..=call].iter().any(bypasses) {
                         self.leave(&function, call, &numbers, Reason::Bypassed);
                     }
                 }
@@ -382,8 +382,10 @@ impl<'image> Analyser<'image> {
         }
     }
 
-    fn site(&mut self, function: &Function, draft: &Draft) -> Result<Site, Reason> {
+    /// The site of the `syscall` with index `call`.
+    fn site(&mut self, function: &Function, draft: &Draft, call: usize) -> Result<Site, Reason> {
         let instruction = &function.instructions()[draft.index];
+        let distance = function.instructions()[call].ip() - instruction.ip();
         let code = self.image.code_at(instruction.ip()).ok_or(Reason::SegmentEnd)?;
         let expected = code
             .slice(instruction.ip(), instruction.ip() + CHECKED_BYTES as u64)
@@ -394,7 +396,7 @@ impl<'image> Analyser<'image> {
             pad_offset: 0,
             number: draft.number,
             form: draft.form,
-            syscall_distance: instruction.len() as u8,
+            syscall_distance: u8::try_from(distance).map_err(|_| Reason::NoForm)?,
             reserved: 0,
             expected,
             expected_pad: [0; 8],
@@ -473,6 +475,16 @@ fn draft(function: &Function, call: usize, number: Option<u32>) -> Result<Draft,
         Some(Load::Zero) => (0, form::SHORT_VIA_PAD, true),
         None => {
             let number = displaced_number(function, number).ok_or(Reason::NoForm)?;
+            if number != ANY_NUMBER
+                && let Some(first) = branched(&function.instructions()[..call])
+            {
+                let is_reached = (first..=call).all(|index| function.is_reached(index));
+                return if is_reached && flags::dead_at(function, call + 1) {
+                    Ok(Draft { index: first, number, form: form::BRANCHED, short: false })
+                } else {
+                    Err(Reason::NoForm)
+                };
+            }
             if !may_be_displaced(before) {
                 return Err(Reason::NoForm);
             }
@@ -506,8 +518,30 @@ fn displaced_number(function: &Function, number: Option<u32>) -> Option<u16> {
     }
 }
 
+/// Index of the first of the instructions at the end of these that can be displaced together: a load of five bytes or
+/// more, a test, a short conditional jump.
+fn branched(before: &[Instruction]) -> Option<usize> {
+    let [.., load, test, jump] = before else { return None };
+    let length = load.len() + test.len() + jump.len();
+    let fits = load.len() >= NEAR_JUMP && length + SYSCALL.len() <= CHECKED_BYTES;
+    let is_short_branch =
+        jump.flow_control() == FlowControl::ConditionalBranch && jump.is_jcc_short() && jump.len() == SHORT_BRANCH;
+    let is_test = matches!(test.mnemonic(), Mnemonic::Test | Mnemonic::Cmp) && takes_registers(test);
+    (fits && is_short_branch && is_test && may_be_displaced(load)).then(|| before.len() - 3)
+}
+
+/// Whether all operands are general registers or constants.
+fn takes_registers(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).all(|operand| match instruction.op_kind(operand) {
+        OpKind::Register => instruction.op_register(operand).is_gpr(),
+        OpKind::Memory => false,
+        _ => true,
+    })
+}
+
 /// Whether the instruction does the same wherever it stands, and cannot fault: it moves or combines
-/// general registers (not the stack pointer) and constants, loads from the stack, or pops.
+/// general registers (not the stack pointer) and constants, loads from the stack or from the thread's own block, or
+/// pops.
 fn may_be_displaced(instruction: &Instruction) -> bool {
     let plain = matches!(
         instruction.mnemonic(),
@@ -525,10 +559,20 @@ fn may_be_displaced(instruction: &Instruction) -> bool {
             let register = instruction.op_register(operand);
             register.is_gpr() && register.full_register() != Register::RSP
         }
-        OpKind::Memory => operand > 0 && is_stack_slot(instruction),
+        OpKind::Memory => operand > 0 && (is_stack_slot(instruction) || is_thread_slot(instruction)),
         _ => true,
     });
     plain && operands && instruction.len() >= 2
+}
+
+/// Whether the memory operand is a fixed distance above the start of the thread's control block, where C libraries keep
+/// what they know of a thread.
+fn is_thread_slot(instruction: &Instruction) -> bool {
+    const BLOCK_BYTES: u64 = 4096;
+    instruction.segment_prefix() == Register::FS
+        && instruction.memory_base() == Register::None
+        && instruction.memory_index() == Register::None
+        && instruction.memory_displacement64() < BLOCK_BYTES
 }
 
 /// Whether the memory operand is a fixed distance above the stack pointer.

@@ -2,7 +2,8 @@
 //!
 //! Often the number is loaded right before it; else constants are followed through the function: moves
 //! of constants into registers and between registers, along every direct path, a join keeping what all
-//! paths agree on. In a function with indirect jumps only straight lines are followed.
+//! paths agree on. A register that was tested is zero where the branch says so. In a function with indirect
+//! jumps only straight lines are followed.
 
 use std::collections::HashMap;
 
@@ -192,8 +193,25 @@ impl Numbers {
                     numbers.of.insert(index, call_of(&known));
                 }
                 apply(&mut known, instruction, &mut info);
+                // Both instructions before it are on the way to it: nobody arrives behind the first.
+                let tested = match (index.checked_sub(2).filter(|first| *first >= start), instruction.code()) {
+                    (Some(first), Opcode::Je_rel8_64 | Opcode::Je_rel32_64) => {
+                        tested_for_zero(&instructions[first..index]).map(|register| (register, true))
+                    }
+                    (Some(first), Opcode::Jne_rel8_64 | Opcode::Jne_rel32_64) => {
+                        tested_for_zero(&instructions[first..index]).map(|register| (register, false))
+                    }
+                    _ => None,
+                };
                 if let Some(target) = jump_target(instruction).and_then(|t| function.arrival(t)) {
-                    arrivals.join(target, &known);
+                    let mut there = known;
+                    if let Some((register, true)) = tested {
+                        there[register.number()] = Some(0);
+                    }
+                    arrivals.join(target, &there);
+                }
+                if let Some((register, false)) = tested {
+                    known[register.number()] = Some(0);
                 }
                 if never_goes_on(instruction) {
                     break;
@@ -307,6 +325,18 @@ fn constant_of(known: &Known, instruction: &Instruction) -> Option<u32> {
         Mnemonic::Xor | Mnemonic::Sub if target == source => Some(0),
         _ => None,
     }
+}
+
+/// The register that two instructions fill and test against zero: a load of its lower half, which clears the upper
+/// one, and a test of that half.
+fn tested_for_zero(pair: &[Instruction]) -> Option<Register> {
+    let [load, test] = pair else { return None };
+    let register = load.op0_register();
+    let loads = load.mnemonic() == Mnemonic::Mov && register.is_gpr32();
+    let tests = test.code() == Opcode::Test_rm32_r32
+        && test.op0_kind() == OpKind::Register
+        && (test.op0_register(), test.op1_register()) == (register, register);
+    (loads && tests).then(|| register.full_register())
 }
 
 fn is_immediate(kind: OpKind) -> bool {

@@ -25,14 +25,25 @@ fn libc() -> PathBuf {
     mapped("libc.so").expect("this test runs on a machine with glibc, dynamically linked")
 }
 
-/// The C library of Debian 13, if `./x test` could fetch it.
-fn libc_with_one_cancellation_site() -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../target/conformance/trixie/libc6/usr/lib/x86_64-linux-gnu/libc.so.6");
-    if !path.is_file() {
-        eprintln!("SKIPPED: Debian 13's C library is not there; './x test' fetches it");
+/// A library of another release of Debian, if `./x test` could fetch it.
+fn of_release(release: &str, library: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/conformance").join(release);
+    let folders = ["libc6/lib/x86_64-linux-gnu", "libc6/usr/lib/x86_64-linux-gnu"];
+    let path = folders.iter().map(|below| folder.join(below).join(library)).find(|path| path.is_file());
+    if path.is_none() {
+        eprintln!("SKIPPED: {library} of {release} is not there; './x test' fetches it");
     }
-    path.is_file().then_some(path)
+    path
+}
+
+/// From glibc 2.41 on.
+fn libc_with_one_cancellation_site() -> Option<PathBuf> {
+    of_release("trixie", "libc.so.6")
+}
+
+/// Up to glibc 2.35 who has one thread makes his calls elsewhere than who has several.
+fn libraries_with_single_threaded_calls() -> Vec<PathBuf> {
+    ["libc-2.31.so", "libpthread-2.31.so"].iter().filter_map(|name| of_release("bullseye", name)).collect()
 }
 
 fn real_files() -> Vec<PathBuf> {
@@ -56,6 +67,7 @@ fn real_files() -> Vec<PathBuf> {
         }
     }
     files.extend(libc_with_one_cancellation_site());
+    files.extend(libraries_with_single_threaded_calls());
     let further = std::env::var_os("SITES_TEST_FILES").unwrap_or_default();
     files.extend(std::env::split_paths(&further).filter(|path| path.is_file()));
     files
@@ -95,8 +107,17 @@ fn compare(path: &Path, analysis: &Analysis) {
         let at = |offset| disassembly.at(offset).unwrap_or(("no boundary", 0));
         let name = format!("{}: {site:x?}", path.display());
         let (text, length) = at(site.patch_offset);
-        assert_eq!(length, u64::from(site.syscall_distance), "{name}: {text}");
-        assert_eq!(at(site.patch_offset + length).0, "syscall", "{name}");
+        let distance = u64::from(site.syscall_distance);
+        assert_eq!(at(site.patch_offset + distance).0, "syscall", "{name}");
+        if site.form == form::BRANCHED {
+            let (test, more) = at(site.patch_offset + length);
+            let (jump, last) = at(site.patch_offset + length + more);
+            assert_eq!(test, "test %eax,%eax", "{name}");
+            assert!(jump.starts_with("jne"), "{name}: {jump}");
+            assert_eq!(length + more + last, distance, "{name}");
+        } else {
+            assert_eq!(length, distance, "{name}: {text}");
+        }
         check_form(site, text, &name);
         let patch = site.patch_offset as usize;
         assert_eq!(content[patch..patch + 16], site.expected, "{name}");
@@ -136,6 +157,7 @@ fn check_form(site: &Site, text: &str, name: &str) {
             let stack_only = !text.contains('(') || text.contains("(%rsp)");
             assert!(stack_only && !text.contains("%rip"), "{name}: {text}");
         }
+        form::BRANCHED => assert_eq!((number, text), (0, "mov %fs:0x18,%eax"), "{name}"),
         other => panic!("{name}: form {other}"),
     }
     assert_eq!(text.len() > 1 && site.is_short(), site.syscall_distance < NEAR_JUMP as u8, "{name}");
@@ -207,6 +229,23 @@ fn the_place_where_all_cancellable_calls_are_made_is_left_alone() {
     }
     let call = (end + END.len() - 3) as u64;
     assert!(analysis.others.iter().any(|other| other.file_offset == call), "{call:x} was not looked at");
+}
+
+#[test]
+fn reads_of_programs_without_threads_are_sites_in_older_libraries() {
+    for path in libraries_with_single_threaded_calls() {
+        let analysis = analyse(&path).unwrap();
+        let (start, size) = symbol(&path, "read").unwrap();
+        let forms: Vec<u8> = analysis
+            .sites
+            .iter()
+            .filter(|site| site.number == 0 && (start..start + size).contains(&site.patch_offset))
+            .map(|site| site.form)
+            .collect();
+        // With one thread and with several.
+        assert_eq!(forms.len(), 2, "{}", path.display());
+        assert!(forms.contains(&form::BRANCHED), "{}", path.display());
+    }
 }
 
 #[test]

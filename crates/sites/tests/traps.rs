@@ -447,6 +447,52 @@ fn a_number_loaded_earlier_makes_a_displaced_site() {
     }
 }
 
+/// As `read` is made in C libraries up to 2.35.
+#[test]
+fn a_number_that_a_branch_implies_makes_a_branched_site() {
+    let behind = "syscall\ncmp $-4096, %rax\nja 1f\nret\n1: call tail\nret\n";
+    let site = only_site(&format!("mov %fs:0x18, %eax\ntest %eax, %eax\njne 1f\n{behind}"));
+    assert_eq!((site.form, site.number, site.syscall_distance), (form::BRANCHED, 0, 12));
+    assert_eq!(site.expected[..2], [0x64, 0x8b]);
+    // The other register may be anything.
+    refused(&format!("mov %fs:0x18, %ecx\ntest %ecx, %ecx\njne 1f\n{behind}"));
+    for (what, trap) in [
+        ("the branch is taken for zero", "mov %fs:0x18, %eax\ntest %eax, %eax\nje 1f\n"),
+        ("not the register that was loaded", "mov %fs:0x18, %eax\ntest %ecx, %ecx\njne 1f\n"),
+        ("no test against itself", "mov %fs:0x18, %eax\ntest %ecx, %eax\njne 1f\n"),
+        ("the upper half is anything", "mov %fs:0x18, %al\ntest %al, %al\njne 1f\n"),
+        ("may fault", "mov 0x11223344(%rdi), %eax\ntest %eax, %eax\njne 1f\n"),
+        ("an address that is not known", "mov %fs:0x18(%rdi), %eax\ntest %eax, %eax\njne 1f\n"),
+        ("beyond the thread's block", "mov %fs:0x12345678, %eax\ntest %eax, %eax\njne 1f\n"),
+        ("no room for a jump", "mov 8(%rsp), %eax\ntest %eax, %eax\njne 1f\n"),
+        ("another condition", "mov %fs:0x18, %eax\ntest %eax, %eax\njs 1f\n"),
+    ] {
+        let object = object(&function("f", &format!("{trap}{behind}")));
+        let branched = object.sites("f").into_iter().filter(|site| site.form == form::BRANCHED).count();
+        assert_eq!(branched, 0, "{what}");
+    }
+}
+
+#[test]
+fn whoever_arrives_behind_the_load_of_a_branched_site_is_seen() {
+    let body = |target: u32| {
+        let label = |number: u32| if number == target { "2: " } else { "" };
+        format!(
+            "test %edi, %edi\njs 2f\nmov %fs:0x18, %eax\n{}test %eax, %eax\n{}jne 1f\n{}syscall\n\
+             cmp $-4096, %rax\nja 1f\nret\n1: call tail\nret\n",
+            label(1),
+            label(2),
+            label(3)
+        )
+    };
+    for target in [1, 2, 3] {
+        let object = object(&function("f", &body(target)));
+        // Who arrives brings a number of his own: what eax is is not known any more.
+        assert!(object.sites("f").iter().all(|site| site.form != form::BRANCHED), "{target}");
+        assert!(!object.reasons("f").is_empty(), "{target}");
+    }
+}
+
 #[test]
 fn numbers_are_followed_through_branches() {
     let number_of = |body: &str| {
@@ -467,6 +513,14 @@ fn numbers_are_followed_through_branches() {
     assert_eq!(number_of(&format!("mov $5, %eax\nmov %dil, %al\n{tail}")), None);
     assert_eq!(number_of(&format!("mov %edi, %eax\nsub %eax, %eax\n{tail}")), Some(0));
     assert_eq!(number_of(&format!("mov $-1, %rax\n{tail}")), None);
+    // What a test has told.
+    let told = |load: &str, branch: &str| {
+        number_of(&format!("{load}\ntest %edx, %edx\n{branch}\nmov %edx, %eax\n{tail}"))
+    };
+    assert_eq!(told("mov (%rdi), %edx", "jne tail"), Some(0));
+    assert_eq!(told("mov (%rdi), %edx", "je tail"), None);
+    assert_eq!(told("mov (%rdi), %rdx", "jne tail"), None);
+    assert_eq!(told("mov (%rdi), %ecx", "jne tail"), None);
     // A loop that changes it.
     let round = "mov $5, %eax\n1: push %rdi\nsyscall\npop %rdi\nmov $6, %eax\ntest %edi, %edi\nje 1b\nret\n";
     assert_eq!(number_of(round), None);

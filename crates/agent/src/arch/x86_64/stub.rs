@@ -17,6 +17,7 @@
 use crate::state::Fixed;
 use core::arch::global_asm;
 use core::mem::offset_of;
+use runahead_abi::sites::SHORT_BRANCH;
 
 /// Bytes of one stub with its description.
 pub const STUB_BYTES: usize = 128;
@@ -26,6 +27,9 @@ const DESCRIPTION_AT: usize = 64;
 /// Bytes of the pool: 128 pages, of which each file with sites takes one at least. Untouched ones cost
 /// nothing.
 pub const POOL_BYTES: usize = 512 * 1024;
+
+/// Bytes of a conditional jump with a distance of four bytes.
+const LONG_BRANCH: usize = 6;
 
 /// Bytes that are rewritten together, in one store.
 pub const CODE_BYTES: usize = 8;
@@ -81,6 +85,9 @@ pub enum Load<'a> {
     Number(u16),
     /// The site's own instruction, which may stand anywhere and does that, or comes after it.
     Displaced(&'a [u8]),
+    /// Instructions that may stand anywhere, then a conditional jump of two bytes: where it is not taken eax holds the
+    /// number. `end`: where the jump ends at the site.
+    Branched { before: &'a [u8], jump: [u8; SHORT_BRANCH], end: usize },
 }
 
 /// Writes a stub at `at`. `sampled`: the call may pass unseen while the agent is calm. False if the
@@ -94,6 +101,16 @@ pub fn write_stub(at: &mut [u8; STUB_BYTES], load: Load, description: &Descripti
             code.put(&u32::from(number).to_le_bytes());
         }
         Load::Displaced(instruction) => code.put(instruction),
+        Load::Branched { before, jump: [condition, distance], end } => {
+            code.put(before);
+            let target = end as i64 + i64::from(distance.cast_signed());
+            let next = base + code.length + LONG_BRANCH;
+            let Ok(distance) = i32::try_from(target - next as i64) else {
+                return false;
+            };
+            code.put(&[0x0f, condition.wrapping_add(0x10)]); // jcc rel8 is 0x70 + condition, jcc rel32 0x0f, 0x80 + condition
+            code.put(&distance.to_le_bytes());
+        }
     }
     code.put(&[0x49, 0xbb]); // mov r11, state
     code.put(&(description.state as usize).to_le_bytes());
