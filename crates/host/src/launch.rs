@@ -117,7 +117,12 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
     // Nobody in it could wait for the report, so that is written now. What it starts is helped all the same.
     let agentless = program::has_no_agent_because(name);
     let (now, later) = if agentless.is_some() { (report_file, None) } else { (None, report_file) };
-    let wishes = Wishes { stats: options.stats && agentless.is_none(), report: later };
+    let has_agent = agentless.is_none();
+    let wishes = Wishes {
+        stats: options.stats && has_agent,
+        reasons: options.verbose && has_agent,
+        report: later,
+    };
     match prepare(&options, wishes, cold, first) {
         // Asked last: by now a cold executable's first page may be here.
         Ok(_) if program::is_32_bit(name) => {
@@ -228,7 +233,7 @@ fn prepare(
     if !options.may_speculate() {
         flag_bits |= flags::NO_SPECULATION;
     }
-    if options.stats || options.report.is_some() {
+    if options.stats || options.verbose || options.report.is_some() {
         flag_bits |= flags::REPORT;
     }
     if is_tracing_restricted() {

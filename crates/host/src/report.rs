@@ -60,6 +60,19 @@ impl Report {
         text
     }
 
+    /// What kept all or a part of speculation from the command, a line each; empty if nothing did.
+    pub fn reasons(&self) -> String {
+        let told = [
+            ("the command ran plainly", &self.plainly_because),
+            ("the command was left alone", &self.left_because),
+            ("there was no speculator", &self.counts.speculator.refused_because),
+            ("page faults were not seen", &self.counts.faults.unseen_because),
+            ("memory was left on swap", &self.counts.faults.swap_left_because),
+        ];
+        let line = |(what, why): (&str, &Option<String>)| Some(format!("runahead: {what}: {}\n", why.as_ref()?));
+        told.into_iter().filter_map(line).collect()
+    }
+
     /// The report as text, a screen at most.
     pub fn to_text(&self) -> String {
         let mut text = String::new();

@@ -92,10 +92,25 @@ fn step_back() {
     }
 }
 
-/// What is to be done with the counts.
+/// What is to be told at the command's end.
 pub struct Wishes {
+    /// The counts, on stderr.
     pub stats: bool,
+    /// Why the command ran plainly, or speculation did not last, on stderr.
+    pub reasons: bool,
+    /// The counts as JSON.
     pub report: Option<File>,
+}
+
+impl Wishes {
+    /// Whether anything may have to be said on stderr.
+    fn speak(&self) -> bool {
+        self.stats || self.reasons
+    }
+
+    fn any(&self) -> bool {
+        self.speak() || self.report.is_some()
+    }
 }
 
 /// A process of the program and its speculator.
@@ -274,12 +289,12 @@ impl Host {
         std::process::exit(0)
     }
 
-    /// Own session, no standard streams (but stderr, while it is needed for the counts): whoever waits
+    /// Own session, no standard streams (but stderr, while something is to be said there): whoever waits
     /// for the command's pipes to close must not wait for us.
     fn leave_the_terminal(&self) {
         let _ = rustix::process::setsid();
         if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
-            let last = if self.wishes.stats { 1 } else { 2 };
+            let last = if self.wishes.speak() { 1 } else { 2 };
             for stream in 0..=last {
                 // SAFETY: replaces a standard stream of this process; nobody here uses it.
                 unsafe { libc::dup2(null.as_raw_fd(), stream) };
@@ -708,7 +723,7 @@ impl Host {
     /// `left`: why the command is left alone before its end.
     fn report(&mut self, left: Option<&str>) {
         self.reported = true;
-        if self.wishes.stats || self.wishes.report.is_some() {
+        if self.wishes.any() {
             let main = self.main_process;
             for index in 0..SLOTS {
                 let Some(attached) = &self.attached[index] else { continue };
@@ -744,6 +759,8 @@ impl Host {
             };
             if self.wishes.stats {
                 eprint!("{}", report.to_text());
+            } else if self.wishes.reasons {
+                eprint!("{}", report.reasons());
             }
             if let Some(mut file) = self.wishes.report.take() {
                 report.write_json(&mut file);

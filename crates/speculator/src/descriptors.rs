@@ -49,6 +49,8 @@ pub struct Descriptor {
     pub real: i32,
     /// Opened by speculation itself: gone at the next sync.
     pub speculative: bool,
+    /// The program has waited in a read of it, so it may read it.
+    pub read_by_program: bool,
     /// Another descriptor of ours, or a mapping, is behind the same open file.
     pub shared: bool,
     /// Where the next read starts (files), bytes; -1: not known yet.
@@ -69,6 +71,7 @@ const NOTHING: Descriptor = Descriptor {
     kind: Kind::Closed,
     real: -1,
     speculative: false,
+    read_by_program: false,
     shared: false,
     position: -1,
     size: 0,
@@ -392,6 +395,12 @@ impl Table {
         entry.is_some_and(|entry| !entry.speculative && entry.kind != Kind::Closed)
     }
 
+    /// Whether the number is open in the program, which reads it itself.
+    pub fn is_read_by_program(&self, number: i32) -> bool {
+        let entry = usize::try_from(number).ok().and_then(|index| self.entries.get(index));
+        entry.is_some_and(|entry| entry.read_by_program && !entry.speculative && entry.real >= 0)
+    }
+
     /// Something else of ours is behind the same open file now.
     pub fn is_shared(&mut self, number: i32) {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
@@ -403,6 +412,13 @@ impl Table {
     /// Whether speculation has written to the file of this device and inode through any descriptor.
     pub fn was_written(&self, device: u64, inode: u64) -> bool {
         self.entries.iter().take(self.used).any(|e| e.written && e.device == device && e.inode == inode)
+    }
+
+    /// The program waits in a read of `number`.
+    pub fn note_programs_read(&mut self, number: i32) {
+        if let Some(Ok(entry)) = self.get(number) {
+            entry.read_by_program = true;
+        }
     }
 
     /// The stalled read's position, which the agent posted.

@@ -5,7 +5,9 @@
 //! what the program's memory says before it is known that the program is still allowed the same
 //! **after** that memory was copied: whatever was copied before has been written by one who was.
 //! Each copy marks what is known as old ([`copied`]), and each call of the program's that reaches
-//! the outside asks anew if it is ([`hold`]).
+//! the outside asks anew if it is ([`hold`]). What reads what the program itself reads, or acts on the
+//! mirror alone, finds out nothing that the program could not: it need not ask, as long as the
+//! speculation has found out nothing else ([`has_found_out`]).
 //!
 //! A difference is for good: this process ends.
 
@@ -79,6 +81,25 @@ pub fn begin(directory: i32) -> bool {
 /// Something of the program's memory, descriptors or mappings was copied.
 pub fn copied() {
     OLD.store(true, Ordering::Relaxed);
+}
+
+/// Since the last sync speculation has been told something by the outside that the program has not
+/// asked for itself, such as what is in a file that it has not opened.
+static FOUND_OUT: AtomicBool = AtomicBool::new(false);
+
+/// Speculation is about to be told something by the outside.
+pub fn finds_out() {
+    FOUND_OUT.store(true, Ordering::Relaxed);
+}
+
+/// Whether it knows more than the program can.
+pub fn has_found_out() -> bool {
+    FOUND_OUT.load(Ordering::Relaxed)
+}
+
+/// What it has found out is gone: the mirror is as the program's memory is.
+pub fn is_in_step() {
+    FOUND_OUT.store(false, Ordering::Relaxed);
 }
 
 /// A page was copied that the program's code goes on with at once. It could lead that anywhere,

@@ -451,6 +451,7 @@ fn bring_into_step() {
     emulate::reset();
     descriptors::sync();
     MIRROR.get().refresh(crate::mirror::process());
+    rights::is_in_step();
 }
 
 fn is_swapping_now() -> bool {

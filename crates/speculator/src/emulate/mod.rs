@@ -24,6 +24,7 @@ use crate::together::TOGETHER;
 use crate::{rights, run, shared};
 use runahead_abi::registers::Registers;
 use runahead_abi::session::ended;
+use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, Result};
 
 /// How an emulated call ends.
@@ -62,11 +63,46 @@ pub fn call(call: &Call) -> isize {
         TOGETHER.get().send_all();
     }
     run::check();
-    rights::hold();
+    if !finds_out_nothing(call) {
+        rights::finds_out();
+    }
+    if rights::has_found_out() {
+        rights::hold();
+    }
     MIRROR.get().keep_calm_off();
     match dispatch(call) {
         Outcome::Return(value) => value,
         Outcome::End(reason) => run::end(reason, call.number as u32),
+    }
+}
+
+/// Whether the call tells speculation only what the program's own call would tell it, whatever the program may do by
+/// now: it acts on the mirror, asks for the time, or reads what the program itself reads.
+fn finds_out_nothing(call: &Call) -> bool {
+    match call.number as u32 {
+        n::__NR_read
+        | n::__NR_pread64
+        | n::__NR_readv
+        | n::__NR_preadv
+        | n::__NR_preadv2
+        | n::__NR_lseek
+        | n::__NR_fstat
+        | n::__NR_newfstatat
+        | n::__NR_fcntl => TABLE.get().is_read_by_program(call.arguments[0] as i32) && !names::looks_up(call),
+        // Whatever is written is swallowed.
+        n::__NR_write | n::__NR_pwrite64 | n::__NR_writev | n::__NR_pwritev | n::__NR_close => true,
+        n::__NR_mmap => call.arguments[3] as u32 & n::MAP_ANONYMOUS != 0,
+        n::__NR_munmap
+        | n::__NR_mprotect
+        | n::__NR_madvise
+        | n::__NR_brk
+        | n::__NR_clock_gettime
+        | n::__NR_gettimeofday
+        | n::__NR_getpid
+        | n::__NR_gettid
+        | n::__NR_rt_sigprocmask
+        | n::__NR_rt_sigaction => true,
+        _ => false,
     }
 }
 
@@ -84,6 +120,9 @@ pub fn stalled_call(registers: &Registers) -> isize {
         arguments: registers.arguments().map(|r| r as usize),
         through_stub: true,
     };
+    if files::is_read(stalled.number) {
+        TABLE.get().note_programs_read(stalled.arguments[0] as i32);
+    }
     files::set_posted_position(&stalled);
     files::ask_whole_of_stalled(&stalled);
     run::programs_own(true);

@@ -120,8 +120,19 @@ fn stat_call(base: i32, path: usize, out: usize, flags: u32) -> (u32, [usize; 6]
     (n::__NR_newfstatat, [base as usize, path, out, flags as usize, 0, 0])
 }
 
+/// Whether a call about a descriptor looks a name up.
+pub fn looks_up(call: &Call) -> bool {
+    let a = call.arguments;
+    call.number as u32 == n::__NR_newfstatat && !is_about_descriptor(a)
+}
+
+/// Whether newfstatat with these arguments is fstat.
+fn is_about_descriptor(a: [usize; 6]) -> bool {
+    a[3] as u32 & n::AT_EMPTY_PATH != 0 && path_length(a[1]) == Some(0)
+}
+
 fn stat_at(a: [usize; 6]) -> Outcome {
-    if a[3] as u32 & n::AT_EMPTY_PATH != 0 && path_length(a[1]) == Some(0) {
+    if is_about_descriptor(a) {
         let fstat =
             Call { number: n::__NR_fstat as usize, arguments: [a[0], a[2], 0, 0, 0, 0], through_stub: false };
         return super::files::dispatch(&fstat).unwrap_or(UNKNOWN);

@@ -314,10 +314,11 @@ fn expect_eight(told: &str, reason: &str) -> Verdict {
 /// The agent leaves it alone at its start, and is not there at its end.
 fn blind(runahead: &Runahead) -> Verdict {
     let program = format!("{BLIND_CALL} int main(void) {{ return blind() <= 0; }}");
-    let command = "$1 run --report said.json -- ./program || exit 1";
+    let command = "$1 run --verbose --report said.json -- ./program 2> told || exit 1; cat told";
     let told =
         reasons("blind", &[("program.c", &program)], "gcc -O1 -o program program.c", command, runahead)?;
-    expect_eight(&told, "\"plainly_because\": \"some of its code")
+    expect_eight(&told, "\"plainly_because\": \"some of its code")?;
+    expect_eight(&told, "runahead: the command ran plainly: some of its code")
 }
 
 fn blind_later(runahead: &Runahead) -> Verdict {
@@ -326,11 +327,12 @@ fn blind_later(runahead: &Runahead) -> Verdict {
         int main(void) { return dlopen(\"./library.so\", RTLD_NOW) == 0; }";
     let build = "gcc -O1 -shared -fPIC -o library.so library.c && gcc -O1 -o program program.c -ldl";
     // Nobody in it waits for the report any more.
-    let command = "$1 run --report said.json -- ./program || exit 1
-        for wait in 1 2 3 4 5 6 7 8 9 10; do [ -s said.json ] && break; sleep 0.05; done";
+    let command = "$1 run --verbose --report said.json -- ./program 2> told || exit 1
+        for wait in 1 2 3 4 5 6 7 8 9 10; do [ -s said.json ] && break; sleep 0.05; done; cat told";
     let files = [("program.c", program), ("library.c", BLIND_CALL)];
     let told = reasons("blind later", &files, build, command, runahead)?;
-    expect_eight(&told, "\"left_because\": \"it has loaded code")
+    expect_eight(&told, "\"left_because\": \"it has loaded code")?;
+    expect_eight(&told, "runahead: the command was left alone: it has loaded code")
 }
 
 fn traced(runahead: &Runahead) -> Verdict {
@@ -345,10 +347,11 @@ fn traced(runahead: &Runahead) -> Verdict {
                 ptrace(PTRACE_CONT, child, 0, WSTOPSIG(state) == 5 ? 0 : WSTOPSIG(state));
             return WEXITSTATUS(state);
         }"#;
-    let command = "./tracer $1 run --report said.json -- /bin/true || exit 1
-        for wait in 1 2 3 4 5 6 7 8 9 10; do [ -s said.json ] && break; sleep 0.05; done";
+    let command = "./tracer $1 run --verbose --report said.json -- /bin/true 2> told || exit 1
+        for wait in 1 2 3 4 5 6 7 8 9 10; do [ -s said.json ] && break; sleep 0.05; done; cat told";
     let told = reasons("traced", &[("tracer.c", tracer)], "gcc -o tracer tracer.c", command, runahead)?;
-    expect_eight(&told, "\"plainly_because\": \"nothing of ours has begun in it")
+    expect_eight(&told, "\"plainly_because\": \"nothing of ours has begun in it")?;
+    expect_eight(&told, "runahead: the command ran plainly: nothing of ours has begun in it")
 }
 
 /// As in a container that forbids it userfaultfd.
@@ -376,10 +379,12 @@ for name in sys.argv[1:]:
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)";
     // The program lives on until the speculator has been tried.
     let command = "python3 evict.py tree/*/*.txt
-        ./filter $1 run --report said.json -- bash -c 'cat tree/*/*.txt; sleep 0.1' | cksum >&2";
+        ./filter $1 run --verbose --report said.json -- bash -c 'cat tree/*/*.txt; sleep 0.1' 2> told | cksum >&2
+        cat told";
     let files = [("filter.c", filter), ("evict.py", evict)];
     let told = reasons("refused", &files, "gcc -o filter filter.c", command, runahead)?;
-    expect_eight(&told, "\"refused_because\": \"the kernel lets it copy no program's memory")
+    expect_eight(&told, "\"refused_because\": \"the kernel lets it copy no program's memory")?;
+    expect_eight(&told, "runahead: there was no speculator: the kernel lets it copy no program's memory")
 }
 
 /// Nobody in it waits for the report: it has to be there before.

@@ -24,12 +24,14 @@
 
 use super::stub::Description;
 use super::{SYSCALL_BYTES, thread_base};
-use crate::state::{AREA_BYTES, AREAS, Fixed, OFFSET_OF_AREAS, Process, WINDOW_BYTES};
+use crate::state::{AREA_BYTES, AREAS, Fixed, OFFSET_OF_AREAS, OFFSET_OF_SLOT, Process, WINDOW_BYTES};
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::registers::Registers;
+use runahead_abi::release::{COUNTS, Closings, NUMBERS};
+use runahead_abi::session::{AgentPart, Slot, SpeculatorPart};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{PR_SET_SECCOMP, PR_SET_SYSCALL_USER_DISPATCH};
 
@@ -200,9 +202,13 @@ global_asm!(
     ".cfi_signal_frame",
     ".cfi_def_cfa rsp, 0",
     ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06", // the caller: *rcx
-    // ---- What closes descriptors concerns who has a slot; memory calls, what is ours.
+    // ---- What closes descriptors concerns who has a slot; memory calls, what is ours; look-ups, names.
+    "  cmp eax, {read}",
+    "  je 20f",
+    "  cmp eax, {newfstatat}",
+    "  je 38f",
     "  cmp eax, {close}",
-    "  je 35f",
+    "  je 37f",
     "  cmp eax, {dup2}",
     "  je 35f",
     "  cmp eax, {dup3}",
@@ -404,6 +410,22 @@ global_asm!(
     "  cmp dword ptr [r11 + {attached}], 0",
     "  jne 20b",
     "  jmp 49b",
+    // ---- close: is counted (`abi::release::Closings::closes`), and looked at only if the speculator holds the number.
+    "37:",
+    "  mov r11, [rcx + {d_state}]",
+    "  cmp dword ptr [r11 + {attached}], 0",
+    "  je 49b",
+    "  cmp rdi, {counted_apart}",
+    "  jae 20b",
+    "  lock inc dword ptr [r11 + rdi * 4 + {closings}]",
+    "  bt dword ptr [r11 + {held}], edi",
+    "  jc 20b",
+    "  jmp 49b",
+    // ---- newfstatat of an open file: no name.
+    "38:",
+    "  test r10d, {at_empty_path}",
+    "  jz 20b",
+    "  jmp 49b",
     // ---- munmap: of a process whose page faults are watched the agent looks at all.
     "36:",
     "  mov r11, [rcx + {d_state}]",
@@ -492,6 +514,8 @@ global_asm!(
     ".p2align 3",
     "90: .quad {blocked}",
     call = sym crate::calls::runahead_agent_call,
+    read = const n::__NR_read,
+    newfstatat = const n::__NR_newfstatat,
     close = const n::__NR_close,
     dup2 = const n::__NR_dup2,
     dup3 = const n::__NR_dup3,
@@ -505,6 +529,7 @@ global_asm!(
     set_dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
     rt_sigprocmask = const n::__NR_rt_sigprocmask,
     clock_gettime = const n::__NR_clock_gettime,
+    at_empty_path = const n::AT_EMPTY_PATH,
     map_fixed = const n::MAP_FIXED,
     map_anonymous = const n::MAP_ANONYMOUS,
     prot_exec = const n::PROT_EXEC,
@@ -518,6 +543,9 @@ global_asm!(
     off = const offset_of!(Fixed, off),
     attached = const runahead_kernel::PAGE + offset_of!(Process, attached),
     watched = const runahead_kernel::PAGE + offset_of!(Process, watched),
+    counted_apart = const COUNTS,
+    closings = const OFFSET_OF_SLOT + offset_of!(Slot, agent) + offset_of!(AgentPart, closings),
+    held = const OFFSET_OF_SLOT + offset_of!(Slot, speculator) + offset_of!(SpeculatorPart, held),
     counts_memory = const offset_of!(Fixed, counts_memory),
     far_start = const offset_of!(Fixed, far_start),
     far_end = const offset_of!(Fixed, far_end),
@@ -597,4 +625,6 @@ const _: () = assert!(offset_of!(Frame, description) == 8 && offset_of!(Frame, t
 const _: () = assert!(offset_of!(Frame, rbx) == 24 && offset_of!(Frame, rsp) == 32);
 const _: () = assert!(offset_of!(Frame, busy) == 0 && offset_of!(Frame, sse).is_multiple_of(16));
 const _: () = assert!(offset_of!(Description, syscall_address) == 0);
+// A set of numbers is found by `bt` as far as there is a count for each.
+const _: () = assert!(COUNTS <= NUMBERS && size_of::<Closings>() == 4 * COUNTS);
 const _: () = assert!(AREAS == 8 && AREA_BYTES.is_multiple_of(64));
