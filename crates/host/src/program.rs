@@ -222,8 +222,17 @@ pub fn has_no_agent_because(name: &OsStr) -> Option<&'static str> {
     let path = candidates(name).into_iter().find(|path| path.is_file())?;
     let mut head = Vec::new();
     crate::reading::open(&path)?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
-    interpreter_of(&head)
+    interpreter_of(&head).filter(|_| !is_loader(&path))
 }
+
+/// Whether this is glibc's loader, told to load a program itself. (A loader has no loader either.)
+fn is_loader(path: &Path) -> bool {
+    let name = |path: &Path| path.file_name().is_some_and(|name| name.as_bytes().starts_with(LOADER));
+    name(path) || std::fs::canonicalize(path).is_ok_and(|path| name(&path))
+}
+
+/// How the file names of glibc's loaders begin.
+const LOADER: &[u8] = b"ld-linux";
 
 /// As much of a file as is looked at; the kernel wants the table of segments in its first page as well.
 const HEAD_BYTES: u64 = 4096;
@@ -241,7 +250,7 @@ fn interpreter_of(head: &[u8]) -> Option<&'static str> {
             let (place, length) = (number(at.checked_add(8)?)?, number(at.checked_add(32)?)?);
             let loader = head.get(place..place.checked_add(length)?)?;
             let name = loader.rsplit(|&byte| byte == b'/').next()?;
-            return (!name.starts_with(b"ld-linux")).then_some("its loader is not glibc's");
+            return (!name.starts_with(LOADER)).then_some("its loader is not glibc's");
         }
     }
     Some("it is statically linked: no loader brings the agent in")

@@ -524,8 +524,9 @@ fn branched(before: &[Instruction]) -> Option<usize> {
     let [.., load, test, jump] = before else { return None };
     let length = load.len() + test.len() + jump.len();
     let fits = load.len() >= NEAR_JUMP && length + SYSCALL.len() <= CHECKED_BYTES;
-    let is_short_branch =
-        jump.flow_control() == FlowControl::ConditionalBranch && jump.is_jcc_short() && jump.len() == SHORT_BRANCH;
+    let is_short_branch = jump.flow_control() == FlowControl::ConditionalBranch
+        && jump.is_jcc_short()
+        && jump.len() == SHORT_BRANCH;
     let is_test = matches!(test.mnemonic(), Mnemonic::Test | Mnemonic::Cmp) && takes_registers(test);
     (fits && is_short_branch && is_test && may_be_displaced(load)).then(|| before.len() - 3)
 }

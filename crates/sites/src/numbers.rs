@@ -194,7 +194,8 @@ impl Numbers {
                 }
                 apply(&mut known, instruction, &mut info);
                 // Both instructions before it are on the way to it: nobody arrives behind the first.
-                let tested = match (index.checked_sub(2).filter(|first| *first >= start), instruction.code()) {
+                let tested = match (index.checked_sub(2).filter(|first| *first >= start), instruction.code())
+                {
                     (Some(first), Opcode::Je_rel8_64 | Opcode::Je_rel32_64) => {
                         tested_for_zero(&instructions[first..index]).map(|register| (register, true))
                     }

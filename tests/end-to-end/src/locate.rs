@@ -62,9 +62,16 @@ pub const LOADER: &str = "ld-linux-x86-64.so.2";
 /// The folder of the libraries of another release's package (`trixie libc6`), as `./x` fetches it, whether it is
 /// there or not.
 pub fn other_release(release_and_package: &str) -> PathBuf {
-    let folder = workspace().join("target/conformance").join(release_and_package.replace(' ', "/"));
-    let folder = folder.join("usr/lib/x86_64-linux-gnu");
-    std::fs::canonicalize(&folder).unwrap_or(folder)
+    let package = unpacked(release_and_package);
+    // Releases before 12 have no `/lib` that is `/usr/lib`.
+    let folders = ["lib", "usr/lib"].map(|below| package.join(below).join("x86_64-linux-gnu"));
+    let folder = folders.iter().find(|folder| folder.join(LOADER).exists()).unwrap_or(&folders[1]);
+    std::fs::canonicalize(folder).unwrap_or(folder.clone())
+}
+
+/// The folder into which another release's package (`trixie libc6`) is unpacked.
+pub fn unpacked(release_and_package: &str) -> PathBuf {
+    workspace().join("target/conformance").join(release_and_package.replace(' ', "/"))
 }
 
 fn workspace() -> &'static Path {

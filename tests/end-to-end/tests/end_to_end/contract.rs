@@ -31,6 +31,7 @@ pub fn add(suite: &mut Suite) {
         "contract::a static program's report is there at its end, and says why",
         built(static_program),
     );
+    suite.add_plain("contract::a command that is run by the loader is helped", built(loader_as_the_command));
     suite.add_plain("contract::what was read is reported, not what was asked for", built(bytes_read));
     suite.add_plain("contract::code that cannot be seen is a reason to run plainly", built(blind));
     suite.add_plain("contract::loaded code that cannot be seen is a reason to leave", built(blind_later));
@@ -400,6 +401,19 @@ fn static_program(runahead: &Runahead) -> Verdict {
         return Ok(());
     }
     Err(format!("said {said} times, {reports} reports of 8: {}", text(&outcome.stdout)))
+}
+
+/// The loader itself has no loader, and brings the agent in all the same.
+fn loader_as_the_command(runahead: &Runahead) -> Verdict {
+    let line = "set -- $UNDER; loader=$(ls /lib64/ld-linux-*.so.2 /lib/ld-linux-*.so.* 2>/dev/null | head -n 1); \
+                exec $1 run --report said.json -- $loader /bin/cat tree/*/*.txt";
+    let outcome = run("loader", &[], line, runahead)?;
+    expect_code(&outcome, 0)?;
+    let report = report_in(&outcome, "said.json")?;
+    if report["plainly_because"].is_null() && report["counts"]["reads"].as_u64() > Some(0) {
+        return Ok(());
+    }
+    Err(format!("{report}"))
 }
 
 /// A user who may have no more processes.

@@ -13,6 +13,7 @@ mod memory;
 mod model;
 mod names;
 mod programs;
+mod releases;
 mod security;
 mod slow_disk;
 mod starts;
@@ -52,6 +53,7 @@ fn main() {
     guests::add(&mut suite);
     given_back::add(&mut suite);
     programs::suite(&mut suite);
+    releases::add(&mut suite);
     contract::add(&mut suite);
     installation::add(&mut suite);
     starts::add(&mut suite);
