@@ -48,6 +48,9 @@ pub const NEAR_JUMP: usize = 5;
 /// Bytes of a conditional jump with a distance of one byte.
 pub const SHORT_BRANCH: usize = 2;
 
+/// Bytes of the instruction that [`form::CANCELLATION`] rewrites.
+pub const CANCELLATION_START: usize = 2;
+
 /// [`Site::number`] of a displaced form whose number is not the same at every call, as in the C
 /// library's `syscall()`: only `eax` tells.
 pub const ANY_NUMBER: u16 = u16::MAX;
@@ -219,6 +222,12 @@ pub mod form {
     /// conditional jump of two bytes ([`super::SHORT_BRANCH`]) that is not taken on the way to the `syscall`. Only
     /// the first is rewritten: whoever is between them goes on as before.
     pub const BRANCHED: u8 = 5;
+    /// The place where glibc makes all calls that may be cancelled (2.41 and later), short: `mov (%rdi),%eax`
+    /// ([`super::CANCELLATION_START`] bytes), where it begins. Behind it stand the look whether the thread is
+    /// cancelled, the moves that bring number and arguments from where functions have them to where the kernel wants
+    /// them, and the `syscall`. A handler that cancels believes a program counter between the two: whoever has been in
+    /// the stub goes through all of it again.
+    pub const CANCELLATION: u8 = 6;
 }
 
 /// One site that may be rewritten. Offsets are bytes from the start of the *file* (not addresses).
@@ -245,7 +254,7 @@ pub struct Site {
 impl Site {
     /// Whether the site is reached through padding.
     pub const fn is_short(&self) -> bool {
-        matches!(self.form, form::SHORT_VIA_PAD | form::SHORT_DISPLACED)
+        matches!(self.form, form::SHORT_VIA_PAD | form::SHORT_DISPLACED | form::CANCELLATION)
     }
 
     fn words(&self) -> [u64; 6] {

@@ -349,11 +349,12 @@ fn draft(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTE
     let distance = usize::from(site.syscall_distance);
     let address = mapped_bytes(mapping, site.patch_offset, site.expected.len())?;
     let load = match site.form {
-        form::MOV_IMM32 | form::SHORT_VIA_PAD => Load::Number(site.number),
-        form::DISPLACED | form::SHORT_DISPLACED => Load::Displaced(site.expected.get(..distance)?),
+        form::CANCELLATION => None,
+        form::MOV_IMM32 | form::SHORT_VIA_PAD => Some(Load::Number(site.number)),
+        form::DISPLACED | form::SHORT_DISPLACED => Some(Load::Displaced(site.expected.get(..distance)?)),
         form::BRANCHED => {
             let (before, jump) = site.expected.get(..distance)?.split_last_chunk()?;
-            Load::Branched { before, jump: *jump, end: address + distance }
+            Some(Load::Branched { before, jump: *jump, end: address + distance })
         }
         _ => return None,
     };
@@ -367,7 +368,11 @@ fn draft(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTE
     };
     let own = Patch { address, before: before(&site.expected)? };
     let description = Description::new(state, address + distance, is_measured(site.number), own, padding);
-    arch::write_stub(stub, load, &description, is_sampled(site.number)).then_some(())
+    let written = match load {
+        Some(load) => arch::write_stub(stub, load, &description, is_sampled(site.number)),
+        None => arch::write_cancellation_stub(stub, &description),
+    };
+    written.then_some(())
 }
 
 /// Makes the site jump to its stub. The site's code is writable.

@@ -14,7 +14,9 @@ use std::rc::Rc;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use memchr::memmem;
 use object::ReadCache;
-use runahead_abi::sites::{ANY_NUMBER, CHECKED_BYTES, NEAR_JUMP, SHORT_BRANCH, Site, form};
+use runahead_abi::sites::{
+    ANY_NUMBER, CANCELLATION_START, CHECKED_BYTES, NEAR_JUMP, SHORT_BRANCH, Site, form,
+};
 
 use crate::flags;
 use crate::function::{Distrust, Function};
@@ -44,7 +46,7 @@ pub struct Analysis {
     pub found: usize,
     /// `false`: not an ELF64 x86-64 file, or too large; nothing was looked at.
     pub understood: bool,
-    /// It is the C library, or its part for threads: what it does at the places that nobody can follow is known (it passes a
+    /// It is the C library, its part for threads or its loader: what it does at the places that nobody can follow is known (it passes a
     /// change of user on to all threads).
     pub is_c_library: bool,
     /// Frames of it have something to be done when they are unwound.
@@ -465,6 +467,9 @@ fn draft(function: &Function, call: usize, number: Option<u32>) -> Result<Draft,
     if function.instructions()[call].len() != SYSCALL.len() {
         return Err(Reason::Prefixed);
     }
+    if let Some(draft) = cancellation(function, call) {
+        return Ok(draft);
+    }
     let index = call.checked_sub(1).ok_or(Reason::NoForm)?;
     let before = &function.instructions()[index];
     let (number, form, short) = match numbers::load_of(before) {
@@ -516,6 +521,51 @@ fn displaced_number(function: &Function, number: Option<u32>) -> Option<u16> {
         None if function.has_indirect_flow() => None,
         None => Some(ANY_NUMBER),
     }
+}
+
+/// The place where glibc makes all calls that may be cancelled, if the `syscall` with index `call` is its. It is known by
+/// each of its instructions, as the agent does again what they do ([`form::CANCELLATION`]).
+fn cancellation(function: &Function, call: usize) -> Option<Draft> {
+    use Register::{EAX, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, RSP};
+    use iced_x86::Code::{Jne_rel32_64, Mov_r32_rm32, Mov_r64_rm64, Mov_rm64_r64, Test_rm8_imm8};
+    let first = call.checked_sub(12)?;
+    let [load, test, jump, moves @ ..] = function.instructions().get(first..call)? else { return None };
+    let at = |instruction: &Instruction, base: Register, displacement: u64| {
+        let is_plain = instruction.segment_prefix() == Register::None
+            && instruction.memory_index() == Register::None
+            && instruction.memory_displacement64() == displacement;
+        is_plain && instruction.memory_base() == base
+    };
+    /// The bit of the thread's state that says that it is cancelled.
+    const CANCELLED: u8 = 8;
+    let looks = load.code() == Mov_r32_rm32
+        && (load.op0_register(), load.len()) == (EAX, CANCELLATION_START)
+        && at(load, RDI, 0)
+        && test.code() == Test_rm8_imm8
+        && test.immediate8() == CANCELLED
+        && at(test, RDI, 0)
+        && jump.code() == Jne_rel32_64;
+    let moved = [(R11, RDI), (RAX, RSI), (RDI, RDX), (RSI, RCX), (RDX, R8), (R10, R9)];
+    let [registers @ .., fifth, sixth, kept] = moves else { return None };
+    let moves = registers.len() == moved.len()
+        && registers.iter().zip(moved).all(|(instruction, (to, from))| {
+            instruction.mnemonic() == Mnemonic::Mov
+                && instruction.op1_kind() == OpKind::Register
+                && (instruction.op0_register(), instruction.op1_register()) == (to, from)
+        })
+        && [(fifth, R8, 8), (sixth, R9, 16)].into_iter().all(|(instruction, to, displacement)| {
+            instruction.code() == Mov_r64_rm64
+                && instruction.op0_register() == to
+                && at(instruction, RSP, displacement)
+        })
+        && kept.code() == Mov_rm64_r64
+        && kept.op1_register() == R11
+        && at(kept, RSP, 8);
+    let is_sound = looks
+        && moves
+        && (first..=call).all(|index| function.is_reached(index))
+        && flags::dead_at(function, call + 1);
+    is_sound.then_some(Draft { index: first, number: ANY_NUMBER, form: form::CANCELLATION, short: true })
 }
 
 /// Index of the first of the instructions at the end of these that can be displaced together: a load of five bytes or

@@ -124,7 +124,8 @@ impl<'data> Image<'data> {
 pub fn is_c_library(file: &ReadCache<File>) -> bool {
     has_dynamic_symbol(file, |symbol, name| {
         symbol.is_definition()
-            && [b"__libc_start_main".as_slice(), b"__pthread_initialize_minimal"].contains(&name)
+            && [b"__libc_start_main".as_slice(), b"__pthread_initialize_minimal", b"_rtld_global"]
+                .contains(&name)
     })
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use object::{Object, ObjectSegment, ObjectSymbol};
-use runahead_abi::sites::Site;
+use runahead_abi::sites::{CANCELLATION_START, Site, form};
 
 /// Assembles and links `assembly` (AT&T syntax) into a shared object in `directory`.
 pub fn assemble(directory: &Path, name: &str, assembly: &str) -> PathBuf {
@@ -119,6 +119,10 @@ pub fn is_padding_text(text: &str) -> bool {
 
 /// All offsets that a site rewrites: the instruction and the padding.
 pub fn rewritten(site: &Site) -> Vec<(u64, u64)> {
-    let patch = (site.patch_offset, site.patch_offset + u64::from(site.syscall_distance));
+    let bytes = match site.form {
+        form::CANCELLATION => CANCELLATION_START as u64,
+        _ => u64::from(site.syscall_distance),
+    };
+    let patch = (site.patch_offset, site.patch_offset + bytes);
     if site.is_short() { vec![patch, (site.pad_offset, site.pad_offset + 5)] } else { vec![patch] }
 }

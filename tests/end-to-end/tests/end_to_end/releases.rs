@@ -4,6 +4,7 @@ use crate::programs;
 use crate::slow_disk::{self, Disk, number};
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
+use runahead_end_to_end::guest::Guest;
 use runahead_end_to_end::locate::{self, LOADER, Runahead};
 use runahead_end_to_end::scenario::{COLD, Scenario, WARM, bytes};
 use std::fs;
@@ -15,7 +16,16 @@ const RELEASES: [&str; 1] = ["bullseye"];
 const FILES: u64 = 200;
 const FILE_BYTES: usize = 6000;
 
+/// Bytes that the guest reads of its file.
+const READ: usize = 16 << 20;
+
 pub fn add(suite: &mut Suite) {
+    let wants = slow_disk::WANTS.into_iter().chain(["release trixie libc6"]);
+    suite.add(
+        "release::trixie::reads beside a second thread are run ahead of",
+        wants,
+        beside_a_second_thread,
+    );
     for release in RELEASES {
         let library = format!("release {release} libc6");
         let tools = format!("file {}", tool(release, "md5sum").display());
@@ -72,6 +82,23 @@ fn reads_are_run_ahead_of(release: &str) -> Verdict {
     };
     disk.until(&words, 1, |counts| match (number(counts, "reads")?, number(counts, "reads_hinted")?) {
         (_, hinted) if hinted > FILES / 2 => Ok(()),
+        (reads, hinted) => Err(format!("{hinted} of {reads} reads foretold")),
+    })
+}
+
+/// From glibc 2.41 on these are made where all calls are made that may be cancelled.
+fn beside_a_second_thread() -> Verdict {
+    let guest =
+        Guest::all()?.into_iter().find(|guest| guest.name() == "second_thread").ok_or("no such guest")?;
+    let program = guest.build()?;
+    let fill = |folder: &Path| fs::write(folder.join("cold.bin"), bytes(1, READ));
+    let disk = Disk::new("second", "cloud", fill)?;
+    let words = |mount: &Path| -> Vec<PathBuf> {
+        let line = format!("cd {} && exec {} reads", mount.display(), program.display());
+        ["bash", "-c", &line].map(PathBuf::from).to_vec()
+    };
+    disk.until(&words, 1, |counts| match (number(counts, "reads")?, number(counts, "reads_hinted")?) {
+        (_, hinted) if hinted > 1000 => Ok(()),
         (reads, hinted) => Err(format!("{hinted} of {reads} reads foretold")),
     })
 }

@@ -22,7 +22,7 @@
 //! program's registers, stack pointer and signal mask, so that a signal interrupts it as it would at
 //! the site.
 
-use super::stub::Description;
+use super::stub::{Description, Patch};
 use super::{SYSCALL_BYTES, thread_base};
 use crate::state::{AREA_BYTES, AREAS, Fixed, OFFSET_OF_AREAS, OFFSET_OF_SLOT, Process, WINDOW_BYTES};
 use core::arch::{asm, global_asm};
@@ -32,6 +32,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::registers::Registers;
 use runahead_abi::release::{COUNTS, Closings, NUMBERS};
 use runahead_abi::session::{AgentPart, Slot, SpeculatorPart};
+use runahead_abi::sites::CANCELLATION_START;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{PR_SET_SECCOMP, PR_SET_SYSCALL_USER_DISPATCH};
 
@@ -153,12 +154,20 @@ impl Answer {
     pub fn plain(frame: &Frame) -> Answer {
         match frame.measured() {
             Some(measured) => Answer::done(frame, measured.returned as usize),
-            None => Answer { rax: frame.rax, target: frame.description().syscall_address as u64 },
+            None => {
+                let description = frame.description();
+                let place = description.syscall_address.wrapping_add_signed(description.detour as isize);
+                Answer { rax: frame.rax, target: place as u64 }
+            }
         }
     }
 
-    /// The call is done and returned `value`.
+    /// The call is done and returned `value`. (Where the thread may be cancelled instead, it makes the call again: one that has
+    /// been made here has changed nothing but its own buffer.)
     pub fn done(frame: &Frame, value: usize) -> Answer {
+        if frame.description().detour != 0 {
+            return Answer::plain(frame);
+        }
         let after = frame.description().syscall_address + SYSCALL_BYTES;
         Answer { rax: value as u64, target: after as u64 }
     }
@@ -260,7 +269,10 @@ global_asm!(
     "48:",
     "  mov r11, [rcx + {d_state}]",
     "  mov dword ptr [r11 + {off}], 1",
-    "49: jmp qword ptr [rcx + {d_syscall}]",
+    "49:",
+    "  movsxd r11, dword ptr [rcx + {d_detour}]",
+    "  add r11, [rcx + {d_syscall}]",
+    "  jmp r11",
     // ---- Saves the registers.
     "21:",
     "  mov [r11 + {rbx}], rbx",
@@ -499,13 +511,15 @@ global_asm!(
     "60:",
     // ---- No signals were blocked: on with the program, which has everything but these.
     "  mov rdx, [rbx + {description}]",
+    "  movsxd rdi, dword ptr [rdx + {d_detour}]",
     "  mov rdx, [rdx + {d_syscall}]",
     "  mov rax, [rbx + {rax}]",
     "  cmp qword ptr [rbx + {measured}], 0",
     "  je 61f",
     "  mov rax, [rbx + {returned}]",
-    "  add rdx, {syscall_bytes}",
+    "  mov edi, {syscall_bytes}",
     "61:",
+    "  add rdx, rdi",
     "  mov [rbx + {result}], rax",
     "  mov [rbx + {target}], rdx",
     "  jmp 25b",
@@ -535,6 +549,7 @@ global_asm!(
     prot_exec = const n::PROT_EXEC,
     watched_least = const crate::calls::WATCHED_LEAST,
     d_syscall = const offset_of!(Description, syscall_address),
+    d_detour = const offset_of!(Description, detour),
     d_state = const offset_of!(Description, state),
     d_measured = const offset_of!(Description, measured),
     a0 = const frame_offset(0),
@@ -588,15 +603,124 @@ global_asm!(
     ".cfi_signal_frame",
     ".cfi_def_cfa rsp, 0",
     ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06",
-    "  jmp qword ptr [rcx + {d_syscall}]",
+    "  movsxd r11, dword ptr [rcx + {d_detour}]",
+    "  add r11, [rcx + {d_syscall}]",
+    "  jmp r11",
     ".cfi_endproc",
     ".size runahead_agent_past, . - runahead_agent_past",
     d_syscall = const offset_of!(Description, syscall_address),
+    d_detour = const offset_of!(Description, detour),
+);
+
+// The place where glibc makes all calls that may be cancelled. A function's arguments come in: rdi points to the thread's
+// state of cancellation, rsi is the number, rdx, rcx, r8, r9 and two words above the return address are the call's own
+// arguments; rax, r10 and r11 are free, as for any function. What the agent does not look at goes on at once. The others are
+// brought to where the kernel wants them, as the code at the site will do again (rdi is kept where that keeps it, in a word
+// that belongs to the function called), and go the way of all stubs; the way back undoes it. A handler that cancels meanwhile
+// finds a program counter that is not the site's: it marks the thread and leaves it, and the site's own look comes after.
+//
+// SAFETY: reads and writes what the site's own code reads and writes next, and registers that are free.
+global_asm!(
+    ".globl runahead_agent_cancellation",
+    ".hidden runahead_agent_cancellation",
+    ".type runahead_agent_cancellation, @function",
+    "runahead_agent_cancellation:",
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_escape 0x16, 0x10, 3, 0x7a, 0, 0x06", // the caller: *r10
+    "  cmp esi, {read}",
+    "  je 71f",
+    "  cmp esi, {pread}",
+    "  je 71f",
+    "  cmp esi, {readv}",
+    "  je 71f",
+    "  cmp esi, {preadv}",
+    "  je 71f",
+    "  cmp esi, {preadv2}",
+    "  je 71f",
+    "  cmp esi, {close}",
+    "  je 72f",
+    "  cmp esi, {fcntl}",
+    "  je 72f",
+    "70:",
+    "  mov r10, [r10 + {d_site}]",
+    ".cfi_escape 0x16, 0x10, 2, 0x7a, 0", // the caller: r10
+    "  add r10, {start}",
+    "  mov eax, [rdi]",
+    "  jmp r10",
+    ".cfi_escape 0x16, 0x10, 3, 0x7a, 0, 0x06",
+    "71:",
+    "  dec dword ptr [r11 + {calm}]",
+    "  jns 70b",
+    "72:",
+    "  mov rax, rsi",
+    "  mov r11, rdi",
+    "  mov rdi, rdx",
+    "  mov rsi, rcx",
+    "  mov rcx, r10",
+    ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06", // the caller: *rcx
+    "  mov rdx, r8",
+    "  mov r10, r9",
+    "  mov r8, [rsp + 8]",
+    "  mov r9, [rsp + 16]",
+    "  mov [rsp + 8], r11",
+    "  mov r11, [rcx + {d_state}]",
+    "  jmp [r11 + {entry}]",
+    ".cfi_endproc",
+    ".size runahead_agent_cancellation, . - runahead_agent_cancellation",
+    ".globl runahead_agent_cancellation_back",
+    ".hidden runahead_agent_cancellation_back",
+    ".type runahead_agent_cancellation_back, @function",
+    "runahead_agent_cancellation_back:",
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06",
+    "  mov r11, [rsp + 8]",
+    "  mov [rsp + 8], r8",
+    "  mov r9, r10",
+    "  mov r8, rdx",
+    "  mov r10, [rcx + {d_site}]",
+    ".cfi_escape 0x16, 0x10, 2, 0x7a, 0",
+    "  add r10, {start}",
+    "  mov rcx, rsi",
+    "  mov rdx, rdi",
+    "  mov rsi, rax",
+    "  mov rdi, r11",
+    "  mov eax, [rdi]",
+    "  jmp r10",
+    ".cfi_endproc",
+    ".size runahead_agent_cancellation_back, . - runahead_agent_cancellation_back",
+    read = const n::__NR_read,
+    pread = const n::__NR_pread64,
+    readv = const n::__NR_readv,
+    preadv = const n::__NR_preadv,
+    preadv2 = const n::__NR_preadv2,
+    close = const n::__NR_close,
+    fcntl = const n::__NR_fcntl,
+    start = const CANCELLATION_START,
+    calm = const offset_of!(Fixed, calm),
+    entry = const offset_of!(Fixed, entry),
+    d_site = const offset_of!(Description, site) + offset_of!(Patch, address),
+    d_state = const offset_of!(Description, state),
 );
 
 unsafe extern "C" {
     fn runahead_agent_entry();
     fn runahead_agent_past();
+    fn runahead_agent_cancellation();
+    fn runahead_agent_cancellation_back();
+}
+
+/// Where the stub of a cancellable place goes, with r10 = description and r11 = state.
+pub fn cancellation_address() -> usize {
+    runahead_agent_cancellation as *const () as usize
+}
+
+/// Where it goes back through, with rcx = description.
+pub fn cancellation_back_address() -> usize {
+    runahead_agent_cancellation_back as *const () as usize
 }
 
 /// Where the agent's image is in memory. (The linker's symbols: its beginning and its end.)

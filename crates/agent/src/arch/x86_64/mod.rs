@@ -12,7 +12,7 @@ pub use entry::{Answer, Frame, SseRegisters, areas_in_use, entry_address, image,
 use runahead_abi::registers::VECTOR_STATE_MASK;
 pub use stub::{
     CODE_BYTES, Description, Load, POOL_BYTES, Patch, STUB_BYTES, description_at, near_jump, pool_address,
-    short_jump, write_stub,
+    short_jump, write_cancellation_stub, write_stub,
 };
 
 /// Bytes of the `syscall` instruction.

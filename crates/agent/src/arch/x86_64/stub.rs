@@ -14,6 +14,7 @@
 //! information there as for any code, and everything of ours has its place before the program's first
 //! instruction.
 
+use super::entry::{cancellation_address, cancellation_back_address};
 use crate::state::Fixed;
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -45,7 +46,9 @@ pub struct Description {
     pub state: *const Fixed,
     /// Not 0: the agent makes the call itself and measures it.
     pub measured: u32,
-    _gap: u32,
+    /// Bytes from there to where the program goes on to make the call: 0, or to the stub's own way back
+    /// ([`write_cancellation_stub`]). Then the agent makes no call in the program's stead.
+    pub detour: i32,
     pub site: Patch,
     /// The padding that a short site jumps through; address 0: there is none.
     pub padding: Patch,
@@ -72,7 +75,7 @@ impl Description {
             owner: 0,
             state,
             measured: u32::from(measured),
-            _gap: 0,
+            detour: 0,
             site,
             padding,
         }
@@ -125,8 +128,7 @@ pub fn write_stub(at: &mut [u8; STUB_BYTES], load: Load, description: &Descripti
         code.put(&distance.to_le_bytes());
     }
     code.put(&[0x48, 0x8d, 0x0d]); // lea rcx, [description]
-    let after = code.length + 4;
-    code.put(&(DESCRIPTION_AT as i32 - after as i32).to_le_bytes());
+    code.put_distance_to_description();
     code.put(&[0x41, 0xff, 0x63, offset_of!(Fixed, entry) as u8]); // jmp [r11 + entry]
     if code.length > DESCRIPTION_AT {
         return false;
@@ -134,6 +136,34 @@ pub fn write_stub(at: &mut [u8; STUB_BYTES], load: Load, description: &Descripti
     // SAFETY: the description's place is inside the stub, aligned as every stub and the offset are
     // (asserted below), and is this call's to write.
     unsafe { at.as_mut_ptr().add(DESCRIPTION_AT).cast::<Description>().write(*description) };
+    true
+}
+
+/// Writes the stub of the place where all calls are made that may be cancelled (`sites::form::CANCELLATION`). It has a way
+/// there, with r10 = description, and one back, with rcx = description; the rest is [`super::entry`]'s. False if that is
+/// out of reach.
+pub fn write_cancellation_stub(at: &mut [u8; STUB_BYTES], description: &Description) -> bool {
+    let base = at.as_ptr() as usize;
+    let mut code = Code { bytes: at, length: 0 };
+    code.put(&[0x49, 0xbb]); // mov r11, state
+    code.put(&(description.state as usize).to_le_bytes());
+    code.put(&[0x4c, 0x8d, 0x15]); // lea r10, [description]
+    code.put_distance_to_description();
+    let Some(there) = near_jump(base + code.length, cancellation_address()) else { return false };
+    code.put(&there);
+    let back = base + code.length;
+    code.put(&[0x48, 0x8d, 0x0d]); // lea rcx, [description]
+    code.put_distance_to_description();
+    let Some(jump) = near_jump(base + code.length, cancellation_back_address()) else { return false };
+    code.put(&jump);
+    let Ok(detour) = i32::try_from(back as i64 - description.syscall_address as i64) else { return false };
+    // SAFETY: as in `write_stub`.
+    unsafe {
+        at.as_mut_ptr()
+            .add(DESCRIPTION_AT)
+            .cast::<Description>()
+            .write(Description { detour, ..*description });
+    };
     true
 }
 
@@ -157,6 +187,12 @@ impl Code<'_> {
             *to = *from;
         }
         self.length += more.len();
+    }
+
+    /// The last operand of an instruction that names the description.
+    fn put_distance_to_description(&mut self) {
+        let after = self.length + 4;
+        self.put(&(DESCRIPTION_AT as i32 - after as i32).to_le_bytes());
     }
 }
 
