@@ -33,6 +33,8 @@ long site_sigaltstack(const struct asked *asked, struct seen *seen);
 long site_getdents(const struct asked *asked, struct seen *seen);
 long site_exit(const struct asked *asked, struct seen *seen);
 long site_stat(const struct asked *asked, struct seen *seen);
+// `state` has no bit that tells of a cancellation.
+long site_cancellable(int *state, long number, long a, long b, long c, long d, long e, long f);
 #ifdef __cplusplus
 }
 #endif

@@ -9,6 +9,7 @@
 // run: {here}/sites.so map throws
 // run: {here}/sites.so stat jumps
 // run: {here}/sites.so library cancels
+// run: {here}/sites.so cancellable throws
 // run: {here}/sites.so exit exits
 //
 // Run without more words it sends the signal to itself before each call. The stepper (src/bin/stepper.rs) lets
@@ -94,9 +95,13 @@ static struct call prepare(int round) {
 static void make(const struct call &call) {
     struct seen seen;
     long result;
+    static int not_cancelled = 0x70;
     if (is("library")) {
         begin_call();
         result = pread(file, block, 4096, call.place);
+    } else if (is("cancellable")) {
+        begin_call();
+        result = site_cancellable(&not_cancelled, SYS_pread64, file, (long)block, 4096, call.place, 0x55, 0x66);
     } else {
         struct asked asked = {{}, patterns, begin_call};
         memcpy(asked.arguments, call.arguments, sizeof asked.arguments);
@@ -107,7 +112,7 @@ static void make(const struct call &call) {
     if (call.length > 0 && memcmp(block, copy + call.place, (size_t)call.length) != 0) wrong("data", call.place);
     if (is("stat") && status.st_size != SIZE) wrong("size", status.st_size);
     if (is("map")) CHECK(munmap((void *)result, 4096) == 0);
-    if (is("library")) return;
+    if (is("library") || is("cancellable")) return;
     static const uint64_t general[6] = {0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x6666};
     if (memcmp(general, seen.general, sizeof general) != 0) wrong("registers", (long)seen.general[0]);
     if (memcmp(patterns, seen.vector, sizeof patterns) != 0) wrong("vector registers", 0);

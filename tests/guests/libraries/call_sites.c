@@ -46,3 +46,13 @@ SITE(site_sigaltstack, 131);
 SITE(site_getdents, 217);
 SITE(site_exit, 231);
 SITE(site_stat, 262);
+
+// As glibc makes all calls that may be cancelled, from 2.41 on: the thread's state, the number, six arguments.
+__asm__(".text\n.type site_is_cancelled,@function\nsite_is_cancelled:\n.cfi_startproc\n"
+        "ud2\n.cfi_endproc\n.size site_is_cancelled,.-site_is_cancelled\n"
+        ".type site_cancellable,@function\n.globl site_cancellable\nsite_cancellable:\n.cfi_startproc\n"
+        "mov (%rdi), %eax\n testb $8, (%rdi)\n .byte 0x0f, 0x85\n .long site_is_cancelled-.-4\n"
+        "mov %rdi, %r11\n mov %rsi, %rax\n mov %rdx, %rdi\n mov %rcx, %rsi\n mov %r8, %rdx\n"
+        "mov %r9, %r10\n mov 8(%rsp), %r8\n mov 16(%rsp), %r9\n mov %r11, 8(%rsp)\n syscall\n"
+        "ret\n.cfi_endproc\n.size site_cancellable,.-site_cancellable\n.nops 16\n"
+        ".type site_behind,@function\nsite_behind:\n.cfi_startproc\nud2\n.cfi_endproc\n.size site_behind,.-site_behind\n");

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What the guest calls. `calm` is a hit of an agent that looks at each 64th call only.
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 13] = [
     "calm",
     "hit",
     "stall",
@@ -27,6 +27,7 @@ const PATHS: [&str; 12] = [
     "close",
     "sigaltstack",
     "library",
+    "cancellable",
     "exit",
 ];
 
