@@ -37,6 +37,7 @@ mod release;
 mod session;
 mod start;
 mod state;
+mod unwind;
 
 runahead_kernel::freestanding_memory!();
 

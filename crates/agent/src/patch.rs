@@ -15,9 +15,10 @@ use crate::arch::{self, CODE_BYTES, Description, Frame, Load, POOL_BYTES, Patch,
 use crate::attach;
 use crate::calls::{is_measured, is_sampled, is_wanted};
 use crate::state::Fixed;
+use crate::unwind;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
-use runahead_abi::sites::{self, FileKey, Site, form};
+use runahead_abi::sites::{self, FileKey, NEAR_JUMP, Site, form};
 use runahead_kernel::PAGE;
 use runahead_kernel::files::{self, IoVec, Stat, close, fstat, open_at};
 use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
@@ -205,7 +206,7 @@ fn entry_of(state: &Fixed, key: &FileKey) -> Option<sites::Entry<'static>> {
 }
 
 /// Copies bytes of our own process through the kernel; false if they are not all there.
-fn read_own(address: usize, bytes: &mut [u8]) -> bool {
+pub fn read_own(address: usize, bytes: &mut [u8]) -> bool {
     let local = [IoVec { base: bytes.as_mut_ptr() as usize, length: bytes.len() }];
     let remote = [IoVec { base: address, length: bytes.len() }];
     // SAFETY: the local piece is as long as said.
@@ -325,7 +326,8 @@ fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phas
     let _ = unsafe { memory::protect(mapping.start, mapping.length, protection) };
 }
 
-/// Whether the site is there and is what the site file says.
+/// Whether the site is there and is what the site file says. Where a cancellation may be acted on, unwinding works at its
+/// padding, too.
 fn is_there(mapping: Mapping, site: &Site) -> bool {
     let found = |offset: u64, expected: &[u8]| {
         mapped_bytes(mapping, offset, expected.len()).is_some_and(|address| {
@@ -334,8 +336,16 @@ fn is_there(mapping: Mapping, site: &Site) -> bool {
             bytes == expected
         })
     };
+    let covered = || {
+        let place = |offset: u64, length: usize| mapped_bytes(mapping, offset, length);
+        let base = mapping.start.wrapping_sub(mapping.offset as usize);
+        place(site.patch_offset, CODE_BYTES)
+            .zip(place(site.pad_offset, NEAR_JUMP))
+            .is_some_and(|(code, padding)| unwind::cover(base, code, padding))
+    };
     found(site.patch_offset, &site.expected)
         && (!site.is_short() || found(site.pad_offset, &site.expected_pad))
+        && (site.form != form::CANCELLATION || covered())
 }
 
 /// Address of `length` bytes at `offset` of the mapped file; None if they are not all mapped here.
