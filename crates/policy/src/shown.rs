@@ -38,6 +38,11 @@ impl Part {
         Part { start: self.start.max(other.start), end: self.end.min(other.end) }
     }
 
+    /// What reaches from the one to the other.
+    pub fn with(self, other: Part) -> Part {
+        Part { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+
     pub fn length(self) -> usize {
         self.end.saturating_sub(self.start)
     }

@@ -98,12 +98,16 @@ impl Absent {
     ///
     /// [watched]: Absent::watch
     pub fn reserve(&self, area: Area) -> Result<()> {
-        self.map(area, area.bounds(), n::MAP_FIXED_NOREPLACE)
+        self.map(area.bounds(), self.at_first(area), n::MAP_FIXED_NOREPLACE)
     }
 
-    fn map(&self, area: Area, part: Part, how: u32) -> Result<()> {
+    /// The protection of an area of which nothing has been shown yet.
+    fn at_first(&self, area: Area) -> u32 {
+        if self.raises_segv() { PROT_NONE } else { area.protection }
+    }
+
+    fn map(&self, part: Part, protection: u32, how: u32) -> Result<()> {
         let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_NORESERVE | how;
-        let protection = if self.raises_segv() { PROT_NONE } else { area.protection };
         // SAFETY: the part lies in an area, which the mirror alone uses; without MAP_FIXED nothing is replaced.
         let mapped = unsafe { memory::map(part.start, part.length(), protection, flags, -1, 0) }?;
         if mapped == part.start { Ok(()) } else { Err(Errno::EEXIST) }
@@ -243,28 +247,51 @@ impl Absent {
             return;
         }
         let bounds = Part { start, end };
+        // Without guards there are no views: whatever lies between is hidden as well.
+        let mut whole: Option<Part> = None;
         let mut from = 0;
         while let Some((entered, next)) = self.shown.next_within(area.bounds(), bounds, from) {
             from = next;
             let Some(span) = self.shown.shown_span(entered, bounds) else { continue };
-            if self.hide(span).is_err() {
-                self.shown.refused();
+            if self.way == Way::Guard {
+                self.guard(entered, span);
             }
+            whole = Some(whole.map_or(span, |whole| whole.with(span)));
             self.shown.set(entered, span, false);
+        }
+        if let Some(whole) = whole
+            && self.way == Way::Protect
+            && self.hide(whole).is_err()
+        {
+            self.shown.refused();
         }
     }
 
-    /// Hides a part of an entered block.
-    fn hide(&self, part: Part) -> Result<()> {
-        // SAFETY: memory of the mirror; comes back if it is touched.
-        unsafe {
-            match self.way {
-                Way::Guard => memory::advise(part.start, part.length(), MADV_GUARD_INSTALL),
-                _ => {
-                    let _ = memory::advise(part.start, part.length(), n::MADV_DONTNEED);
-                    memory::protect(part.start, part.length(), PROT_NONE)
-                }
+    /// Puts guards where they are missing in a part of a block.
+    fn guard(&mut self, entered: Entered, span: Part) {
+        /// Over pages and guards together one call takes 20 us for a block, 2.5 us for a run of pages.
+        const MAX_SINGLY: usize = 8;
+        let run = |shown: &Shown, start: usize| shown.shown_run(entered, Part { start, ..span });
+        let mut rest = span.start;
+        for _ in 0..MAX_SINGLY {
+            let Some(run) = run(&self.shown, rest) else { return };
+            if self.hide(run).is_err() {
+                self.shown.refused();
             }
+            rest = run.end;
+        }
+        if run(&self.shown, rest).is_some() && self.hide(Part { start: rest, ..span }).is_err() {
+            self.shown.refused();
+        }
+    }
+
+    /// Hides pages of entered blocks, and drops them.
+    fn hide(&self, part: Part) -> Result<()> {
+        match self.way {
+            // SAFETY: memory of the mirror; comes back if it is touched.
+            Way::Guard => unsafe { memory::advise(part.start, part.length(), MADV_GUARD_INSTALL) },
+            // New memory takes half as long as no access to each run of the old.
+            _ => self.map(part, PROT_NONE, n::MAP_FIXED),
         }
     }
 
@@ -290,7 +317,9 @@ impl Absent {
         if let Some(entered) = self.shown.find(part) {
             self.shown.leave(entered);
         }
-        self.map(area, part, n::MAP_FIXED).and_then(|()| self.watch(part.start, part.length())).is_ok()
+        self.map(part, self.at_first(area), n::MAP_FIXED)
+            .and_then(|()| self.watch(part.start, part.length()))
+            .is_ok()
     }
 
     /// Whether so many mappings have come together that all is to be dropped that can be.
