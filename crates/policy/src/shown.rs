@@ -233,7 +233,7 @@ impl Shown {
         Some((Entered(at), at + 1))
     }
 
-    /// Whether another run of shown pages would be one too many.
+    /// Whether there may be another run of shown pages, where these are mappings.
     pub fn has_room(&self) -> bool {
         self.runs < MAX_RUNS
     }
@@ -243,10 +243,10 @@ impl Shown {
         self.was_refused = true;
     }
 
-    /// Whether all that can be hidden is to be hidden, and what is empty taken out.
-    pub fn is_crowded(&self) -> bool {
+    /// Whether all that can be hidden is to be hidden, and what is empty taken out. `runs_count`: they are mappings.
+    pub fn is_crowded(&self, runs_count: bool) -> bool {
         let is_near = |count: usize, most: usize| count * 4 >= most * CROWDED_QUARTERS;
-        self.was_refused || is_near(self.count, MAX_BLOCKS) || is_near(self.runs, MAX_RUNS)
+        self.was_refused || is_near(self.count, MAX_BLOCKS) || runs_count && is_near(self.runs, MAX_RUNS)
     }
 
     /// Takes out the blocks of which nothing is shown, but for those that are to stay; `leaves` is told of each that was
@@ -324,7 +324,7 @@ mod tests {
         let shown = shown();
         assert!(!shown.is_shown(MAPPINGS[0], MAPPINGS[0].start));
         assert_eq!(shown.find(MAPPINGS[0]), None);
-        assert!(!shown.is_crowded() && shown.has_room());
+        assert!(!shown.is_crowded(true) && shown.has_room());
     }
 
     #[test]
@@ -355,7 +355,7 @@ mod tests {
         let mut shown = shown();
         let part = |at: usize| Part { start: at * BLOCK, end: (at + 1) * BLOCK };
         for at in 0..MAX_BLOCKS {
-            assert_eq!(shown.is_crowded(), at >= MAX_BLOCKS / 4 * 3, "{at}");
+            assert_eq!(shown.is_crowded(true), at >= MAX_BLOCKS / 4 * 3, "{at}");
             let entered = shown.enter(part(at)).unwrap();
             if at % 2 == 0 {
                 shown.set(entered, Part { start: at * BLOCK, end: at * BLOCK + PAGE }, true);
@@ -366,7 +366,7 @@ mod tests {
         shown.take_out_empty(|part| part.start == BLOCK, |_| left += 1);
         assert_eq!((left, shown.count), (MAX_BLOCKS / 2 - 1, MAX_BLOCKS / 2 + 1));
         assert!(shown.find(part(1)).is_some() && shown.find(part(3)).is_none());
-        assert!(shown.is_shown(part(4), 4 * BLOCK) && !shown.is_crowded());
+        assert!(shown.is_shown(part(4), 4 * BLOCK) && !shown.is_crowded(true));
     }
 
     #[test]
@@ -386,9 +386,26 @@ mod tests {
     fn a_refusal_of_the_kernels_counts_until_room_was_made() {
         let mut shown = shown();
         shown.refused();
-        assert!(shown.is_crowded());
+        assert!(shown.is_crowded(false));
         shown.take_out_empty(|_| false, |_| {});
-        assert!(!shown.is_crowded());
+        assert!(!shown.is_crowded(false));
+    }
+
+    #[test]
+    fn runs_count_where_they_are_mappings() {
+        let mut shown = shown();
+        let part = |at: usize| Part { start: at * BLOCK, end: (at + 1) * BLOCK };
+        let mut runs = 0;
+        for at in 0..MAX_RUNS * 2 / PAGES {
+            let entered = shown.enter(part(at)).unwrap();
+            for page in (part(at).start..part(at).end).step_by(2 * PAGE) {
+                assert_eq!((shown.has_room(), shown.is_crowded(false)), (true, false));
+                assert_eq!(shown.is_crowded(true), runs >= MAX_RUNS / 4 * 3);
+                shown.set(entered, Part { start: page, end: page + PAGE }, true);
+                runs += 1;
+            }
+        }
+        assert!(runs == MAX_RUNS && !shown.has_room());
     }
 
     proptest! {

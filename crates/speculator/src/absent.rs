@@ -67,6 +67,9 @@ pub struct Absent {
     widened_count: usize,
 }
 
+/// Bytes that are hidden by one call: the sandbox has a bound for these.
+const MAX_AT_ONCE: usize = 64 << 30;
+
 const NO_AREA: Area = Area { start: 0, end: 0, protection: 0 };
 
 /// All zeros, as every large static here.
@@ -173,7 +176,8 @@ impl Absent {
             };
             while let Some(run) = self.shown.hidden_run(entered, rest) {
                 let copied = from.map(|from| from + (run.start - start));
-                if !self.shown.has_room() || self.show_run(area, run, copied).is_err() {
+                let has_room = self.way == Way::Guard || self.shown.has_room();
+                if !has_room || self.show_run(area, run, copied).is_err() {
                     // What is half shown would be zeros to speculation.
                     let _ = self.hide(run);
                     self.shown.refused();
@@ -256,13 +260,23 @@ impl Absent {
             if self.way == Way::Guard {
                 self.guard(entered, span);
             }
-            whole = Some(whole.map_or(span, |whole| whole.with(span)));
             self.shown.set(entered, span, false);
+            whole = match whole {
+                Some(before) if before.with(span).length() > MAX_AT_ONCE => {
+                    self.replace(before);
+                    Some(span)
+                }
+                before => Some(before.map_or(span, |before| before.with(span))),
+            };
         }
-        if let Some(whole) = whole
-            && self.way == Way::Protect
-            && self.hide(whole).is_err()
-        {
+        if let Some(whole) = whole {
+            self.replace(whole);
+        }
+    }
+
+    /// Has new memory in the place of pages that were shown, where there are no guards.
+    fn replace(&mut self, part: Part) {
+        if self.way == Way::Protect && self.hide(part).is_err() {
             self.shown.refused();
         }
     }
@@ -324,7 +338,7 @@ impl Absent {
 
     /// Whether so many mappings have come together that all is to be dropped that can be.
     pub fn is_crowded(&self) -> bool {
-        self.shown.is_crowded()
+        self.shown.is_crowded(self.way == Way::Protect)
     }
 
     /// Makes room, after all was dropped that could be. `stays`: blocks over which something else lies.

@@ -192,6 +192,8 @@ fn make_room(process: i32, slot: usize) -> Result<(), i32> {
     }
     emulate::memory::map_arenas().map_err(|error| match error {
         Errno::ENOMEM => speculator_exit::NO_ADDRESSES,
+        // Memory that can be written to may not be executed.
+        Errno::EACCES | Errno::EPERM => speculator_exit::NO_MIRROR,
         _ => speculator_exit::NO_MEMORY,
     })
 }

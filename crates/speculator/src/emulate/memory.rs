@@ -38,6 +38,9 @@ struct FileMapping {
 struct Arenas {
     anonymous_next: usize,
     file_next: usize,
+    /// Where the arenas end.
+    anonymous_end: usize,
+    file_end: usize,
     mappings: [FileMapping; FILE_MAPPINGS],
     mapping_count: usize,
     /// The present break; grows into the anonymous arena's spirit but at the program's address.
@@ -48,6 +51,8 @@ struct Arenas {
 static ARENAS: Global<Arenas> = Global::new(Arenas {
     anonymous_next: ANONYMOUS_ARENA,
     file_next: FILE_ARENA,
+    anonymous_end: ANONYMOUS_ARENA,
+    file_end: FILE_ARENA,
     mappings: [FileMapping { start: 0, end: 0, real: -1, offset: 0 }; FILE_MAPPINGS],
     mapping_count: 0,
     break_now: 0,
@@ -61,16 +66,33 @@ const FILES: Area = Area {
     protection: PROT_READ | PROT_WRITE | PROT_EXEC,
 };
 
-/// Reserves the arenas. Called once.
+/// Reserves the arenas, smaller ones where there is a limit on addresses (RLIMIT_AS). Called once.
 pub fn map_arenas() -> Result<()> {
     let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED_NOREPLACE | n::MAP_NORESERVE;
-    let protection = PROT_READ | PROT_WRITE;
-    // SAFETY: a new mapping at a place of our own.
-    let mapped = unsafe { memory::map(ANONYMOUS_ARENA, ANONYMOUS_ARENA_BYTES, protection, flags, -1, 0) }?;
-    if mapped != ANONYMOUS_ARENA {
-        return Err(Errno::EEXIST);
+    let arenas = ARENAS.get();
+    let bytes = largest(ANONYMOUS_ARENA_BYTES, |bytes| {
+        // SAFETY: a new mapping at a place of our own.
+        let mapped = unsafe { memory::map(ANONYMOUS_ARENA, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) }?;
+        if mapped == ANONYMOUS_ARENA { Ok(()) } else { Err(Errno::EEXIST) }
+    })?;
+    arenas.anonymous_end = ANONYMOUS_ARENA + bytes;
+    let bytes =
+        largest(FILE_ARENA_BYTES, |bytes| ABSENT.get().reserve(Area { end: FILE_ARENA + bytes, ..FILES }))?;
+    arenas.file_end = FILE_ARENA + bytes;
+    Ok(())
+}
+
+/// The largest arena that is to be had: of so many bytes, or of a 16th, and so on.
+fn largest(most: usize, mut reserve: impl FnMut(usize) -> Result<()>) -> Result<usize> {
+    const LEAST: usize = 16 << 20;
+    let mut bytes = most;
+    loop {
+        match reserve(bytes) {
+            Ok(()) => return Ok(bytes),
+            Err(Errno::ENOMEM) if bytes / 16 >= LEAST => bytes /= 16,
+            Err(error) => return Err(error),
+        }
     }
-    ABSENT.get().reserve(FILES)
 }
 
 /// Empties the arenas and takes back what was changed in the mirror.
@@ -196,7 +218,7 @@ fn map_anonymous(length: usize, protection: u32) -> Outcome {
     let arenas = ARENAS.get();
     let start = arenas.anonymous_next;
     match start.checked_add(length) {
-        Some(end) if end <= ANONYMOUS_ARENA + ANONYMOUS_ARENA_BYTES => {
+        Some(end) if end <= arenas.anonymous_end => {
             arenas.anonymous_next = end;
             Outcome::Return(start as isize)
         }
@@ -238,7 +260,7 @@ fn map_file(a: [usize; 6], length: usize, fixed: bool) -> Outcome {
         a[0]
     } else {
         let start = arenas.file_next;
-        if start + length > FILE_ARENA + FILE_ARENA_BYTES {
+        if start + length > arenas.file_end {
             return Outcome::End(ended::MEMORY);
         }
         if ABSENT.get().watch(start, length).is_err() {

@@ -21,7 +21,9 @@ impl Mirror {
     pub fn fill(&mut self, process: i32, address: usize) -> Result<(), NoPage> {
         let region = self.region_at(address).ok_or(NoPage::Absent)?;
         let page = address & !(PAGE - 1);
-        if region.file != mapped::NONE && MAPPED.get().is_full(run::allowed().pages) {
+        if region.file != mapped::NONE
+            && MAPPED.get().is_full(run::allowed().pages, ABSENT.get().is_crowded())
+        {
             self.drop_full();
         }
         if let Some(filled) = self.fill_from_file(region, page) {

@@ -58,6 +58,10 @@ impl Mirror {
     fn make_room(&mut self) {
         self.drop_files();
         self.drop_changing();
+        Self::take_out_empty();
+    }
+
+    fn take_out_empty() {
         ABSENT.get().make_room(|start| VIEWS.get().show(start).is_some());
     }
 
@@ -94,6 +98,9 @@ impl Mirror {
             run::end(ended::MEMORY, 0);
         }
         self.drop_files();
+        if ABSENT.get().is_crowded() {
+            Self::take_out_empty();
+        }
     }
 
     /// Drops what the next sync would drop, where that is all pages of files.

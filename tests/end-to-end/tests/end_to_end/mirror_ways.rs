@@ -8,13 +8,14 @@ use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
 use runahead_end_to_end::locate::{self, Runahead};
 use runahead_end_to_end::scenario::bytes;
+use serde_json::Value;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Puts a filter up and becomes a command. Its first argument tells what is left: `guards`, `protection`, or `nothing`, where the
-/// calls of a speculator are told by their place in memory.
+/// Confines itself and becomes a command. The first argument tells how: only `guards` are left, only `protection`, or `nothing`,
+/// where a speculator's calls are told by their place in memory; processes are `unread` by others; or code cannot be `written`.
 const FILTER: &str = r#"
 #include <errno.h>
 #include <linux/filter.h>
@@ -24,15 +25,21 @@ const FILTER: &str = r#"
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { GUARD_INSTALL = 102, WINDOW = 0x6a00 };
+enum { GUARD_INSTALL = 102, WINDOW = 0x6a00, SET_MDWE = 65, REFUSE_EXEC_GAIN = 1 };
 enum { NUMBER = 0, INSTRUCTION_HIGH = 12, THIRD_ARGUMENT = 32 };
 
 int main(int count, char **words) {
     if (count < 3) return 2;
+    int unread = strcmp(words[1], "unread") == 0;
+    if (strcmp(words[1], "written") == 0) {
+        if (prctl(SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0)) return 77;
+        execvp(words[2], words + 2);
+        return 127;
+    }
     int no_guards = strcmp(words[1], "guards") != 0, nothing = strcmp(words[1], "nothing") == 0;
     struct sock_filter steps[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, NUMBER),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 8, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, unread ? SYS_process_vm_readv : SYS_userfaultfd, 8, 0),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 2),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, THIRD_ARGUMENT),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, no_guards ? GUARD_INSTALL : -1, 5, 4),
@@ -55,9 +62,14 @@ pub fn add(suite: &mut Suite) {
         suite.add(format!("mirror::reads are hinted where {left}"), needs.clone(), move || reads(way));
         suite.add(format!("mirror::faults are foretold where {left}"), needs, move || faults(way));
     }
-    suite.add("mirror::why no speculator can begin is reported", ["command gcc"], || {
-        refused(&Runahead::built()?)
+    let needs = || ["command gcc", "command python3"];
+    suite.add("mirror::why no speculator can begin is reported", needs(), || refused(&Runahead::built()?));
+    suite.add("mirror::why nothing can begin is said", needs(), || confined(&Runahead::built()?));
+    suite.add_plain("mirror::few addresses are enough, and too few said", || {
+        few_addresses(&Runahead::built()?)
     });
+    let needs = slow_disk::WANTS.into_iter().chain(["command gcc"]);
+    suite.add("canary::reads that are not hinted are noticed", needs, unnoticed);
 }
 
 /// The filter, built for one test.
@@ -83,22 +95,39 @@ fn filtered<Fill: Fn(&Path) -> io::Result<()>>(
     Ok(disk.around([filter(name)?.to_string_lossy().into_owned(), way.to_owned()]))
 }
 
-fn reads(way: &'static str) -> Verdict {
+fn disk_of_files(name: &'static str, way: &str) -> Result<Disk<impl Fn(&Path) -> io::Result<()>>, String> {
     const FILES: usize = 300;
-    const LEAST: u64 = 50;
-    let name: &'static str = if way == "guards" { "mirror-reads-g" } else { "mirror-reads-p" };
     let disk = Disk::new(name, "cloud", |folder| {
         (0..FILES).try_for_each(|at| fs::write(folder.join(format!("{at:03}")), bytes(at as u64, 6000)))
     })?;
-    let disk = filtered(disk, name, way)?;
-    let words = |mount: &Path| {
-        let line = "cd $0 && exec cat [0-9]*";
-        vec!["bash".into(), "-c".into(), line.into(), mount.to_owned()]
-    };
-    disk.until(&words, 1, |counts| match number(counts, "reads_hinted")? {
+    filtered(disk, name, way)
+}
+
+fn all_files(mount: &Path) -> Vec<PathBuf> {
+    let line = "cd $0 && exec cat [0-9]*";
+    vec!["bash".into(), "-c".into(), line.into(), mount.to_owned()]
+}
+
+fn are_hinted(counts: &Value) -> Verdict {
+    const LEAST: u64 = 50;
+    match number(counts, "reads_hinted")? {
         LEAST.. => Ok(()),
         hinted => Err(format!("{hinted} reads hinted; {}", counts["speculator"])),
-    })
+    }
+}
+
+fn reads(way: &'static str) -> Verdict {
+    let name = if way == "guards" { "mirror-reads-g" } else { "mirror-reads-p" };
+    disk_of_files(name, way)?.until(&all_files, 1, are_hinted)
+}
+
+/// Where nothing is left nobody runs ahead.
+fn unnoticed() -> Verdict {
+    let Some(counts) = disk_of_files("mirror-reads-n", "nothing")?.counts(&all_files)? else { return Ok(()) };
+    match are_hinted(&counts) {
+        Err(said) if said.starts_with("0 reads hinted") => Ok(()),
+        other => Err(format!("it was not noticed: {other:?}")),
+    }
 }
 
 fn faults(way: &'static str) -> Verdict {
@@ -115,19 +144,54 @@ fn faults(way: &'static str) -> Verdict {
     })
 }
 
-fn refused(runahead: &Runahead) -> Verdict {
-    let evict = "import os, sys
+/// Has files read from the disk, if they are on one.
+const EVICT: &str = "import os, sys
 for name in sys.argv[1:]:
     file = os.open(name, os.O_RDONLY)
     os.fdatasync(file)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)";
-    // The program lives on until the speculator has been tried.
-    let command = "python3 evict.py tree/*/*.txt
-        ./filter nothing $1 run --verbose --report said.json -- bash -c 'cat tree/*/*.txt; sleep 0.1' 2> told \
-            | cksum >&2
-        cat told";
-    let files = [("filter.c", FILTER), ("evict.py", evict)];
-    let told = reasons("refused", &files, "gcc -o filter filter.c", command, runahead)?;
+
+/// What is said of the files' reading behind some words, after a line that sets the scene. The program lives on until the
+/// speculator has been tried.
+fn said(name: &str, scene: &str, before: &str, runahead: &Runahead) -> Result<String, String> {
+    let command = format!(
+        "python3 evict.py tree/*/*.txt
+        ({scene}; {before} $1 run --verbose --report said.json -- bash -c 'cat tree/*/*.txt; sleep 0.1' 2> told \
+            | cksum >&2)
+        cat told"
+    );
+    let files = [("filter.c", FILTER), ("evict.py", EVICT)];
+    reasons(name, &files, "gcc -o filter filter.c", &command, runahead)
+}
+
+fn refused(runahead: &Runahead) -> Verdict {
+    let told = said("refused", ":", "./filter nothing", runahead)?;
     expect_eight(&told, "\"refused_because\": \"the kernel lets it copy no program's memory")?;
     expect_eight(&told, "runahead: there was no speculator: the kernel lets it copy no program's memory")
+}
+
+fn confined(runahead: &Runahead) -> Verdict {
+    let told = said("unread", ":", "./filter unread", runahead)?;
+    expect_eight(&told, "\"plainly_because\": \"the kernel lets no process be read by another")?;
+    expect_eight(&told, "runahead: running the command plainly: the kernel lets no process be read")?;
+    // Linux 6.3.
+    let told = said("written", "./filter written true || exit 0", "./filter written", runahead)?;
+    if told.trim().is_empty() {
+        eprintln!("SKIPPED memory that cannot become executable: this kernel does not know of it");
+        return Ok(());
+    }
+    expect_eight(&told, "\"plainly_because\": \"memory that was written to may not be executed")?;
+    expect_eight(&told, "runahead: running the command plainly: memory that was written to")
+}
+
+fn few_addresses(runahead: &Runahead) -> Verdict {
+    // What is too little for the arenas is enough for everything else.
+    let told = said("too few addresses", "ulimit -v 80000", "", runahead)?;
+    expect_eight(&told, "\"refused_because\": \"there are too few addresses")?;
+    expect_eight(&told, "runahead: there was no speculator: there are too few addresses")?;
+    let told = said("few addresses", "ulimit -v 500000", "", runahead)?;
+    if told.contains("_because") {
+        return Err(format!("500 MB are enough, and yet: {told}"));
+    }
+    Ok(())
 }
