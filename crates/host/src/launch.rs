@@ -119,11 +119,8 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
     let agentless = program::has_no_agent_because(name);
     let (now, later) = if agentless.is_some() { (report_file, None) } else { (None, report_file) };
     let has_agent = agentless.is_none();
-    let wishes = Wishes {
-        stats: options.stats && has_agent,
-        reasons: options.verbose && has_agent,
-        report: later,
-    };
+    let wishes =
+        Wishes { stats: options.stats && has_agent, reasons: options.verbose && has_agent, report: later };
     match prepare(&options, wishes, cold, first) {
         // Asked last: by now a cold executable's first page may be here.
         Ok(_) if program::is_32_bit(name) => {

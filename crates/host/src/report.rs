@@ -69,7 +69,8 @@ impl Report {
             ("page faults were not seen", &self.counts.faults.unseen_because),
             ("memory was left on swap", &self.counts.faults.swap_left_because),
         ];
-        let line = |(what, why): (&str, &Option<String>)| Some(format!("runahead: {what}: {}\n", why.as_ref()?));
+        let line =
+            |(what, why): (&str, &Option<String>)| Some(format!("runahead: {what}: {}\n", why.as_ref()?));
         told.into_iter().filter_map(line).collect()
     }
 

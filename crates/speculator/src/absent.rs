@@ -384,7 +384,7 @@ impl Absent {
 
     /// Changes the protection of what is accessible in a range.
     fn protect(&self, area: Area, bounds: Part, protection: u32) -> Result<()> {
-        // SAFETY, of all: memory of the mirror, outside our window; what is missing stays so.
+        // SAFETY: memory of the mirror, outside our window; what is missing stays so.
         let change = |part: Part| unsafe { memory::protect(part.start, part.length(), protection) };
         if !self.raises_segv() {
             return change(bounds);

@@ -10,7 +10,7 @@ impl Mirror {
     /// Puts a page of our own where the agent's state page is in the program: stubs that the mirrored
     /// code jumps through enter the runtime at `entry`, every time.
     pub fn set_state_page(&mut self, address: usize, entry: usize) -> bool {
-        if !self.region_at(address).is_some_and(|region| !region.stable) {
+        if self.region_at(address).is_none_or(|region| region.stable) {
             return false;
         }
         self.state_page = address;
@@ -26,7 +26,7 @@ impl Mirror {
     /// Writes the state page's content: it may have been dropped with the pages around it. False if it cannot be there.
     pub(super) fn renew_state_page(&self) -> bool {
         let area = self.region_at(self.state_page).map(|region| region.area());
-        if !area.is_some_and(|area| ABSENT.get().place_zeros(area, self.state_page).is_ok()) {
+        if area.is_none_or(|area| ABSENT.get().place_zeros(area, self.state_page).is_err()) {
             return false;
         }
         // SAFETY: a page that is there, of a region that is writable; the layout is that of `agent::state::Fixed`.
