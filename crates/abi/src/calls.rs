@@ -46,6 +46,8 @@ const READ_WRITE: u32 = n::PROT_READ | n::PROT_WRITE;
 const READ_EXECUTE: u32 = n::PROT_READ | n::PROT_EXEC;
 const ANONYMOUS: u32 = n::MAP_PRIVATE | n::MAP_ANONYMOUS;
 const RWF_NOWAIT: u32 = 8;
+const MADV_GUARD_INSTALL: u32 = 102;
+const MADV_GUARD_REMOVE: u32 = 103;
 const SIGNAL_SET_BYTES: usize = 8;
 const F_GETFL: usize = 3;
 const F_GET_SEALS: usize = 1034;
@@ -53,6 +55,7 @@ const UFFDIO_API: usize = 0xc018_aa3f;
 const PR_SET_PDEATHSIG: usize = 1;
 const PR_SET_DUMPABLE: usize = 4;
 const PR_GET_CHILD_SUBREAPER: usize = 37;
+const PR_GET_MDWE: usize = 66;
 const PR_SET_PTRACER: usize = 0x5961_6d61;
 const SECCOMP_GET_ACTION_AVAIL: usize = 2;
 const ARCH_GET_FS: usize = 0x1003;
@@ -62,6 +65,7 @@ pub const CALLS: &[Call] = &calls! {
     prctl as __NR_prctl (PR_SET_DUMPABLE, 0, 0, 0, 0);
     prctl as __NR_prctl (PR_SET_PTRACER, 0, 0, 0, 0);
     prctl as __NR_prctl (PR_SET_PDEATHSIG, 0, 0, 0, 0);
+    prctl as __NR_prctl (PR_GET_MDWE, 0, 0, 0, 0);
     prctl as __NR_prctl (PR_GET_CHILD_SUBREAPER, 0, 0, 0, 0);
     // Files.
     openat as __NR_openat (HERE, 0, n::O_RDONLY | n::O_CLOEXEC, 0);
@@ -100,9 +104,13 @@ pub const CALLS: &[Call] = &calls! {
     mremap as __NR_mremap (0, 0, 0, 0, 0);
     mprotect as __NR_mprotect (0, 0, READ_WRITE);
     mprotect as __NR_mprotect (0, 0, READ_EXECUTE);
+    mprotect as __NR_mprotect (0, 0, n::PROT_NONE);
     madvise as __NR_madvise (0, 0, n::MADV_DONTFORK);
     madvise as __NR_madvise (0, 0, n::MADV_WIPEONFORK);
     madvise as __NR_madvise (0, 0, n::MADV_WILLNEED);
+    madvise as __NR_madvise (0, 0, n::MADV_DONTNEED);
+    madvise as __NR_madvise (0, 0, MADV_GUARD_INSTALL);
+    madvise as __NR_madvise (0, 0, MADV_GUARD_REMOVE);
     mincore as __NR_mincore (0, 0, 0);
     brk as __NR_brk (0);
     process_vm_readv as __NR_process_vm_readv (0, 0, 0, 0, 0, 0);

@@ -376,6 +376,14 @@ pub mod speculator_exit {
     pub const NO_SANDBOX: i32 = 6;
     pub const PANIC: i32 = 7;
     pub const OTHER_RIGHTS: i32 = 8;
+    /// The kernel does not tell what of the program's memory may be copied.
+    pub const NOTHING_TOLD: i32 = 9;
+    /// The program has something where the speculator has to be.
+    pub const TAKEN: i32 = 10;
+    pub const TOO_MANY_MAPPINGS: i32 = 11;
+    pub const NO_ADDRESSES: i32 = 12;
+    /// The kernel lets it read no other process.
+    pub const NOTHING_READ: i32 = 13;
 }
 
 /// Why a speculation ended.

@@ -4,6 +4,7 @@
 //! and exit status are the command's own. The host is forked off twice before that: the command must
 //! not find a child that it did not start.
 
+use crate::confined::confined_because;
 use crate::counts::Counts;
 use crate::filter::{self, Verdict};
 use crate::installation::Installation;
@@ -213,6 +214,9 @@ fn prepare(
     cold: Option<Cold>,
     first: usize,
 ) -> Result<Vec<(OsString, OsString)>, String> {
+    if let Some(reason) = confined_because() {
+        return Err(reason.into());
+    }
     let installation = Installation::find().map_err(|e| e.to_string())?;
     let sites = SiteFile::open_or_make().map_err(|e| e.to_string())?;
     let below = |resource, bytes| getrlimit(resource).current.is_some_and(|limit| limit < bytes);

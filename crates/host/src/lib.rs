@@ -10,6 +10,7 @@
 //!
 //! The host is the speculators' parent: they die with it, and nobody else waits for them.
 
+mod confined;
 pub mod counts;
 mod disks;
 mod faults;

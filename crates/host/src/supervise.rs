@@ -817,7 +817,18 @@ fn refused_because(status: ExitStatus) -> Option<String> {
     use std::os::unix::process::ExitStatusExt;
     let reason = match (status.code(), status.signal()) {
         (Some(speculator_exit::NO_MEMORY), _) => "there is no room for it in memory",
-        (Some(speculator_exit::NO_MIRROR), _) => "the kernel lets it copy no program's memory (userfaultfd)",
+        (Some(speculator_exit::NO_MIRROR), _) => {
+            "the kernel lets it copy no program's memory (neither userfaultfd nor mprotect)"
+        }
+        (Some(speculator_exit::NOTHING_READ), _) => {
+            "the kernel lets it copy no program's memory (process_vm_readv)"
+        }
+        (Some(speculator_exit::NOTHING_TOLD), _) => {
+            "the kernel tells it no program's memory (/proc/PID/pagemap)"
+        }
+        (Some(speculator_exit::TAKEN), _) => "the program has memory where the speculator has to be",
+        (Some(speculator_exit::TOO_MANY_MAPPINGS), _) => "the program has too many mappings",
+        (Some(speculator_exit::NO_ADDRESSES), _) => "there are too few addresses for it (ulimit -v)",
         (Some(speculator_exit::NO_SANDBOX), _) => "it cannot be confined (seccomp)",
         (Some(speculator_exit::PANIC), _) => "it came to an end that should not be",
         (Some(speculator_exit::OTHER_RIGHTS), _) => "the program's rights are not its own",

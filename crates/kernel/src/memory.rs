@@ -110,9 +110,14 @@ pub fn will_need(pidfd: i32, pieces: &[IoVec]) -> Result<usize> {
 /// A userfaultfd whose missing pages raise SIGBUS in the thread that touches them (Linux 4.14), for
 /// touches from user code only, which needs no privilege (Linux 5.11).
 pub fn userfault_sigbus() -> Result<i32> {
-    let flags = n::O_CLOEXEC | n::UFFD_USER_MODE_ONLY;
     // SAFETY: creates a descriptor.
-    let fd = check(unsafe { syscall(n::__NR_userfaultfd as usize, [flags as usize, 0, 0, 0, 0, 0]) })? as i32;
+    let open =
+        |flags: u32| check(unsafe { syscall(n::__NR_userfaultfd as usize, [flags as usize, 0, 0, 0, 0, 0]) });
+    let fd = match open(n::O_CLOEXEC | n::UFFD_USER_MODE_ONLY) {
+        // Older kernels do not know the flag, and give root one without it.
+        Err(Errno::EINVAL) => open(n::O_CLOEXEC)?,
+        answer => answer?,
+    } as i32;
     let mut api = n::uffdio_api { api: UFFD_API, features: UFFD_FEATURE_SIGBUS, ioctls: 0 };
     // SAFETY: the structure is the one that the request wants.
     match unsafe { files::ioctl(fd, UFFDIO_API, &raw mut api as usize) } {

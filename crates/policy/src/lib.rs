@@ -23,6 +23,7 @@ pub mod memory;
 pub mod noting;
 pub mod passed_names;
 pub mod scattered;
+pub mod shown;
 pub mod strides;
 pub mod swapped;
 pub mod together;

@@ -21,6 +21,7 @@
 #![no_std]
 #![no_main]
 
+mod absent;
 mod arch;
 mod backing;
 mod cell;
@@ -46,6 +47,7 @@ mod views;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
 use runahead_abi::session::speculator_exit;
+use runahead_kernel::Errno;
 use runahead_kernel::files::{self, open_at};
 use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
 use runahead_kernel::process;
@@ -69,8 +71,8 @@ extern "C" fn start(stack: *const usize) -> ! {
     let arguments = unsafe { Arguments::read(stack) };
     let Some(arguments) = arguments else { process::exit(speculator_exit::USAGE) };
     prepare_process();
-    if !make_room(arguments.process, arguments.slot) {
-        process::exit(speculator_exit::NO_MEMORY)
+    if let Err(status) = make_room(arguments.process, arguments.slot) {
+        process::exit(status)
     }
     // Our own vDSO is the program's as well, only elsewhere: learn its functions while it is there.
     let vdso = vdso::Functions::find(arguments.vdso);
@@ -99,7 +101,7 @@ extern "C" fn serve() -> ! {
 }
 
 fn set_up(setup: Setup) -> Result<(), i32> {
-    let directory = program_directory(setup.process).ok_or(speculator_exit::NOT_THE_PROGRAM)?;
+    let directory = program_directory(setup.process)?;
     if !rights::begin(directory) {
         return Err(speculator_exit::OTHER_RIGHTS);
     }
@@ -170,28 +172,38 @@ fn prepare_process() {
     let _ = unsafe { process::prctl(prctl::PR_SET_DUMPABLE, 0, 0, 0, 0) };
 }
 
-fn make_room(process: i32, slot: usize) -> bool {
+fn make_room(process: i32, slot: usize) -> Result<(), i32> {
     shared::PROCESS.store(process, Ordering::Relaxed);
     if slot >= runahead_abi::session::SLOTS || !shared::map_slot(SESSION, slot) {
-        return false;
+        return Err(speculator_exit::NO_MEMORY);
     }
     let _ = files::close(SESSION);
+    absent::ABSENT.get().begin().map_err(|_| speculator_exit::NO_MIRROR)?;
     let private = |address: usize, length: usize, protection: u32| {
         let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED_NOREPLACE | n::MAP_NORESERVE;
         // SAFETY: a new mapping at a place of our own.
         unsafe { memory::map(address, length, protection, flags, -1, 0) == Ok(address) }
     };
-    private(layout::STACKS, layout::STACK_BYTES, PROT_READ | PROT_WRITE)
+    let is_there = private(layout::STACKS, layout::STACK_BYTES, PROT_READ | PROT_WRITE)
         && private(layout::SIGNAL_STACK, layout::SIGNAL_STACK_BYTES, PROT_READ | PROT_WRITE)
-        && private(layout::BOUNCE, layout::BOUNCE_BYTES, PROT_READ | PROT_WRITE)
-        && emulate::memory::map_arenas()
+        && private(layout::BOUNCE, layout::BOUNCE_BYTES, PROT_READ | PROT_WRITE);
+    if !is_there {
+        return Err(speculator_exit::NO_MEMORY);
+    }
+    emulate::memory::map_arenas().map_err(|error| match error {
+        Errno::ENOMEM => speculator_exit::NO_ADDRESSES,
+        // Memory that can be written to may not be executed.
+        Errno::EACCES | Errno::EPERM => speculator_exit::NO_MIRROR,
+        _ => speculator_exit::NO_MEMORY,
+    })
 }
 
 /// A descriptor for the program's directory in `/proc`, if the process there is the one that posted.
-fn program_directory(process: i32) -> Option<i32> {
+fn program_directory(process: i32) -> Result<i32, i32> {
     let path = Text::<32>::new().push(b"/proc/").push_number(process as u64);
     let flags = n::O_PATH | n::O_DIRECTORY | n::O_CLOEXEC;
-    let directory = open_at(n::AT_FDCWD, path.as_c_str(), flags, 0).ok()?;
+    let directory =
+        open_at(n::AT_FDCWD, path.as_c_str(), flags, 0).map_err(|_| speculator_exit::NOT_THE_PROGRAM)?;
     // Process ids mean different things in different namespaces: look for the agent's cookie.
     let agent = shared::agent();
     let mut cookie = 0u64;
@@ -199,8 +211,11 @@ fn program_directory(process: i32) -> Option<i32> {
     let address = agent.state_address.load(Ordering::Relaxed) as usize;
     let remote = [files::IoVec { base: address + COOKIE_AT, length: 8 }];
     // SAFETY: eight bytes of ours are overwritten.
-    let got = unsafe { memory::read_process(process, &local, &remote) };
-    (got == Ok(8) && cookie == agent.state_cookie.load(Ordering::Relaxed)).then_some(directory)
+    match unsafe { memory::read_process(process, &local, &remote) } {
+        Ok(8) if cookie == agent.state_cookie.load(Ordering::Relaxed) => Ok(directory),
+        Err(Errno::EPERM | Errno::ENOSYS) => Err(speculator_exit::NOTHING_READ),
+        _ => Err(speculator_exit::NOT_THE_PROGRAM),
+    }
 }
 
 /// Offset of the cookie in `agent::state::Fixed`.
@@ -232,9 +247,7 @@ fn unmap_the_rest() {
 
 fn make_mirror(directory: i32, vdso: &vdso::Functions) -> Result<(), i32> {
     let mirror = mirror::MIRROR.get();
-    if !mirror.create(directory) {
-        return Err(speculator_exit::NO_MIRROR);
-    }
+    mirror.create(directory).map_err(|reason| reason.exit_status())?;
     let state = shared::agent().state_address.load(Ordering::Relaxed) as usize;
     if !mirror.set_state_page(state, arch::stub_entry_address()) {
         return Err(speculator_exit::NO_MIRROR);

@@ -250,9 +250,11 @@ impl Mapped {
         }
     }
 
-    /// Whether there are more pages than are kept in the middle of a speculation; `allowed`: those that may be ahead.
-    pub fn is_full(&self, allowed: u32) -> bool {
-        self.filled >= KEPT_MOST.min(KEPT_LEAST.max(allowed as usize))
+    /// Whether there are more pages than are kept in the middle of a speculation; `allowed`: those that may be ahead;
+    /// `is_crowded`: the mirror is too scattered.
+    pub fn is_full(&self, allowed: u32, is_crowded: bool) -> bool {
+        let allowed = if is_crowded { KEPT_LEAST } else { KEPT_LEAST.max(allowed as usize) };
+        self.filled >= KEPT_MOST.min(allowed)
     }
 
     /// Whether speculation may have written to some of them, so that they cannot be dropped in its middle.

@@ -2,7 +2,8 @@
 //!
 //! | signal | means |
 //! |---|---|
-//! | SIGBUS | a page of the mirror is missing: fill it and go on |
+//! | SIGBUS | a page of the mirror is missing ([`crate::absent`]): fill it and go on |
+//! | SIGSEGV | the same, or memory that the program has mapped since; otherwise as the others |
 //! | SIGSYS | the program's code made a system call at a site without a stub: emulate it |
 //! | SIGALRM | look whether the program has gone on without us |
 //! | others | a wild jump, a bad address, an illegal instruction: the speculation ends |
@@ -64,14 +65,18 @@ unsafe extern "C" fn missing_page(_: i32, info: *mut n::siginfo_t, context: *mut
     shared::count(&shared::speculator().counts.signals, 1);
     // SAFETY: we are a handler.
     let instruction = unsafe { SignalContext::new(context) }.instruction();
-    let address = address_of(info);
+    fill(n::SIGBUS, instruction, address_of(info));
+}
+
+/// Fills a page that is missing, or ends the speculation.
+fn fill(signal: u32, instruction: usize, address: usize) {
     if emulate::memory::fill_file_page(address) {
         return;
     }
     match MIRROR.get().fill(mirror::process(), address) {
         Ok(()) => {}
         Err(NoPage::Full) => run::end(ended::MEMORY, 0),
-        Err(NoPage::Absent) => fault(n::SIGBUS, instruction, address),
+        Err(NoPage::Absent) => fault(signal, instruction, address),
     }
 }
 
@@ -81,18 +86,19 @@ unsafe extern "C" fn bad_address(_: i32, info: *mut n::siginfo_t, context: *mut 
     let context = unsafe { SignalContext::new(context) };
     let address = address_of(info);
     let mirror = MIRROR.get();
-    // A guarded page: like one that is missing.
-    if VIEWS.get().show(address & !(PAGE - 1)) == Some(false) {
-        match mirror.fill(mirror::process(), address) {
-            Ok(()) => return,
-            Err(NoPage::Full) => run::end(ended::MEMORY, 0),
-            Err(NoPage::Absent) => fault(n::SIGSEGV, context.instruction(), address),
-        }
+    let page = address & !(PAGE - 1);
+    // In a view what it says, elsewhere what is known of missing pages.
+    let is_missing = VIEWS
+        .get()
+        .show(page)
+        .map_or_else(|| mirror.misses(page) || emulate::memory::misses_file_page(page), |is_there| !is_there);
+    if is_missing {
+        return fill(n::SIGSEGV, context.instruction(), address);
     }
     // The program may have mapped more since we looked: its heap grew, a thread's stack came.
     if mirror.region_at(address).is_none()
         && address >= LOWEST_MAPPED
-        && mirror.adopt_mappings(descriptors::process_directory())
+        && mirror.adopt_mappings(descriptors::process_directory()).is_ok()
         && mirror.region_at(address).is_some()
     {
         return;

@@ -1,6 +1,6 @@
 //! Views: blocks of a mapped file that the mirror maps from the file itself ([`runahead_policy::views`] says when).
 //!
-//! The mirror's region of a mapped file is anonymous memory whose missing pages raise SIGBUS. A view lies over a block of it: the
+//! The mirror's region of a mapped file is anonymous memory whose missing pages raise a signal. A view lies over a block of it: the
 //! kernel finds its pages in the page cache, and neither we nor the log hear of their being touched. A page of it is
 //! - *clear*: it was cached. If it is evicted, the speculator waits for the disk as its program would; if it is cut off, SIGBUS finds no
 //!   page there, and the speculation ends;
@@ -183,47 +183,51 @@ impl Views {
         }
     }
 
-    /// A cached page of this part was copied.
-    pub fn copied(&mut self, part: Part) {
+    /// A cached page of this part was copied. True if the part is a view now.
+    pub fn copied(&mut self, part: Part) -> bool {
         let number = part.start / BLOCK + 1;
-        let Some(block) = self.blocks.get_mut(number % BLOCKS).filter(|_| !self.refused) else { return };
+        let Some(block) = self.blocks.get_mut(number % BLOCKS).filter(|_| !self.refused) else {
+            return false;
+        };
         if block.number != number {
             // Nobody would know any more that there is a view.
             if block.view.is_some() {
-                return;
+                return false;
             }
             *block = Block { number, ..NOTHING };
         }
-        if block.view.is_none() && block.copies.copied() {
-            let began = monotonic_ns();
-            self.look(part);
-            let took = monotonic_ns().saturating_sub(began);
-            shared::count(&shared::speculator().counts.view_ns, took);
+        if block.view.is_some() || !block.copies.copied() {
+            return false;
         }
+        let began = monotonic_ns();
+        let is_mapped = self.look(part);
+        let took = monotonic_ns().saturating_sub(began);
+        shared::count(&shared::speculator().counts.view_ns, took);
+        is_mapped
     }
 
     /// Maps the part, if it is worth it.
-    fn look(&mut self, part: Part) {
+    fn look(&mut self, part: Part) -> bool {
         let pages = (part.end - part.start) / PAGE;
         let sample = pages.min(SAMPLE);
         let sampled = files::cached_pages(part.descriptor, part.offset, (sample * PAGE) as u64);
         if !sampled.is_ok_and(|cached| is_mostly_cached(sample, cached as usize)) {
-            return;
+            return false;
         }
-        let Some(cached) = self.cached(part) else { return };
+        let Some(cached) = self.cached(part) else { return false };
         let is_cached =
             |page: usize| cached.get((page - part.start) / PAGE).is_some_and(|byte| byte & 1 != 0);
         let addresses = || (part.start..part.end).step_by(PAGE);
         let there = addresses().filter(|&page| is_cached(page)).count();
         let begins = |page: usize| !is_cached(page) && (page == part.start || is_cached(page - PAGE));
         let gaps = addresses().filter(|&page| begins(page)).count();
-        let Some(block) = self.blocks.get_mut((part.start / BLOCK + 1) % BLOCKS) else { return };
+        let Some(block) = self.blocks.get_mut((part.start / BLOCK + 1) % BLOCKS) else { return false };
         if !block.copies.is_worth(pages, there, gaps) {
-            return;
+            return false;
         }
         // SAFETY: over a part of the mirror of which all is the file's, as it was before.
         if unsafe { map(part, part.start, part.end) }.is_err() {
-            return;
+            return false;
         }
         block.view = Some(part);
         self.count += 1;
@@ -234,6 +238,7 @@ impl Views {
             // SAFETY: pages of the view, which nobody has touched yet. Without a guard the speculator waits where it would not.
             let _ = unsafe { memory::advise(start, end - start, MADV_GUARD_INSTALL) };
         }
+        true
     }
 
     /// Which pages of a part are cached: the lowest bit of each byte. None where the kernel does not say, or has no guards.

@@ -6,18 +6,19 @@
 //! enough to miss it.
 
 use super::{Outcome, UNKNOWN};
+use crate::absent::{ABSENT, Area};
 use crate::arch::Call;
 use crate::cell::Global;
 use crate::descriptors::{Kind, TABLE};
 use crate::layout::{ANONYMOUS_ARENA, ANONYMOUS_ARENA_BYTES, BOUNCE, FILE_ARENA, FILE_ARENA_BYTES};
-use crate::mirror::MIRROR;
+use crate::mirror::{MIRROR, NoPage};
 use crate::run::{self, RUN};
 use crate::shared;
 use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
 use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
 use runahead_kernel::uapi::general as n;
-use runahead_kernel::{Errno, PAGE};
+use runahead_kernel::{Errno, PAGE, Result};
 
 /// Files that one speculation may have mapped at a time.
 const FILE_MAPPINGS: usize = 256;
@@ -37,48 +38,69 @@ struct FileMapping {
 struct Arenas {
     anonymous_next: usize,
     file_next: usize,
+    /// Where the arenas end.
+    anonymous_end: usize,
+    file_end: usize,
     mappings: [FileMapping; FILE_MAPPINGS],
     mapping_count: usize,
     /// The present break; grows into the anonymous arena's spirit but at the program's address.
     break_now: usize,
     break_mapped: usize,
-    /// Protections of the program's memory that speculation changed: start, bytes, what it was.
-    changed: [(usize, usize, u32); 64],
-    changed_count: usize,
 }
 
 static ARENAS: Global<Arenas> = Global::new(Arenas {
     anonymous_next: ANONYMOUS_ARENA,
     file_next: FILE_ARENA,
+    anonymous_end: ANONYMOUS_ARENA,
+    file_end: FILE_ARENA,
     mappings: [FileMapping { start: 0, end: 0, real: -1, offset: 0 }; FILE_MAPPINGS],
     mapping_count: 0,
     break_now: 0,
     break_mapped: 0,
-    changed: [(0, 0, 0); 64],
-    changed_count: 0,
 });
 
-/// Reserves the arenas. Called once.
-pub fn map_arenas() -> bool {
+/// The arena of files. Its pages are missing where a file is mapped.
+const FILES: Area = Area {
+    start: FILE_ARENA,
+    end: FILE_ARENA + FILE_ARENA_BYTES,
+    protection: PROT_READ | PROT_WRITE | PROT_EXEC,
+};
+
+/// Reserves the arenas, smaller ones where there is a limit on addresses (RLIMIT_AS). Called once.
+pub fn map_arenas() -> Result<()> {
     let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_FIXED_NOREPLACE | n::MAP_NORESERVE;
-    let reserve = |address: usize, length: usize, protection: u32| {
+    let arenas = ARENAS.get();
+    let bytes = largest(ANONYMOUS_ARENA_BYTES, |bytes| {
         // SAFETY: a new mapping at a place of our own.
-        unsafe { memory::map(address, length, protection, flags, -1, 0) == Ok(address) }
-    };
-    reserve(ANONYMOUS_ARENA, ANONYMOUS_ARENA_BYTES, PROT_READ | PROT_WRITE)
-        && reserve(FILE_ARENA, FILE_ARENA_BYTES, PROT_READ | PROT_WRITE | PROT_EXEC)
+        let mapped = unsafe { memory::map(ANONYMOUS_ARENA, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) }?;
+        if mapped == ANONYMOUS_ARENA { Ok(()) } else { Err(Errno::EEXIST) }
+    })?;
+    arenas.anonymous_end = ANONYMOUS_ARENA + bytes;
+    let bytes =
+        largest(FILE_ARENA_BYTES, |bytes| ABSENT.get().reserve(Area { end: FILE_ARENA + bytes, ..FILES }))?;
+    arenas.file_end = FILE_ARENA + bytes;
+    Ok(())
+}
+
+/// The largest arena that is to be had: of so many bytes, or of a 16th, and so on.
+fn largest(most: usize, mut reserve: impl FnMut(usize) -> Result<()>) -> Result<usize> {
+    const LEAST: usize = 16 << 20;
+    let mut bytes = most;
+    loop {
+        match reserve(bytes) {
+            Ok(()) => return Ok(bytes),
+            Err(Errno::ENOMEM) if bytes / 16 >= LEAST => bytes /= 16,
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Empties the arenas and takes back what was changed in the mirror.
 pub fn reset() {
     let arenas = ARENAS.get();
-    for &(start, length, protection) in arenas.changed.get(..arenas.changed_count).unwrap_or(&[]) {
-        // SAFETY: mirror memory gets the protection that it had.
-        let _ = unsafe { memory::protect(start, length, protection) };
-    }
-    arenas.changed_count = 0;
-    drop_range(ANONYMOUS_ARENA, arenas.anonymous_next);
-    drop_range(FILE_ARENA, arenas.file_next);
+    ABSENT.get().narrow();
+    drop_zeros(ANONYMOUS_ARENA, arenas.anonymous_next);
+    drop_files(FILE_ARENA, arenas.file_next);
     arenas.anonymous_next = ANONYMOUS_ARENA;
     arenas.file_next = FILE_ARENA;
     close_files();
@@ -99,10 +121,16 @@ pub fn close_files() {
     arenas.mapping_count = 0;
 }
 
-fn drop_range(start: usize, end: usize) {
+fn drop_zeros(start: usize, end: usize) {
     if end > start {
-        // SAFETY: an arena's own pages.
+        // SAFETY: pages of the anonymous arena, which are zeros again.
         let _ = unsafe { memory::advise(start, end - start, n::MADV_DONTNEED) };
+    }
+}
+
+fn drop_files(start: usize, end: usize) {
+    if end > start {
+        ABSENT.get().drop(FILES, start, end);
     }
 }
 
@@ -190,7 +218,7 @@ fn map_anonymous(length: usize, protection: u32) -> Outcome {
     let arenas = ARENAS.get();
     let start = arenas.anonymous_next;
     match start.checked_add(length) {
-        Some(end) if end <= ANONYMOUS_ARENA + ANONYMOUS_ARENA_BYTES => {
+        Some(end) if end <= arenas.anonymous_end => {
             arenas.anonymous_next = end;
             Outcome::Return(start as isize)
         }
@@ -207,7 +235,7 @@ fn map_fixed(a: [usize; 6], length: usize) -> Outcome {
     if !in_file_arena(a[0], length) {
         return UNKNOWN;
     }
-    drop_range(a[0], a[0] + length);
+    drop_files(a[0], a[0] + length);
     let none = FileMapping { start: a[0], end: a[0] + length, real: -1, offset: 0 };
     if add_mapping(none) { Outcome::Return(a[0] as isize) } else { Outcome::End(ended::MEMORY) }
 }
@@ -228,14 +256,14 @@ fn map_file(a: [usize; 6], length: usize, fixed: bool) -> Outcome {
         if !in_file_arena(a[0], length) {
             return UNKNOWN;
         }
-        drop_range(a[0], a[0] + length);
+        drop_files(a[0], a[0] + length);
         a[0]
     } else {
         let start = arenas.file_next;
-        if start + length > FILE_ARENA + FILE_ARENA_BYTES {
+        if start + length > arenas.file_end {
             return Outcome::End(ended::MEMORY);
         }
-        if !MIRROR.get().register_range(start, length) {
+        if ABSENT.get().watch(start, length).is_err() {
             return Outcome::End(ended::MEMORY);
         }
         arenas.file_next = start + length;
@@ -266,8 +294,15 @@ fn add_mapping(mapping: FileMapping) -> bool {
     }
 }
 
+/// Whether a bad address is a page of the file arena that is missing.
+pub fn misses_file_page(page: usize) -> bool {
+    let absent = ABSENT.get();
+    in_file_arena(page, 1) && absent.raises_segv() && !absent.is_shown(FILES, page)
+}
+
 /// A page of the file arena is missing: fills it and its neighbours with what is cached, zeros
-/// elsewhere, and asks for the rest. False if the address is not there. Called by the SIGBUS handler.
+/// elsewhere, and asks for the rest. False if the address is not there. Called where a
+/// page is missing.
 pub fn fill_file_page(address: usize) -> bool {
     if !in_file_arena(address, 1) {
         return false;
@@ -295,7 +330,12 @@ pub fn fill_file_page(address: usize) -> bool {
             shared::count(&shared::speculator().counts.prefetched_pages, ((length - got) / PAGE) as u64);
         }
     }
-    MIRROR.get().place(start, BOUNCE, length)
+    // SAFETY: the bounce buffer is ours and longer than `AROUND`.
+    match unsafe { ABSENT.get().place(FILES, start, BOUNCE, length) } {
+        Ok(()) => true,
+        Err(NoPage::Full) => run::end(ended::MEMORY, 0),
+        Err(NoPage::Absent) => false,
+    }
 }
 
 fn unmap(start: usize, length: usize) -> Outcome {
@@ -305,12 +345,12 @@ fn unmap(start: usize, length: usize) -> Outcome {
     let arenas = ARENAS.get();
     // Give the latest anonymous memory back: programs map and unmap a buffer for each file.
     if start >= ANONYMOUS_ARENA && start + length <= arenas.anonymous_next {
-        drop_range(start, start + length);
+        drop_zeros(start, start + length);
         if start + length == arenas.anonymous_next {
             arenas.anonymous_next = start;
         }
     } else if in_file_arena(start, length) {
-        drop_range(start, start + length);
+        drop_files(start, start + length);
         if start + length == arenas.file_next
             && let Some(last) = arenas.mapping_count.checked_sub(1)
             && arenas.mappings[last].start == start
@@ -340,18 +380,12 @@ fn protect(start: usize, length: usize, protection: u32) -> Outcome {
     if protection & !region.protection == 0 {
         return Outcome::Return(0);
     }
-    let arenas = ARENAS.get();
-    let Some(place) = arenas.changed.get_mut(arenas.changed_count) else {
-        return Outcome::End(ended::MEMORY);
-    };
     if start + length > region.end {
         return UNKNOWN;
     }
-    *place = (start, length, region.protection);
-    arenas.changed_count += 1;
-    // SAFETY: mirror memory, outside our window (it is one of the mirror's regions).
-    match unsafe { memory::protect(start, length, region.protection | protection) } {
+    match ABSENT.get().widen(region.area(), start, start + length, protection) {
         Ok(()) => Outcome::Return(0),
+        Err(Errno::ENOMEM) => Outcome::End(ended::MEMORY),
         Err(_) => UNKNOWN,
     }
 }
@@ -383,7 +417,7 @@ fn advise(start: usize, length: usize, advice: u32) -> Outcome {
     if advice == n::MADV_DONTNEED && (ANONYMOUS_ARENA..FILE_ARENA).contains(&start) {
         let arenas = ARENAS.get();
         let end = start.saturating_add(length).min(arenas.anonymous_next);
-        drop_range(start & !(PAGE - 1), end);
+        drop_zeros(start & !(PAGE - 1), end);
     }
     Outcome::Return(0)
 }

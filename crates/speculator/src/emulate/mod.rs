@@ -148,7 +148,7 @@ pub fn grown_break() -> core::ops::Range<usize> {
 fn room(address: usize, length: usize) -> bool {
     let mirror = MIRROR.get();
     mirror.populate(mirror::process(), address, length)
-        || (mirror.adopt_mappings(crate::descriptors::process_directory())
+        || (mirror.adopt_mappings(crate::descriptors::process_directory()).is_ok()
             && mirror.populate(mirror::process(), address, length))
 }
 

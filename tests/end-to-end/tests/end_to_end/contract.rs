@@ -36,7 +36,6 @@ pub fn add(suite: &mut Suite) {
     suite.add_plain("contract::code that cannot be seen is a reason to run plainly", built(blind));
     suite.add_plain("contract::loaded code that cannot be seen is a reason to leave", built(blind_later));
     suite.add_plain("contract::a program that is traced at its start is said to be", built(traced));
-    suite.add_plain("contract::why no speculator can begin is reported", built(refused));
     suite.add_plain("contract::whatever is limited, the command runs", built(limited));
     suite.add(
         "contract::without another process the command runs",
@@ -288,7 +287,7 @@ const BLIND_CALL: &str = r#"
 "#;
 
 /// Tells the report's reasons after `command`, time and again. (What was built this moment is not analysed yet.)
-fn reasons(
+pub fn reasons(
     name: &str,
     files: &[(&str, &str)],
     build: &str,
@@ -305,7 +304,7 @@ fn reasons(
     Ok(text(&outcome.stdout))
 }
 
-fn expect_eight(told: &str, reason: &str) -> Verdict {
+pub fn expect_eight(told: &str, reason: &str) -> Verdict {
     match told.lines().filter(|line| line.contains(reason)).count() {
         8 => Ok(()),
         count => Err(format!("said {count} times of 8 '{reason}': {told}")),
@@ -353,39 +352,6 @@ fn traced(runahead: &Runahead) -> Verdict {
     let told = reasons("traced", &[("tracer.c", tracer)], "gcc -o tracer tracer.c", command, runahead)?;
     expect_eight(&told, "\"plainly_because\": \"nothing of ours has begun in it")?;
     expect_eight(&told, "runahead: the command ran plainly: nothing of ours has begun in it")
-}
-
-/// As in a container that forbids it userfaultfd.
-fn refused(runahead: &Runahead) -> Verdict {
-    let filter = r#"
-        #include <linux/filter.h>
-        #include <linux/seccomp.h>
-        #include <sys/prctl.h>
-        #include <sys/syscall.h>
-        #include <unistd.h>
-        int main(int count, char **words) {
-            struct sock_filter steps[] = {
-                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-            struct sock_fprog program = {4, steps};
-            if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, 2, &program)) return 1;
-            execv(words[1], words + 1);
-            return 127;
-        }"#;
-    let evict = "import os, sys
-for name in sys.argv[1:]:
-    file = os.open(name, os.O_RDONLY)
-    os.fdatasync(file)
-    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)";
-    // The program lives on until the speculator has been tried.
-    let command = "python3 evict.py tree/*/*.txt
-        ./filter $1 run --verbose --report said.json -- bash -c 'cat tree/*/*.txt; sleep 0.1' 2> told | cksum >&2
-        cat told";
-    let files = [("filter.c", filter), ("evict.py", evict)];
-    let told = reasons("refused", &files, "gcc -o filter filter.c", command, runahead)?;
-    expect_eight(&told, "\"refused_because\": \"the kernel lets it copy no program's memory")?;
-    expect_eight(&told, "runahead: there was no speculator: the kernel lets it copy no program's memory")
 }
 
 /// Nobody in it waits for the report: it has to be there before.

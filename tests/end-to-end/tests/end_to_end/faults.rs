@@ -203,7 +203,7 @@ fn report_of(name: &str, arguments: &[&str]) -> Result<serde_json::Value, String
     serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))
 }
 
-fn guest(name: &str) -> Result<Arc<Guest>, String> {
+pub fn guest(name: &str) -> Result<Arc<Guest>, String> {
     let guest = Guest::all()?.into_iter().find(|guest| guest.name() == name);
     guest.ok_or_else(|| format!("there is no guest '{name}'"))
 }

@@ -10,6 +10,7 @@ mod hostile;
 mod installation;
 mod large_program;
 mod memory;
+mod mirror_ways;
 mod model;
 mod names;
 mod programs;
@@ -61,6 +62,7 @@ fn main() {
     stepping::add(&mut suite);
     faults::add(&mut suite);
     memory::add(&mut suite);
+    mirror_ways::add(&mut suite);
     names::add(&mut suite);
     untold::add(&mut suite);
     large_program::add(&mut suite);

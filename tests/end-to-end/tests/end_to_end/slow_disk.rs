@@ -33,7 +33,7 @@ pub struct Disk<Fill> {
     folder: PathBuf,
     fill: Fill,
     runahead: Runahead,
-    around: &'static [&'static str],
+    around: Vec<String>,
 }
 
 impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
@@ -47,13 +47,13 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
             folder,
             fill,
             runahead: Runahead::built()?,
-            around: &[],
+            around: Vec::new(),
         })
     }
 
     /// Commands that set the scene, as a scenario's.
-    pub fn around(mut self, words: &'static [&'static str]) -> Self {
-        self.around = words;
+    pub fn around<Word: Into<String>>(mut self, words: impl IntoIterator<Item = Word>) -> Self {
+        self.around = words.into_iter().map(Into::into).collect();
         self
     }
 
@@ -132,7 +132,7 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
         let argv: Vec<String> =
             words(&mount).into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let scenario = Scenario::new(format!("disk {} {}", self.name, mode.name), argv);
-        let outcome = scenario.around(self.around.iter().copied()).run(mode, &self.runahead);
+        let outcome = scenario.around(self.around.iter().cloned()).run(mode, &self.runahead);
         self.tool(&["down", self.name])?;
         outcome.map(Some).map_err(|error| error.to_string())
     }

@@ -60,7 +60,7 @@ fn reads_around(name: &'static str, around: &'static [&'static str]) -> Verdict 
         fill(folder)?;
         (0..FILES).try_for_each(|number| chown(folder.join(number.to_string()), Some(NOBODY), Some(NOBODY)))
     };
-    let disk = Disk::new(name, "cloud", theirs)?.around(around);
+    let disk = Disk::new(name, "cloud", theirs)?.around(around.iter().copied());
     let words = |mount: &Path| -> Vec<PathBuf> {
         let files = (0..FILES).map(|number| mount.join(number.to_string()));
         std::iter::once(PathBuf::from("sha256sum")).chain(files).collect()
