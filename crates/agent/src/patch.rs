@@ -280,8 +280,12 @@ fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phas
     if entry.unwinds() && !is_in_pool {
         return;
     }
-    let chosen =
-        || entry.sites.iter().enumerate().filter(|(index, _)| usable.has(*index)).map(|(_, site)| site);
+    // The code that brings the arguments of a cancellable call is a near jump from the pool.
+    let fits = |site: &Site| is_in_pool || site.form != form::CANCELLATION;
+    let chosen = || {
+        let sites = entry.sites.iter().enumerate();
+        sites.filter(|(index, site)| usable.has(*index) && fits(site)).map(|(_, site)| site)
+    };
     let stub_at = |index: usize| place.address + index * STUB_BYTES;
     let bytes = pages_of(count) * PAGE;
     // SAFETY: pages of stubs that nobody uses yet.

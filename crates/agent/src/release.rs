@@ -69,7 +69,7 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
         return Some(give_back(frame, what, number, a));
     }
     match number {
-        n::__NR_close => closes(frame.state(), a[0], a[0]),
+        n::__NR_close => closes(frame.state(), a[0] as u32 as usize, a[0] as u32 as usize),
         n::__NR_close_range => closes(frame.state(), a[0] as u32 as usize, a[1] as u32 as usize),
         // Where nobody watches its page faults, none of its munmaps comes here but of what is ours.
         n::__NR_munmap if frame.state().process().watched.load(Ordering::Relaxed) != 0 => {

@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -58,8 +58,7 @@ const WATCHER_STACK: usize = 32 * 1024;
 const BLIND: &str = "some of its code makes, or may make, system calls that cannot be seen";
 const UNKNOWN: &str = "some of its code could not be analysed, or was written a moment ago";
 const BLIND_LATER: &str = "it has loaded code that makes, or may make, system calls that cannot be seen";
-const NOT_BEGUN: &str =
-    "nothing of ours has begun in it: it was traced or filtered at its start, or ended before";
+const NOT_BEGUN: &str = "nothing of ours has begun in it: it was traced or filtered at its start, or ended before, or a loader ran no program";
 
 const GAVE_UP_RIGHTS: &str = "a process gave up rights";
 const OTHER_RIGHTS: &str = "a process has other rights than the host";
@@ -757,14 +756,16 @@ impl Host {
                 left_because: left.or(self.barred).or(later).map(str::to_owned),
                 counts,
             };
-            if self.wishes.stats {
-                eprint!("{}", report.to_text());
-            } else if self.wishes.reasons {
-                eprint!("{}", report.reasons());
-            }
             if let Some(mut file) = self.wishes.report.take() {
                 report.write_json(&mut file);
             }
+            let said = match (self.wishes.stats, self.wishes.reasons) {
+                (true, _) => report.to_text(),
+                (false, true) => report.reasons(),
+                (false, false) => String::new(),
+            };
+            // Nobody may be listening.
+            let _ = io::stderr().write_all(said.as_bytes());
             if let Ok(null) = File::options().write(true).open("/dev/null") {
                 // SAFETY: as in `leave_the_terminal`.
                 unsafe { libc::dup2(null.as_raw_fd(), 2) };

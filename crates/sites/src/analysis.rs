@@ -60,6 +60,27 @@ impl Analysis {
         !self.is_c_library && self.others.iter().any(Unproven::may_filter)
     }
 
+    /// Elsewhere than in the C library what looks like its place of cancellation is one where any call is made.
+    fn leave_cancellation(&mut self, image: &Image) {
+        for site in self.sites.extract_if(.., |site| site.form == form::CANCELLATION) {
+            let file_offset = site.patch_offset + u64::from(site.syscall_distance);
+            let address = image.code.iter().find_map(|code| {
+                let end = code.file_offset_of(code.address) + code.bytes.len() as u64;
+                let start = code.file_offset_of(code.address);
+                (start..end).contains(&file_offset).then(|| code.address + (file_offset - start))
+            });
+            self.others.push(Unproven {
+                file_offset,
+                address: address.unwrap_or(file_offset),
+                number: None,
+                reason: Reason::NoForm,
+                first_argument: None,
+                goes_on: true,
+            });
+        }
+        self.others.sort_by_key(|other| other.file_offset);
+    }
+
     /// Those that the agent may miss something through: number unknown or one of [`MUST_SEE`].
     pub fn unproven(&self) -> impl Iterator<Item = &Unproven> {
         self.others.iter().filter(|other| other.matters())
@@ -140,6 +161,10 @@ pub fn analyse_file(file: File) -> Analysis {
     match Image::parse(&cache) {
         Ok(image) => {
             let mut analysis = Analyser::new(&image).run();
+            let is_cancellation = |site: &Site| site.form == form::CANCELLATION;
+            if analysis.sites.iter().any(is_cancellation) && !image::is_c_library(&cache) {
+                analysis.leave_cancellation(&image);
+            }
             // Not worth the look where nothing depends on it.
             analysis.is_c_library = analysis.is_blind() && image::is_c_library(&cache);
             analysis.unwinds = !analysis.sites.is_empty() && image::unwinds(&cache);

@@ -42,6 +42,17 @@ pub enum Kind {
     Sink,
 }
 
+/// What came of a look at a descriptor of the program's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// It is closed meanwhile, or may be.
+    Gone,
+    /// Nothing was opened for it.
+    AsBefore,
+    /// There is a new descriptor of ours behind it.
+    Anew,
+}
+
 #[derive(Clone, Copy)]
 pub struct Descriptor {
     pub kind: Kind,
@@ -264,12 +275,14 @@ impl Table {
 
     /// Finds out what the program's descriptor is. False if it is gone meanwhile, or may be.
     fn look(&mut self, index: usize) -> bool {
-        let before = self.entries[index].real;
-        let found = self.find(index);
-        if found && self.entries[index].real >= 0 && self.entries[index].real != before {
-            rights::hold();
+        match self.find(index) {
+            Found::Gone => false,
+            Found::AsBefore => true,
+            Found::Anew => {
+                rights::hold();
+                true
+            }
         }
-        found
     }
 
     /// Looks at the descriptor of the read that the program waits with, while it waits: it may be closed soon after. Nothing
@@ -283,29 +296,29 @@ impl Table {
     }
 
     /// As [`Table::look`], but for the question about rights.
-    fn find(&mut self, index: usize) -> bool {
+    fn find(&mut self, index: usize) -> Found {
         let path = Text::<32>::new().push(b"fd/").push_number(index as u64);
         if self.entries[index].real >= 0 {
             let Ok(stat) = files::stat_at(self.process_directory, path.as_c_str(), 0) else {
-                return false;
+                return Found::Gone;
             };
             let entry = &mut self.entries[index];
             let same = entry.device == stat.st_dev && entry.inode == stat.st_ino;
             if same && stat.st_nlink > 0 {
                 entry.describe(&stat);
-                return true;
+                return Found::AsBefore;
             }
             self.forget(index);
         }
         let held = &speculator().held;
         if !agent().closings.may_hold(&self.closings_seen, held, index) {
-            return false;
+            return Found::Gone;
         }
         let found = look_at(self.process_directory, path.as_c_str());
         if !found.is_ok_and(|found| found.real >= 0) {
             held.remove(index);
         }
-        let Ok(found) = found else { return false };
+        let Ok(found) = found else { return Found::Gone };
         if found.kind == Kind::Sink {
             self.refuse_user_faults(index);
         }
@@ -313,8 +326,9 @@ impl Table {
         if found.real >= 0 {
             // The program may be another by now, that has it open for less than reading.
             rights::copied();
+            return Found::Anew;
         }
-        true
+        Found::AsBefore
     }
 
     /// The position of the program's file descriptor `number`, read from the program if need be.
@@ -396,9 +410,10 @@ impl Table {
     }
 
     /// Whether the number is open in the program, which reads it itself.
-    pub fn is_read_by_program(&self, number: i32) -> bool {
-        let entry = usize::try_from(number).ok().and_then(|index| self.entries.get(index));
-        entry.is_some_and(|entry| entry.read_by_program && !entry.speculative && entry.real >= 0)
+    pub fn is_read_by_program(&mut self, number: i32) -> bool {
+        // What it is now: by the same number the program may have something else open.
+        let Some(Ok(entry)) = self.get(number) else { return false };
+        entry.kind == Kind::File && entry.read_by_program && !entry.speculative && entry.real >= 0
     }
 
     /// Something else of ours is behind the same open file now.

@@ -107,7 +107,13 @@ pub fn is_in_step() {
 /// take three times as long as to copy it.
 pub fn copied_for_code() {
     copied();
-    if monotonic_ns().saturating_sub(ASKED.load(Ordering::Relaxed)) > LATELY_NS {
+    hold_lately();
+}
+
+/// Asks if anything was copied, and that was not done for a while.
+pub fn hold_lately() {
+    if OLD.load(Ordering::Relaxed) && monotonic_ns().saturating_sub(ASKED.load(Ordering::Relaxed)) > LATELY_NS
+    {
         hold();
     }
 }

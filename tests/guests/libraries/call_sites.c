@@ -47,7 +47,9 @@ SITE(site_getdents, 217);
 SITE(site_exit, 231);
 SITE(site_stat, 262);
 
-// As glibc makes all calls that may be cancelled, from 2.41 on: the thread's state, the number, six arguments.
+// As glibc makes all calls that may be cancelled, from 2.41 on: the thread's state, the number, six arguments. Such a place is
+// believed in the C library only; by a name that its part for threads once had, this is taken for it.
+int __pthread_initialize_minimal;
 __asm__(".text\n.type site_is_cancelled,@function\nsite_is_cancelled:\n.cfi_startproc\n"
         "ud2\n.cfi_endproc\n.size site_is_cancelled,.-site_is_cancelled\n"
         ".type site_cancellable,@function\n.globl site_cancellable\nsite_cancellable:\n.cfi_startproc\n"

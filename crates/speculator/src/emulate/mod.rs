@@ -66,8 +66,11 @@ pub fn call(call: &Call) -> isize {
     if !finds_out_nothing(call) {
         rights::finds_out();
     }
+    // Whatever it is, somebody may see it: a read starts the disk.
     if rights::has_found_out() {
-        rights::hold();
+        rights::hold()
+    } else {
+        rights::hold_lately()
     }
     MIRROR.get().keep_calm_off();
     match dispatch(call) {

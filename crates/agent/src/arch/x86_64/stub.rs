@@ -159,10 +159,11 @@ pub fn write_cancellation_stub(at: &mut [u8; STUB_BYTES], description: &Descript
     let Ok(detour) = i32::try_from(back as i64 - description.syscall_address as i64) else { return false };
     // SAFETY: as in `write_stub`.
     unsafe {
-        at.as_mut_ptr()
-            .add(DESCRIPTION_AT)
-            .cast::<Description>()
-            .write(Description { detour, ..*description });
+        at.as_mut_ptr().add(DESCRIPTION_AT).cast::<Description>().write(Description {
+            detour,
+            measured: 0,
+            ..*description
+        });
     };
     true
 }
