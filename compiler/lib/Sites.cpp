@@ -201,6 +201,7 @@ private:
         S.Levels.append(Chain.begin() + I, Chain.begin() + Limit);
         dropIdleLevels(S);
       }
+      S.Start = S.root()->getStartLoc();
       S.Stream = isStream(S);
       if (!finish(S))
         continue;
@@ -500,7 +501,7 @@ private:
     if (Bytes >= Smallest)
       return true;
     ORE.emit([&] {
-      return OptimizationRemarkMissed("runahead", "Small", S.root()->getStartLoc(),
+      return OptimizationRemarkMissed("runahead", "Small", S.Start,
                                       S.root()->getHeader())
              << "no prefetch: the nest touches less than "
              << ore::NV("Bytes", unsigned(Smallest)) << " bytes";
