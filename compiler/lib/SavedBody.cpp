@@ -1,6 +1,6 @@
 //===- SavedBody.cpp - a function as it was -------------------------------===//
 #include "Runahead/SavedBody.h"
-#include "Runahead/Compat.h"
+#include "llvm/IR/DebugInfo.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 #include "llvm/Transforms/Utils/ValueMapper.h"
@@ -14,18 +14,21 @@ bool SavedBody::canSave(const Function &F) {
 }
 
 /// Arguments, constants and metadata are shared, so that the debug information need not be
-/// walked through: only blocks and instructions are copied.
+/// walked through: only blocks and instructions are copied. What links a variable to its
+/// stores must not be shared by two functions, nor a function be called from no module: the
+/// verifier, looking at one, sees the other.
 SavedBody::SavedBody(Function &F)
     : F(F), Holder(Function::Create(F.getFunctionType(), GlobalValue::InternalLinkage,
-                                    F.getAddressSpace())) {
-  useSameDebugFormat(*Holder, F);
+                                    F.getAddressSpace(), "", F.getParent())) {
   ValueToValueMapTy Map;
   for (const BasicBlock &BB : F)
     Map[&BB] = CloneBasicBlock(&BB, Map, "", Holder);
   const RemapFlags Flags = RF_NoModuleLevelChanges | RF_IgnoreMissingLocals;
+  DenseMap<DIAssignID *, DIAssignID *> Links;
   for (Instruction &I : instructions(*Holder)) {
     RemapDbgRecordRange(F.getParent(), I.getDbgRecordRange(), Map, Flags);
     RemapInstruction(&I, Map, Flags);
+    at::remapAssignID(Links, I);
   }
 }
 
@@ -38,7 +41,7 @@ static void clear(Function &F) {
 
 SavedBody::~SavedBody() {
   clear(*Holder);
-  delete Holder;
+  Holder->eraseFromParent();
 }
 
 void SavedBody::putBack() {

@@ -27,14 +27,5 @@ struct Expander : llvm::SCEVExpander {
   Expander(const Expander &) = delete;
 };
 
-/// In LLVM 19 a function that is in no module must be told where its debug records are.
-inline void useSameDebugFormat(llvm::Function &New, const llvm::Function &F) {
-#if LLVM_VERSION_MAJOR < 21
-  New.setIsNewDbgInfoFormat(F.IsNewDbgInfoFormat);
-#else
-  (void)New, (void)F;
-#endif
-}
-
 } // namespace runahead
 #endif

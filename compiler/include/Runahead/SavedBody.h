@@ -25,7 +25,7 @@ public:
 
 private:
   llvm::Function &F;
-  llvm::Function *Holder; ///< in no module; its blocks use the arguments of F
+  llvm::Function *Holder; ///< as long as this lives; its blocks use the arguments of F
 };
 
 } // namespace runahead
