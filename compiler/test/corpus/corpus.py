@@ -25,7 +25,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # $P the program, $D a file of 200 KB, $S its source, $T an empty folder.
-ROUND = "for l in {levels}; do $P {pack} | tee $T/packed | cksum; $P {unpack} | cmp - $D && echo same $l; done"
+ROUND = ("for l in {levels}; do $P {pack} | tee $T/packed | cksum; "
+         "$P {unpack} | cmp - $D && echo same $l; done")
 SQL = """create table t(a integer primary key, b text, c real);
 with recursive n(i) as (select 1 union all select i+1 from n where i < 20000)
 insert into t select i, hex(i*7919 % 10007) || 'x', i*0.37 from n;
@@ -72,7 +73,7 @@ def programs():
                       "$P -9 < $D | cksum")
     yield Program("zlib-minigzip", "zlib", ["*.c", "test/minigzip.c"], include=["."],
                   flags=["-DHAVE_UNISTD_H", "-include", "unistd.h"],
-                  run="for l in 1 9; do $P -$l < $D | tee $T/packed | cksum; $P -d < $T/packed | cmp - $D && echo same; done")
+                  run=ROUND.format(levels="1 9", pack="-$l < $D", unpack="-d < $T/packed"))
     yield Program("zlib-example", "zlib", ["*.c", "test/example.c"], include=["."],
                   flags=["-DHAVE_UNISTD_H", "-include", "unistd.h"], run="cd $T && $P")
     yield Program("libpng", "libpng1.6", ["png*.c", "../zlib/*.c"], include=[".", "../zlib"],
@@ -83,20 +84,22 @@ def programs():
                   flags=["-DLUA_USE_POSIX", "-std=gnu99"],
                   prepare="echo '#define DEB_HOST_MULTIARCH \"x\"' > src/lua5.4-deb-multiarch.h; "
                           f"cat > corpus.lua <<'END'\n{LUA}END\n", run="$P $S/corpus.lua")
-    yield Program("zstd", "libzstd", ["lib/common/*.c", "lib/compress/*.c", "lib/decompress/*.c", "lib/dictBuilder/*.c",
-                                      "programs/*.c"], include=["lib", "lib/common", "lib/dictBuilder"],
+    yield Program("zstd", "libzstd", ["lib/common/*.c", "lib/compress/*.c", "lib/decompress/*.c",
+                                      "lib/dictBuilder/*.c", "programs/*.c"], include=["lib", "lib/common", "lib/dictBuilder"],
                   flags=["-DZSTD_DISABLE_ASM", "-DXXH_NAMESPACE=ZSTD_", "-DZSTD_MULTITHREAD=0"],
                   run=ROUND.format(levels="1 19", pack="-q -$l -c $D", unpack="-q -dc < $T/packed"))
     yield Program("sqlite3", "sqlite3", ["corpus/sqlite3.c", "corpus/shell.c"], include=["corpus"],
                   flags=["-DSQLITE_THREADSAFE=0", "-DSQLITE_OMIT_LOAD_EXTENSION"],
-                  prepare="[ -e corpus/shell.c ] || { mkdir -p corpus && cd corpus && ../configure && make sqlite3.c shell.c; }; "
+                  prepare="[ -e corpus/shell.c ] || { mkdir -p corpus && cd corpus && ../configure && "
+                          "make sqlite3.c shell.c; }; "
                           f"cd $S/corpus && cat > corpus.sql <<'END'\n{SQL}END\n",
                   run="$P $T/db < $S/corpus/corpus.sql; $P :memory: < $S/corpus/corpus.sql")
     for name in ["is", "ep", "cg", "mg", "ft", "bt", "sp", "lu"]:
         folder = f"NPB-SER/{name.upper()}"
         yield Program(f"npb-{name}", "NPB-CPP", [f"{folder}/{name}.cpp", "NPB-SER/common/*.cpp"],
                       include=[folder, "NPB-SER/common"], flags=["-mcmodel=medium", "-std=c++14"],
-                      prepare=f"cd NPB-SER/sys && c++ -w setparams.cpp -o setparams && cd ../{name.upper()} && ../sys/setparams {name} S",
+                      prepare="cd NPB-SER/sys && c++ -w setparams.cpp -o setparams && "
+                              f"cd ../{name.upper()} && ../sys/setparams {name} S",
                       run="$P", filter="(?i)time|mop|second|date|compil|total")
     for name in ["bfs", "cc", "bc", "pr", "sssp", "tc"]:
         yield Program(f"gap-{name}", "gapbs", [f"src/{name}.cc"], flags=["-std=c++11"],
@@ -108,15 +111,15 @@ def polybench(folder):
         for line in f:
             path = line.strip()
             if path:
-                yield Program("poly-" + os.path.basename(path)[:-2], "PolyBenchC", ["utilities/polybench.c", path],
-                              include=["utilities", os.path.dirname(path)],
+                yield Program("poly-" + os.path.basename(path)[:-2], "PolyBenchC",
+                              ["utilities/polybench.c", path], include=["utilities", os.path.dirname(path)],
                               flags=["-DPOLYBENCH_DUMP_ARRAYS", "-DSMALL_DATASET"], run="$P 2>&1 | cksum")
 
 
 def shell(command, folder, variables, seconds=300):
     try:
-        return subprocess.run(["bash", "-c", command], cwd=folder, env=dict(os.environ, **variables), timeout=seconds,
-                              capture_output=True)
+        return subprocess.run(["bash", "-c", command], cwd=folder, env=dict(os.environ, **variables),
+                              timeout=seconds, capture_output=True)
     except subprocess.TimeoutExpired:
         return None
 
@@ -142,7 +145,8 @@ class Corpus:
         if not ours:
             return {}
         home = self.o.build if self.o.home == "normal" else os.path.join(self.o.build, "eager")
-        return {"RUNAHEAD_COMPILER_HOME": home, "RUNAHEAD_OOC_DIR": self.work, "RUNAHEAD_OOC_MEMORY": "2000000"}
+        return {"RUNAHEAD_COMPILER_HOME": home, "RUNAHEAD_OOC_DIR": self.work,
+                "RUNAHEAD_OOC_MEMORY": "2000000"}
 
     def build(self, p, folder, level, ours, out):
         """None where it fails."""
@@ -155,7 +159,8 @@ class Corpus:
         for source in sources:
             objects.append(os.path.join(self.work, f"{len(objects)}.o"))
             done = subprocess.run([compiler, "-" + level, "-w", *how, *p.flags,
-                                   *("-I" + os.path.join(folder, i) for i in p.include), "-c", source, "-o", objects[-1]],
+                                   *("-I" + os.path.join(folder, i) for i in p.include),
+                                   "-c", source, "-o", objects[-1]],
                                   capture_output=True, text=True, env=environment)
             if done.returncode:
                 return self.fail(f"{p.name} -{level} {'ours' if ours else 'plain'}: {source}", done.stderr)
@@ -165,8 +170,8 @@ class Corpus:
                 if "did not verify" in done.stderr:
                     self.fail(f"{p.name} -{level}: {source}: a function did not verify", done.stderr[:300])
         how = ["--runahead-static", self.heap] if ours else ["--runahead-off"]
-        done = subprocess.run([compiler, *how, *objects, "-o", out, *p.libraries], capture_output=True, text=True,
-                              env=environment)
+        done = subprocess.run([compiler, *how, *objects, "-o", out, *p.libraries], capture_output=True,
+                              text=True, env=environment)
         return True if done.returncode == 0 else self.fail(f"{p.name} -{level}: link", done.stderr)
 
     def run(self, p, folder, program, ours):
@@ -196,7 +201,8 @@ class Corpus:
         if p.prepare:
             done = shell(p.prepare, folder, {"S": folder})
             if done is None or done.returncode:
-                return self.fail(f"{p.name}: preparation", done.stderr.decode(errors="replace") if done else "")
+                said = done.stderr.decode(errors="replace") if done else ""
+                return self.fail(f"{p.name}: preparation", said)
         plain, ours = os.path.join(self.work, "plain"), os.path.join(self.work, "ours")
         for level in self.o.levels.split(","):
             if not self.build(p, folder, level, False, plain) or not self.build(p, folder, level, True, ours):
@@ -213,8 +219,8 @@ class Corpus:
         start = time.monotonic()
         self.heap = os.path.join(self.work, "heap.o")
         subprocess.run([os.path.join(self.o.build, "bin", "runahead-cc"), "--runahead-off", "-O2", "-c",
-                        "-fno-builtin", "-I", os.path.join(HERE, "..", "..", "runtime"), os.path.join(HERE, "heap.c"),
-                        "-o", self.heap], check=True)
+                        "-fno-builtin", "-I", os.path.join(HERE, "..", "..", "runtime"),
+                        os.path.join(HERE, "heap.c"), "-o", self.heap], check=True)
         wanted = list(programs())
         folder = self.o.where.get("PolyBenchC") or os.path.join(self.o.sources, "PolyBenchC")
         if os.path.isdir(folder):
@@ -229,9 +235,11 @@ class Corpus:
             before = len(self.failed), self.compared
             self.program(p)
             done += self.compared > before[1]
-            print(f"{p.name}: {self.compared - before[1]} levels equal, {len(self.failed) - before[0]} failures", flush=True)
-        print(f"corpus: {done} programs, {self.files} files compiled with the pass, {self.compared} executables equal to the "
-              f"plain ones, {self.inserted} nests transformed, entered {self.entered} times, {len(self.failed)} failed, "
+            print(f"{p.name}: {self.compared - before[1]} levels equal, {len(self.failed) - before[0]} failures",
+                  flush=True)
+        print(f"corpus: {done} programs, {self.files} files compiled with the pass, {self.compared} "
+              f"executables equal to the plain ones, {self.inserted} nests transformed, entered "
+              f"{self.entered} times, {len(self.failed)} failed, "
               f"absent: {', '.join(self.absent) or 'nothing'}")
         return bool(self.failed) or self.compared == 0
 

@@ -46,7 +46,8 @@ class Fuzzer:
         self.failed = []
 
     def compile(self, flags, out):
-        return run([self.wrapper, "-w", "-I/usr/include/csmith", *flags, os.path.join(self.work, "p.c"), "-o", out], 120,
+        source = os.path.join(self.work, "p.c")
+        return run([self.wrapper, "-w", "-I/usr/include/csmith", *flags, source, "-o", out], 120,
                    env=self.environment)
 
     def fail(self, name, what):
@@ -59,8 +60,9 @@ class Fuzzer:
         source = os.path.join(self.work, "p.c")
         plain, ours = os.path.join(self.work, "plain"), os.path.join(self.work, "ours")
         more = MORE[seed % len(MORE)]
+        # (It writes a file of its own where it runs.)
         if run(["csmith", "--seed", str(seed), *SHAPES[seed // len(MORE) % len(SHAPES)],
-                "-o", source], 30)[0] != 0 or self.compile(["--runahead-off", "-O1", *more], plain)[0] != 0:
+                "-o", source], 30, cwd=self.work)[0] != 0 or self.compile(["--runahead-off", "-O1", *more], plain)[0] != 0:
             self.skipped += 1
             return
         expected = run([plain], 3)
