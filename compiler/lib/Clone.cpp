@@ -22,10 +22,12 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Runahead/Emit.h"
+#include "Runahead/Flow.h"
 #include "runahead_abi.h"
 #include "llvm/IR/MDBuilder.h"
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
 #include "llvm/Transforms/Utils/Cloning.h"
+#include "llvm/Transforms/Utils/LoopUtils.h"
 
 using namespace llvm;
 
@@ -60,24 +62,24 @@ static void keepSmall(Loop *L) {
 
 /// A nest that is copied whole: the guard's branches lead to the right version at once,
 /// and an idle program tests the flag and nothing else (a row of a sparse matrix is some
-/// 30 ns: a second test would be felt). False when something else stands in the join.
+/// 30 ns: a second test would be felt). The join stays for those who come by it idle. False
+/// when something else stands or merges in it.
 bool Emitter::branchFromGuard(BasicBlock *Join, BasicBlock *Original, BasicBlock *Copied,
                               unsigned Levels, Guard &G) {
-  if (&*Join->getFirstNonPHIOrDbg() != Join->getTerminator())
+  BasicBlock *Active = G.Entered->getParent();
+  auto Ours = [&](PHINode &Phi) {
+    return (&Phi == G.Nest || &Phi == G.Level) && Phi.use_empty();
+  };
+  if (&*Join->getFirstNonPHIOrDbg() != Join->getTerminator() || !all_of(Join->phis(), Ours) ||
+      Active->getSingleSuccessor() != Join)
     return false;
-  Instruction *End = G.Entered->getParent()->getTerminator();
-  IRBuilder<> B(End);
-  Value *Active = B.CreateICmpULT(G.EnteredLevel, B.getInt32(Levels), "runahead.active");
-  B.CreateCondBr(Active, Copied, Original);
-  End->eraseFromParent();
-  for (BasicBlock *Before : SmallVector<BasicBlock *, 4>(predecessors(Join)))
-    Before->getTerminator()->replaceSuccessorWith(Join, Original);
+  moveEdge(Active, Join, Original, noPhis, nullptr);
+  IRBuilder<> B(Active->getTerminator());
+  addEdge(Active, B.CreateICmpULT(G.EnteredLevel, B.getInt32(Levels), "runahead.active"), Copied,
+          noPhis, nullptr);
+  DT.recalculate(F);
   G.Nest = G.Entered;
   G.Level = G.EnteredLevel;
-  LI.removeBlock(Join);
-  Join->dropAllReferences();
-  Join->eraseFromParent();
-  DT.recalculate(F);
   return true;
 }
 
@@ -90,6 +92,9 @@ Emitter::Copy Emitter::copyNest(const Site &S, unsigned From, Guard &G) {
     return Result;
   }
   Loop *Root = S.Levels[From];
+  bool Strips = tripCountIn(S.innermost(), S.Stream ? S.root()->getParentLoop() : S.root(), SE);
+  // What leaves the loop does so by PHIs, which take the copy's values as well.
+  formLCSSARecursively(*Root, DT, &LI, &SE);
   BasicBlock *Before = Root->getLoopPreheader();
   BasicBlock *Original = SplitBlock(Before, Before->getTerminator(), &DT, &LI);
   ValueToValueMapTy Map;
@@ -100,16 +105,7 @@ Emitter::Copy Emitter::copyNest(const Site &S, unsigned From, Guard &G) {
   SmallVector<BasicBlock *, 4> Exits;
   Root->getUniqueExitBlocks(Exits);
   for (BasicBlock *Exit : Exits)
-    for (PHINode &Phi : Exit->phis())
-      for (unsigned I = 0, E = Phi.getNumIncomingValues(); I < E; ++I) {
-        auto Block = Map.find(Phi.getIncomingBlock(I));
-        if (Block == Map.end())
-          continue;
-        Value *V = Phi.getIncomingValue(I);
-        auto Copied = Map.find(V);
-        Phi.addIncoming(Copied == Map.end() ? V : cast<Value>(&*Copied->second),
-                        cast<BasicBlock>(&*Block->second));
-      }
+    addCopiedEdges(Exit, Map);
   raiseDominatorsOfExits(Root, Before, DT);
 
   auto *Copied = cast<BasicBlock>(Map[Original]);
@@ -118,10 +114,12 @@ Emitter::Copy Emitter::copyNest(const Site &S, unsigned From, Guard &G) {
     // Above `From` the levels are called in place.
     Value *Active = B.CreateICmpULT(B.CreateSub(G.Level, B.getInt32(From)),
                                     B.getInt32(S.Levels.size() - From), "runahead.active");
-    B.CreateCondBr(Active, Copied, Original,
-                   MDBuilder(F.getContext()).createBranchWeights(1, 1000));
-    Before->getTerminator()->eraseFromParent();
+    // The tree has the copy below Before already.
+    addEdge(Before, Active, Copied, noPhis, nullptr,
+            MDBuilder(F.getContext()).createBranchWeights(1, 1000));
   }
+  // A value of the loop no longer comes to what is behind it, where it did by any path.
+  SE.forgetAllLoops();
 
   for (unsigned I = From; I < S.Levels.size(); ++I)
     Result.Levels[I] = LI.getLoopFor(cast<BasicBlock>(Map[S.Levels[I]->getHeader()]));
@@ -129,7 +127,7 @@ Emitter::Copy Emitter::copyNest(const Site &S, unsigned From, Guard &G) {
     if (L->isInnermost())
       keepSmall(L);
   Result.AtInnermost = From + 1 == S.Levels.size();
-  if (tripCountIn(S.innermost(), S.Stream ? S.root()->getParentLoop() : S.root(), SE))
+  if (Strips)
     Result.Last = lastIteration(Result.Levels.back());
   return Result;
 }
@@ -149,6 +147,7 @@ Value *Emitter::lastIteration(Loop *Inner) {
     return nullptr;
   const SCEV *Taken = SE.getBackedgeTakenCount(Inner);
   IRBuilder<> At(Inner->getLoopPreheader()->getTerminator());
+  Expander Expander(SE, *F.getParent());
   if (!Expander.isSafeToExpandAt(Taken, &*At.GetInsertPoint()))
     return nullptr;
   Value *Last = Expander.expandCodeFor(Taken, Taken->getType(), At.GetInsertPoint());
@@ -160,25 +159,24 @@ void Emitter::stripMine(const Copy &Of, const Guard &G, ArrayRef<Value *> AllCou
   Loop *L = Of.Levels.back();
   Value *Last = Of.Last;
   Value *Counter = AllCounters[Level];
-  LLVMContext &C = F.getContext();
   BasicBlock *Preheader = L->getLoopPreheader(), *Header = L->getHeader(),
              *Latch = L->getLoopLatch();
   auto *Back = cast<BranchInst>(Latch->getTerminator());
   unsigned ExitSide = Back->getSuccessor(0) == Header ? 1 : 0;
-  BasicBlock *Exit = Back->getSuccessor(ExitSide);
-
-  auto *StripHead = BasicBlock::Create(C, "runahead.strip", &F, Header);
-  auto *StripEnd = BasicBlock::Create(C, "runahead.strip.end", &F, Exit);
-  Preheader->getTerminator()->replaceSuccessorWith(Header, StripHead);
+  BasicBlock *StripHead = insertOnEdge(Preheader, Header, "runahead.strip");
+  BasicBlock *StripEnd = insertOnEdge(Latch, Back->getSuccessor(ExitSide), "runahead.strip.end");
+  BasicBlock *Exit = StripEnd->getSingleSuccessor();
 
   // Head of a strip: every value that the loop carries, and the call.
-  IRBuilder<> B(StripHead);
+  IRBuilder<> B(StripHead, StripHead->begin());
   B.SetCurrentDebugLocation(Back->getDebugLoc());
   SmallVector<std::pair<PHINode *, PHINode *>, 8> Carried; // (inner, strip)
   Value *Done = nullptr;
   for (PHINode &Inner : Header->phis()) {
     PHINode *Strip = B.CreatePHI(Inner.getType(), 2, Inner.getName() + ".strip");
-    Strip->addIncoming(Inner.getIncomingValueForBlock(Preheader), Preheader);
+    unsigned I = Inner.getBasicBlockIndex(StripHead);
+    Strip->addIncoming(Inner.getIncomingValue(I), Preheader);
+    Inner.setIncomingValue(I, Strip);
     Carried.push_back({&Inner, Strip});
     if (&Inner == Counter)
       Done = Strip;
@@ -186,43 +184,34 @@ void Emitter::stripMine(const Copy &Of, const Guard &G, ArrayRef<Value *> AllCou
   SmallVector<Value *, 4> Counters(AllCounters.begin(), AllCounters.begin() + Level);
   Counters.push_back(Done);
   Value *Next = nullptr;
-  BasicBlock *Enter = StripHead;
   if (Of.AtInnermost) {
     Next = Runtime.step(B, G.Nest, Counters);
   } else {
     // Nothing to do, or at another level: then one strip is all.
-    auto *Call = BasicBlock::Create(C, "runahead.call", &F, Header);
-    Enter = BasicBlock::Create(C, "runahead.enter", &F, Header);
-    B.CreateCondBr(B.CreateICmpEQ(G.Level, B.getInt32(Level)), Call, Enter);
+    Value *Here = B.CreateICmpEQ(G.Level, B.getInt32(Level));
+    Instruction *Call = SplitBlockAndInsertIfThen(Here, B.GetInsertPoint(), false);
     IRBuilder<> InCall(Call);
     InCall.SetCurrentDebugLocation(Back->getDebugLoc());
     Value *Stepped = Runtime.step(InCall, G.Nest, Counters);
-    InCall.CreateBr(Enter);
-    B.SetInsertPoint(Enter);
+    BasicBlock *Enter = Call->getSuccessor(0);
+    B.SetInsertPoint(Enter, Enter->begin());
     PHINode *Phi = B.CreatePHI(B.getInt64Ty(), 2, "runahead.next");
     Phi->addIncoming(B.getInt64(INT64_MAX), StripHead);
-    Phi->addIncoming(Stepped, Call);
+    Phi->addIncoming(Stepped, Call->getParent());
     Next = Phi;
   }
   // step returns more than Done; whatever it returns, the strip is not empty and
   // does not pass the end.
   Value *End = B.CreateBinaryIntrinsic(Intrinsic::umax, B.CreateSub(Next, B.getInt64(1)), Done);
   End = B.CreateBinaryIntrinsic(Intrinsic::umin, End, Last, nullptr, "runahead.end");
-  B.CreateBr(Header);
-  for (auto &[Inner, Strip] : Carried) {
-    unsigned I = Inner->getBasicBlockIndex(Preheader);
-    Inner->setIncomingBlock(I, Enter);
-    Inner->setIncomingValue(I, Strip);
-  }
 
   // The body's end: leave at the end of the strip.
   B.SetInsertPoint(Back);
   Value *Stop = B.CreateICmpEQ(Counter, End);
   Back->setCondition(ExitSide == 0 ? Stop : B.CreateNot(Stop));
-  Back->setSuccessor(ExitSide, StripEnd);
 
   // End of a strip: hand the values on, or out.
-  B.SetInsertPoint(StripEnd);
+  B.SetInsertPoint(StripEnd, StripEnd->begin());
   auto Leave = [&](Value *V) -> Value * {
     auto *I = dyn_cast<Instruction>(V);
     if (!I || !L->contains(I))
@@ -231,16 +220,18 @@ void Emitter::stripMine(const Copy &Of, const Guard &G, ArrayRef<Value *> AllCou
     Phi->addIncoming(V, Latch);
     return Phi;
   };
+  SmallVector<Value *, 8> HandedOn;
   for (auto &[Inner, Strip] : Carried)
-    Strip->addIncoming(Leave(Inner->getIncomingValueForBlock(Latch)), StripEnd);
+    HandedOn.push_back(Leave(Inner->getIncomingValueForBlock(Latch)));
   for (PHINode &Phi : Exit->phis()) {
-    int I = Phi.getBasicBlockIndex(Latch);
-    if (I < 0)
-      continue;
+    unsigned I = Phi.getBasicBlockIndex(StripEnd);
     Phi.setIncomingValue(I, Leave(Phi.getIncomingValue(I)));
-    Phi.setIncomingBlock(I, StripEnd);
   }
-  B.CreateCondBr(B.CreateICmpEQ(End, Last), Exit, StripHead);
+  // Away from the end, back to the head.
+  B.SetInsertPoint(StripEnd->getTerminator());
+  Value *More = B.CreateICmpNE(End, Last);
+  auto Handed = HandedOn.begin();
+  addEdge(StripEnd, More, StripHead, [&](PHINode &) { return *Handed++; }, nullptr);
 }
 
 } // namespace runahead

@@ -1,5 +1,6 @@
 //===- Emit.cpp - guards before nests, hooks in outer loops ---------------===//
 #include "Runahead/Emit.h"
+#include "Runahead/Flow.h"
 #include "runahead_abi.h"
 #include "llvm/Analysis/ConstantFolding.h"
 #include "llvm/Analysis/DomTreeUpdater.h"
@@ -68,15 +69,16 @@ static SmallVector<const Loop *, 4> boxesOf(const Site &S, const Reference &R) {
 
 /// `Known`: the values in order, null where the program gives them at run time.
 GlobalVariable *RuntimeInterface::siteTable(const Site &S, StringRef Where,
-                                            ArrayRef<Constant *> Known) const {
+                                            ArrayRef<Constant *> Known) {
   LLVMContext &C = M.getContext();
   Type *I8 = Type::getInt8Ty(C), *I16 = Type::getInt16Ty(C), *I32 = Type::getInt32Ty(C),
        *I64 = Type::getInt64Ty(C), *Ptr = PointerType::getUnqual(C);
   auto Int = [](Type *T, int64_t V) { return ConstantInt::getSigned(T, V); };
   auto Byte = [&](uint64_t V) { return ConstantInt::get(I8, V); };
   auto Private = [&](Constant *Init, bool Constant, const Twine &Name) {
-    return new GlobalVariable(M, Init->getType(), Constant, GlobalValue::PrivateLinkage, Init,
-                              Name);
+    Tables.push_back(new GlobalVariable(M, Init->getType(), Constant, GlobalValue::PrivateLinkage,
+                                        Init, Name));
+    return Tables.back();
   };
 
   // struct runahead_reference
@@ -127,18 +129,22 @@ GlobalVariable *RuntimeInterface::siteTable(const Site &S, StringRef Where,
   return Site;
 }
 
+void RuntimeInterface::removeTables() {
+  for (; !Tables.empty(); Tables.pop_back())
+    Tables.back()->eraseFromParent();
+}
+
 //===----------------------------------------------------------------------===//
 // Guards and hooks
 //===----------------------------------------------------------------------===//
 
 Emitter::Emitter(Function &F, LoopInfo &LI, DominatorTree &DT, ScalarEvolution &SE,
-                 const RuntimeInterface &Runtime)
-    : F(F), LI(LI), DT(DT), SE(SE), Runtime(Runtime),
-      Expander(SE, *F.getParent()) {}
+                 RuntimeInterface &Runtime)
+    : F(F), LI(LI), DT(DT), SE(SE), Runtime(Runtime) {}
 
 static std::string whereIs(const Function &F, const Site &S) {
   std::string Where = F.getName().str();
-  if (DebugLoc Location = S.root()->getStartLoc())
+  if (const DebugLoc &Location = S.Start)
     if (auto *Scope = dyn_cast_or_null<DIScope>(Location.getScope()))
       Where += " (" + Scope->getFilename().str() + ":" + std::to_string(Location.getLine()) + ")";
   return Where;
@@ -234,15 +240,15 @@ AllocaInst *Emitter::scratch(Type *T, const Twine &Name) {
   return B.CreateAlloca(T, nullptr, Name);
 }
 
-Value *Emitter::expand(const SCEV *S, IRBuilder<> &B) {
+static Value *expand(const SCEV *S, IRBuilder<> &B, Expander &Expander) {
   Type *T = S->getType()->isPointerTy() ? S->getType() : B.getInt64Ty();
   Value *V = Expander.expandCodeFor(S, T, B.GetInsertPoint());
   return V->getType()->isPointerTy() ? B.CreatePtrToInt(V, B.getInt64Ty()) : V;
 }
 
-Value *Emitter::address(const Linear &Address, IRBuilder<> &B) {
-  Value *V = expand(Address.Rest, B);
-  return Address.Base ? B.CreateAdd(expand(Address.Base, B), V) : V;
+static Value *address(const Linear &Address, IRBuilder<> &B, Expander &Expander) {
+  Value *V = expand(Address.Rest, B, Expander);
+  return Address.Base ? B.CreateAdd(expand(Address.Base, B, Expander), V) : V;
 }
 
 /// A number, or the address of something plus a number: the linker can fill it in.
@@ -262,6 +268,7 @@ static Constant *linkTimeConstant(Value *V, const DataLayout &DL) {
 /// What enter is to know; see runahead_abi.h for the order. What only the program
 /// knows is stored for it, and null in the list that is returned.
 SmallVector<Constant *, 64> Emitter::fillValues(const Site &S, IRBuilder<> &B) {
+  Expander Expander(SE, *F.getParent());
   SmallVector<Constant *, 64> Known;
   unsigned Next = 0;
   auto Put = [&](Value *V) {
@@ -270,21 +277,22 @@ SmallVector<Constant *, 64> Emitter::fillValues(const Site &S, IRBuilder<> &B) {
       B.CreateStore(V, B.CreateConstInBoundsGEP2_64(Values->getAllocatedType(), Values, 0, Next++));
   };
   BasicBlock *Preheader = S.root()->getLoopPreheader();
+  auto Expand = [&](const SCEV *Of) { return expand(Of, B, Expander); };
   auto Trip = [&](const Loop *L) -> Value * {
     const SCEV *Count = tripCountIn(L, S.root(), SE);
     if (!Count || !SE.isAvailableAtLoopEntry(Count, S.root()) ||
         !Expander.isSafeToExpandAt(Count, Preheader->getTerminator()))
       return B.getInt64(RUNAHEAD_UNKNOWN);
-    return expand(Count, B);
+    return Expand(Count);
   };
   for (Loop *L : S.Levels)
     Put(Trip(L));
   auto Stride = [&](const Reference &R, const Loop *L) -> Value * {
     const SCEV *S = R.Address.strideIn(L);
-    return S ? expand(S, B) : B.getInt64(0);
+    return S ? Expand(S) : B.getInt64(0);
   };
   for (const Reference &R : S.References) {
-    Put(address(R.Address, B));
+    Put(address(R.Address, B, Expander));
     for (Loop *L : S.Levels)
       Put(Stride(R, L));
     for (const Loop *L : boxesOf(S, R)) {
@@ -292,28 +300,42 @@ SmallVector<Constant *, 64> Emitter::fillValues(const Site &S, IRBuilder<> &B) {
       Put(Trip(L));
     }
     for (auto &[Stride, Count] : R.Address.Inside) {
-      Put(expand(Stride, B));
-      Put(expand(Count, B));
+      Put(Expand(Stride));
+      Put(Expand(Count));
     }
     if (const auto &Index = R.Address.Index) {
-      Put(expand(Index->Scale, B));
-      Put(Index->Add ? expand(Index->Add, B) : B.getInt64(0));
+      Put(Expand(Index->Scale));
+      Put(Index->Add ? Expand(Index->Add) : B.getInt64(0));
     }
   }
   return Known;
 }
 
-/// A stream's first reference still inside the window of the last call?
-Value *Emitter::insideWindow(const Site &S, IRBuilder<> &B, Value *Nest) {
-  const Reference *Lead = nullptr;
-  for (const Reference &R : S.References)
-    if (!Lead && !R.Address.Index && R.Address.strideIn(S.root()))
-      Lead = &R;
+/// What a stream is going to touch first, and how much of it.
+struct Emitter::Window {
+  const Linear *First;
+  const SCEV *Stride, *Count;
+};
+
+std::optional<Emitter::Window> Emitter::windowOf(const Site &S) const {
+  Instruction *End = S.root()->getLoopPreheader()->getTerminator();
   const SCEV *Count = tripCountIn(S.root(), S.root(), SE);
-  if (!Lead || !Count || !SE.isAvailableAtLoopEntry(Count, S.root()))
-    return nullptr;
-  Value *First = address(Lead->Address, B);
-  Value *Bytes = B.CreateMul(expand(Count, B), expand(Lead->Address.strideIn(S.root()), B));
+  if (!Count || !SE.isAvailableAtLoopEntry(Count, S.root()) ||
+      !Expander(SE, *F.getParent()).isSafeToExpandAt(Count, End))
+    return std::nullopt;
+  for (const Reference &R : S.References)
+    if (const SCEV *Stride = R.Address.Index ? nullptr : R.Address.strideIn(S.root()))
+      return Window{&R.Address, Stride, Count};
+  return std::nullopt;
+}
+
+/// A stream's first reference still inside the window of the last call? Frozen, since a
+/// branch depends on it: the program itself may never compute the address.
+Value *Emitter::insideWindow(const Window &W, IRBuilder<> &B, Value *Nest) {
+  Expander Expander(SE, *F.getParent());
+  Value *First = B.CreateFreeze(address(*W.First, B, Expander));
+  Value *Bytes = B.CreateFreeze(
+      B.CreateMul(expand(W.Count, B, Expander), expand(W.Stride, B, Expander)));
   auto Field = [&](unsigned Offset) {
     Value *P = B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Nest, Offset);
     return B.CreateAlignedLoad(B.getInt64Ty(), P, Align(8));
@@ -349,21 +371,22 @@ Guard Emitter::emitGuard(const Site &S) {
   MDNode *Unlikely = MDBuilder(C).createBranchWeights(1, 1000);
 
   IRBuilder<> B(Preheader->getTerminator());
-  B.SetCurrentDebugLocation(Root->getStartLoc());
+  B.SetCurrentDebugLocation(S.Start);
   DomTreeUpdater DTU(DT, DomTreeUpdater::UpdateStrategy::Eager);
   auto BranchIf = [&](Value *Condition, BasicBlock::iterator Before) {
     Instruction *Then = SplitBlockAndInsertIfThen(Condition, Before, false, Unlikely, &DTU, &LI);
     B.SetInsertPoint(Then);
     return Then->getParent();
   };
+  // The blocks, and only then the values: an expander is alive while no edge changes.
   BasicBlock *Start = Preheader;
-  BasicBlock *Then = BranchIf(Runtime.armed(B), Preheader->getTerminator()->getIterator());
+  BasicBlock *Call = BranchIf(Runtime.armed(B), Preheader->getTerminator()->getIterator());
   BasicBlock *Join = Root->getLoopPreheader();
 
   // A stream remembers its nest from one entry to the next.
   AllocaInst *Slot = nullptr;
   Value *Previous = Null;
-  BasicBlock *EnterFrom = Then, *Inside = nullptr;
+  BranchInst *Skip = nullptr;
   if (S.Stream) {
     // Volatile, or it becomes a register that is carried through every loop around.
     Slot = scratch(Ptr, "runahead.stream");
@@ -372,22 +395,19 @@ Guard Emitter::emitGuard(const Site &S) {
     Previous = B.CreateLoad(Ptr, Slot, /*isVolatile=*/true);
     // Known to be idle here: nothing to look up, nothing to call.
     BasicBlock *Look = BranchIf(B.CreateIsNotNull(Previous), B.GetInsertPoint());
-    BasicBlock *Call = Look->getSingleSuccessor();
-    if (Value *In = insideWindow(S, B, Previous)) {
-      // Inside: skip the call.
-      Instruction *End = Look->getTerminator();
-      IRBuilder<>(End).CreateCondBr(In, Join, Call);
-      End->eraseFromParent();
-      DT.recalculate(F);
-      Inside = Look;
+    Call = Look->getSingleSuccessor();
+    if (auto Window = windowOf(S)) {
+      // Inside: skip the call. What else merges in the join comes as if it were not armed.
+      auto AsFromStart = [&](PHINode &Phi) { return Phi.getIncomingValueForBlock(Start); };
+      Skip = addEdge(Look, B.getFalse(), Join, AsFromStart, &DTU);
+      B.SetInsertPoint(Skip);
+      Skip->setCondition(insideWindow(*Window, B, Previous));
     }
-    B.SetInsertPoint(Call->getTerminator());
-    EnterFrom = Call;
   }
+  B.SetInsertPoint(Call->getTerminator());
   SmallVector<Constant *, 64> Known = fillValues(S, B);
   CallInst *Entered =
       Runtime.enter(B, Runtime.siteTable(S, whereIs(F, S), Known), Values, Previous);
-  EnterFrom = Entered->getParent();
   Value *Level = B.CreateAlignedLoad(
       I32, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Entered, offsetof(runahead_nest, level)),
       Align(4), "runahead.level");
@@ -398,10 +418,8 @@ Guard Emitter::emitGuard(const Site &S) {
   B.SetInsertPoint(Join, Join->begin());
   auto Merge = [&](Value *Active, Value *Idle, const Twine &Name) {
     PHINode *Phi = B.CreatePHI(Active->getType(), 3, Name);
-    Phi->addIncoming(Idle, Start);
-    if (Inside)
-      Phi->addIncoming(Idle, Inside);
-    Phi->addIncoming(Active, EnterFrom);
+    for (BasicBlock *From : predecessors(Join))
+      Phi->addIncoming(From == Call ? Active : Idle, From);
     return Phi;
   };
   G.Nest = Merge(Entered, Null, "runahead.nest");

@@ -1,6 +1,7 @@
 //===- Pass.cpp - one function at a time ----------------------------------===//
 #include "Runahead/Pass.h"
 #include "Runahead/Emit.h"
+#include "Runahead/SavedBody.h"
 #include "Runahead/Sites.h"
 #include "llvm/Analysis/AssumptionCache.h"
 #include "llvm/Analysis/TargetTransformInfo.h"
@@ -9,7 +10,7 @@
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/Module.h"
-#include "llvm/Transforms/Utils/LoopUtils.h"
+#include "llvm/IR/Verifier.h"
 
 using namespace llvm;
 
@@ -29,8 +30,7 @@ static void remarkOnSite(const Site &S, OptimizationRemarkEmitter &ORE) {
     Releasable += !R.Address.Index;
   }
   ORE.emit([&] {
-    return OptimizationRemark("runahead", "Prefetch", S.root()->getStartLoc(),
-                              S.root()->getHeader())
+    return OptimizationRemark("runahead", "Prefetch", S.Start, S.root()->getHeader())
            << "prefetch inserted for " << ore::NV("References", S.References.size())
            << " groups of references (" << ore::NV("Indirect", Indirect)
            << " indirect, release for up to " << ore::NV("Releasable", Releasable)
@@ -49,7 +49,7 @@ static void remarkOnSite(const Site &S, OptimizationRemarkEmitter &ORE) {
 /// Loops that only copy or set memory are calls by now, and the program has some of its own:
 /// the run-time layer goes through the long ones in pieces (runtime/copy.c). What is known to
 /// be short (LONG_COPY there) stays as it is.
-static bool replaceLongCopies(Function &F, OptimizationRemarkEmitter &ORE) {
+static SmallVector<MemIntrinsic *, 4> longCopies(Function &F) {
   constexpr uint64_t Long = 1 << 20;
   SmallVector<MemIntrinsic *, 4> Copies;
   for (Instruction &I : instructions(F)) {
@@ -65,82 +65,142 @@ static bool replaceLongCopies(Function &F, OptimizationRemarkEmitter &ORE) {
     if (!Length || Length->getValue().uge(Long))
       Copies.push_back(Copy);
   }
-  if (Copies.empty())
-    return false;
-  Module &M = *F.getParent();
+  return Copies;
+}
+
+/// The call that takes the copy's place.
+static CallInst *replaceCopy(MemIntrinsic *Copy) {
+  Module &M = *Copy->getModule();
   LLVMContext &C = M.getContext();
   Type *Ptr = PointerType::getUnqual(C), *I32 = Type::getInt32Ty(C), *I64 = Type::getInt64Ty(C),
        *Void = Type::getVoidTy(C);
-  for (MemIntrinsic *Copy : Copies) {
+  IRBuilder<> B(Copy);
+  Value *Length = B.CreateZExtOrTrunc(Copy->getLength(), I64);
+  CallInst *Call;
+  if (auto *Set = dyn_cast<MemSetInst>(Copy))
+    Call = B.CreateCall(
+        M.getOrInsertFunction("runahead_ooc_set", FunctionType::get(Void, {Ptr, I32, I64}, false)),
+        {Set->getDest(), B.CreateZExt(Set->getValue(), I32), Length});
+  else
+    Call = B.CreateCall(
+        M.getOrInsertFunction("runahead_ooc_copy", FunctionType::get(Void, {Ptr, Ptr, I64}, false)),
+        {Copy->getDest(), cast<MemCpyInst>(Copy)->getSource(), Length});
+  Call->addFnAttr(Attribute::NoUnwind);
+  Call->addFnAttr(Attribute::WillReturn);
+  Call->setMemoryEffects(MemoryEffects::inaccessibleOrArgMemOnly());
+  Copy->eraseFromParent();
+  return Call;
+}
+
+static void remarkOnCopy(CallInst *Call, OptimizationRemarkEmitter &ORE) {
+  ORE.emit([&] {
+    return OptimizationRemark("runahead", "Copy", Call)
+           << "a copy goes through the run-time layer";
+  });
+}
+
+static void missedFunction(Function &F, StringRef Name, StringRef Why, OptimizationRemarkEmitter &ORE) {
+  ORE.emit([&] {
+    return OptimizationRemarkMissed("runahead", Name, DiagnosticLocation(F.getSubprogram()),
+                                    &F.getEntryBlock())
+           << "no prefetch in this function: " << ore::NV("Reason", Why);
+  });
+}
+
+/// The sites that the emitter can do; remarks on the others.
+static SmallVector<Site, 4> emittableSites(Function &F, FunctionAnalysisManager &FAM) {
+  auto &ORE = FAM.getResult<OptimizationRemarkEmitterAnalysis>(F);
+  const Summaries *Called = FAM.getResult<ModuleAnalysisManagerFunctionProxy>(F)
+                                .getCachedResult<SummariesAnalysis>(*F.getParent());
+  SmallVector<Site, 4> Sites;
+  for (Site &S : findSites(F, FAM.getResult<LoopAnalysis>(F), FAM.getResult<ScalarEvolutionAnalysis>(F),
+                           FAM.getResult<DominatorTreeAnalysis>(F), Called, ORE)) {
+    const char *Why = nullptr;
+    if (Emitter::canEmit(S, Why)) {
+      Sites.push_back(std::move(S));
+      continue;
+    }
     ORE.emit([&] {
-      return OptimizationRemark("runahead", "Copy", Copy)
-             << "a copy goes through the run-time layer";
+      return OptimizationRemarkMissed("runahead", "Shape", S.Start, S.root()->getHeader())
+             << "no prefetch: " << ore::NV("Reason", Why);
     });
-    IRBuilder<> B(Copy);
-    Value *Length = B.CreateZExtOrTrunc(Copy->getLength(), I64);
-    CallInst *Call;
-    if (auto *Set = dyn_cast<MemSetInst>(Copy))
-      Call = B.CreateCall(
-          M.getOrInsertFunction("runahead_ooc_set", FunctionType::get(Void, {Ptr, I32, I64}, false)),
-          {Set->getDest(), B.CreateZExt(Set->getValue(), I32), Length});
-    else
-      Call = B.CreateCall(
-          M.getOrInsertFunction("runahead_ooc_copy", FunctionType::get(Void, {Ptr, Ptr, I64}, false)),
-          {Copy->getDest(), cast<MemCpyInst>(Copy)->getSource(), Length});
-    Call->addFnAttr(Attribute::NoUnwind);
-    Call->addFnAttr(Attribute::WillReturn);
-    Call->setMemoryEffects(MemoryEffects::inaccessibleOrArgMemOnly());
-    Copy->eraseFromParent();
   }
-  return true;
+  return Sites;
+}
+
+/// As a fault of the emitter's would: a PHI that lacks an entry.
+static void breakIt(Function &F) {
+  for (BasicBlock &BB : F)
+    for (PHINode &Phi : BB.phis()) {
+      Phi.removeIncomingValue(0u, /*DeletePHIIfEmpty=*/false);
+      return;
+    }
 }
 
 PreservedAnalyses OutOfCorePass::run(Function &F, FunctionAnalysisManager &FAM) {
   if (skip(F))
     return PreservedAnalyses::all();
-  bool Changed = replaceLongCopies(F, FAM.getResult<OptimizationRemarkEmitterAnalysis>(F));
-  if (Changed) {
+  SmallVector<MemIntrinsic *, 4> Copies = longCopies(F);
+  if (Copies.empty() && FAM.getResult<LoopAnalysis>(F).empty())
+    return PreservedAnalyses::all();
+  if (!SavedBody::canSave(F)) {
+    missedFunction(F, "Labels", "it takes the addresses of labels",
+                   FAM.getResult<OptimizationRemarkEmitterAnalysis>(F));
+    return PreservedAnalyses::all();
+  }
+
+  // Whatever is changed from here on is given back where it does not verify.
+  std::optional<SavedBody> Before;
+  SmallVector<CallInst *, 4> Copied;
+  if (!Copies.empty()) {
+    Before.emplace(F);
+    for (MemIntrinsic *Copy : Copies)
+      Copied.push_back(replaceCopy(Copy));
     PreservedAnalyses Kept;
     Kept.preserveSet<CFGAnalyses>();
     FAM.invalidate(F, Kept);
   }
   auto &LI = FAM.getResult<LoopAnalysis>(F);
-  if (LI.empty())
-    return Changed ? PreservedAnalyses::none() : PreservedAnalyses::all();
   auto &SE = FAM.getResult<ScalarEvolutionAnalysis>(F);
   auto &DT = FAM.getResult<DominatorTreeAnalysis>(F);
+  auto &AC = FAM.getResult<AssumptionAnalysis>(F);
   auto &ORE = FAM.getResult<OptimizationRemarkEmitterAnalysis>(F);
 
   // Preheaders and single latches; the vectoriser, which comes next, would make
   // them too, so a loop that is left alone compiles to the same code.
-  auto &AC = FAM.getResult<AssumptionAnalysis>(F);
+  bool Simplified = false;
   SmallVector<Loop *, 8> Tops(LI.begin(), LI.end());
   for (Loop *L : Tops)
-    Changed |= simplifyLoop(L, &DT, &LI, &SE, &AC, nullptr, /*PreserveLCSSA=*/false);
+    Simplified |= simplifyLoop(L, &DT, &LI, &SE, &AC, nullptr, /*PreserveLCSSA=*/false);
 
-  const Summaries *Called = FAM.getResult<ModuleAnalysisManagerFunctionProxy>(F)
-                                .getCachedResult<SummariesAnalysis>(*F.getParent());
-  SmallVector<Site, 4> Sites;
-  for (Site &S : findSites(F, LI, SE, DT, Called, ORE)) {
-    const char *Why = nullptr;
-    if (Emitter::canEmit(S, Why)) {
-      remarkOnSite(S, ORE);
-      Sites.push_back(std::move(S));
-      continue;
-    }
-    ORE.emit([&] {
-      return OptimizationRemarkMissed("runahead", "Shape", S.root()->getStartLoc(),
-                                      S.root()->getHeader())
-             << "no prefetch: " << ore::NV("Reason", Why);
-    });
+  std::optional<RuntimeInterface> Runtime;
+  SmallVector<Site, 4> Sites = emittableSites(F, FAM);
+  if (!Sites.empty()) {
+    if (!Before)
+      Before.emplace(F);
+    Runtime.emplace(*F.getParent());
+    Emitter(F, LI, DT, SE, *Runtime).emit(Sites);
   }
-  if (Sites.empty())
-    return Changed ? PreservedAnalyses::none() : PreservedAnalyses::all();
+  if (!Before)
+    return Simplified ? PreservedAnalyses::none() : PreservedAnalyses::all();
 
-  for (Site &S : Sites)
-    formLCSSARecursively(*S.root(), DT, &LI, &SE);
-  RuntimeInterface Runtime(*F.getParent());
-  Emitter(F, LI, DT, SE, Runtime).emit(Sites);
+  if (Break)
+    breakIt(F);
+  // Without a stream: what is broken cannot always be printed.
+  if (verifyFunction(F)) {
+    Before->putBack();
+    if (Runtime)
+      Runtime->removeTables();
+    missedFunction(F, "Invalid",
+                   "what was made of it did not verify, so it stays as it was; please report this",
+                   ORE);
+  } else {
+    for (CallInst *Call : Copied)
+      remarkOnCopy(Call, ORE);
+    for (const Site &S : Sites)
+      remarkOnSite(S, ORE);
+  }
+  AC.clear(); // assumptions were copied, or are others now; they are looked for anew
   return PreservedAnalyses::none();
 }
 

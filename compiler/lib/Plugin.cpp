@@ -50,9 +50,9 @@ static void registerPass(PassBuilder &PB) {
       });
   PB.registerPipelineParsingCallback(
       [](StringRef Name, FunctionPassManager &FPM, ArrayRef<PassBuilder::PipelineElement>) {
-        if (Name != "runahead")
+        if (Name != "runahead" && Name != "runahead<break>")
           return false;
-        FPM.addPass(runahead::OutOfCorePass());
+        FPM.addPass(runahead::OutOfCorePass(/*Break=*/Name != "runahead"));
         return true;
       });
 }

@@ -38,6 +38,7 @@ namespace {
 /// References of one group lie within a page of each other; wider groups (the
 /// planes of a stencil) are joined at run time, where the strides are known.
 constexpr int64_t GroupSpread = 4096;
+#ifndef RUNAHEAD_EAGER
 /// A nest that is known to touch less than this is over before a prefetch arrives;
 /// the run-time layer would decline it (SMALLEST_NEST in runtime/shape.c).
 constexpr uint64_t SmallestFootprint = 64 * 1024;
@@ -46,6 +47,10 @@ constexpr uint64_t SmallestFootprint = 64 * 1024;
 constexpr uint64_t OneUnit = 256 * 1024;
 /// The smallest footprint of a stream, whose many short entries make one long one.
 constexpr uint64_t SmallestStream = 16 * 1024;
+#else
+/// A build for random and public programs, whose arrays are small: every nest counts.
+constexpr uint64_t SmallestFootprint = 1, OneUnit = 0, SmallestStream = 1;
+#endif
 
 /// A load or store, or one that a called function makes.
 struct Access {
@@ -201,6 +206,7 @@ private:
         S.Levels.append(Chain.begin() + I, Chain.begin() + Limit);
         dropIdleLevels(S);
       }
+      S.Start = S.root()->getStartLoc();
       S.Stream = isStream(S);
       if (!finish(S))
         continue;
@@ -500,7 +506,7 @@ private:
     if (Bytes >= Smallest)
       return true;
     ORE.emit([&] {
-      return OptimizationRemarkMissed("runahead", "Small", S.root()->getStartLoc(),
+      return OptimizationRemarkMissed("runahead", "Small", S.Start,
                                       S.root()->getHeader())
              << "no prefetch: the nest touches less than "
              << ore::NV("Bytes", unsigned(Smallest)) << " bytes";

@@ -37,7 +37,7 @@ static std::optional<Formula> formulaOf(const SCEV *S, unsigned &Room) {
   if (Room == 0)
     return std::nullopt;
   --Room;
-  Formula Result{S->getSCEVType(), S->getType(), nullptr, {}};
+  Formula Result{S->getSCEVType(), S->getType(), {}, {}};
   switch (S->getSCEVType()) {
   case scConstant:
     Result.Leaf = cast<SCEVConstant>(S)->getValue();
@@ -81,9 +81,9 @@ static std::optional<Formula> formulaOf(const SCEV *S) {
 
 /// Without the promises about overflow that held in the function: behind its own tests only.
 const SCEV *Formula::at(const CallBase &Call, ScalarEvolution &SE) const {
-  if (Leaf) {
-    auto *A = dyn_cast<Argument>(Leaf);
-    return SE.getSCEV(A ? Call.getArgOperand(A->getArgNo()) : Leaf);
+  if (Value *V = Leaf) {
+    auto *A = dyn_cast<Argument>(V);
+    return SE.getSCEV(A ? Call.getArgOperand(A->getArgNo()) : V);
   }
   const SCEV *Result = Operands.front().at(Call, SE);
   switch (Kind) {
@@ -252,7 +252,7 @@ Summaries SummariesAnalysis::run(Module &M, ModuleAnalysisManager &MAM) {
     return Result; // formulas are added to pointers
   for (Function &F : M)
     if (!F.isDeclaration() && !F.isInterposable() && isCalledInLoop(F, FAM))
-      Result.Functions[&F] = summarise(F, FAM);
+      Result.Functions->insert({&F, summarise(F, FAM)});
   return Result;
 }
 

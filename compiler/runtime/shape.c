@@ -9,8 +9,13 @@
 
 /* What a unit should touch: enough that a call costs nothing beside it. */
 #define BLOCK_BYTES (256 * 1024)
-/* Nests that touch less than this are over before a prefetch arrives. */
+/* Nests that touch less than this are over before a prefetch arrives. (The eager build is for
+ * tests: every nest counts.) */
+#ifndef RUNAHEAD_EAGER
 #define SMALLEST_NEST (64 * 1024)
+#else
+#define SMALLEST_NEST 1
+#endif
 
 const int64_t *shape_read(struct reference *r, const struct runahead_reference *shape,
                                      unsigned levels, const int64_t *value) {

@@ -23,8 +23,12 @@
 #include <unistd.h>
 
 #define PAGE ((uintptr_t)4096)
-/* Below this a program's statics are no reason to use a disk. */
+/* Below this a program's statics are no reason to use a disk. (Eager: for tests.) */
+#ifndef RUNAHEAD_EAGER
 #define SMALLEST ((uintptr_t)1 << 20)
+#else
+#define SMALLEST PAGE
+#endif
 
 static uintptr_t first, last;
 

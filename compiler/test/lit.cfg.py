@@ -12,7 +12,7 @@ import lit.formats
 config.name = "runahead-compiler-" + config.llvm_major
 config.test_format = lit.formats.ShTest(execute_external=True)
 config.suffixes = [".ll", ".c", ".cpp", ".f90", ".test"]
-config.excludes = ["Inputs"]
+config.excludes = ["Inputs", "corpus"]
 config.test_source_root = os.path.join(config.runahead_source, "test")
 config.test_exec_root = os.path.join(config.runahead_build, "test")
 config.environment["PATH"] = config.llvm_bin + os.pathsep + os.environ["PATH"]

@@ -32,10 +32,13 @@ public:
   llvm::CallInst *step(llvm::IRBuilder<> &B, llvm::Value *Nest,
                        llvm::ArrayRef<llvm::Value *> Counters) const;
   llvm::GlobalVariable *siteTable(const Site &S, llvm::StringRef Where,
-                                  llvm::ArrayRef<llvm::Constant *> Known) const;
+                                  llvm::ArrayRef<llvm::Constant *> Known);
+  /// Takes all tables back; no code refers to them any more.
+  void removeTables();
 
 private:
   llvm::Module &M;
+  llvm::SmallVector<llvm::GlobalVariable *, 16> Tables; ///< each behind those it refers to
   llvm::FunctionCallee Enter, Step;
   llvm::Constant *Armed;
 };
@@ -51,10 +54,14 @@ struct Guard {
 class Emitter {
 public:
   Emitter(llvm::Function &F, llvm::LoopInfo &LI, llvm::DominatorTree &DT,
-          llvm::ScalarEvolution &SE, const RuntimeInterface &Runtime);
+          llvm::ScalarEvolution &SE, RuntimeInterface &Runtime);
   /// True when every loop of the site has the shape that the emitter needs.
   static bool canEmit(const Site &S, const char *&Why);
-  /// Guards of all sites first, while SCEV still describes the code, then the loops.
+  /// Guards of all sites first, while the code is as findSites saw it, then the loops.
+  ///
+  /// The code is valid, and what SCEV has kept of it true, whenever SCEV is asked: the
+  /// blocks of a guard are there before its values are computed, and after each copy of a
+  /// loop all is forgotten.
   void emit(llvm::ArrayRef<Site> Sites);
 
 private:
@@ -77,17 +84,16 @@ private:
                   llvm::ArrayRef<llvm::Value *> Counters);
   void stripMine(const Copy &Of, const Guard &G, llvm::ArrayRef<llvm::Value *> AllCounters);
   llvm::SmallVector<llvm::Constant *, 64> fillValues(const Site &S, llvm::IRBuilder<> &B);
-  llvm::Value *insideWindow(const Site &S, llvm::IRBuilder<> &B, llvm::Value *Nest);
-  llvm::Value *address(const Linear &Address, llvm::IRBuilder<> &B);
-  llvm::Value *expand(const llvm::SCEV *S, llvm::IRBuilder<> &B);
+  struct Window;
+  std::optional<Window> windowOf(const Site &S) const;
+  llvm::Value *insideWindow(const Window &W, llvm::IRBuilder<> &B, llvm::Value *Nest);
   llvm::AllocaInst *scratch(llvm::Type *T, const llvm::Twine &Name);
 
   llvm::Function &F;
   llvm::LoopInfo &LI;
   llvm::DominatorTree &DT;
   llvm::ScalarEvolution &SE;
-  const RuntimeInterface &Runtime;
-  runahead::Expander Expander;
+  RuntimeInterface &Runtime;
   llvm::AllocaInst *Values = nullptr; ///< shared by all sites of the function
 };
 

@@ -68,6 +68,7 @@ struct Reference {
 
 struct Site {
   llvm::SmallVector<llvm::Loop *, 4> Levels; ///< root first
+  llvm::DebugLoc Start;                      ///< where the root begins in the source
   llvm::SmallVector<Reference, 8> References;
   /// Calls that stand for loads and stores of the called function, and for how many.
   llvm::SmallVector<std::pair<llvm::CallBase *, unsigned>, 2> Calls;

@@ -14,11 +14,14 @@
 #ifndef RUNAHEAD_SUMMARIES_H
 #define RUNAHEAD_SUMMARIES_H
 
-#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Analysis/ScalarEvolution.h"
 #include "llvm/IR/InstrTypes.h"
 #include "llvm/IR/PassManager.h"
+#include "llvm/IR/ValueHandle.h"
+#include "llvm/IR/ValueMap.h"
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -28,9 +31,13 @@ namespace runahead {
 struct Formula {
   llvm::SCEVTypes Kind;
   llvm::Type *Type;
-  llvm::Value *Leaf = nullptr; ///< an argument or a constant
+  llvm::WeakTrackingVH Leaf; ///< an argument or a constant; null when it is gone
   std::vector<Formula> Operands;
 
+  bool alive() const {
+    return Operands.empty() ? Leaf.pointsToAliveValue()
+                            : llvm::all_of(Operands, [](auto &F) { return F.alive(); });
+  }
   /// Its value at a call, in the caller's terms.
   const llvm::SCEV *at(const llvm::CallBase &Call, llvm::ScalarEvolution &SE) const;
 };
@@ -50,17 +57,25 @@ struct CalledAccess {
 struct FunctionSummary {
   std::vector<CalledAccess> Accesses;
   const char *Why = nullptr; ///< some access, or every one, is missing: why
+
+  bool alive() const {
+    return llvm::all_of(Accesses, [](const CalledAccess &A) {
+      return A.Base.alive() && A.Rest.alive() && llvm::all_of(A.Loops, [](auto &L) {
+               return L.Stride.alive() && L.Count.alive();
+             });
+    });
+  }
 };
 
 /// The functions of the module that are called in some loop of it.
 class Summaries {
 public:
   const FunctionSummary *of(const llvm::Function *F) const {
-    auto Found = Functions.find(F);
-    return Found == Functions.end() ? nullptr : &Found->second;
+    auto Found = Functions->find(F);
+    return Found == Functions->end() || !Found->second.alive() ? nullptr : &Found->second;
   }
-  /// Never out of date: a function touches what it touched, however it is optimised, and
-  /// what it no longer touches costs a useless prefetch.
+  /// Never out of date while its function is there: that touches what it touched, however it
+  /// is optimised, and what it no longer touches costs a useless prefetch.
   bool invalidate(llvm::Module &, const llvm::PreservedAnalyses &,
                   llvm::ModuleAnalysisManager::Invalidator &) {
     return false;
@@ -68,7 +83,12 @@ public:
 
 private:
   friend class SummariesAnalysis;
-  llvm::DenseMap<const llvm::Function *, FunctionSummary> Functions;
+  struct ByFunction : llvm::ValueMapConfig<const llvm::Function *> {
+    enum { FollowRAUW = false };
+  };
+  /// A function that is removed takes its summary with it.
+  using Map = llvm::ValueMap<const llvm::Function *, FunctionSummary, ByFunction>;
+  std::unique_ptr<Map> Functions = std::make_unique<Map>();
 };
 
 class SummariesAnalysis : public llvm::AnalysisInfoMixin<SummariesAnalysis> {
