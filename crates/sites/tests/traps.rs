@@ -493,6 +493,38 @@ fn whoever_arrives_behind_the_load_of_a_branched_site_is_seen() {
     }
 }
 
+/// glibc's one place for cancellable calls, and whatever only looks like it.
+#[test]
+fn a_place_of_cancellation_is_believed_in_the_c_library_alone() {
+    let place = |moves: &str| {
+        let body = format!(
+            "mov (%rdi), %eax\ntestb $8, (%rdi)\n.byte 0x0f, 0x85\n.long tail - . - 4\nmov %rdi, %r11\n\
+             mov %rsi, %rax\nmov %rdx, %rdi\n{moves}\nmov %r9, %r10\nmov 8(%rsp), %r8\nmov 16(%rsp), %r9\n\
+             mov %r11, 8(%rsp)\nsyscall\nret"
+        );
+        format!("{}{NOP5}\n{NOP5}\n", function("f", &body))
+    };
+    let right = "mov %rcx, %rsi\nmov %r8, %rdx";
+    let library = |assembly: &str| {
+        object(&format!(".globl __pthread_initialize_minimal\n__pthread_initialize_minimal: ret\n{assembly}"))
+    };
+    let object_of = library(&place(right));
+    let sites = object_of.sites("f");
+    assert_eq!(sites.len(), 1, "{:?}", object_of.analysis);
+    assert_eq!((sites[0].form, sites[0].number), (form::CANCELLATION, ANY_NUMBER));
+    assert_eq!(sites[0].patch_offset, object_of.range("f").start);
+    // Anybody else's may be any call, and nobody sees which.
+    let elsewhere = object(&place(right));
+    assert_eq!(elsewhere.sites("f"), vec![]);
+    assert!(elsewhere.analysis.is_blind());
+    for wrong in
+        ["mov %r8, %rdx\nmov %rcx, %rsi", "mov %rcx, %rsi\nmov %r9, %rdx", "mov %ecx, %esi\nmov %r8, %rdx"]
+    {
+        let object = library(&place(wrong));
+        assert!(object.sites("f").iter().all(|site| site.form != form::CANCELLATION), "{wrong}");
+    }
+}
+
 #[test]
 fn numbers_are_followed_through_branches() {
     let number_of = |body: &str| {
