@@ -121,7 +121,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
     let a = frame.arguments();
     if changes_ours(frame, a) {
         attach::withdraw(state);
-        patch::undo(frame);
+        patch::undo(state);
         return Answer::plain(frame);
     }
     match frame.rax as u32 {

@@ -18,7 +18,7 @@ use crate::state::Fixed;
 use crate::unwind;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
-use runahead_abi::sites::{self, FileKey, NEAR_JUMP, Site, form};
+use runahead_abi::sites::{self, ANY_NUMBER, FileKey, NEAR_JUMP, Site, form};
 use runahead_kernel::PAGE;
 use runahead_kernel::files::{self, IoVec, Stat, close, fstat, open_at};
 use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
@@ -62,7 +62,7 @@ pub struct Candidate {
 /// program has run yet and there is one thread.
 ///
 /// All are looked at before any is rewritten: code that makes calls which nobody can see speaks against
-/// rewriting anything at all.
+/// rewriting anything at all. What turns out not to be rewritten is such code, too.
 pub fn whole_process(state: &Fixed) -> Visited {
     let mut visited = Visited::default();
     // SAFETY: the start is alone.
@@ -70,14 +70,18 @@ pub fn whole_process(state: &Fixed) -> Visited {
     let mut count = 0;
     each_mapping(lines, |map| {
         let candidate = look_at(state, map, path, &mut visited)?;
-        *candidates.get_mut(count)? = candidate;
+        match candidates.get_mut(count) {
+            Some(place) => *place = candidate,
+            None => visited.is_blind = true,
+        }
         count += 1;
         Some(())
     });
-    if !visited.is_blind {
-        for found in candidates.iter().take(count) {
-            rewrite(state, &found.key, found.mapping, found.protection, Phase::Start);
-        }
+    let rewrite =
+        |found: &Candidate| rewrite(state, &found.key, found.mapping, found.protection, Phase::Start);
+    if !visited.is_blind && !candidates.iter().take(count).all(rewrite) {
+        visited.is_blind = true;
+        undo(state);
     }
     visited
 }
@@ -160,7 +164,7 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) ->
         // As at the start: what is not known may be anything.
         is_blind = known(state, &key, path.as_c_str().to_bytes()).is_none_or(|known| known.is_blind());
         if !is_blind {
-            rewrite(state, &key, mapping, protection, Phase::Later);
+            is_blind = !rewrite(state, &key, mapping, protection, Phase::Later);
         }
     }
     lock.release();
@@ -257,28 +261,50 @@ impl Usable {
     }
 }
 
-fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phase: Phase) {
-    // What can only be executed cannot be compared: some processors refuse to read it.
-    if protection & PROT_READ == 0 {
-        return;
-    }
+/// Rewrites the sites of a mapping, as far as that can be done. False if one is left, for whatever reason, that may forbid
+/// calls of ours: it would not be seen, and the next of them would end the program.
+#[must_use]
+fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phase: Phase) -> bool {
     let Some(entry) = entry_of(state, key) else {
-        return;
+        return false;
     };
+    let is_here = |site: &&Site| mapped_bytes(mapping, site.patch_offset, 1).is_some();
+    let forbidding = entry.sites.iter().filter(is_here).filter(|site| may_forbid(site)).count();
+    // What can only be executed cannot be compared: some processors refuse to read it.
+    let rewritten = match protection & PROT_READ {
+        0 => 0,
+        _ => rewrite_sites(state, &entry, mapping, protection, phase).unwrap_or(0),
+    };
+    rewritten == forbidding
+}
+
+/// Whether a site's call may forbid calls of ours: a filter, or whatever the number is. (None of those is cancelled.)
+fn may_forbid(site: &Site) -> bool {
+    let number = site.number;
+    let forbids = [n::__NR_seccomp, n::__NR_prctl].contains(&u32::from(number)) || number == ANY_NUMBER;
+    forbids && site.form != form::CANCELLATION
+}
+
+/// As [`rewrite`]; returns how many of those that may forbid calls of ours are rewritten. None: nothing is.
+fn rewrite_sites(
+    state: &Fixed,
+    entry: &sites::Entry<'_>,
+    mapping: Mapping,
+    protection: u32,
+    phase: Phase,
+) -> Option<usize> {
     let usable = Usable::find(entry.sites, mapping);
     let count = usable.count();
     if count == 0 {
-        return;
+        return None;
     }
     // SAFETY: the caller is the start, or holds the lock.
     let table = unsafe { state.stubs() };
-    let Some(place) = table.room(state, mapping, count, phase) else {
-        return;
-    };
+    let place = table.room(state, mapping, count, phase)?;
     // Only the pool has unwind information.
     let is_in_pool = (arch::pool_address()..arch::pool_address() + POOL_BYTES).contains(&place.address);
     if entry.unwinds() && !is_in_pool {
-        return;
+        return None;
     }
     // The code that brings the arguments of a cancellable call is a near jump from the pool.
     let fits = |site: &Site| is_in_pool || site.form != form::CANCELLATION;
@@ -289,9 +315,7 @@ fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phas
     let stub_at = |index: usize| place.address + index * STUB_BYTES;
     let bytes = pages_of(count) * PAGE;
     // SAFETY: pages of stubs that nobody uses yet.
-    if unsafe { memory::protect(place.address, bytes, PROT_READ | PROT_WRITE) }.is_err() {
-        return;
-    }
+    unsafe { memory::protect(place.address, bytes, PROT_READ | PROT_WRITE) }.ok()?;
     let mut drafts = 0;
     for (index, site) in chosen().enumerate() {
         // SAFETY: inside the pages just made writable.
@@ -304,14 +328,11 @@ fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phas
     // A jump to a stub that cannot be executed would end the program.
     // SAFETY: the same pages, to which nothing leads yet.
     if unsafe { memory::protect(place.address, bytes, PROT_READ | PROT_EXEC) }.is_err() || drafts == 0 {
-        return;
+        return None;
     }
     // SAFETY: the file's code, private to this process, whose bytes change only at proven sites. It can be executed
     // throughout: other threads may run other code in it.
-    if unsafe { memory::protect(mapping.start, mapping.length, protection | PROT_READ | PROT_WRITE) }.is_err()
-    {
-        return;
-    }
+    unsafe { memory::protect(mapping.start, mapping.length, protection | PROT_READ | PROT_WRITE) }.ok()?;
     // Kept before anything leads there: a child of fork that is made meanwhile must not take the pages for free.
     table.keep(Allocation {
         text: mapping.start,
@@ -328,6 +349,7 @@ fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phas
     }
     // SAFETY: the same code, protected as the program has asked for.
     let _ = unsafe { memory::protect(mapping.start, mapping.length, protection) };
+    Some(chosen().take(drafts).filter(|site| may_forbid(site)).count())
 }
 
 /// Whether the site is there and is what the site file says. Where a cancellation may be acted on, unwinding works at its
@@ -423,9 +445,8 @@ unsafe fn write_code(address: usize, code: &[u8]) {
 }
 
 /// Makes everything as it was before the start: the program does something to memory of ours. Called
-/// after [`Fixed::stand_down`].
-pub fn undo(frame: &Frame) {
-    let state = frame.state();
+/// after [`Fixed::stand_down`], or by the start.
+pub fn undo(state: &Fixed) {
     let lock = &state.process().scratch_lock;
     if !lock.try_take() {
         // Another thread is at it, or maps a library just now, whose sites stay with stubs that go by.

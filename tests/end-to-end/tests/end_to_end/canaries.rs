@@ -132,6 +132,7 @@ const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("forbidden-call", "filters::unseen::kill", "signal: 31", &[]),
     ("forbidden-call", "filters::constant::kill", "signal: 31", &[]),
     ("forbidden-call", "filters::together::unseen", "signal: 31", &[]),
+    ("forbidden-call", "unwinding_filter::later", "signal: 31", &["root"]),
     ("forbidden-call", "dispatched::library", "from libraries", &[]),
     ("thread-pointer", "foreign_threads::zero", "signal: 11", &[]),
     ("thread-pointer", "foreign_threads::unreadable", "signal: 11", &[]),
