@@ -218,15 +218,15 @@ pub mod form {
     pub const DISPLACED: u8 = 3;
     /// Another instruction of two to four bytes: displaced and short.
     pub const SHORT_DISPLACED: u8 = 4;
-    /// An instruction of five bytes or more with others behind it up to the `syscall`, all displaced; the last is a
-    /// conditional jump of two bytes ([`super::SHORT_BRANCH`]) that is not taken on the way to the `syscall`. Only
-    /// the first is rewritten: whoever is between them goes on as before.
+    /// An instruction of five bytes or more with others behind it up to the `syscall`, all displaced; the
+    /// last is a conditional jump of two bytes ([`super::SHORT_BRANCH`]) that is not taken on the way to the
+    /// `syscall`. Only the first is rewritten: whoever is between them goes on as before.
     pub const BRANCHED: u8 = 5;
     /// The place where glibc makes all calls that may be cancelled (2.41 and later), short: `mov (%rdi),%eax`
     /// ([`super::CANCELLATION_START`] bytes), where it begins. Behind it stand the look whether the thread is
-    /// cancelled, the moves that bring number and arguments from where functions have them to where the kernel wants
-    /// them, and the `syscall`. A handler that cancels believes a program counter between the two: whoever has been in
-    /// the stub goes through all of it again.
+    /// cancelled, the moves that bring number and arguments from where functions have them to where the
+    /// kernel wants them, and the `syscall`. A handler that cancels believes a program counter between the
+    /// two: whoever has been in the stub goes through all of it again.
     pub const CANCELLATION: u8 = 6;
 }
 

@@ -10,10 +10,12 @@
 //!   of side effects (asking what is cached; a positioned read that is complete and would have given
 //!   exactly this). Everything else goes back to the original `syscall` instruction, so that errors,
 //!   positions, restarts, cancellation and unwinding are the kernel's and the program's affair.
-//! - No descriptor stays open, no signal handler or mask is touched, no thread is started, nothing is
+//! - No descriptor stays open, no signal handler is touched, no thread is started, nothing is
 //!   printed, libc is never called: its `errno`, heap and locks are not ours.
-//! - The program's stack is not used, not a byte of it: the agent has stacks of its own, and all signals but SIGTRAP are blocked
-//!   while it is on one (`arch::entry`). Vector registers and flags come back as they were.
+//! - The program's stack is not used, not a byte of it (but for a word that the code at a cancellable
+//!   call writes next itself): the agent has stacks of its own, and all signals but SIGTRAP are blocked
+//!   while it is on one (`arch::entry`). Vector registers and flags come back as they were. Its table of
+//!   unwind information is changed where padding is jumped through ([`unwind`]).
 //! - All memory has its place before the program's first instruction: one block ([`state`]), the agent's image with the
 //!   stubs, and one more place for stubs near the program's own code. Nothing is mapped later where the program may have
 //!   made a hole, and no descriptor is opened then. What the program does to those places is seen: then everything is

@@ -261,8 +261,8 @@ impl Usable {
     }
 }
 
-/// Rewrites the sites of a mapping, as far as that can be done. False if one is left, for whatever reason, that may forbid
-/// calls of ours: it would not be seen, and the next of them would end the program.
+/// Rewrites the sites of a mapping, as far as that can be done. False if one is left, for whatever reason,
+/// that may forbid calls of ours: it would not be seen, and the next of them would end the program.
 #[must_use]
 fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phase: Phase) -> bool {
     let Some(entry) = entry_of(state, key) else {
@@ -278,7 +278,8 @@ fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phas
     rewritten == forbidding
 }
 
-/// Whether a site's call may forbid calls of ours: a filter, or whatever the number is. (None of those is cancelled.)
+/// Whether a site's call may forbid calls of ours: a filter, or whatever the number is. (None of those is
+/// cancelled.)
 fn may_forbid(site: &Site) -> bool {
     let number = site.number;
     let forbids = [n::__NR_seccomp, n::__NR_prctl].contains(&u32::from(number)) || number == ANY_NUMBER;
@@ -352,8 +353,8 @@ fn rewrite_sites(
     Some(chosen().take(drafts).filter(|site| may_forbid(site)).count())
 }
 
-/// Whether the site is there and is what the site file says. Where a cancellation may be acted on, unwinding works at its
-/// padding, too.
+/// Whether the site is there and is what the site file says. Where a cancellation may be acted on, unwinding
+/// works at its padding, too.
 fn is_there(mapping: Mapping, site: &Site) -> bool {
     let found = |offset: u64, expected: &[u8]| {
         mapped_bytes(mapping, offset, expected.len()).is_some_and(|address| {

@@ -1,15 +1,17 @@
 //! Unwind information for padding that is jumped through.
 //!
-//! A short site (`runahead_abi::sites`) leads to its stub through padding between two functions, which no unwind
-//! information covers: whoever is interrupted right there could not be unwound, by an exception or a cancellation. So the
-//! range of the function before is stretched over it, in the process's own copy of the file's table (LSB 5.0, `.eh_frame`
-//! and `.eh_frame_hdr`). That is right where nothing is on the function's stack at its end, as at its start.
+//! A short site (`runahead_abi::sites`) leads to its stub through padding between two functions, which no
+//! unwind information covers: whoever is interrupted right there could not be unwound, by an exception or a
+//! cancellation. So the range of the function before is stretched over it, in the process's own copy of the
+//! file's table (LSB 5.0, `.eh_frame` and `.eh_frame_hdr`). That is right where nothing is on the function's
+//! stack at its end, as at its start.
 
 use crate::patch::read_own;
 use runahead_kernel::PAGE;
 use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
 
-/// `.eh_frame_hdr`: version 1; the pointer relative to its place, the count as it is, the table relative to the header.
+/// `.eh_frame_hdr`: version 1; the pointer relative to its place, the count as it is, the table relative to
+/// the header.
 const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
 const TABLE_AT: usize = 12;
 const ENTRY_BYTES: usize = 8;
@@ -76,8 +78,8 @@ impl Image {
     }
 }
 
-/// Sees to it that unwinding works at each of the five bytes from `padding` on, for the function that the code at `site`
-/// belongs to. `base`: where the file's header is mapped. False if it does not.
+/// Sees to it that unwinding works at each of the five bytes from `padding` on, for the function that the
+/// code at `site` belongs to. `base`: where the file's header is mapped. False if it does not.
 pub fn cover(base: usize, site: usize, padding: usize) -> bool {
     stretch(base, site, padding).is_some()
 }
@@ -117,8 +119,8 @@ fn stretch(base: usize, site: usize, padding: usize) -> Option<()> {
     let longer = u32::try_from(wanted - start).ok()?;
     let page = range_at & !(PAGE - 1);
     let bytes = (range_at + 4).next_multiple_of(PAGE) - page;
-    // SAFETY: a part of the file's table, private to this process. It can be read throughout. Four bytes of it change; any
-    // reader finds the old range or the new one.
+    // SAFETY: a part of the file's table, private to this process. It can be read throughout. Four bytes of
+    // it change; any reader finds the old range or the new one.
     unsafe {
         memory::protect(page, bytes, PROT_READ | PROT_WRITE).ok()?;
         (range_at as *mut u32).write_unaligned(longer);

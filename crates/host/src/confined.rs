@@ -1,9 +1,10 @@
-//! What we are started under, and the command with us, that leaves us nothing to do: it is said, and the command runs plainly.
-//! (Filters that end whoever makes a call are [`crate::filter`]'s.)
+//! What we are started under, and the command with us, that leaves us nothing to do: it is said, and the
+//! command runs plainly. (Filters that end whoever makes a call are [`crate::filter`]'s.)
 
 use std::io;
 
-/// `PR_GET_MDWE` (Linux 6.3), which the C library's headers do not know yet, and the bit of its answer that says so.
+/// `PR_GET_MDWE` (Linux 6.3), which the C library's headers do not know yet, and the bit of its answer that
+/// says so.
 const PR_GET_MDWE: libc::c_int = 66;
 const REFUSE_EXEC_GAIN: libc::c_int = 1;
 

@@ -22,6 +22,7 @@ mod limits;
 mod memory;
 mod names;
 mod own_files;
+mod processes;
 mod program;
 mod reading;
 pub mod report;

@@ -7,12 +7,14 @@ use crate::limits::{self, Limits, Running};
 use crate::memory::Costs;
 use crate::names::{Names, Notes, Taken};
 use crate::own_files;
+use crate::processes::{
+    Standing, has_ended, may_be_the_programs, may_write, pid_of, processor_time, standing,
+};
 use crate::program;
 use crate::report::{Report, VERSION};
 use crate::rights::{Look, Watched};
 use crate::session::Session;
 use crate::start_files::Cold;
-use runahead_abi::environment::Cookie;
 use runahead_abi::owner;
 use runahead_abi::release::What::{All, Files};
 use runahead_abi::session::{
@@ -25,7 +27,7 @@ use runahead_policy::memory::Then;
 use runahead_sites::SiteFile;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{PidfdFlags, pidfd_open};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -33,7 +35,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -839,109 +840,6 @@ fn refused_because(status: ExitStatus) -> Option<String> {
     Some(reason.to_owned())
 }
 
-/// What a process is that a slot's owner word names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
-    /// One of the program's, and ready to be served.
-    Program,
-    /// Claimed, but the agent has not filled it in yet.
-    NotReady,
-    /// Another process than the one that claimed the slot: process ids mean other processes in a pid
-    /// namespace of the program's own, and the word may be garbage. We must not wait for its end.
-    Stranger,
-    /// One that may not be looked into. Nobody acts for it, but what it has counted is counted.
-    Unreadable,
-}
-
-/// Offset of the cookie in the agent's state page (`agent::state::Fixed`); the session's is behind it.
-const COOKIE_AT: u64 = 16;
-
-/// Finds out by the agent's cookie, which the slot tells and the process has in its memory, and by the session's behind it,
-/// which stands in the memory of the run's processes only.
-pub(crate) fn standing(process: u32, slot: &Slot, session: Cookie) -> Standing {
-    let address = slot.agent.state_address.load(Ordering::Acquire);
-    if address == 0 {
-        return Standing::NotReady;
-    }
-    let mut words = [0u64; 3];
-    let local = libc::iovec { iov_base: (&raw mut words).cast(), iov_len: size_of_val(&words) };
-    let remote = libc::iovec {
-        iov_base: address.wrapping_add(COOKIE_AT) as *mut libc::c_void,
-        iov_len: size_of_val(&words),
-    };
-    // SAFETY: the local piece is our own words; the kernel checks the remote one.
-    let got = unsafe { libc::process_vm_readv(process as libc::pid_t, &local, 1, &remote, 1, 0) };
-    let [cookie, first, second] = words;
-    let is_known = || cookie == slot.agent.state_cookie.load(Ordering::Relaxed) && [first, second] == session;
-    if got == size_of_val(&words) as isize {
-        if is_known() { Standing::Program } else { Standing::Stranger }
-    } else if got < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM) {
-        Standing::Unreadable
-    } else {
-        Standing::Stranger
-    }
-}
-
-/// What a process has computed, ns (the kernel's Documentation/scheduler/sched-stats.rst).
-fn processor_time(process: u32) -> Option<u64> {
-    let line = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
-/// Whether a process may have the session, or a part of it, in its memory.
-fn may_write(process: u32) -> bool {
-    let maps = std::fs::read(format!("/proc/{process}/maps"));
-    // A deleted file of that name in the root folder looks the same, and is taken for it.
-    let name = b"/memfd:runahead-session (deleted)\n";
-    match maps {
-        Ok(maps) => maps.split_inclusive(|&byte| byte == b'\n').any(|line| line.ends_with(name)),
-        // What may not be looked into has perhaps executed a program that is allowed more than its user, which leaves nothing of
-        // what it had. Root's has not: there is no more.
-        Err(_) => {
-            let status = |process: &str| std::fs::read_to_string(format!("/proc/{process}/status"));
-            match (status("self"), status(&process.to_string())) {
-                (Ok(ours), Ok(its)) => effective_user() == 0 || !has_gained(&ours, &its),
-                _ => true,
-            }
-        }
-    }
-}
-
-fn effective_user() -> u32 {
-    rustix::process::geteuid().as_raw()
-}
-
-/// Whether the second process is another user, or has a capability that the first has not, by their `status` (proc(5)).
-fn has_gained(ours: &str, its: &str) -> bool {
-    let line = |status: &str, name: &str| {
-        status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned()
-    };
-    let user = |status: &str| line(status, "Uid:").split_whitespace().nth(1).map(str::to_owned);
-    let capabilities = |status: &str| u64::from_str_radix(&line(status, "CapPrm:"), 16).unwrap_or(0);
-    user(ours) != user(its) || capabilities(its) & !capabilities(ours) != 0
-}
-
-/// Whether a process that may not be read can be one of the program's: of our user, and not older than the
-/// command's own process, `main`.
-fn may_be_the_programs(process: u32, main: u32) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let found = std::fs::metadata(format!("/proc/{process}"));
-    found.is_ok_and(|entry| entry.uid() == rustix::process::geteuid().as_raw())
-        && start_of(process).is_some_and(|start| start_of(main).is_some_and(|began| start >= began))
-}
-
-/// When a process was started, in clock ticks since the machine's start (proc(5), field 22 of `stat`).
-fn start_of(process: u32) -> Option<u64> {
-    let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, field 2, may hold anything: it ends at the last parenthesis.
-    line.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
-}
-
-/// A process id, if the number can be one.
-fn pid_of(number: u32) -> Option<Pid> {
-    Pid::from_raw(i32::try_from(number).ok()?)
-}
-
 /// Closes every descriptor but the standard ones and `keep`.
 fn close_others(keep: &[i32]) {
     let mut sorted = keep.to_vec();
@@ -961,21 +859,6 @@ fn close_range(first: i32, last: i32) {
     }
 }
 
-fn has_ended(process: &OwnedFd) -> bool {
-    let mut set = [PollFd::new(process, PollFlags::IN)];
-    match poll(&mut set, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })) {
-        Ok(ready) => ready > 0,
-        Err(Errno::INTR) => false,
-        // A filter of system calls keeps us from asking. Nobody is waited for of whom it cannot be found out.
-        Err(_) => {
-            let (process, nothing) = (process.as_raw_fd(), ptr::null::<libc::siginfo_t>());
-            // SAFETY: asks whether a signal could be sent, and sends none.
-            let asked = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process, 0, nothing, 0) };
-            asked != 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EPERM)
-        }
-    }
-}
-
 fn wait(word: &AtomicU32, expected: u32, longest: Duration) {
     let time = rustix::thread::futex::Timespec {
         tv_sec: longest.as_secs() as i64,
@@ -986,19 +869,4 @@ fn wait(word: &AtomicU32, expected: u32, longest: Duration) {
 
 pub(crate) fn wake(word: &AtomicU32) {
     let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), u32::MAX >> 1);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_is_another_user_or_has_a_capability_more_has_gained() {
-        let ours = "Name:\tcat\nUid:\t1000\t1000\t1000\t1000\nCapPrm:\t0000000000000010\n";
-        assert!(!has_gained(ours, ours));
-        assert!(!has_gained(ours, &ours.replace("10\n", "00\n")), "one capability fewer");
-        assert!(has_gained(ours, &ours.replace("10\n", "11\n")));
-        assert!(has_gained(ours, &ours.replace("1000\t1000\t1000\t1000", "1000\t0\t0\t0")));
-        assert!(!has_gained(ours, &ours.replace("Uid:\t1000", "Uid:\t1001")), "the effective one counts");
-    }
 }

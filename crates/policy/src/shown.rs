@@ -1,8 +1,9 @@
-//! Which pages of the mirror a touch does not raise a signal for, where the kernel keeps no count of them (no userfaultfd).
+//! Which pages of the mirror a touch does not raise a signal for, where the kernel keeps no count of them (no
+//! userfaultfd).
 //!
-//! Memory is *entered* block by block, as it is touched, and the pages of a block are *shown* or hidden. A block is the
-//! part of one mapping that lies in one [`BLOCK`] of addresses; a mapping never changes its bounds. What is not entered
-//! is hidden altogether, and costs nothing.
+//! Memory is *entered* block by block, as it is touched, and the pages of a block are *shown* or hidden. A
+//! block is the part of one mapping that lies in one [`BLOCK`] of addresses; a mapping never changes its
+//! bounds. What is not entered is hidden altogether, and costs nothing.
 //!
 //! Called by the speculator, which makes the kernel's page tables so. All zeros when it begins.
 
@@ -12,8 +13,9 @@ const PAGE: usize = 4096;
 const PAGES: usize = BLOCK / PAGE;
 const WORD: usize = u64::BITS as usize;
 
-/// Each block may make two mappings more of the 65,530 that a process may have by default (`vm.max_map_count`), as does
-/// each run of shown pages where these are mappings of their own. Half of them are left for the program's own.
+/// Each block may make two mappings more of the 65,530 that a process may have by default
+/// (`vm.max_map_count`), as does each run of shown pages where these are mappings of their own. Half of them
+/// are left for the program's own.
 pub const MAX_BLOCKS: usize = 16_384;
 pub const MAX_RUNS: usize = 16_384;
 
@@ -211,8 +213,8 @@ impl Shown {
         self.runs += block.runs();
     }
 
-    /// The blocks that have been entered and reach into these bounds, one call after the other: the first from `from` on,
-    /// with where to go on. `mapping` is what holds the bounds.
+    /// The blocks that have been entered and reach into these bounds, one call after the other: the first
+    /// from `from` on, with where to go on. `mapping` is what holds the bounds.
     pub fn next_within(&self, mapping: Part, bounds: Part, from: usize) -> Option<(Entered, usize)> {
         let blocks = bounds.length() / BLOCK + 2;
         if blocks <= self.count {
@@ -243,14 +245,15 @@ impl Shown {
         self.was_refused = true;
     }
 
-    /// Whether all that can be hidden is to be hidden, and what is empty taken out. `runs_count`: they are mappings.
+    /// Whether all that can be hidden is to be hidden, and what is empty taken out. `runs_count`: they are
+    /// mappings.
     pub fn is_crowded(&self, runs_count: bool) -> bool {
         let is_near = |count: usize, most: usize| count * 4 >= most * CROWDED_QUARTERS;
         self.was_refused || is_near(self.count, MAX_BLOCKS) || runs_count && is_near(self.runs, MAX_RUNS)
     }
 
-    /// Takes out the blocks of which nothing is shown, but for those that are to stay; `leaves` is told of each that was
-    /// entered.
+    /// Takes out the blocks of which nothing is shown, but for those that are to stay; `leaves` is told of
+    /// each that was entered.
     pub fn take_out_empty(&mut self, stays: impl Fn(Part) -> bool, mut leaves: impl FnMut(Part)) {
         let mut kept = 0;
         for at in 0..self.count {

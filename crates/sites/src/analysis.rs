@@ -46,8 +46,8 @@ pub struct Analysis {
     pub found: usize,
     /// `false`: not an ELF64 x86-64 file, or too large; nothing was looked at.
     pub understood: bool,
-    /// It is the C library, its part for threads or its loader: what it does at the places that nobody can follow is known (it passes a
-    /// change of user on to all threads).
+    /// It is the C library, its part for threads or its loader: what it does at the places that nobody can
+    /// follow is known (it passes a change of user on to all threads).
     pub is_c_library: bool,
     /// Frames of it have something to be done when they are unwound.
     pub unwinds: bool,
@@ -60,7 +60,8 @@ impl Analysis {
         !self.is_c_library && self.others.iter().any(Unproven::may_filter)
     }
 
-    /// Elsewhere than in the C library what looks like its place of cancellation is one where any call is made.
+    /// Elsewhere than in the C library what looks like its place of cancellation is one where any call is
+    /// made.
     fn leave_cancellation(&mut self, image: &Image) {
         for site in self.sites.extract_if(.., |site| site.form == form::CANCELLATION) {
             let file_offset = site.patch_offset + u64::from(site.syscall_distance);
@@ -548,8 +549,8 @@ fn displaced_number(function: &Function, number: Option<u32>) -> Option<u16> {
     }
 }
 
-/// The place where glibc makes all calls that may be cancelled, if the `syscall` with index `call` is its. It is known by
-/// each of its instructions, as the agent does again what they do ([`form::CANCELLATION`]).
+/// The place where glibc makes all calls that may be cancelled, if the `syscall` with index `call` is its. It
+/// is known by each of its instructions, as the agent does again what they do ([`form::CANCELLATION`]).
 fn cancellation(function: &Function, call: usize) -> Option<Draft> {
     use Register::{EAX, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, RSP};
     use iced_x86::Code::{Jne_rel32_64, Mov_r32_rm32, Mov_r64_rm64, Mov_rm64_r64, Test_rm8_imm8};
@@ -593,8 +594,8 @@ fn cancellation(function: &Function, call: usize) -> Option<Draft> {
     is_sound.then_some(Draft { index: first, number: ANY_NUMBER, form: form::CANCELLATION, short: true })
 }
 
-/// Index of the first of the instructions at the end of these that can be displaced together: a load of five bytes or
-/// more, a test, a short conditional jump.
+/// Index of the first of the instructions at the end of these that can be displaced together: a load of five
+/// bytes or more, a test, a short conditional jump.
 fn branched(before: &[Instruction]) -> Option<usize> {
     let [.., load, test, jump] = before else { return None };
     let length = load.len() + test.len() + jump.len();
@@ -615,8 +616,8 @@ fn takes_registers(instruction: &Instruction) -> bool {
     })
 }
 
-/// Whether the instruction does the same wherever it stands, and cannot fault: it moves or combines
-/// general registers (not the stack pointer) and constants, loads from the stack or from the thread's own block, or
+/// Whether the instruction does the same wherever it stands, and cannot fault: it moves or combines general
+/// registers (not the stack pointer) and constants, loads from the stack or from the thread's own block, or
 /// pops.
 fn may_be_displaced(instruction: &Instruction) -> bool {
     let plain = matches!(
@@ -641,8 +642,8 @@ fn may_be_displaced(instruction: &Instruction) -> bool {
     plain && operands && instruction.len() >= 2
 }
 
-/// Whether the memory operand is a fixed distance above the start of the thread's control block, where C libraries keep
-/// what they know of a thread.
+/// Whether the memory operand is a fixed distance above the start of the thread's control block, where C
+/// libraries keep what they know of a thread.
 fn is_thread_slot(instruction: &Instruction) -> bool {
     const BLOCK_BYTES: u64 = 4096;
     instruction.segment_prefix() == Register::FS

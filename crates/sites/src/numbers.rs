@@ -328,8 +328,8 @@ fn constant_of(known: &Known, instruction: &Instruction) -> Option<u32> {
     }
 }
 
-/// The register that two instructions fill and test against zero: a load of its lower half, which clears the upper
-/// one, and a test of that half.
+/// The register that two instructions fill and test against zero: a load of its lower half, which clears the
+/// upper one, and a test of that half.
 fn tested_for_zero(pair: &[Instruction]) -> Option<Register> {
     let [load, test] = pair else { return None };
     let register = load.op0_register();

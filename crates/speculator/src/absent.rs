@@ -6,10 +6,10 @@
 //! | guards | has a guard (`MADV_GUARD_INSTALL`) | SIGSEGV | from Linux 6.13 on |
 //! | protection | may not be accessed | SIGSEGV | always |
 //!
-//! The first that is to be had is taken, for good. With the latter two a mapping begins without access at all, whatever its
-//! size, and costs nothing; [`Shown`] keeps count of what was made accessible. Guards lie in the page tables: a block of
-//! memory gets its protection and its guards when it is first touched. Protection makes mappings: each run of pages that
-//! are shown is one of its own.
+//! The first that is to be had is taken, for good. With the latter two a mapping begins without access at
+//! all, whatever its size, and costs nothing; [`Shown`] keeps count of what was made accessible. Guards lie
+//! in the page tables: a block of memory gets its protection and its guards when it is first touched.
+//! Protection makes mappings: each run of pages that are shown is one of its own.
 //!
 //! A page that is not there is always zeros once it is shown: whatever hides it drops it.
 //!
@@ -82,7 +82,8 @@ pub static ABSENT: Global<Absent> = Global::new(Absent {
 });
 
 impl Absent {
-    /// Finds the first way that is to be had. EACCES or EPERM where there is none, as no memory may become executable.
+    /// Finds the first way that is to be had. EACCES or EPERM where there is none, as no memory may become
+    /// executable.
     pub fn begin(&mut self) -> Result<()> {
         if let Ok(descriptor) = memory::userfault_sigbus() {
             (self.way, self.descriptor) = (Way::Userfault, descriptor);
@@ -97,7 +98,8 @@ impl Absent {
         self.way != Way::Userfault
     }
 
-    /// Makes an area where nothing was, with all of its pages missing. With a userfaultfd they are once it is [watched].
+    /// Makes an area where nothing was, with all of its pages missing. With a userfaultfd they are once it is
+    /// [watched].
     ///
     /// [watched]: Absent::watch
     pub fn reserve(&self, area: Area) -> Result<()> {
@@ -111,7 +113,8 @@ impl Absent {
 
     fn map(&self, part: Part, protection: u32, how: u32) -> Result<()> {
         let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_NORESERVE | how;
-        // SAFETY: the part lies in an area, which the mirror alone uses; without MAP_FIXED nothing is replaced.
+        // SAFETY: the part lies in an area, which the mirror alone uses; without MAP_FIXED nothing is
+        // replaced.
         let mapped = unsafe { memory::map(part.start, part.length(), protection, flags, -1, 0) }?;
         if mapped == part.start { Ok(()) } else { Err(Errno::EEXIST) }
     }
@@ -218,8 +221,8 @@ impl Absent {
         let writes = from.is_some() && is_read_only;
         // Never both at once: it is not executed while it is written to.
         let at_first = if writes { PROT_READ | PROT_WRITE } else { area.protection };
-        // SAFETY: pages of the mirror that are hidden: nobody uses them, and they are zeros. `from` is the caller's buffer,
-        // as long as the run.
+        // SAFETY: pages of the mirror that are hidden: nobody uses them, and they are zeros. `from` is the
+        // caller's buffer, as long as the run.
         unsafe {
             match self.way {
                 Way::Guard => {
@@ -325,7 +328,8 @@ impl Absent {
         }
     }
 
-    /// Puts memory with all pages missing in the place of what was mapped over a block. False: nothing is there now.
+    /// Puts memory with all pages missing in the place of what was mapped over a block. False: nothing is
+    /// there now.
     pub fn uncover(&mut self, area: Area, start: usize) -> bool {
         let part = Part::of(area.bounds(), start);
         if let Some(entered) = self.shown.find(part) {
@@ -355,7 +359,8 @@ impl Absent {
         );
     }
 
-    /// Speculation gives a range within an area more rights, until [`Absent::narrow`]. ENOMEM: not so many ranges.
+    /// Speculation gives a range within an area more rights, until [`Absent::narrow`]. ENOMEM: not so many
+    /// ranges.
     pub fn widen(&mut self, area: Area, start: usize, end: usize, protection: u32) -> Result<()> {
         let place = self.widened.get_mut(self.widened_count).ok_or(Errno::ENOMEM)?;
         *place = Widened { area, start, end, protection: area.protection | protection };

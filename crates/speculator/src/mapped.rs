@@ -250,8 +250,8 @@ impl Mapped {
         }
     }
 
-    /// Whether there are more pages than are kept in the middle of a speculation; `allowed`: those that may be ahead;
-    /// `is_crowded`: the mirror is too scattered.
+    /// Whether there are more pages than are kept in the middle of a speculation; `allowed`: those that may
+    /// be ahead; `is_crowded`: the mirror is too scattered.
     pub fn is_full(&self, allowed: u32, is_crowded: bool) -> bool {
         let allowed = if is_crowded { KEPT_LEAST } else { KEPT_LEAST.max(allowed as usize) };
         self.filled >= KEPT_MOST.min(allowed)

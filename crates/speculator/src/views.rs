@@ -1,7 +1,8 @@
 //! Views: blocks of a mapped file that the mirror maps from the file itself ([`runahead_policy::views`] says when).
 //!
-//! The mirror's region of a mapped file is anonymous memory whose missing pages raise a signal. A view lies over a block of it: the
-//! kernel finds its pages in the page cache, and neither we nor the log hear of their being touched. A page of it is
+//! The mirror's region of a mapped file is anonymous memory whose missing pages raise a signal. A view lies
+//! over a block of it: the kernel finds its pages in the page cache, and neither we nor the log hear of their
+//! being touched. A page of it is
 //! - *clear*: it was cached. If it is evicted, the speculator waits for the disk as its program would; if it is cut off, SIGBUS finds no
 //!   page there, and the speculation ends;
 //! - *guarded*: it was not. A touch raises SIGSEGV (`MADV_GUARD_INSTALL`, of mappings of files since Linux 6.15; before that

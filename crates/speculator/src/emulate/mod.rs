@@ -79,8 +79,8 @@ pub fn call(call: &Call) -> isize {
     }
 }
 
-/// Whether the call tells speculation only what the program's own call would tell it, whatever the program may do by
-/// now: it acts on the mirror, asks for the time, or reads what the program itself reads.
+/// Whether the call tells speculation only what the program's own call would tell it, whatever the program
+/// may do by now: it acts on the mirror, asks for the time, or reads what the program itself reads.
 fn finds_out_nothing(call: &Call) -> bool {
     match call.number as u32 {
         n::__NR_read

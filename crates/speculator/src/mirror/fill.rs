@@ -36,15 +36,15 @@ impl Mirror {
         self.fill_run(process, region, first, pages).map(drop)
     }
 
-    /// Sees to it that no page on swap is copied, which would bring it in; None: the page is not there. Ends the speculation
-    /// if it cannot go on without it.
+    /// Sees to it that no page on swap is copied, which would bring it in; None: the page is not there. Ends
+    /// the speculation if it cannot go on without it.
     fn fill_from_swap(&mut self, region: Region, page: usize) -> Option<Result<(), NoPage>> {
         if region.stable || !run::is_swapping() {
             return None;
         }
         let room = run::swap_room();
-        // Each is a copy, of memory that the program could have. (Which of them speculation has written to, nobody
-        // knows; so it ends, and begins again.)
+        // Each is a copy, of memory that the program could have. (Which of them speculation has written to,
+        // nobody knows; so it ends, and begins again.)
         if room.is_some_and(|room| self.changing_count >= room.max(KEPT_ALWAYS)) {
             run::end(ended::MEMORY, 0);
         }
@@ -58,8 +58,8 @@ impl Mirror {
         Some(self.fill_blank(region, page))
     }
 
-    /// Takes a page that is on swap as zeros, and says so. May end the speculation, or sleep until the program has come
-    /// closer.
+    /// Takes a page that is on swap as zeros, and says so. May end the speculation, or sleep until the
+    /// program has come closer.
     fn fill_blank(&mut self, region: Region, page: usize) -> Result<(), NoPage> {
         ABSENT.get().place_zeros(region.area(), page)?;
         self.remember(page, false);
@@ -68,10 +68,11 @@ impl Mirror {
         Ok(())
     }
 
-    /// The run of pages around `page` that are copied with it. Of what is stable: those that the program has in memory,
-    /// too, and the mirror not yet. (What the program itself has not touched might have to come from the disk.) What
-    /// changes is copied page by page: each of them is copied again at each sync, and python's, filled in runs, were so
-    /// many that fewer of its starts were consistent (36 runs each, 259 ms in the median, 221 without).
+    /// The run of pages around `page` that are copied with it. Of what is stable: those that the program has
+    /// in memory, too, and the mirror not yet. (What the program itself has not touched might have to come
+    /// from the disk.) What changes is copied page by page: each of them is copied again at each sync, and
+    /// python's, filled in runs, were so many that fewer of its starts were consistent (36 runs each, 259 ms
+    /// in the median, 221 without).
     fn around(&self, region: Region, page: usize) -> (usize, usize) {
         if !region.stable {
             return (page, 1);
@@ -117,8 +118,8 @@ impl Mirror {
                 None => {}
             }
             let limit = region.end.min(end);
-            // The neighbours of a page of the program's own may be a file's: copied from the program they would be
-            // waited for. Nor is it known whether they are on swap.
+            // The neighbours of a page of the program's own may be a file's: copied from the program they
+            // would be waited for. Nor is it known whether they are on swap.
             let alone = region.file != mapped::NONE || (!region.stable && run::is_swapping());
             let together = if alone { 1 } else { FILL_TOGETHER };
             let mut pages = 1;
@@ -133,7 +134,8 @@ impl Mirror {
         true
     }
 
-    /// Copies pages from the program, or a part of them, or has zeros there instead. Returns how many are there now, at least one.
+    /// Copies pages from the program, or a part of them, or has zeros there instead. Returns how many are
+    /// there now, at least one.
     fn fill_run(&mut self, process: i32, region: Region, page: usize, pages: usize) -> Result<usize, NoPage> {
         if self.present_count + pages > PAGES_MOST {
             return Err(NoPage::Full);
@@ -177,8 +179,8 @@ impl Mirror {
         Ok(pages)
     }
 
-    /// Fills a page from its file with what is cached, or with zeros; None if it does not come from one. May end
-    /// the speculation, or sleep until the program has come closer.
+    /// Fills a page from its file with what is cached, or with zeros; None if it does not come from one. May
+    /// end the speculation, or sleep until the program has come closer.
     fn fill_from_file(&mut self, region: Region, page: usize) -> Option<Result<(), NoPage>> {
         let (real, offset, together) = MAPPED.get().source(region.file, page)?;
         if self.present_count + together > PAGES_MOST {
@@ -207,8 +209,8 @@ impl Mirror {
                 MAPPED.get().has_told(region.file);
                 (0, true)
             }
-            // A file system that does not tell what is cached. What the program has mapped is there for the copying, other code is
-            // waited for as zeros are none, and the rest is taken for missing.
+            // A file system that does not tell what is cached. What the program has mapped is there for the
+            // copying, other code is waited for as zeros are none, and the rest is taken for missing.
             Err(Errno::EOPNOTSUPP)
                 if region.protection & PROT_EXEC == 0 && PAGEMAP.get().is_missing(page) =>
             {
@@ -220,7 +222,8 @@ impl Mirror {
         Some(self.place_of_file(region, page, got, blank))
     }
 
-    /// Lets what was read of a file, so many bytes, appear at `page`, with zeros behind it; `blank`: one page of zeros instead.
+    /// Lets what was read of a file, so many bytes, appear at `page`, with zeros behind it; `blank`: one page
+    /// of zeros instead.
     fn place_of_file(&mut self, region: Region, page: usize, got: usize, blank: bool) -> Result<(), NoPage> {
         let filled = got.div_ceil(PAGE).max(1);
         let viewed = VIEWS.get().show(page).is_some();

@@ -1,21 +1,22 @@
 //! The mirror: the speculator's copy of the program's memory.
 //!
-//! Every readable mapping of the program becomes an anonymous mapping at the same addresses. A touch of a page that is not
-//! there raises a signal in the toucher ([`crate::absent`]), whose handler copies the program's **current** page. A page is
-//! in one of two lists:
+//! Every readable mapping of the program becomes an anonymous mapping at the same addresses. A touch of a
+//! page that is not there raises a signal in the toucher ([`crate::absent`]), whose handler copies the
+//! program's **current** page. A page is in one of two lists:
 //!
 //! - *stable*: text and constants of loaded objects; copied once, kept for good;
 //! - *changing*: everything else; at each sync refreshed in place, all in a few calls.
 //!
-//! Memory that no file backs (anonymous, shared or huge) is copied only where the program has it, in memory or on swap, as
+//! Memory that no file backs (anonymous, shared or huge) is copied only where the program has it, in memory
+//! or on swap, as
 //! [`crate::pagemap`] tells; what it has never touched is zeros. A copy of that would be a fault in the program: memory that
-//! it gets for it, or a message to whoever serves its faults. What lies at other devices than disks is left out.
+//! it gets for it, or a message to whoever serves its faults. What lies at other devices than disks is left
+//! out.
 //!
 //! Refreshing costs some 0.25 us a page in which nothing has to be looked up, a fill some 4 us. So pages
 //! once touched are kept; but what a speculation touches moves on, and pages that are there do not show
 //! whether they are still wanted. When there are several times as many as the first speculation after the
-//! last drop touched, all are dropped, and those in use come back one by one. (GNU ld: 6929 pages kept
-//! made each sync 2.4 ms; each of its speculations touches some hundred.)
+//! last drop touched, all are dropped, and those in use come back one by one.
 //!
 //! What speculation maps for itself comes from two arenas ([`crate::layout`]) and is gone at the next
 //! sync.
@@ -65,7 +66,8 @@ impl Region {
     const NOTHING: Region =
         Region { start: 0, end: 0, protection: 0, stable: false, file: mapped::NONE, zeros: false };
 
-    /// As the mirror has it. What the program may only read is writable, or it could not be refreshed in place.
+    /// As the mirror has it. What the program may only read is writable, or it could not be refreshed in
+    /// place.
     pub fn area(&self) -> Area {
         let writable = if self.stable { 0 } else { PROT_WRITE };
         Area { start: self.start, end: self.end, protection: self.protection | writable }

@@ -1,14 +1,15 @@
 //! Which pages of the mirror are there, and which of these change: what fills and drops have left.
 //!
-//! A page that is there may be missing here, after a drop, and is found out when it is filled anew. One that is here is there.
+//! A page that is there may be missing here, after a drop, and is found out when it is filled anew. One that
+//! is here is there.
 
 use super::Mirror;
 use crate::views::VIEWS;
 use runahead_kernel::PAGE;
 
 impl Mirror {
-    /// Pages that lie together have their places in the table together: spread over all of it a thousand of them made
-    /// the whole table resident, 1 MB.
+    /// Pages that lie together have their places in the table together: spread over all of it a thousand of
+    /// them made the whole table resident, 1 MB.
     fn slot_of(page: usize) -> usize {
         const TOGETHER: usize = 64;
         let number = page / PAGE;

@@ -23,13 +23,15 @@ impl Mirror {
         self.state_page
     }
 
-    /// Writes the state page's content: it may have been dropped with the pages around it. False if it cannot be there.
+    /// Writes the state page's content: it may have been dropped with the pages around it. False if it cannot
+    /// be there.
     pub(super) fn renew_state_page(&self) -> bool {
         let area = self.region_at(self.state_page).map(|region| region.area());
         if area.is_none_or(|area| ABSENT.get().place_zeros(area, self.state_page).is_err()) {
             return false;
         }
-        // SAFETY: a page that is there, of a region that is writable; the layout is that of `agent::state::Fixed`.
+        // SAFETY: a page that is there, of a region that is writable; the layout is that of
+        // `agent::state::Fixed`.
         unsafe { (self.state_page as *mut usize).write(self.stub_entry) };
         self.keep_calm_off();
         true

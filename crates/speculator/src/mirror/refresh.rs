@@ -24,8 +24,8 @@ impl Mirror {
         if self.touched_after_drop == 0 {
             self.touched_after_drop = self.changing_count;
         }
-        // Of the pages that the mirror has copied some will be on swap by now, as are those that are blank, whatever the host
-        // says by now; to refresh them would bring them in.
+        // Of the pages that the mirror has copied some will be on swap by now, as are those that are blank,
+        // whatever the host says by now; to refresh them would bring them in.
         let swapping = self.has_blanks || run::is_swapping();
         if swapping || self.changing_count > KEPT_ALWAYS + KEPT_TIMES * self.touched_after_drop {
             self.drop_changing();
@@ -89,9 +89,9 @@ impl Mirror {
         }
     }
 
-    /// There are as many pages of files as may be: a speculation that stays on track has no next sync. It has not written to
-    /// those that the program may only read, so they can be dropped, and come back, at any time. Of others nobody knows, so it
-    /// ends, and begins again. (Not dropped and not counted either, copies of NAS FT's arrays took 124 MB of a group of 128.)
+    /// There are as many pages of files as may be: a speculation that stays on track has no next sync. It has
+    /// not written to those that the program may only read, so they can be dropped, and come back, at any
+    /// time. Of others nobody knows, so it ends, and begins again.
     pub(super) fn drop_full(&mut self) {
         if MAPPED.get().has_changing() {
             MAPPED.get().make_all_stale();
@@ -127,7 +127,8 @@ impl Mirror {
         }
     }
 
-    /// Drops the changing pages that the program does not have, or not any more: they are zeros again when they are touched.
+    /// Drops the changing pages that the program does not have, or not any more: they are zeros again when
+    /// they are touched.
     fn drop_unbacked(&mut self) {
         let count = self.changing_count;
         if let Some(pages) = self.changing.get_mut(..count) {

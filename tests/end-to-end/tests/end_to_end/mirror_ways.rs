@@ -1,5 +1,5 @@
-//! The ways in which the mirror notices what it lacks: where a filter forbids one, as containers' filters do, the next is taken,
-//! and the program gains as with it.
+//! The ways in which the mirror notices what it lacks: where a filter forbids one, as containers' filters do,
+//! the next is taken, and the program gains as with it.
 
 use crate::contract::{expect_eight, reasons};
 use crate::faults::guest;
@@ -14,8 +14,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Confines itself and becomes a command. The first argument tells how: only `guards` are left, only `protection`, or `nothing`,
-/// where a speculator's calls are told by their place in memory; processes are `unread` by others; or code cannot be `written`.
+/// Confines itself and becomes a command. The first argument tells how: only `guards` are left, only
+/// `protection`, or `nothing`, where a speculator's calls are told by their place in memory; processes are
+/// `unread` by others; or code cannot be `written`.
 const FILTER: &str = r#"
 #include <errno.h>
 #include <linux/filter.h>
@@ -151,8 +152,8 @@ for name in sys.argv[1:]:
     os.fdatasync(file)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)";
 
-/// What is said of the files' reading behind some words, after a line that sets the scene. The program lives on until the
-/// speculator has been tried.
+/// What is said of the files' reading behind some words, after a line that sets the scene. The program lives
+/// on until the speculator has been tried.
 fn said(name: &str, scene: &str, before: &str, runahead: &Runahead) -> Result<String, String> {
     let command = format!(
         "python3 evict.py tree/*/*.txt

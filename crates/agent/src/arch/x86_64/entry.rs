@@ -162,8 +162,8 @@ impl Answer {
         }
     }
 
-    /// The call is done and returned `value`. (Where the thread may be cancelled instead, it makes the call again: one that has
-    /// been made here has changed nothing but its own buffer.)
+    /// The call is done and returned `value`. (Where the thread may be cancelled instead, it makes the call
+    /// again: one that has been made here has changed nothing but its own buffer.)
     pub fn done(frame: &Frame, value: usize) -> Answer {
         if frame.description().detour != 0 {
             return Answer::plain(frame);
@@ -612,12 +612,13 @@ global_asm!(
     d_detour = const offset_of!(Description, detour),
 );
 
-// The place where glibc makes all calls that may be cancelled. A function's arguments come in: rdi points to the thread's
-// state of cancellation, rsi is the number, rdx, rcx, r8, r9 and two words above the return address are the call's own
-// arguments; rax, r10 and r11 are free, as for any function. What the agent does not look at goes on at once. The others are
-// brought to where the kernel wants them, as the code at the site will do again (rdi is kept where that keeps it, in a word
-// that belongs to the function called), and go the way of all stubs; the way back undoes it. A handler that cancels meanwhile
-// finds a program counter that is not the site's: it marks the thread and leaves it, and the site's own look comes after.
+// The place where glibc makes all calls that may be cancelled. A function's arguments come in: rdi points to
+// the thread's state of cancellation, rsi is the number, rdx, rcx, r8, r9 and two words above the return
+// address are the call's own arguments; rax, r10 and r11 are free, as for any function. What the agent does
+// not look at goes on at once. The others are brought to where the kernel wants them, as the code at the site
+// will do again (rdi is kept where that keeps it, in a word that belongs to the function called), and go the
+// way of all stubs; the way back undoes it. A handler that cancels meanwhile finds a program counter that is
+// not the site's: it marks the thread and leaves it, and the site's own look comes after.
 //
 // SAFETY: reads and writes what the site's own code reads and writes next, and registers that are free.
 global_asm!(

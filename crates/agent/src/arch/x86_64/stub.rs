@@ -88,8 +88,8 @@ pub enum Load<'a> {
     Number(u16),
     /// The site's own instruction, which may stand anywhere and does that, or comes after it.
     Displaced(&'a [u8]),
-    /// Instructions that may stand anywhere, then a conditional jump of two bytes: where it is not taken eax holds the
-    /// number. `end`: where the jump ends at the site.
+    /// Instructions that may stand anywhere, then a conditional jump of two bytes: where it is not taken eax
+    /// holds the number. `end`: where the jump ends at the site.
     Branched { before: &'a [u8], jump: [u8; SHORT_BRANCH], end: usize },
 }
 
@@ -139,9 +139,9 @@ pub fn write_stub(at: &mut [u8; STUB_BYTES], load: Load, description: &Descripti
     true
 }
 
-/// Writes the stub of the place where all calls are made that may be cancelled (`sites::form::CANCELLATION`). It has a way
-/// there, with r10 = description, and one back, with rcx = description; the rest is [`super::entry`]'s. False if that is
-/// out of reach.
+/// Writes the stub of the place where all calls are made that may be cancelled (`sites::form::CANCELLATION`).
+/// It has a way there, with r10 = description, and one back, with rcx = description; the rest is
+/// [`super::entry`]'s. False if that is out of reach.
 pub fn write_cancellation_stub(at: &mut [u8; STUB_BYTES], description: &Description) -> bool {
     let base = at.as_ptr() as usize;
     let mut code = Code { bytes: at, length: 0 };
