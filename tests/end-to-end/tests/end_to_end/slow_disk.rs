@@ -126,7 +126,7 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
         self.tool(&["pace", self.name, "off"])?;
         (self.fill)(&mount).map_err(|error| error.to_string())?;
         // A file system that is mounted anew has nothing in any cache.
-        command("umount", &[&mount.to_string_lossy()])?;
+        unmount(&mount)?;
         command("mount", &[&loop_device, &mount.to_string_lossy()])?;
         self.tool(&["pace", self.name, "on"])?;
         let argv: Vec<String> =
@@ -153,6 +153,20 @@ impl<Fill> Drop for Disk<Fill> {
         let mut command = Command::new(&self.tool);
         let _ = command.args(["down", "--all"]).env("SLOWDISK_RUN", self.folder.join("run")).output();
         let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Unmounts what only we have filled, and nobody has run on yet. A child that another test forks at this moment
+/// has our files open, until it executes its program.
+fn unmount(mount: &Path) -> Result<(), String> {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        match command("umount", &[&mount.to_string_lossy()]) {
+            Err(why) if why.contains("busy") && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
+        }
     }
 }
 
