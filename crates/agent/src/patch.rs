@@ -536,7 +536,13 @@ impl Allocation {
 const ALLOCATIONS: usize = 120;
 
 /// Bytes of the area for code that is out of the pool's reach.
-const FAR_BYTES: usize = POOL_BYTES;
+pub const FAR_BYTES: usize = POOL_BYTES;
+
+/// Gives the pool's addresses back. For the start, where there will be no stubs.
+pub fn give_back_pool() {
+    // SAFETY: pages of our image, a whole number of them, to which nothing leads: no stub was ever written.
+    let _ = unsafe { memory::unmap(arch::pool_address(), POOL_BYTES) };
+}
 
 /// Which pages hold stubs, and for what. Zeros are its start.
 #[repr(C)]

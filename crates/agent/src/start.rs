@@ -9,7 +9,7 @@ use runahead_abi::environment::{self, Session, flags};
 use runahead_abi::session::{care, watch};
 use runahead_kernel::files::{close, open_at, read};
 use runahead_kernel::memory;
-use runahead_kernel::process::{major_faults_and_blocks, total_swap};
+use runahead_kernel::process::{self, major_faults_and_blocks, total_swap};
 use runahead_kernel::text;
 use runahead_kernel::uapi::general as n;
 
@@ -41,6 +41,10 @@ pub unsafe extern "C" fn runahead_agent_start(
     if !(0..1 << 24).contains(&count) || environment != arguments.wrapping_offset(count + 1) {
         return;
     }
+    if !has_room() {
+        patch::give_back_pool();
+        return;
+    }
     // Whether it works here or not: it is loaded.
     // SAFETY: the loader has called.
     unsafe { loader::step_aside() };
@@ -69,6 +73,17 @@ pub unsafe extern "C" fn runahead_agent_start(
     if !visited.is_blind && visited.code >= LARGE && was_cold() {
         attach::want_watch(fixed, watch::FILE);
     }
+}
+
+/// What the agent's memory is at most of what a limit lets the process have: one in so many bytes. A program that just fits
+/// (suites measure how little a tool needs, and give it a little more) does not find room missing.
+const SHARE: usize = 100;
+
+/// Whether the limits on addresses and on memory of the process's own leave room for what the agent needs beside the program.
+fn has_room() -> bool {
+    let addresses = arch::image().len() + state::WINDOW_BYTES + SITE_FILE_GROWTH + patch::FAR_BYTES;
+    let leaves = |resource, bytes: usize| process::limit(resource) >= (SHARE * bytes) as u64;
+    leaves(n::RLIMIT_AS, addresses) && leaves(n::RLIMIT_DATA, state::WINDOW_BYTES)
 }
 
 /// Makes everything of ours in the process, while it has one thread and runs nothing of the program's: the

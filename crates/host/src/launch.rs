@@ -207,6 +207,11 @@ fn became(name: &OsStr, error: &io::Error) -> Failure {
 /// A command's stack below which there is no agent in it, bytes: the loader and the agent's start take some of it.
 const LEAST_STACK: u64 = 64 << 10;
 
+/// Limits on a command's addresses and on its own memory below which its agent leaves it alone (`has_room` of the agent's
+/// start), bytes, roughly.
+const LEAST_ADDRESSES: u64 = 256 << 20;
+const LEAST_DATA: u64 = 52 << 20;
+
 /// Makes the session and starts the host; returns the variables that put the agent into the command.
 fn prepare(
     options: &Options,
@@ -222,6 +227,9 @@ fn prepare(
     let below = |resource, bytes| getrlimit(resource).current.is_some_and(|limit| limit < bytes);
     if below(Resource::Stack, LEAST_STACK) {
         return Err("the limit on the stack (ulimit -s) leaves no room for the agent's start".into());
+    }
+    if below(Resource::As, LEAST_ADDRESSES) || below(Resource::Data, LEAST_DATA) {
+        return Err("the limit on memory (ulimit -v or -d) leaves no room for the agent".into());
     }
     if below(Resource::Fsize, SESSION_BYTES as u64) {
         return Err("the limit on file sizes (ulimit -f) leaves no room for shared memory".into());

@@ -163,6 +163,17 @@ pub fn total_swap() -> u64 {
     swap
 }
 
+/// The soft limit on a resource (getrlimit(2)), in whatever unit it has; `u64::MAX`: there is none, or the kernel does not tell.
+/// Async-signal-safe.
+pub fn limit(resource: u32) -> u64 {
+    let mut limits = [u64::MAX; 2];
+    let a = [0, resource as usize, 0, limits.as_mut_ptr() as usize, 0, 0];
+    // SAFETY: asks, into two words, which are what the call fills.
+    let _ = check(unsafe { syscall(n::__NR_prlimit64 as usize, a) });
+    let [soft, _] = limits;
+    soft
+}
+
 /// Keeps of its capabilities only those in `kept`, one bit each by their numbers (capabilities(7)).
 pub fn keep_capabilities(kept: u64) -> Result<()> {
     // `_LINUX_CAPABILITY_VERSION_3`, and the calling thread.

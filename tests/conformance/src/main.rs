@@ -64,7 +64,11 @@ struct Choice {
     /// At most this many cases of each suite, spread evenly.
     #[arg(long)]
     at_most: Option<usize>,
-    /// Seconds after which no case is begun any more; the suites share them.
+    /// Leave out this many cases of each suite, in the order that a budget takes them in: those that an
+    /// earlier run came to.
+    #[arg(long, default_value_t = 0)]
+    from: usize,
+    /// Seconds, once all is built, after which no case is begun any more; the suites share them.
     #[arg(long)]
     budget: Option<u64>,
     /// Cases at the same time.
@@ -130,14 +134,20 @@ fn run_suites(places: &Places, suites: &[Suite], choice: &Choice) -> Result<Exit
     let mut records = Vec::new();
     // Once: the checkout may move on while the suites run.
     let commit = record::commit();
+    // What is built takes nothing of the suites' time.
+    let built: Vec<Result<(), String>> = suites.iter().map(|suite| build(places, suite)).collect();
     let end = choice.budget.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    for (done, suite) in suites.iter().enumerate() {
+    for (done, (suite, built)) in suites.iter().zip(built).enumerate() {
         // What is left of the time is shared by those that are left.
         let share = end.map(|end| {
             let left = end.saturating_duration_since(Instant::now());
             Instant::now() + left / (suites.len() - done) as u32
         });
-        let record = run_suite(places, suite, Record::new(&suite.name, &commit), choice, share);
+        let record = Record::new(&suite.name, &commit);
+        let record = match built {
+            Ok(()) => run_suite(places, suite, record, choice, share),
+            Err(why) => left_out(record, &why),
+        };
         eprintln!("{}", record.line());
         if let Some(path) = &choice.store {
             record.append(path)?;
@@ -149,6 +159,20 @@ fn run_suites(places: &Places, suites: &[Suite], choice: &Choice) -> Result<Exit
     Ok(if different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn build(places: &Places, suite: &Suite) -> Result<(), String> {
+    // SAFETY: takes no pointer.
+    if !suite.as_nobody() && unsafe { libc::geteuid() } != 0 {
+        return Err("it wants root".to_owned());
+    }
+    suite.build(places)
+}
+
+fn left_out(mut record: Record, why: &str) -> Record {
+    eprintln!("SKIPPED {}: {why}", record.suite);
+    record.skipped.push(format!("all of it: {why}"));
+    record
+}
+
 fn run_suite(
     places: &Places,
     suite: &Suite,
@@ -157,19 +181,9 @@ fn run_suite(
     end: Option<Instant>,
 ) -> Record {
     let begun = Instant::now();
-    // SAFETY: takes no pointer.
-    if !suite.as_nobody() && unsafe { libc::geteuid() } != 0 {
-        eprintln!("SKIPPED {}: it wants root", suite.name);
-        record.skipped.push("all of it: it wants root".to_owned());
-        return record;
-    }
-    let (mut cases, skipped) = match suite.build(places).and_then(|()| suite.cases(places)) {
+    let (mut cases, skipped) = match suite.cases(places) {
         Ok(cases) => cases,
-        Err(why) => {
-            eprintln!("SKIPPED {}: {why}", suite.name);
-            record.skipped.push(format!("all of it: {why}"));
-            return record;
-        }
+        Err(why) => return left_out(record, &why),
     };
     record.skipped = skipped;
     if let Some(part) = &choice.case {
@@ -183,9 +197,10 @@ fn run_suite(
         cases = suite::spread(&cases, number);
     }
     // Spread over the suite as well, so that what time leaves out is nowhere in particular.
-    if end.is_some() {
+    if end.is_some() || choice.from > 0 {
         cases = scattered(&cases);
     }
+    cases.drain(..choice.from.min(cases.len()));
     let cold_files = suite.cold_files(places);
     let next = AtomicUsize::new(0);
     let shared = Mutex::new(record);

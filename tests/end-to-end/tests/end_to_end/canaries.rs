@@ -79,6 +79,7 @@ const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("early-fifo", "effects_ahead::fifo", "seen early", &[]),
     ("low-memory", "own_mappings", "at 10000: 0", &[]),
     ("forbidden-call", "own_seccomp::filter", "signal: 31", &[]),
+    ("addresses", "limited::tight", "is ours: 0", &[]),
     ("red-zone", "red_zone", "ending", &[]),
     ("register", "registers::general", "r12 changed", &[]),
     ("flags", "registers::flags", "flags", &[]),
