@@ -16,6 +16,9 @@ pub enum Outcome {
     Same,
     /// Differs, and a run alone was seen to give each of the verdicts that were seen under Runahead.
     FlakyAlone,
+    /// Differs, and a run alone gave each of the verdicts once two variables of the same names and lengths stood in its
+    /// environment, as docs/limitations.md says that they do.
+    ByVariables,
     Different,
 }
 
@@ -24,6 +27,8 @@ pub enum Outcome {
 pub struct Runs {
     pub alone: Vec<Verdicts>,
     pub under: Vec<Verdicts>,
+    /// Alone, with the agent loaded and nothing for it to do.
+    pub with_variables: Vec<Verdicts>,
     /// Beside how many of them a speculator was seen.
     pub speculated: usize,
 }
@@ -49,10 +54,13 @@ impl Runs {
     pub fn outcome(&self, name: &str) -> Outcome {
         let alone = Runs::seen(&self.alone, name);
         let under = Runs::seen(&self.under, name);
+        let named = Runs::seen(&self.with_variables, name);
         if alone.len() == 1 && under.len() == 1 && alone.keys().eq(under.keys()) {
             Outcome::Same
         } else if under.keys().all(|verdict| alone.contains_key(verdict)) {
             Outcome::FlakyAlone
+        } else if under.keys().all(|verdict| alone.contains_key(verdict) || named.contains_key(verdict)) {
+            Outcome::ByVariables
         } else {
             Outcome::Different
         }
@@ -87,7 +95,8 @@ mod tests {
 
     fn runs(alone: &[&str], under: &[&str]) -> Runs {
         let run = |verdict: &&str| read(&format!("{verdict}\tcase\n"));
-        Runs { alone: alone.iter().map(run).collect(), under: under.iter().map(run).collect(), speculated: 0 }
+        let [alone, under] = [alone, under].map(|runs| runs.iter().map(run).collect());
+        Runs { alone, under, with_variables: Vec::new(), speculated: 0 }
     }
 
     #[test]
@@ -97,6 +106,16 @@ mod tests {
         assert_eq!(runs(&["ok", "ok"], &["ok", "failed"]).outcome("case"), Outcome::Different);
         assert_eq!(runs(&["failed", "failed"], &["ok"]).outcome("case"), Outcome::Different);
         assert_eq!(runs(&["ok", "failed"], &["failed"]).outcome("case"), Outcome::FlakyAlone);
+    }
+
+    #[test]
+    fn what_the_variables_do_alone_is_told_apart() {
+        let mut runs = runs(&["ok", "ok"], &["failed"]);
+        runs.with_variables.push(read("ok\tcase\n"));
+        assert_eq!(runs.outcome("case"), Outcome::Different);
+        runs.with_variables.push(read("failed\tcase\n"));
+        assert_eq!(runs.outcome("case"), Outcome::ByVariables);
+        assert!(!runs.is_different());
     }
 
     #[test]

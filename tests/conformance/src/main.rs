@@ -256,8 +256,11 @@ fn run_case(
         if is_cold {
             cold::evict_files(cold_files).map_err(|error| error.to_string())?;
         }
-        let side = if way == Way::Alone { &mut runs.alone } else { &mut runs.under };
-        let side_name = if way == Way::Alone { "alone" } else { "under" };
+        let (side, side_name) = match way {
+            Way::Alone => (&mut runs.alone, "alone"),
+            Way::AloneWithVariables => (&mut runs.with_variables, "variables"),
+            Way::Under | Way::UnderActive => (&mut runs.under, "under"),
+        };
         let temperature = if is_cold { "cold" } else { "warm" };
         let output = outputs.join(format!("{side_name}-{temperature}-{}", side.len()));
         let directory = directory.clone();
@@ -277,6 +280,9 @@ fn run_case(
     for again in 0..choice.again {
         if !runs.is_different() {
             break;
+        }
+        if again < 2 {
+            once(&mut runs, Way::AloneWithVariables, again % 2 == 1)?;
         }
         once(&mut runs, Way::Alone, again % 2 == 1)?;
     }

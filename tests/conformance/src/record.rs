@@ -23,6 +23,7 @@ pub struct Record {
     pub same: usize,
     pub different: usize,
     pub flaky_alone: usize,
+    pub by_variables: usize,
     /// Runs under Runahead, and beside how many of them a speculator was seen.
     pub runs_under: usize,
     pub speculated: usize,
@@ -54,6 +55,7 @@ impl Record {
             same: 0,
             different: 0,
             flaky_alone: 0,
+            by_variables: 0,
             runs_under: 0,
             speculated: 0,
             out_of_time: 0,
@@ -75,6 +77,7 @@ impl Record {
             match outcome {
                 Outcome::Same => self.same += 1,
                 Outcome::FlakyAlone => self.flaky_alone += 1,
+                Outcome::ByVariables => self.by_variables += 1,
                 Outcome::Different => self.different += 1,
             }
             if outcome != Outcome::Same {
@@ -95,7 +98,7 @@ impl Record {
 
     pub fn line(&self) -> String {
         format!(
-            "{}: {} of {} cases, {} verdicts: {} same, {} different, {} flaky alone ({} s)",
+            "{}: {} of {} cases, {} verdicts: {} same, {} different, {} flaky alone, {} by variables ({} s)",
             self.suite,
             self.cases,
             self.all_cases,
@@ -103,6 +106,7 @@ impl Record {
             self.same,
             self.different,
             self.flaky_alone,
+            self.by_variables,
             self.seconds
         )
     }
@@ -117,12 +121,12 @@ impl Record {
 
 pub fn table(records: &[Record]) -> String {
     let mut text = String::from(
-        "suite            cases (of all)  passed alone  verdicts     same  different  flaky alone  skipped  speculator seen\n",
+        "suite            cases (of all)  passed alone  verdicts     same  different  flaky alone  variables  skipped  speculator seen\n",
     );
     for record in records {
         let _ = writeln!(
             text,
-            "{:16} {:>5} ({:>5}) {:>14} {:>9} {:>8} {:>10} {:>12} {:>8} {:>8} of {:>4}",
+            "{:16} {:>5} ({:>5}) {:>14} {:>9} {:>8} {:>10} {:>12} {:>10} {:>8} {:>8} of {:>4}",
             record.suite,
             record.cases,
             record.all_cases,
@@ -131,6 +135,7 @@ pub fn table(records: &[Record]) -> String {
             record.same,
             record.different,
             record.flaky_alone,
+            record.by_variables,
             record.skipped.len() + record.out_of_time,
             record.speculated,
             record.runs_under,

@@ -19,6 +19,9 @@ pub const NOBODY: u32 = 65534;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Alone,
+    /// With the variables that Runahead leaves in the environment, of the same lengths: the agent is loaded, and finds
+    /// no session.
+    AloneWithVariables,
     Under,
     /// With every read looked at: most reads of a run that never stalls would pass uninspected.
     UnderActive,
@@ -67,6 +70,11 @@ impl Run<'_> {
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors);
+        if self.way == Way::AloneWithVariables {
+            // The supervisor is a program of ours, which the agent leaves alone for want of a session.
+            let agent = runahead()?.with_file_name("librunahead_agent.so");
+            command.env("LD_PRELOAD", agent).env(SESSION, format!("123456:3:2:0:{}:5", "0".repeat(32)));
+        }
         let status = command.status().map_err(told)?;
         let verdicts = self.verdicts(status)?;
         let speculated = inside(SPECULATED).exists();
@@ -83,12 +91,8 @@ impl Run<'_> {
 
     fn command(&self) -> Result<Vec<OsString>, String> {
         let mut command: Vec<OsString> = Vec::new();
-        if self.way != Way::Alone {
-            let runahead = std::env::var_os("RUNAHEAD_BIN")
-                .map_or_else(|| self.places.folder.join("../../target/release/runahead"), PathBuf::from);
-            let runahead = fs::canonicalize(&runahead)
-                .map_err(|error| format!("{} (./x build makes it): {error}", runahead.display()))?;
-            command.extend([runahead.into(), "run".into(), "--".into()]);
+        if matches!(self.way, Way::Under | Way::UnderActive) {
+            command.extend([runahead()?.into(), "run".into(), "--".into()]);
         }
         if self.way == Way::UnderActive {
             command.extend([own_executable()?.into(), "active".into()]);
@@ -120,6 +124,14 @@ impl Run<'_> {
         verdicts.insert(ENDING.to_owned(), ending);
         Ok(verdicts)
     }
+}
+
+/// The command that is tested.
+fn runahead() -> Result<PathBuf, String> {
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/runahead");
+    let runahead = std::env::var_os("RUNAHEAD_BIN").map_or_else(built, PathBuf::from);
+    fs::canonicalize(&runahead)
+        .map_err(|error| format!("{} (./x build makes it): {error}", runahead.display()))
 }
 
 fn own_executable() -> Result<PathBuf, String> {
