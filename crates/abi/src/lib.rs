@@ -9,6 +9,8 @@ pub mod begun;
 pub mod calls;
 pub mod durations;
 pub mod environment;
+pub mod executions;
+pub mod insertion;
 #[cfg(not(loom))]
 pub mod kin;
 pub mod log;

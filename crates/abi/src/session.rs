@@ -1,7 +1,7 @@
 //! The session: the memory that the programs, the speculators and the host of one `runahead run`
 //! share.
 //!
-//! One memfd, owned by the host. It starts with a [`Header`] of two pages, then [`SLOTS`] slots of
+//! One memfd, owned by the host. It starts with a [`Header`] of three pages, then [`SLOTS`] slots of
 //! [`SLOT_BYTES`]. A process of the program claims a slot at its first stall; a speculator serves one
 //! slot. A slot is cut into parts by page, so that each process can map the others' parts read-only:
 //!
@@ -18,6 +18,7 @@
 use crate::begun;
 use crate::durations::Durations;
 use crate::environment::Cookie;
+use crate::executions::Executions;
 use crate::kin;
 use crate::log::Log;
 use crate::names::Ring;
@@ -25,7 +26,7 @@ use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use crate::release::{Closings, Holding, Numbers, Releasing};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess05");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess06");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -79,6 +80,8 @@ pub struct Header {
     /// Set by an agent that has waited for holders in vain: the host is to end them.
     pub overdue: AtomicU32,
     pub holders: Holders,
+    /// Programs that are about to be executed.
+    pub executions: Executions,
 }
 
 /// Which speculators hold something of a program's: a page by itself, as each speculator may write to it. (One that runs wild
@@ -533,7 +536,7 @@ pub struct Slot {
     pub faults: FaultPart,
 }
 
-const _: () = assert!(HOLDERS_AT == PAGE && size_of::<Header>() == 2 * PAGE);
+const _: () = assert!(HOLDERS_AT == PAGE && size_of::<Header>() == 3 * PAGE);
 const _: () = assert!(size_of::<AgentPart>() == 4 * PAGE);
 const _: () = assert!(size_of::<SpeculatorPart>() == 3 * PAGE);
 const _: () = assert!(size_of::<FaultPart>() == PAGE);

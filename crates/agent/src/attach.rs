@@ -116,7 +116,7 @@ fn tell_kin(process: &Process, slot: &Slot, header: &Header) {
 
 /// Our process id as the host knows it: in the pid namespace of the `/proc` through which we have found the
 /// host. The program may have gone into another one since.
-fn id_for_the_host() -> Option<u32> {
+pub fn id_for_the_host() -> Option<u32> {
     let mut buffer = [0u8; 16];
     let digits = read_link(c"/proc/self", &mut buffer).ok()?;
     u32::try_from(decimal(digits).0).ok().filter(|&id| id != 0)

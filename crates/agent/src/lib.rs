@@ -29,6 +29,7 @@
 mod arch;
 mod attach;
 mod calls;
+mod executions;
 #[cfg(feature = "forked")]
 mod forked;
 mod loader;

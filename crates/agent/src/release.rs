@@ -13,8 +13,8 @@
 //! Waiting is bounded: whoever does not come forward in time is taken for gone, which costs exactness and no more.
 
 use crate::arch::{Answer, Frame};
-use crate::attach;
 use crate::state::Fixed;
+use crate::{attach, executions};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use runahead_abi::release::{Holding, NUMBERS, What};
 use runahead_abi::session::{Header, Slot, activity, retire};
@@ -77,7 +77,10 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
         }
         // What has the second number until then is closed.
         n::__NR_dup2 | n::__NR_dup3 => closes(frame.state(), a[1] as u32 as usize, a[1] as u32 as usize),
-        n::__NR_execve | n::__NR_execveat => is_replaced(frame.state()),
+        n::__NR_execve | n::__NR_execveat => {
+            is_replaced(frame.state());
+            executions::announce(frame.state(), number, a);
+        }
         // Its page faults are its own to see from now on.
         n::__NR_userfaultfd => attach::retire(frame.state()),
         _ => return None,

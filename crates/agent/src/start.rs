@@ -1,11 +1,13 @@
 //! The agent's start, called by the loader before the program's own initialisers.
 
+use crate::executions::PRELOAD_KEPT;
 use crate::session::Address;
 use crate::state::{self, Fixed};
 use crate::{arch, attach, loader, patch, session};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::environment::{self, Session, flags};
+use runahead_abi::insertion::Inserted;
 use runahead_abi::session::{care, watch};
 use runahead_kernel::files::{close, open_at, read};
 use runahead_kernel::memory;
@@ -41,6 +43,12 @@ pub unsafe extern "C" fn runahead_agent_start(
     if !(0..1 << 24).contains(&count) || environment != arguments.wrapping_offset(count + 1) {
         return;
     }
+    // SAFETY: checked to be the process's own environment, a null-terminated array of C strings.
+    let told = unsafe { Told::find(environment) };
+    if told.session.is_some_and(|session| session.flags & flags::HIDDEN != 0) {
+        // SAFETY: as above; nothing of the program's has looked at it yet.
+        unsafe { hide(environment.cast_mut()) };
+    }
     if !has_room() {
         patch::give_back_pool();
         return;
@@ -48,16 +56,83 @@ pub unsafe extern "C" fn runahead_agent_start(
     // Whether it works here or not: it is loaded.
     // SAFETY: the loader has called.
     unsafe { loader::step_aside() };
-    // SAFETY: checked to be the process's own environment, a null-terminated array of C strings.
-    let Some(session) = (unsafe { find_session(environment) }) else {
+    // SAFETY: as for the environment, behind which it lies.
+    let hwcap2 = unsafe { auxiliary_value(environment, AT_HWCAP2) };
+    begin(&told, hwcap2);
+}
+
+/// What the image's entrance calls, on a stack that is gone afterwards, in a program that no loader has brought the agent into, before its
+/// first instruction.
+///
+/// # Safety
+/// Called once; `inserted` and what it names are as the tracer has written them.
+pub unsafe extern "C" fn runahead_agent_insert(inserted: &Inserted) {
+    clean(inserted);
+    if !has_room() {
+        patch::give_back_pool();
+        return;
+    }
+    let stack = inserted.stack as *const usize;
+    // SAFETY: the kernel's first stack: the number of arguments, as many addresses, a null, the environment, which is as for
+    // `Told::find`.
+    let environment = unsafe { stack.add(*stack + 2) }.cast::<*const c_char>();
+    // SAFETY: as above.
+    let mut told = unsafe { Told::find(environment) };
+    let text = inserted.session.split(|&byte| byte == 0).next().unwrap_or_default();
+    told.session = Session::parse(text).filter(|_| !told.is_off);
+    // SAFETY: as above.
+    let hwcap2 = unsafe { auxiliary_value(environment, AT_HWCAP2) };
+    begin(&told, hwcap2);
+}
+
+/// The instructions that brought the image in are nobody's any more. (Where memory that was written to may not be executed they
+/// stay.)
+fn clean(inserted: &Inserted) {
+    let Inserted { code, code_bytes, pages, pages_bytes, protection, .. } = *inserted;
+    let protect = |protection| {
+        // SAFETY: pages of code that has not run yet, but for those instructions.
+        unsafe { memory::protect(pages as usize, pages_bytes as usize, protection) }
+    };
+    if protect(protection as u32 | memory::PROT_READ | memory::PROT_WRITE).is_ok() {
+        // SAFETY: bytes of those pages, where zeros were.
+        unsafe { core::ptr::write_bytes(code as *mut u8, 0, code_bytes as usize) };
+        let _ = protect(protection as u32);
+    }
+}
+
+/// Has the program find its environment as it was started: without the last two entries, which are ours. What is left between
+/// its end and the auxiliary vector, which is looked for behind it, is filled with an entry that says nothing (`AT_IGNORE`,
+/// getauxval(3)).
+///
+/// # Safety
+/// The process's own environment, with two entries at least and the vector behind it; nobody else looks at it.
+unsafe fn hide(environment: *mut *const c_char) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut end = environment;
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        if end < environment.add(2) {
+            return;
+        }
+        *end.sub(2) = core::ptr::null();
+        *end.sub(1) = core::ptr::without_provenance(AT_IGNORE);
+        *end = core::ptr::null();
+    }
+}
+
+const AT_IGNORE: usize = 1;
+
+/// Joins the run and leads the program's sites through stubs, in whatever way the agent has come in.
+fn begin(told: &Told, hwcap2: usize) {
+    let Some(session) = told.session.filter(|_| !told.is_off) else {
         return;
     };
     if !arch::can_save_vector_state() || arch::under_valgrind() || !may_run(session.filters) {
         return;
     }
-    // SAFETY: as for the environment, behind which it lies.
-    let hwcap2 = unsafe { auxiliary_value(environment, AT_HWCAP2) };
-    let Some(fixed) = join(&session, hwcap2) else {
+    let Some(fixed) = join(&session, hwcap2, told.preload) else {
         return;
     };
     if fixed.has(flags::RESTRICTED_TRACING) {
@@ -89,13 +164,14 @@ fn has_room() -> bool {
 /// Makes everything of ours in the process, while it has one thread and runs nothing of the program's: the
 /// block with the session in it, and the site file. Descriptors are open meanwhile only. None: this is not the
 /// run that is meant, or it is over.
-fn join(session: &Session, hwcap2: usize) -> Option<&'static Fixed> {
+fn join(session: &Session, hwcap2: usize, preload: [u8; PRELOAD_KEPT]) -> Option<&'static Fixed> {
     let Session { host, descriptor, flags, cookie, sites, .. } = *session;
     let address = Address { cookie, host, descriptor, sites };
     let files = session::open(&address).ok()?;
     let fixed = state::create(arch::entry_address(), files.session.number())?;
     fixed.address = address;
     fixed.flags = flags;
+    fixed.preload = preload;
     fixed.reads_thread_base = AtomicU32::new(arch::may_read_thread_base(hwcap2).into());
     fixed.counts_memory = AtomicU32::new((total_swap() != 0).into());
     let fixed: &'static Fixed = fixed;
@@ -150,25 +226,41 @@ fn was_cold() -> bool {
     faults >= COLD_FAULTS || blocks >= COLD_BLOCKS
 }
 
-/// # Safety
-/// `environment` is a null-terminated array of C strings that live as long as the process.
-unsafe fn find_session(environment: *const *const c_char) -> Option<Session> {
-    let mut session = None;
-    for index in 0.. {
-        // SAFETY: below the terminator.
-        let entry = unsafe { *environment.add(index) };
-        if entry.is_null() {
-            break;
+/// What the environment says.
+struct Told {
+    session: Option<Session>,
+    /// The user wants nothing of us.
+    is_off: bool,
+    /// How what is preloaded begins.
+    preload: [u8; PRELOAD_KEPT],
+}
+
+impl Told {
+    /// # Safety
+    /// `environment` is a null-terminated array of C strings that live as long as the process.
+    unsafe fn find(environment: *const *const c_char) -> Told {
+        let mut told = Told { session: None, is_off: false, preload: [0; PRELOAD_KEPT] };
+        for index in 0.. {
+            // SAFETY: below the terminator.
+            let entry = unsafe { *environment.add(index) };
+            if entry.is_null() {
+                break;
+            }
+            // SAFETY: a C string.
+            let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+            if let Some(value) = value_of(entry, environment::SESSION) {
+                told.session = Session::parse(value);
+            } else if let Some(value) = value_of(entry, "LD_PRELOAD") {
+                told.preload = [0; PRELOAD_KEPT];
+                for (to, from) in told.preload.iter_mut().zip(value) {
+                    *to = *from;
+                }
+            } else if value_of(entry, environment::SWITCH) == Some(b"off") {
+                told.is_off = true;
+            }
         }
-        // SAFETY: a C string.
-        let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
-        if let Some(value) = value_of(entry, environment::SESSION) {
-            session = Session::parse(value);
-        } else if value_of(entry, environment::SWITCH) == Some(b"off") {
-            return None;
-        }
+        told
     }
-    session
 }
 
 fn value_of<'a>(entry: &'a [u8], name: &str) -> Option<&'a [u8]> {

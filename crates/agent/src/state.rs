@@ -16,6 +16,7 @@
 //! sleeps meanwhile.
 
 use crate::arch;
+use crate::executions::PRELOAD_KEPT;
 use crate::names::Names;
 use crate::patch::{Candidate, Stubs};
 use crate::session::Address;
@@ -84,6 +85,8 @@ pub struct Fixed {
     /// through the kernel, as somebody may cut the file.
     pub site_file: AtomicUsize,
     pub site_file_length: AtomicUsize,
+    /// How what the loader preloads begins, where it begins with the agent; zeros behind it.
+    pub preload: [u8; PRELOAD_KEPT],
 }
 
 /// Page 1: what belongs to this very process.

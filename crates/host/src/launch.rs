@@ -6,17 +6,19 @@
 
 use crate::confined::confined_because;
 use crate::counts::Counts;
+use crate::executions;
 use crate::filter::{self, Verdict};
 use crate::installation::Installation;
 use crate::limits::Limits;
 use crate::program::{self, Program};
 use crate::report::{Report, VERSION};
-use crate::session::Session;
+use crate::session::{Session, Shared};
 use crate::standing;
 use crate::start_files::Cold;
 use crate::supervise::{Host, Wishes};
 use runahead_abi::environment::{self, SESSION, SWITCH, flags};
 use runahead_abi::session::SESSION_BYTES;
+use runahead_insert::file::Reason;
 use runahead_sites::SiteFile;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
@@ -115,32 +117,31 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
     // As early as can be: the disk is at work while the rest is made ready.
     let cold = options.may_guess().then(|| Cold::find(name)).flatten();
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
-    // Nobody in it could wait for the report, so that is written now. What it starts is helped all the same.
-    let agentless = program::has_no_agent_because(name);
-    let (now, later) = if agentless.is_some() { (report_file, None) } else { (None, report_file) };
-    let has_agent = agentless.is_none();
-    let wishes =
-        Wishes { stats: options.stats && has_agent, reasons: options.verbose && has_agent, report: later };
+    let wishes = Wishes { stats: options.stats, reasons: options.verbose, report: report_file };
+    let say = |reason: &str| {
+        if options.verbose || options.stats {
+            say_plainly(reason);
+        }
+    };
     match prepare(&options, wishes, cold, first) {
         // Asked last: by now a cold executable's first page may be here.
-        Ok(_) if program::is_32_bit(name) => {
-            if options.verbose || options.stats {
-                say_plainly("it is a 32-bit program");
-            }
-        }
-        Ok(variables) => {
-            program.set_variables(variables);
-            if let Some(reason) = agentless {
-                if options.verbose || options.stats {
-                    say_plainly(reason);
-                }
-                report_plainly(now, first, reason.into());
+        Ok(_) if program::is_32_bit(name) => say("it is a 32-bit program"),
+        Ok(begun) => {
+            program.set_variables(begun.variables);
+            if let Some((reason, path)) = program::has_no_loader_because(name)
+                && !executions::ask_for_command(begun.session, begun.host, &path)
+            {
+                // Nobody in it could wait for the report, so that is written now. What it starts is helped all the same.
+                let reason = match reason {
+                    Reason::Static => "it is statically linked, and the agent could not be put in",
+                    Reason::OtherLoader => "its loader is not glibc's, and the agent could not be put in",
+                };
+                say(reason);
+                report_plainly(spare, first, reason.into());
             }
         }
         Err(reason) => {
-            if options.verbose || options.stats {
-                say_plainly(&reason);
-            }
+            say(&reason);
             // What took the descriptors that were left to us is closed by now.
             let again = || options.report.as_ref().and_then(|path| File::create(path).ok());
             report_plainly(spare.or_else(again), first, reason);
@@ -212,13 +213,16 @@ const LEAST_STACK: u64 = 64 << 10;
 const LEAST_ADDRESSES: u64 = 256 << 20;
 const LEAST_DATA: u64 = 52 << 20;
 
-/// Makes the session and starts the host; returns the variables that put the agent into the command.
-fn prepare(
-    options: &Options,
-    wishes: Wishes,
-    cold: Option<Cold>,
-    first: usize,
-) -> Result<Vec<(OsString, OsString)>, String> {
+/// What the host was started for.
+struct Begun {
+    /// The variables that put the agent into the command.
+    variables: Vec<(OsString, OsString)>,
+    session: Shared,
+    host: u32,
+}
+
+/// Makes the session and starts the host.
+fn prepare(options: &Options, wishes: Wishes, cold: Option<Cold>, first: usize) -> Result<Begun, String> {
     if let Some(reason) = confined_because() {
         return Err(reason.into());
     }
@@ -250,7 +254,8 @@ fn prepare(
     }
     session.header().main_process.store(std::process::id(), Ordering::Relaxed);
     let limits = Limits::new(options.limits);
-    let host = Host::new(session, sites, installation.clone(), wishes, limits, first);
+    let shared = session.share();
+    let host = Host::new(session, sites, installation.clone(), wishes, limits, first, flag_bits);
     let host = if options.may_guess() { host.guessing(cold) } else { host };
     let host_process = start_host(host).map_err(|e| format!("cannot start the host: {e}"))?;
     let address = environment::Session {
@@ -266,7 +271,8 @@ fn prepare(
         preload.push(":");
         preload.push(before);
     }
-    Ok(vec![("LD_PRELOAD".into(), preload), (SESSION.into(), address.to_string().into())])
+    let variables = vec![("LD_PRELOAD".into(), preload), (SESSION.into(), address.to_string().into())];
+    Ok(Begun { variables, session: shared, host: host_process })
 }
 
 /// Whether a process may read another of its user only where that one says so: Yama's scope 1 (the kernel's

@@ -34,6 +34,20 @@ pub(crate) fn standing(process: u32, slot: &Slot, session: Cookie) -> Standing {
     if address == 0 {
         return Standing::NotReady;
     }
+    match look_for(process, address, session) {
+        Ok(cookie) if cookie == Some(slot.agent.state_cookie.load(Ordering::Relaxed)) => Standing::Program,
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Standing::Unreadable,
+        _ => Standing::Stranger,
+    }
+}
+
+/// Whether a process has the agent of this session in it, with its state page at `address`.
+pub(crate) fn carries(process: u32, address: u64, session: Cookie) -> bool {
+    address != 0 && matches!(look_for(process, address, session), Ok(Some(_)))
+}
+
+/// The cookie of the state page at `address` of a process, if this session's stands behind it. Fails where nothing can be read.
+fn look_for(process: u32, address: u64, session: Cookie) -> io::Result<Option<u64>> {
     let mut words = [0u64; 3];
     let local = libc::iovec { iov_base: (&raw mut words).cast(), iov_len: size_of_val(&words) };
     let remote = libc::iovec {
@@ -42,15 +56,11 @@ pub(crate) fn standing(process: u32, slot: &Slot, session: Cookie) -> Standing {
     };
     // SAFETY: the local piece is our own words; the kernel checks the remote one.
     let got = unsafe { libc::process_vm_readv(process as libc::pid_t, &local, 1, &remote, 1, 0) };
-    let [cookie, first, second] = words;
-    let is_known = || cookie == slot.agent.state_cookie.load(Ordering::Relaxed) && [first, second] == session;
-    if got == size_of_val(&words) as isize {
-        if is_known() { Standing::Program } else { Standing::Stranger }
-    } else if got < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM) {
-        Standing::Unreadable
-    } else {
-        Standing::Stranger
+    if got != size_of_val(&words) as isize {
+        return Err(io::Error::last_os_error());
     }
+    let [cookie, first, second] = words;
+    Ok(([first, second] == session).then_some(cookie))
 }
 
 /// What a process has computed, ns (the kernel's Documentation/scheduler/sched-stats.rst).

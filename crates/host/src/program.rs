@@ -6,6 +6,8 @@
 //! were closed and the signal mask are noted before `main`, by system calls of our own, and put back at the end.
 
 use crate::{own_files, standing};
+use runahead_insert::Entrance;
+use runahead_insert::file::{self, Reason};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -216,44 +218,14 @@ pub fn is_32_bit(name: &OsStr) -> bool {
         .is_some_and(|mut file| file.read_exact(&mut identity).is_ok() && identity == IDENTITY_32_BIT)
 }
 
-/// Why the 64-bit program `name` cannot have the agent in it, as its file tells: no loader brings it in, or another than
-/// glibc's. None also where the file does not tell.
-pub fn has_no_agent_because(name: &OsStr) -> Option<&'static str> {
+/// Why no loader brings the agent into the program that the command `name` is, and its path, as the file tells. None also where
+/// that does not tell.
+pub fn has_no_loader_because(name: &OsStr) -> Option<(Reason, PathBuf)> {
     let path = candidates(name).into_iter().find(|path| path.is_file())?;
-    let mut head = Vec::new();
-    crate::reading::open(&path)?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
-    interpreter_of(&head).filter(|_| !is_loader(&path))
-}
-
-/// Whether this is glibc's loader, told to load a program itself. (A loader has no loader either.)
-fn is_loader(path: &Path) -> bool {
-    let name = |path: &Path| path.file_name().is_some_and(|name| name.as_bytes().starts_with(LOADER));
-    name(path) || std::fs::canonicalize(path).is_ok_and(|path| name(&path))
-}
-
-/// How the file names of glibc's loaders begin.
-const LOADER: &[u8] = b"ld-linux";
-
-/// As much of a file as is looked at; the kernel wants the table of segments in its first page as well.
-const HEAD_BYTES: u64 = 4096;
-
-fn interpreter_of(head: &[u8]) -> Option<&'static str> {
-    const INTERPRETER: u32 = 3;
-    const SEGMENT_BYTES: usize = 56;
-    let number = |at: usize| Some(u64::from_le_bytes(*head.get(at..)?.first_chunk()?) as usize);
-    if !head.starts_with(b"\x7fELF\x02\x01") {
-        return None;
+    match file::program_of(&path)? {
+        (Entrance::Image(reason), _) => Some((reason, path)),
+        (Entrance::Loader, _) => None,
     }
-    let (table, count) = (number(32)?, usize::from(u16::from_le_bytes(*head.get(56..)?.first_chunk()?)));
-    for at in (0..count).map(|index| table.saturating_add(index * SEGMENT_BYTES)) {
-        if u32::from_le_bytes(*head.get(at..)?.first_chunk()?) == INTERPRETER {
-            let (place, length) = (number(at.checked_add(8)?)?, number(at.checked_add(32)?)?);
-            let loader = head.get(place..place.checked_add(length)?)?;
-            let name = loader.rsplit(|&byte| byte == b'/').next()?;
-            return (!name.starts_with(LOADER)).then_some("its loader is not glibc's");
-        }
-    }
-    Some("it is statically linked: no loader brings the agent in")
 }
 
 /// The longest path that the kernel takes, with its end.

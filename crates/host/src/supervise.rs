@@ -1,6 +1,7 @@
 //! The host's loop: speculators for processes that attach, answers for agents that ask, the end.
 
 use crate::counts::Counts;
+use crate::executions::Executions;
 use crate::faults::Faults;
 use crate::installation::Installation;
 use crate::limits::{self, Limits, Running};
@@ -14,7 +15,9 @@ use crate::program;
 use crate::report::{Report, VERSION};
 use crate::rights::{Look, Watched};
 use crate::session::Session;
+use crate::standing;
 use crate::start_files::Cold;
+use runahead_abi::environment;
 use runahead_abi::owner;
 use runahead_abi::release::What::{All, Files};
 use runahead_abi::session::{
@@ -157,7 +160,9 @@ pub struct Host {
     costs: Option<Costs>,
     reported: bool,
     /// What we are allowed.
-    own_rights: Option<Watched>,
+    own_rights: Option<Arc<Watched>>,
+    /// Programs that processes of the run are about to execute.
+    executions: Executions,
     /// Why processes are not served, or not any more, if there are such.
     barred: Option<&'static str>,
     /// Why a speculator could not begin, of the first that could not.
@@ -174,11 +179,23 @@ impl Host {
         wishes: Wishes,
         limits: Limits,
         command: usize,
+        flags: u32,
     ) -> Host {
         let attached = (0..SLOTS).map(|_| None).collect();
         let main = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok();
         let gate = session.gate();
         let names = Names::new(session.share(), gate);
+        let address = environment::Session {
+            // Said when it is known, see `serve`.
+            host: 0,
+            descriptor: session.descriptor.as_raw_fd().cast_unsigned(),
+            flags,
+            filters: standing::filters(),
+            cookie: session.cookie,
+            sites: sites.descriptor().cast_unsigned(),
+        };
+        let executions =
+            Executions::new(session.share(), gate, installation.agent.clone(), address, std::process::id());
         Host {
             session,
             gate,
@@ -199,6 +216,7 @@ impl Host {
             costs: None,
             reported: false,
             own_rights: None,
+            executions,
             barred: None,
             refused: None,
             compromised: false,
@@ -218,7 +236,8 @@ impl Host {
         let sites = self.sites.path();
         own_files::ask_for([Some(agent.as_path()), sites, Some(speculator.as_path())].into_iter().flatten());
         self.leave_the_terminal();
-        self.own_rights = Watched::ourselves();
+        self.executions.begin();
+        self.own_rights = Watched::ourselves().map(Arc::new);
         if let Some(cold) = self.cold.take() {
             let pass = self.gate.pass(Files);
             std::thread::spawn(move || {
@@ -231,6 +250,8 @@ impl Host {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
             self.let_go();
             self.answer_analysis();
+            let own = self.own_rights.as_ref().filter(|_| !self.compromised);
+            self.executions.answer(own);
             self.welcome();
             self.attend();
             self.part();
@@ -741,9 +762,14 @@ impl Host {
             (counts.companions, counts.companions_used) = self.names.companions();
             counts.disks = self.limits.looks();
             counts.speculator.refused_because = self.refused.clone();
+            if self.executions.is_left() {
+                // Said already, by who became the command.
+                self.wishes = Wishes { stats: false, reasons: false, report: None };
+            }
+            let not_begun = self.executions.refused().unwrap_or(NOT_BEGUN);
             let (plainly, later) = match self.session.header().care.load(Ordering::Acquire) {
                 // What it has started may have been helped all the same.
-                care::NONE if left.is_none() && counts.processes == 0 => (Some(NOT_BEGUN), None),
+                care::NONE if left.is_none() && counts.processes == 0 => (Some(not_begun), None),
                 care::BLIND_AT_START => (Some(BLIND), None),
                 care::UNKNOWN_AT_START => (Some(UNKNOWN), None),
                 care::BLIND_LATER => (None, Some(BLIND_LATER)),
@@ -859,7 +885,7 @@ fn close_range(first: i32, last: i32) {
     }
 }
 
-fn wait(word: &AtomicU32, expected: u32, longest: Duration) {
+pub(crate) fn wait(word: &AtomicU32, expected: u32, longest: Duration) {
     let time = rustix::thread::futex::Timespec {
         tv_sec: longest.as_secs() as i64,
         tv_nsec: i64::from(longest.subsec_nanos()),

@@ -110,6 +110,7 @@ impl Unproven {
     fn may_filter(&self) -> bool {
         match (self.number, self.reason) {
             (None, Reason::NoFunction) => self.goes_on,
+            (None, Reason::CLibrarys) => false,
             (None, _) => true,
             (Some(number), _) => numbers::may_forbid(number, self.first_argument),
         }
@@ -147,6 +148,9 @@ pub enum Reason {
     Bypassed,
     /// One of [`NEVER_PATCHED`], or beside an `rt_sigreturn`.
     Never,
+    /// A place in a C library that is a part of a static program: where glibc passes a change of user on to all threads, or where
+    /// calls are made that may be cancelled. Nothing else is called there.
+    CLibrarys,
 }
 
 /// Analyses the file at `path`. A file that is no program for this machine, or a broken one, has
@@ -293,6 +297,9 @@ impl<'image> Analyser<'image> {
             let number = numbers.at(call);
             let draft = if sigreturn { Err(Reason::Never) } else { draft(&function, call, number) };
             match draft {
+                Ok(_) | Err(_) if number.is_none() && self.is_c_librarys(&function, call) => {
+                    self.leave(&function, call, &numbers, Reason::CLibrarys);
+                }
                 Ok(draft) => drafts.push((call, draft)),
                 Err(reason) => self.leave(&function, call, &numbers, reason),
             }
@@ -304,7 +311,17 @@ impl<'image> Analyser<'image> {
         // Paddings are scarce: the calls that must be seen come first.
         drafts.sort_by_key(|(_, draft)| !MUST_SEE.contains(&draft.number));
         for (call, draft) in drafts {
-            match self.site(&function, &draft, call) {
+            let site = match self.site(&function, &draft, call) {
+                Err(Reason::NoPadding) => {
+                    let is_entered =
+                        |address: u64| function.is_target(address) || from_outside.contains(&address);
+                    // Where others may jump into it nobody knows what may be overwritten.
+                    let run = relatives.as_ref().and_then(|_| run(&function, call, draft.number, is_entered));
+                    run.ok_or(Reason::NoPadding).and_then(|run| self.site(&function, &run, call))
+                }
+                site => site,
+            };
+            match site {
                 Ok(site) => {
                     self.result.sites.push(site);
                     let bypasses = |past: &Instruction| {
@@ -318,6 +335,11 @@ impl<'image> Analyser<'image> {
             }
         }
         Ok(())
+    }
+
+    /// Whether this is a place in a C library that is a part of the file, of which is known what it does.
+    fn is_c_librarys(&self, function: &Function, call: usize) -> bool {
+        self.image.is_static && (changes_identity(function, call) || looks_at_cancellation(function))
     }
 
     fn leave(&mut self, function: &Function, call: usize, numbers: &Numbers, reason: Reason) {
@@ -496,6 +518,9 @@ fn draft(function: &Function, call: usize, number: Option<u32>) -> Result<Draft,
     if let Some(draft) = cancellation(function, call) {
         return Ok(draft);
     }
+    if number.is_none() && looks_at_cancellation(function) {
+        return Err(Reason::NoForm);
+    }
     let index = call.checked_sub(1).ok_or(Reason::NoForm)?;
     let before = &function.instructions()[index];
     let (number, form, short) = match numbers::load_of(before) {
@@ -536,6 +561,69 @@ fn draft(function: &Function, call: usize, number: Option<u32>) -> Result<Draft,
         return Err(Reason::FlagsLive);
     }
     Ok(Draft { index, number, form, short })
+}
+
+/// Several instructions in front of the `syscall` with index `call` that can be displaced together, for want of padding.
+/// `is_entered`: whether something may jump to an address.
+fn run(function: &Function, call: usize, number: u16, is_entered: impl Fn(u64) -> bool) -> Option<Draft> {
+    if function.has_indirect_flow() {
+        return None;
+    }
+    let instructions = function.instructions();
+    let mut length = 0;
+    for index in (0..call).rev() {
+        let instruction = &instructions[index];
+        let is_plain = may_be_displaced(instruction) && instruction.mnemonic() != Mnemonic::Pop;
+        // Whoever jumps to what follows it would land in the jump that is written here.
+        if !is_plain || !function.is_reached(index) || is_entered(instructions[index + 1].ip()) {
+            return None;
+        }
+        length += instruction.len();
+        if length + SYSCALL.len() > CHECKED_BYTES {
+            return None;
+        }
+        if length >= NEAR_JUMP {
+            return Some(Draft { index, number, form: form::DISPLACED, short: false });
+        }
+    }
+    None
+}
+
+/// Whether the function begins as those that make calls which may be cancelled: it looks at the thread's state. A handler
+/// believes the program counter between that and the call, so nothing there may be elsewhere.
+fn looks_at_cancellation(function: &Function) -> bool {
+    const WITHIN: usize = 4;
+    let Some([load, then @ ..]) = function.instructions().get(..WITHIN) else { return false };
+    load.mnemonic() == Mnemonic::Mov
+        && load.op0_register() == Register::EAX
+        && load.op1_kind() == OpKind::Memory
+        && load.memory_base() == Register::RDI
+        && then.iter().any(|instruction| instruction.flow_control() == FlowControl::ConditionalBranch)
+}
+
+/// Whether this is where glibc does in one thread what another has asked of all (`setxid`): number and three arguments come
+/// from one record.
+fn changes_identity(function: &Function, call: usize) -> bool {
+    const FIELDS: [(Register, u64); 4] =
+        [(Register::EAX, 0), (Register::RDI, 8), (Register::RSI, 16), (Register::RDX, 24)];
+    let Some(loads) =
+        call.checked_sub(FIELDS.len()).and_then(|first| function.instructions().get(first..call))
+    else {
+        return false;
+    };
+    let base = loads[0].memory_base();
+    let is_field = |load: &Instruction| {
+        load.mnemonic() == Mnemonic::Mov
+            && load.op1_kind() == OpKind::Memory
+            && load.memory_base() == base
+            && load.memory_index() == Register::None
+    };
+    let loaded = |(register, displacement): (Register, u64)| {
+        loads
+            .iter()
+            .any(|load| load.op0_register() == register && load.memory_displacement64() == displacement)
+    };
+    base.is_gpr64() && loads.iter().all(is_field) && FIELDS.into_iter().all(loaded)
 }
 
 /// The number to record for a displaced form, if such a site is worth its stub and its padding: a call
@@ -617,8 +705,8 @@ fn takes_registers(instruction: &Instruction) -> bool {
 }
 
 /// Whether the instruction does the same wherever it stands, and cannot fault: it moves or combines general
-/// registers (not the stack pointer) and constants, loads from the stack or from the thread's own block, or
-/// pops.
+/// registers (not the stack pointer) and constants, loads from the stack or from the thread's own block, stores to
+/// the stack, or pops.
 fn may_be_displaced(instruction: &Instruction) -> bool {
     let plain = matches!(
         instruction.mnemonic(),
@@ -628,15 +716,19 @@ fn may_be_displaced(instruction: &Instruction) -> bool {
             | Mnemonic::Or
             | Mnemonic::Add
             | Mnemonic::Sub
+            | Mnemonic::Movsxd
             | Mnemonic::Not
             | Mnemonic::Pop
     );
+    // A store to the stack writes what the function has made room for.
+    let stores = instruction.mnemonic() == Mnemonic::Mov;
     let operands = (0..instruction.op_count()).all(|operand| match instruction.op_kind(operand) {
         OpKind::Register => {
             let register = instruction.op_register(operand);
             register.is_gpr() && register.full_register() != Register::RSP
         }
-        OpKind::Memory => operand > 0 && (is_stack_slot(instruction) || is_thread_slot(instruction)),
+        OpKind::Memory if operand == 0 => stores && is_stack_slot(instruction),
+        OpKind::Memory => is_stack_slot(instruction) || is_thread_slot(instruction),
         _ => true,
     });
     plain && operands && instruction.len() >= 2

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs::File;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, UnwindSection};
-use object::elf::{EM_X86_64, PF_X, PT_GNU_EH_FRAME, SHF_EXECINSTR};
+use object::elf::{EM_X86_64, PF_X, PT_GNU_EH_FRAME, PT_INTERP, SHF_EXECINSTR};
 use object::read::elf::{ElfFile64, ElfSymbol64, FileHeader as _, ProgramHeader as _};
 use object::{
     LittleEndian as ElfEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SectionFlags,
@@ -70,6 +70,8 @@ pub struct Image<'data> {
     pub entries: Vec<u64>,
     /// Ranges of addresses that hold instructions, by the section headers; by the segments without.
     pub instruction_sections: Vec<(u64, u64)>,
+    /// It is a program by itself, without a loader: its C library is a part of it.
+    pub is_static: bool,
 }
 
 /// Why there is nothing to analyse.
@@ -101,7 +103,10 @@ impl<'data> Image<'data> {
         add_symbol_ranges(&mut functions, sized);
         mark_contradictions(&mut functions);
         let instruction_sections = instruction_sections(&elf, &code);
-        Ok(Image { code, functions, symbols, entries, instruction_sections })
+        let segments = elf.elf_program_headers();
+        let is_interpreted = segments.iter().any(|segment| segment.p_type(ElfEndian) == PT_INTERP);
+        let is_static = header.e_entry(ElfEndian) != 0 && !is_interpreted;
+        Ok(Image { code, functions, symbols, entries, instruction_sections, is_static })
     }
 
     /// The position of the function that holds `address`.

@@ -39,6 +39,7 @@ pub struct Guest {
     source: PathBuf,
     directives: Vec<(String, String)>,
     built: OnceLock<Result<PathBuf, String>>,
+    is_static: bool,
 }
 
 /// One of a guest's tests.
@@ -80,11 +81,25 @@ impl Guest {
                 return Err(format!("{}: unknown directive '{name}'", source.display()));
             }
         }
-        let guest = Guest { source, directives, built: OnceLock::new() };
+        let guest = Guest { source, directives, built: OnceLock::new(), is_static: false };
         match guest.first("trap") {
             None => Err(format!("{}: no '// trap:' line", guest.source.display())),
             Some(_) => Ok(guest),
         }
+    }
+
+    /// The same guest without a loader, where that makes sense: in C, without libraries and another release's loader.
+    pub fn statically(&self) -> Option<Guest> {
+        let is_c = self.source.extension().is_some_and(|kind| kind == "c");
+        let is_loaded = self.first("library").is_some()
+            || self.first("release").is_some()
+            || self.first("build").is_some_and(|words| words.contains("{here}") || words.contains("-ldl"));
+        (is_c && !is_loaded).then(|| Guest {
+            source: self.source.clone(),
+            directives: self.directives.clone(),
+            built: OnceLock::new(),
+            is_static: true,
+        })
     }
 
     fn every<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
@@ -121,7 +136,11 @@ impl Guest {
                 let folder = folder.display();
                 words += &format!(" -Wl,-rpath,{folder} -Wl,--dynamic-linker={folder}/{}", locate::LOADER);
             }
-            compile(&self.source, "", &words.split_whitespace().collect::<Vec<_>>())
+            if self.is_static {
+                words += " -static";
+            }
+            let kind = if self.is_static { "static" } else { "" };
+            compile(&self.source, kind, &words.split_whitespace().collect::<Vec<_>>())
         };
         self.built.get_or_init(build).clone()
     }
@@ -140,7 +159,8 @@ impl Guest {
         }
         let run = |line: &str| {
             let (words, expect) = line.split_once("=>").unwrap_or((line, usual));
-            let mut name = format!("guest::{}", self.name());
+            let kind = if self.is_static { "static" } else { "guest" };
+            let mut name = format!("{kind}::{}", self.name());
             for word in words.split_whitespace() {
                 name += &format!("::{}", word.replace("{here}/", ""));
             }

@@ -7,6 +7,7 @@ mod forked;
 mod given_back;
 mod guests;
 mod hostile;
+mod inserted;
 mod installation;
 mod large_program;
 mod memory;
@@ -68,6 +69,7 @@ fn main() {
     large_program::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);
+    inserted::add(&mut suite);
     security::add(&mut suite);
     forked::add(&mut suite);
     model::add(&mut suite);

@@ -2,6 +2,7 @@
 //! processor decides.
 
 mod entry;
+mod insert;
 mod stub;
 
 use crate::loader::Debug;

@@ -1,0 +1,103 @@
+//! Programs that are about to be executed, of which the loader will not bring the agent in: by whom, and the answer.
+//!
+//! The agent of the process that executes asks; the host traces the process as far as the new program's first instruction and puts the
+//! agent in there (`runahead_insert`). One mailbox for a run: whoever finds it taken executes plainly.
+//!
+//! So that programs which the loader serves ask once for each file and not each time, the host notes what it has found out of files.
+//! What stands there may be outdated or garbage: then a program runs plainly, or is looked at in vain.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Files that are remembered.
+pub const FILES: usize = 448;
+
+/// One page of the session's header.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Executions {
+    /// Process id of who asks, 0: free. Taken by compare-and-swap.
+    pub holder: AtomicU32,
+    /// One of [`state`]: futex for both sides.
+    pub state: AtomicU32,
+    /// Address of the agent's state page in that process, by which the host knows that it is one of the run's
+    /// (`agent::state`).
+    pub state_address: AtomicU64,
+    /// execveat(2)'s directory, and the address of the path, of the environment, and its flags.
+    pub directory: AtomicU32,
+    pub flags: AtomicU32,
+    pub path: AtomicU64,
+    pub environment: AtomicU64,
+    files: [AtomicU64; FILES],
+}
+
+pub mod state {
+    pub const EMPTY: u32 = 0;
+    pub const ASKED: u32 = 1;
+    /// The host is at it.
+    pub const TAKEN: u32 = 2;
+    /// It is traced: go on.
+    pub const TRACED: u32 = 3;
+    /// It is not, and need not be or cannot: go on.
+    pub const LEFT: u32 = 4;
+}
+
+/// How the agent comes into a program, as far as its file tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing is known of it.
+    No,
+    /// The loader brings it in, or nobody can: nobody need be asked.
+    ByItself,
+    /// It is to be put in.
+    ToBePutIn,
+}
+
+const PUT_IN: u64 = 1;
+
+impl Executions {
+    /// What is known of the file with this key (`kin::key`). Async-signal-safe.
+    pub fn known(&self, key: u64) -> Known {
+        match self.place(key).load(Ordering::Relaxed) {
+            word if word & !PUT_IN != key & !PUT_IN => Known::No,
+            word if word & PUT_IN == 0 => Known::ByItself,
+            _ => Known::ToBePutIn,
+        }
+    }
+
+    /// Remembers it, in the place of whatever stood there.
+    pub fn note(&self, key: u64, is_put_in: bool) {
+        self.place(key).store(key & !PUT_IN | u64::from(is_put_in), Ordering::Relaxed);
+    }
+
+    fn place(&self, key: u64) -> &AtomicU64 {
+        &self.files[(key >> 1) as usize % FILES]
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Executions>() == 4096);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn empty() -> Executions {
+        // SAFETY: zeros are a value of each field.
+        unsafe { core::mem::zeroed() }
+    }
+
+    #[test]
+    fn what_is_noted_is_known_and_nothing_else() {
+        let executions = empty();
+        let [one, other] = [1 << 63 | 0x1234, 1 << 63 | 0x1236];
+        assert_eq!(executions.known(one), Known::No);
+        executions.note(one, true);
+        executions.note(other, false);
+        assert_eq!((executions.known(one), executions.known(other)), (Known::ToBePutIn, Known::ByItself));
+        // Another file at the same place.
+        let third = one + 2 * FILES as u64;
+        assert_eq!(executions.known(third), Known::No);
+        executions.note(third, false);
+        assert_eq!((executions.known(one), executions.known(third)), (Known::No, Known::ByItself));
+    }
+}

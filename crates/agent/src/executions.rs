@@ -1,0 +1,192 @@
+//! Programs that the process is about to execute, of which no loader will bring the agent in: the host is asked to do it
+//! (`runahead_abi::executions`).
+//!
+//! That is so where the new environment does not name the agent (it was emptied, or the program preloads something else), and
+//! where the file is known, or not known not to be, a program without glibc's loader. All others cost a look at the
+//! environment and at the file, some us.
+//!
+//! Everything here is read through the kernel: addresses are the program's, and a bad one is the kernel's to refuse.
+
+use crate::attach;
+use crate::patch::read_own;
+use crate::state::Fixed;
+use core::sync::atomic::Ordering;
+use runahead_abi::environment::{SESSION, SWITCH};
+use runahead_abi::executions::{Executions, Known, state as answer};
+use runahead_abi::kin;
+use runahead_kernel::files::{IoVec, Stat, stat_at_address};
+use runahead_kernel::memory::read_process;
+use runahead_kernel::process::{futex_wait, monotonic_ns, process_id, thread_id};
+use runahead_kernel::uapi::general as n;
+
+/// How long the host is waited for, ns. Whoever finds nobody there leaves the mailbox taken, so that nobody else waits.
+const LONGEST_NS: u64 = 100_000_000;
+
+/// Entries of an environment that are looked at at a time, and in all.
+const ENTRIES: usize = 16;
+const ENTRIES_MOST: usize = 1024;
+
+/// Bytes of an entry that tell what it is.
+const HEAD: usize = 16;
+
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+
+/// Bytes kept of what names the agent to the loader.
+pub const PRELOAD_KEPT: usize = 64;
+
+/// execve(2)'s arguments.
+struct Execution {
+    directory: i32,
+    path: usize,
+    environment: usize,
+    flags: u32,
+}
+
+impl Execution {
+    fn of(number: u32, a: [usize; 6]) -> Execution {
+        match number {
+            n::__NR_execve => Execution { directory: n::AT_FDCWD, path: a[0], environment: a[2], flags: 0 },
+            _ => Execution { directory: a[0] as i32, path: a[1], environment: a[3], flags: a[4] as u32 },
+        }
+    }
+}
+
+/// Has the host put the agent into the program that comes next, where that is needed. Waits for it as long as [`LONGEST_NS`].
+pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) {
+    // Of a process with several threads the kernel makes the one that executes the first one. It is left alone.
+    if state.process().refused.load(Ordering::Relaxed) != 0 || thread_id() != process_id() {
+        return;
+    }
+    let execution = Execution::of(number, a);
+    let carries = match environment(state, execution.environment) {
+        Carried::SwitchedOff => return,
+        Carried::Ours => true,
+        Carried::Others => false,
+    };
+    let executions = &state.header().executions;
+    if !carries || known(executions, &execution) != Known::ByItself {
+        ask(state, executions, &execution);
+    }
+}
+
+/// What an environment says of us.
+enum Carried {
+    /// It names the agent and the session.
+    Ours,
+    Others,
+    /// The user wants nothing of us.
+    SwitchedOff,
+}
+
+fn environment(state: &Fixed, address: usize) -> Carried {
+    let (mut session, mut preload) = (false, false);
+    for first in (0..ENTRIES_MOST).step_by(ENTRIES) {
+        let mut pointers = [0usize; ENTRIES];
+        let count = entries(address.wrapping_add(first * size_of::<usize>()), &mut pointers);
+        let mut heads = [[0u8; HEAD]; ENTRIES];
+        for (head, pointer) in heads_of(&pointers, count, &mut heads) {
+            if head.starts_with(SESSION.as_bytes()) {
+                session = true;
+            } else if head.starts_with(PRELOAD) {
+                // The loader believes the last of several.
+                preload = names_agent(state, pointer + PRELOAD.len());
+            } else if head.strip_prefix(SWITCH.as_bytes()).is_some_and(|rest| rest.starts_with(b"=off\0")) {
+                return Carried::SwitchedOff;
+            }
+        }
+        if count < ENTRIES {
+            break;
+        }
+    }
+    if session && preload { Carried::Ours } else { Carried::Others }
+}
+
+/// The addresses in a null-terminated array, and how many there are before its end.
+fn entries(address: usize, pointers: &mut [usize; ENTRIES]) -> usize {
+    let mut bytes = [0u8; ENTRIES * size_of::<usize>()];
+    let local = [IoVec { base: bytes.as_mut_ptr() as usize, length: bytes.len() }];
+    let remote = [IoVec { base: address, length: bytes.len() }];
+    // SAFETY: the local piece is as long as said.
+    let got = unsafe { read_process(process_id(), &local, &remote) }.unwrap_or(0);
+    let words = bytes.get(..got).unwrap_or_default().chunks_exact(size_of::<usize>());
+    let mut count = 0;
+    for (pointer, word) in pointers.iter_mut().zip(words) {
+        *pointer = word.try_into().map_or(0, usize::from_le_bytes);
+        if *pointer == 0 {
+            break;
+        }
+        count += 1;
+    }
+    count
+}
+
+/// The first bytes of `count` strings, as far as they can be read, each with its address. (What follows a shorter one is read as
+/// well.)
+fn heads_of<'a>(
+    pointers: &'a [usize; ENTRIES],
+    count: usize,
+    heads: &'a mut [[u8; HEAD]; ENTRIES],
+) -> impl Iterator<Item = (&'a [u8], usize)> {
+    let local = [IoVec { base: heads.as_mut_ptr() as usize, length: count * HEAD }];
+    let mut remote = [const { IoVec { base: 0, length: 0 } }; ENTRIES];
+    for (piece, pointer) in remote.iter_mut().zip(pointers) {
+        *piece = IoVec { base: *pointer, length: HEAD };
+    }
+    // SAFETY: the local piece is the heads, or some of them.
+    let got = unsafe { read_process(process_id(), &local, remote.get(..count).unwrap_or_default()) };
+    if got != Ok(count * HEAD) {
+        // One of them ends with the mapping that it is in: one by one.
+        for (head, pointer) in heads.iter_mut().zip(pointers).take(count) {
+            if !read_own(*pointer, head) {
+                *head = [0; HEAD];
+            }
+        }
+    }
+    heads.iter().map(|head| head.as_slice()).zip(pointers.iter().copied()).take(count)
+}
+
+/// Whether what the loader is to preload begins with the agent, as this process's own does.
+fn names_agent(state: &Fixed, address: usize) -> bool {
+    let ours = state.preload.split(|&byte| byte == b':' || byte == 0).next().unwrap_or_default();
+    let mut there = [0u8; PRELOAD_KEPT];
+    let Some(there) = there.get_mut(..ours.len()) else { return false };
+    !ours.is_empty() && read_own(address, there) && there == ours
+}
+
+/// What the host has found out of the file.
+fn known(executions: &Executions, execution: &Execution) -> Known {
+    // SAFETY: plain words, for which zeros are a value.
+    let mut stat: Stat = unsafe { core::mem::zeroed() };
+    let Execution { directory, path, flags, .. } = *execution;
+    // SAFETY: a `stat` of ours; the kernel checks the path.
+    match unsafe { stat_at_address(directory, path, &raw mut stat as usize, flags) } {
+        Ok(()) => executions.known(kin::key(stat.st_dev, stat.st_ino)),
+        // It will not be executed either.
+        Err(_) => Known::ByItself,
+    }
+}
+
+fn ask(state: &Fixed, executions: &Executions, execution: &Execution) {
+    let Some(me) = attach::id_for_the_host() else { return };
+    if executions.holder.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return;
+    }
+    executions.state_address.store(state as *const Fixed as u64, Ordering::Relaxed);
+    executions.directory.store(execution.directory.cast_unsigned(), Ordering::Relaxed);
+    executions.flags.store(execution.flags, Ordering::Relaxed);
+    executions.path.store(execution.path as u64, Ordering::Relaxed);
+    executions.environment.store(execution.environment as u64, Ordering::Relaxed);
+    executions.state.store(answer::ASKED, Ordering::Release);
+    attach::ring(state.header());
+    let end = monotonic_ns().saturating_add(LONGEST_NS);
+    while let seen @ (answer::ASKED | answer::TAKEN) = executions.state.load(Ordering::Acquire) {
+        let now = monotonic_ns();
+        if now >= end {
+            return;
+        }
+        futex_wait(&executions.state, seen, Some(end - now));
+    }
+    executions.state.store(answer::EMPTY, Ordering::Relaxed);
+    // The host has it for good, when it has left the command.
+    let _ = executions.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
+}

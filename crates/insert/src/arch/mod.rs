@@ -1,0 +1,4 @@
+//! What the processor decides.
+
+mod x86_64;
+pub use x86_64::{MACHINE, NUMBERS, OF_SYMBOL, RELATIVE, Start, code, enter, set_stack, start};
