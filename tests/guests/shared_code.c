@@ -1,4 +1,5 @@
 // trap: executable mappings through which a file is written: what changes them changes the file
+// loaded:
 // data: cold.bin 4M
 // run: shared
 // run: shared-then-executable

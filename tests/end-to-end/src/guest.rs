@@ -12,6 +12,7 @@
 //! // data: many/{300} 4K       the files many/0 to many/299
 //! // run: arguments            one test for each such line; none means one without arguments;
 //! // run: arguments => signal 9  the same with an ending of its own
+//! // loaded:                 only with a loader; the others in C are built without one as well
 //! // stdin: cold.bin           or `closed`, or `keys abc\n`; /dev/null if not said
 //! // terminal:                 standard streams are a terminal
 //! // around: taskset -c 0      set the scene
@@ -49,9 +50,9 @@ pub struct GuestRun {
     expect: String,
 }
 
-const KNOWN: [&str; 13] = [
-    "trap", "build", "library", "needs", "release", "data", "run", "stdin", "terminal", "around", "expect",
-    "modes", "timeout",
+const KNOWN: [&str; 14] = [
+    "trap", "build", "library", "needs", "release", "loaded", "data", "run", "stdin", "terminal", "around",
+    "expect", "modes", "timeout",
 ];
 
 impl Guest {
@@ -93,7 +94,9 @@ impl Guest {
         let is_c = self.source.extension().is_some_and(|kind| kind == "c");
         let is_loaded = self.first("library").is_some()
             || self.first("release").is_some()
-            || self.first("build").is_some_and(|words| words.contains("{here}") || words.contains("-ldl"));
+            || self.first("loaded").is_some()
+            || self.first("around").is_some_and(|words| words.contains("{here}"))
+            || self.first("build").is_some_and(|words| words.contains("{here}"));
         (is_c && !is_loaded).then(|| Guest {
             source: self.source.clone(),
             directives: self.directives.clone(),

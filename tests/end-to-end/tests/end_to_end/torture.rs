@@ -10,6 +10,7 @@ use runahead_end_to_end::supervise::{Harm, Torture};
 use runahead_end_to_end::{Verdict, needs};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the killing goes on, and the scribbling; `RUNAHEAD_TORTURE_SECONDS` lengthens it.
@@ -38,7 +39,9 @@ fn victims() -> Result<Vec<Scenario>, String> {
         Scenario::new("torture tar", ["tar", "--sort=name", "-cf", "-", "tree"]).prepare(files),
         Scenario::new("torture grep", ["bash", "-c", "exec grep -c needle tree/*/*.txt"]).prepare(files),
     ];
-    for guest in Guest::all()? {
+    let guests = Guest::all()?;
+    let alone: Vec<_> = guests.iter().filter_map(|guest| guest.statically().map(Arc::new)).collect();
+    for guest in guests.into_iter().chain(alone) {
         for run in guest.runs() {
             let wanted = [
                 "guest::observe::streams",
@@ -48,6 +51,10 @@ fn victims() -> Result<Vec<Scenario>, String> {
                 "guest::children::fork",
                 "guest::pipe_ends",
                 "guest::registers::general",
+                "guest::executes::empty",
+                "guest::executes::many",
+                "static::executes::many",
+                "static::observe::streams",
             ];
             if wanted.contains(&run.name.as_str()) {
                 let mut scenario = guest.scenario(&run)?;
