@@ -4,12 +4,15 @@
 // run: empty
 // run: stopped
 // run: failing
+// run: afterwards
 // run: thread
 // run: descriptor
 // run: many
 // run: ignoring
 #include "guest.h"
 #include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/ptrace.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -51,7 +54,7 @@ static void tell(int bare, int argc, char **argv, char **environment) {
     ssize_t got = read(status, text, sizeof text - 1);
     CHECK(got > 0 && close(status) == 0);
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-        if (!strncmp(line, "TracerPid", 9) || !strncmp(line, "Sig", 3) || !strncmp(line, "Shd", 3) || !strncmp(line, "Threads", 7))
+        if (!strncmp(line, "TracerPid", 9) || (!strncmp(line, "Sig", 3) && line[3] != 'Q') || !strncmp(line, "Shd", 3) || !strncmp(line, "Threads", 7))
             printf("%s\n", line);
     int environ_file = open("/proc/self/environ", O_RDONLY);
     ssize_t bytes = read(environ_file, text, sizeof text);
@@ -116,6 +119,30 @@ int main(int argc, char **argv, char **environment) {
         fflush(stdout);
         char **volatile none = NULL;
         execve(self(), told, none);
+    } else if (strcmp(how, "afterwards") == 0) {
+        // Right after an execution that has failed nobody traces it, and nothing of it is interrupted.
+        pid_t child = fork();
+        if (child == 0) {
+            errno = 0;
+            int got = execve("cold.bin", told, nothing);
+            printf("%d, errno %d, ", got, errno);
+            errno = 0;
+            printf("traced by the parent: %ld, errno %d\n", ptrace(PTRACE_TRACEME, 0, NULL, NULL), errno);
+            fflush(stdout);
+            _exit(0);
+        }
+        wait_for(child);
+        int descriptor = epoll_create1(0);
+        struct epoll_event event;
+        pid_t second = fork();
+        if (second == 0) usleep(20000), _exit(0);
+        errno = 0;
+        int got = execve("cold.bin", told, nothing);
+        printf("%d, errno %d, ", got, errno);
+        errno = 0;
+        printf("epoll: %d, errno %d\n", epoll_wait(descriptor, &event, 1, 60), errno);
+        wait_for(second);
+        return 0;
     } else if (strcmp(how, "thread") == 0) {
         pthread_t thread;
         CHECK(pthread_create(&thread, NULL, executes, NULL) == 0);

@@ -40,7 +40,7 @@ pub mod flags {
     pub const ALWAYS_ACTIVE: u32 = 4;
     /// Processes may be read by others of their user only if they say so (Yama's scope 1).
     pub const RESTRICTED_TRACING: u32 = 8;
-    /// Of one process: the first two entries of its environment are ours, its program was started without them, and is not to
+    /// Of one process: the last two entries of its environment are ours, its program was started without them, and is not to
     /// find them ([`crate::executions`]).
     pub const HIDDEN: u32 = 16;
 }

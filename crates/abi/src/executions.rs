@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Files that are remembered.
-pub const FILES: usize = 448;
+pub const FILES: usize = 440;
 
 /// One page of the session's header.
 #[repr(C, align(4096))]
@@ -17,7 +17,7 @@ pub const FILES: usize = 448;
 pub struct Executions {
     /// Process id of who asks, 0: free. Taken by compare-and-swap.
     pub holder: AtomicU32,
-    /// One of [`state`]: futex for both sides.
+    /// One of [`state`], with the request's number ([`state::of`]): futex for both sides.
     pub state: AtomicU32,
     /// Address of the agent's state page in that process, by which the host knows that it is one of the run's
     /// (`agent::state`).
@@ -27,18 +27,48 @@ pub struct Executions {
     pub flags: AtomicU32,
     pub path: AtomicU64,
     pub environment: AtomicU64,
+    /// Device and inode of the file that is meant.
+    pub device: AtomicU64,
+    pub inode: AtomicU64,
+    /// Numbers the requests.
+    pub number: AtomicU32,
     files: [AtomicU64; FILES],
 }
 
+/// ```text
+/// EMPTY -> ASKED -> TAKEN -> TRACING -> TRACED -> EMPTY
+///   ^        |        |  \-> LEFT --------------> EMPTY
+///   \--------/--------/    who asks gives up
+/// ```
+/// Each step is a compare-and-swap of the word with the number in it: who comes late changes nothing of a later request.
 pub mod state {
     pub const EMPTY: u32 = 0;
     pub const ASKED: u32 = 1;
-    /// The host is at it.
+    /// The host looks at file and environment.
     pub const TAKEN: u32 = 2;
+    /// It is about to stop who asks, who waits where that does no harm and does not give up any more.
+    pub const TRACING: u32 = 3;
     /// It is traced: go on.
-    pub const TRACED: u32 = 3;
+    pub const TRACED: u32 = 4;
     /// It is not, and need not be or cannot: go on.
-    pub const LEFT: u32 = 4;
+    pub const LEFT: u32 = 5;
+
+    const BITS: u32 = 3;
+
+    /// The word of a request in this state.
+    pub const fn word(number: u32, state: u32) -> u32 {
+        number << BITS | state
+    }
+
+    /// The state in a word.
+    pub const fn of(word: u32) -> u32 {
+        word & ((1 << BITS) - 1)
+    }
+
+    /// The same request in another state.
+    pub const fn to(word: u32, state: u32) -> u32 {
+        word & !((1 << BITS) - 1) | state
+    }
 }
 
 /// How the agent comes into a program, as far as its file tells.
@@ -84,6 +114,14 @@ mod tests {
     fn empty() -> Executions {
         // SAFETY: zeros are a value of each field.
         unsafe { core::mem::zeroed() }
+    }
+
+    #[test]
+    fn a_word_has_a_number_and_a_state() {
+        let word = state::word(7, state::ASKED);
+        assert_eq!(state::of(word), state::ASKED);
+        assert_eq!(state::to(word, state::LEFT), state::word(7, state::LEFT));
+        assert_ne!(word, state::word(8, state::ASKED));
     }
 
     #[test]

@@ -16,11 +16,16 @@ use runahead_abi::executions::{Executions, Known, state as answer};
 use runahead_abi::kin;
 use runahead_kernel::files::{IoVec, Stat, stat_at_address};
 use runahead_kernel::memory::read_process;
-use runahead_kernel::process::{futex_wait, monotonic_ns, process_id, thread_id};
+use runahead_kernel::process::{futex_wait, monotonic_ns, prctl, process_id, thread_id};
 use runahead_kernel::uapi::general as n;
 
-/// How long the host is waited for, ns. Whoever finds nobody there leaves the mailbox taken, so that nobody else waits.
+/// How long the host is waited for, ns: until it has looked, and, once it is about to stop us, until it has. Whoever finds
+/// nobody there leaves the mailbox taken, so that nobody else waits.
 const LONGEST_NS: u64 = 100_000_000;
+const STOPPED_LONGEST_NS: u64 = 2_000_000_000;
+
+/// prctl(2)'s question whether memory that was written to may be executed; the answer is inherited.
+const PR_GET_MDWE: u32 = 66;
 
 /// Entries of an environment that are looked at at a time, and in all.
 const ENTRIES: usize = 16;
@@ -51,10 +56,25 @@ impl Execution {
     }
 }
 
+impl Execution {
+    fn file(&self) -> Option<Stat> {
+        // SAFETY: plain words, for which zeros are a value.
+        let mut stat: Stat = unsafe { core::mem::zeroed() };
+        let Execution { directory, path, flags, .. } = *self;
+        // SAFETY: a `stat` of ours; the kernel checks the path.
+        unsafe { stat_at_address(directory, path, &raw mut stat as usize, flags) }.ok()?;
+        Some(stat)
+    }
+}
+
 /// Has the host put the agent into the program that comes next, where that is needed. Waits for it as long as [`LONGEST_NS`].
 pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) {
     // Of a process with several threads the kernel makes the one that executes the first one. It is left alone.
     if state.process().refused.load(Ordering::Relaxed) != 0 || thread_id() != process_id() {
+        return;
+    }
+    // SAFETY: asks.
+    if unsafe { prctl(PR_GET_MDWE, 0, 0, 0, 0) }.is_ok_and(|refuses| refuses != 0) {
         return;
     }
     let execution = Execution::of(number, a);
@@ -64,8 +84,10 @@ pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) {
         Carried::Others => false,
     };
     let executions = &state.header().executions;
-    if !carries || known(executions, &execution) != Known::ByItself {
-        ask(state, executions, &execution);
+    // What is not there will not be executed either.
+    let Some(file) = execution.file() else { return };
+    if !carries || executions.known(kin::key(file.st_dev, file.st_ino)) != Known::ByItself {
+        ask(state, executions, &execution, &file);
     }
 }
 
@@ -153,20 +175,7 @@ fn names_agent(state: &Fixed, address: usize) -> bool {
     !ours.is_empty() && read_own(address, there) && there == ours
 }
 
-/// What the host has found out of the file.
-fn known(executions: &Executions, execution: &Execution) -> Known {
-    // SAFETY: plain words, for which zeros are a value.
-    let mut stat: Stat = unsafe { core::mem::zeroed() };
-    let Execution { directory, path, flags, .. } = *execution;
-    // SAFETY: a `stat` of ours; the kernel checks the path.
-    match unsafe { stat_at_address(directory, path, &raw mut stat as usize, flags) } {
-        Ok(()) => executions.known(kin::key(stat.st_dev, stat.st_ino)),
-        // It will not be executed either.
-        Err(_) => Known::ByItself,
-    }
-}
-
-fn ask(state: &Fixed, executions: &Executions, execution: &Execution) {
+fn ask(state: &Fixed, executions: &Executions, execution: &Execution, file: &Stat) {
     let Some(me) = attach::id_for_the_host() else { return };
     if executions.holder.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
@@ -176,17 +185,45 @@ fn ask(state: &Fixed, executions: &Executions, execution: &Execution) {
     executions.flags.store(execution.flags, Ordering::Relaxed);
     executions.path.store(execution.path as u64, Ordering::Relaxed);
     executions.environment.store(execution.environment as u64, Ordering::Relaxed);
-    executions.state.store(answer::ASKED, Ordering::Release);
+    executions.device.store(file.st_dev, Ordering::Relaxed);
+    executions.inode.store(file.st_ino, Ordering::Relaxed);
+    let number = executions.number.fetch_add(1, Ordering::Relaxed);
+    let asked = answer::word(number, answer::ASKED);
+    executions.state.store(asked, Ordering::Release);
     attach::ring(state.header());
-    let end = monotonic_ns().saturating_add(LONGEST_NS);
-    while let seen @ (answer::ASKED | answer::TAKEN) = executions.state.load(Ordering::Acquire) {
-        let now = monotonic_ns();
-        if now >= end {
-            return;
-        }
-        futex_wait(&executions.state, seen, Some(end - now));
+    if wait_for_answer(executions, asked) {
+        // The host has it for good, when it has left the command.
+        let _ = executions.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
-    executions.state.store(answer::EMPTY, Ordering::Relaxed);
-    // The host has it for good, when it has left the command.
-    let _ = executions.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+/// Waits for the answer to a request, or gives it up. False: nobody has even looked.
+fn wait_for_answer(executions: &Executions, asked: u32) -> bool {
+    let mut end = monotonic_ns().saturating_add(LONGEST_NS);
+    let mut is_stopping = false;
+    loop {
+        let seen = executions.state.load(Ordering::Acquire);
+        if answer::to(seen, answer::ASKED) != asked {
+            return true;
+        }
+        let kind = answer::of(seen);
+        if !matches!(kind, answer::ASKED | answer::TAKEN | answer::TRACING) {
+            executions.state.store(answer::EMPTY, Ordering::Release);
+            return true;
+        }
+        let now = monotonic_ns();
+        if kind == answer::TRACING && !is_stopping {
+            is_stopping = true;
+            end = now.saturating_add(STOPPED_LONGEST_NS);
+        }
+        if now < end {
+            futex_wait(&executions.state, seen, Some(end - now));
+        } else if executions
+            .state
+            .compare_exchange(seen, answer::EMPTY, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
+            return kind != answer::ASKED;
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! Each request has a thread of its own: files may be slow to look at, and who traces a process must be one thread from the
 //! beginning to the end.
 
+use crate::launch::{LEAST_ADDRESSES, LEAST_DATA};
 use crate::processes::carries;
 use crate::rights::Watched;
 use crate::session::Shared;
@@ -14,8 +15,10 @@ use runahead_abi::kin;
 use runahead_abi::release::What::Files;
 use runahead_gate::Gate;
 use runahead_insert::file::{self, Look};
-use runahead_insert::{Bytes, Entrance, Fresh, Image, Refusal, Traced, bytes_at, string_at};
+use runahead_insert::{Bytes, Entrance, Fresh, Image, Refusal, Traced, Who, bytes_at, string_at};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,11 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a process is traced at most: a program that is executed from a slow disk takes some time, one that cannot be
-/// executed is let go then.
-const TRACED_LONGEST: Duration = Duration::from_millis(500);
-
-/// An answer that nobody has taken by then is for who is gone.
+/// A mailbox that stands so for so long is somebody's who is gone.
 const TAKEN_AFTER: Duration = Duration::from_secs(1);
 
 const STACK: usize = 128 << 10;
@@ -46,8 +45,9 @@ struct Common {
     /// But for the host.
     address: environment::Session,
     main_process: u32,
+    agent_file: Option<File>,
     image: OnceLock<Option<Image>>,
-    /// The command itself has been executed.
+    /// The launcher has asked, or will not.
     has_begun: AtomicBool,
     /// Why nothing could be put into the command.
     refused: OnceLock<String>,
@@ -57,17 +57,19 @@ struct Common {
 
 pub(crate) struct Executions {
     common: Arc<Common>,
-    answered: Option<Instant>,
+    /// What the mailbox has been like, and since when.
+    stands: Option<(u32, Instant)>,
 }
 
 impl Executions {
-    /// `address`: as the environment says it.
+    /// `address`: as the environment says it; `asks`: whether the launcher will.
     pub(crate) fn new(
         session: Shared,
         gate: Gate,
         agent: PathBuf,
         address: environment::Session,
         main_process: u32,
+        asks: bool,
     ) -> Executions {
         let common = Common {
             session,
@@ -75,18 +77,20 @@ impl Executions {
             agent,
             address,
             main_process,
+            agent_file: None,
             image: OnceLock::new(),
-            has_begun: AtomicBool::new(false),
+            has_begun: AtomicBool::new(!asks),
             refused: OnceLock::new(),
             is_left: AtomicBool::new(false),
         };
-        Executions { common: Arc::new(common), answered: None }
+        Executions { common: Arc::new(common), stands: None }
     }
 
     /// Called in the host, whose process id nobody knew before.
     pub(crate) fn begin(&mut self) {
         if let Some(common) = Arc::get_mut(&mut self.common) {
             common.address.host = std::process::id();
+            common.agent_file = File::open(&common.agent).ok();
         }
     }
 
@@ -103,40 +107,46 @@ impl Executions {
     /// Has a request answered. `own`: what we are allowed; None: nobody is served.
     pub(crate) fn answer(&mut self, own: Option<&Arc<Watched>>) {
         let mailbox = &self.common.session.header().executions;
-        match mailbox.state.load(Ordering::Acquire) {
-            state::EMPTY => self.answered = None,
-            state::ASKED => {
-                let handed = own.is_some_and(|own| {
-                    // Else the next look finds it unanswered, and hands it over again.
-                    let taken = mailbox.state.compare_exchange(
-                        state::ASKED,
-                        state::TAKEN,
-                        Ordering::AcqRel,
-                        Ordering::Relaxed,
-                    );
-                    let (common, own) = (self.common.clone(), own.clone());
-                    let thread = std::thread::Builder::new().name("runahead-insert".into()).stack_size(STACK);
-                    taken.is_ok() && thread.spawn(move || common.serve(&own)).is_ok()
-                });
-                if !handed {
-                    say(mailbox, state::LEFT);
-                }
+        let word = mailbox.state.load(Ordering::Acquire);
+        if state::of(word) == state::ASKED {
+            self.stands = None;
+            if !step(mailbox, word, state::TAKEN) {
+                return;
             }
-            _ => {
-                let answered = *self.answered.get_or_insert_with(Instant::now);
-                if answered.elapsed() > TAKEN_AFTER {
-                    self.answered = None;
+            let handed = own.is_some_and(|own| {
+                let (common, own) = (self.common.clone(), own.clone());
+                let thread = std::thread::Builder::new().name("runahead-insert".into()).stack_size(STACK);
+                thread.spawn(move || common.serve(word, &own)).is_ok()
+            });
+            if !handed {
+                step(mailbox, state::to(word, state::TAKEN), state::LEFT);
+            }
+            return;
+        }
+        // An answer that nobody takes, or a mailbox that was taken and never used.
+        let is_idle = mailbox.holder.load(Ordering::Acquire) == 0;
+        match self.stands {
+            _ if is_idle => self.stands = None,
+            Some((seen, since)) if seen == word => {
+                if since.elapsed() > TAKEN_AFTER && state::of(word) != state::TRACING {
+                    self.stands = None;
                     mailbox.state.store(state::EMPTY, Ordering::Relaxed);
                     mailbox.holder.store(0, Ordering::Release);
                 }
             }
+            _ => self.stands = Some((word, Instant::now())),
         }
     }
 }
 
-fn say(mailbox: &Mailbox, answer: u32) {
-    mailbox.state.store(answer, Ordering::Release);
-    wake(&mailbox.state);
+/// Brings a request on, from the word as it was. False: whoever has asked does not wait any more.
+fn step(mailbox: &Mailbox, from: u32, to: u32) -> bool {
+    let to = state::to(from, to);
+    let stepped = mailbox.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    if stepped {
+        wake(&mailbox.state);
+    }
+    stepped
 }
 
 /// A process that is about to execute something.
@@ -145,61 +155,91 @@ struct Request {
     /// None: the launcher, whose environment names us.
     environment: Option<u64>,
     path: PathBuf,
+    /// Device and inode of the file, as the process sees it.
+    file: (u64, u64),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// Who is about to become the command.
+    Launcher,
+    /// One of the run's processes.
+    Program,
+    Stranger,
+}
+
+/// None: what it says makes no sense.
+fn request(mailbox: &Mailbox, process: u32, is_launcher: bool) -> Option<Request> {
+    let memory = Bytes(i32::try_from(process).ok()?);
+    let path = string_at(memory, mailbox.path.load(Ordering::Relaxed), libc::PATH_MAX as usize).ok()?;
+    let directory = mailbox.directory.load(Ordering::Relaxed).cast_signed();
+    let environment = (!is_launcher).then(|| mailbox.environment.load(Ordering::Relaxed));
+    let file = (mailbox.device.load(Ordering::Relaxed), mailbox.inode.load(Ordering::Relaxed));
+    Some(Request { process, environment, path: seen_from(process, directory, &path), file })
 }
 
 impl Common {
-    fn serve(&self, own: &Watched) {
+    /// `word`: the mailbox's when it was asked.
+    fn serve(&self, word: u32, own: &Watched) {
         let mailbox = &self.session.header().executions;
-        let rights = self.request(mailbox).and_then(|request| {
-            let rights = Watched::begin(Path::new(&format!("/proc/{}", request.process)))?;
-            (rights.is_as(own) && self.is_wanted(mailbox, &request)).then_some((request, rights))
-        });
-        let traced = rights
-            .and_then(|(request, rights)| Some((Traced::seize(request.process).ok()?, request, rights)));
-        let Some((traced, request, rights)) = traced else {
-            if mailbox.holder.load(Ordering::Relaxed) == self.main_process
-                && !self.has_begun.swap(true, Ordering::AcqRel)
-            {
-                self.is_left.store(true, Ordering::Release);
-            }
-            return say(mailbox, state::LEFT);
+        let taken = state::to(word, state::TAKEN);
+        // Read once: anybody in the run may write there.
+        let process = mailbox.holder.load(Ordering::Acquire);
+        let asks = self.who_asks(process, mailbox.state_address.load(Ordering::Relaxed));
+        let is_launcher = asks == Asks::Launcher;
+        let request = match asks {
+            Asks::Stranger => None,
+            Asks::Launcher | Asks::Program => request(mailbox, process, is_launcher),
         };
-        if request.environment.is_none() {
-            self.has_begun.store(true, Ordering::Release);
+        let served = request.and_then(|request| {
+            let rights = Watched::begin(Path::new(&format!("/proc/{}", request.process)))?;
+            let wanted = rights.is_as(own) && self.is_wanted(mailbox, &request);
+            let traced = wanted.then(|| Traced::seize(request.process).ok()).flatten()?;
+            Some((traced, request, rights))
+        });
+        let Some((traced, request, rights)) = served else {
+            self.is_left.fetch_or(is_launcher, Ordering::AcqRel);
+            step(mailbox, taken, state::LEFT);
+            return;
+        };
+        // From here on it waits for us, and only then may it be stopped.
+        let tracing = state::to(word, state::TRACING);
+        if !step(mailbox, taken, state::TRACING) {
+            return;
         }
-        say(mailbox, state::TRACED);
-        let Some(fresh) = traced.wait_for_program(TRACED_LONGEST) else { return };
+        if !traced.stop() {
+            self.is_left.fetch_or(is_launcher, Ordering::AcqRel);
+            step(mailbox, tracing, state::LEFT);
+            return;
+        }
+        step(mailbox, tracing, state::TRACED);
+        let who = if is_launcher { Who::Launcher } else { Who::Program };
+        let Some(fresh) = traced.wait_for_program(who) else { return };
         if let Err(refusal) = self.put_in(fresh, &request, &rights)
-            && request.environment.is_none()
+            && is_launcher
         {
             let _ = self.refused.set(because(&refusal));
         }
     }
 
-    /// None: it is not one of the run's processes, or what it says makes no sense.
-    fn request(&self, mailbox: &Mailbox) -> Option<Request> {
-        let process = mailbox.holder.load(Ordering::Acquire);
-        let word = |word: &std::sync::atomic::AtomicU64| word.load(Ordering::Relaxed);
-        let address = word(&mailbox.state_address);
-        let is_launcher =
-            address == 0 && process == self.main_process && !self.has_begun.load(Ordering::Acquire);
-        if !is_launcher && !carries(process, address, self.address.cookie) {
-            return None;
+    fn who_asks(&self, process: u32, address: u64) -> Asks {
+        // Only the first of the main process's can be its launcher's.
+        let is_first = process == self.main_process && !self.has_begun.swap(true, Ordering::AcqRel);
+        match address {
+            0 if is_first => Asks::Launcher,
+            _ if carries(process, address, self.address.cookie) => Asks::Program,
+            _ => Asks::Stranger,
         }
-        let memory = Bytes(i32::try_from(process).ok()?);
-        let path = string_at(memory, word(&mailbox.path), libc::PATH_MAX as usize).ok()?;
-        let directory = mailbox.directory.load(Ordering::Relaxed).cast_signed();
-        Some(Request {
-            process,
-            environment: (!is_launcher).then(|| word(&mailbox.environment)),
-            path: seen_from(process, directory, &path),
-        })
     }
 
     /// Whether the agent is to be put in, as far as the file and the environment tell. Notes what is known of the file.
     fn is_wanted(&self, mailbox: &Mailbox, request: &Request) -> bool {
         let Some(_pass) = self.gate.pass(Files) else { return false };
         let Ok(told) = std::fs::metadata(&request.path) else { return false };
+        // Some names mean another file from here (`/proc/self/exe`).
+        if (told.dev(), told.ino()) != request.file {
+            return false;
+        }
         let key = kin::key(told.dev(), told.ino());
         let Some((entrance, _)) = file::program_of(&request.path) else {
             mailbox.note(key, false);
@@ -209,7 +249,28 @@ impl Common {
         mailbox.note(key, !has_loader);
         let Some(environment) = request.environment else { return !has_loader };
         let Some(entries) = environment_at(request.process, environment) else { return false };
-        !is_off(&entries) && !(has_loader && self.is_named_in(&entries))
+        !is_off(&entries)
+            && !(has_loader && (self.is_named_in(&entries) || !self.may_be_named(request, &entries)))
+    }
+
+    /// Whether the loader will bring the agent in, and quietly, if it is named: else the program would see what is not taken
+    /// away again.
+    fn may_be_named(&self, request: &Request, entries: &[Vec<u8>]) -> bool {
+        let is_quiet = !TALKS.iter().any(|name| value_of(entries, name).is_some());
+        let directory = PathBuf::from(format!("/proc/{}", request.process));
+        let (limit, open) = (limits_of(request.process), std::fs::read_dir(directory.join("fd")));
+        let has_room = limit.is_some_and(|limits| {
+            let open = open.map_or(usize::MAX, Iterator::count);
+            limits.files > open.saturating_add(FILES_SPARE) as u64
+                && limits.addresses >= LEAST_ADDRESSES
+                && limits.data >= LEAST_DATA
+        });
+        let there = self.agent.strip_prefix("/").ok().and_then(|agent| {
+            let found = std::fs::metadata(directory.join("root").join(agent)).ok()?;
+            Some((found.dev(), found.ino()))
+        });
+        let ours = std::fs::metadata(&self.agent).ok().map(|found| (found.dev(), found.ino()));
+        is_quiet && has_room && ours.is_some() && there == ours
     }
 
     /// Whether the environment names the agent and a session.
@@ -231,15 +292,20 @@ impl Common {
         }
         // Not what was asked about: that may have become another file since.
         let directory = format!("/proc/{}", request.process);
-        let look = {
+        let (look, is_loader) = {
             let Some(_pass) = self.gate.pass(Files) else { return Err(Refusal::NotForUs) };
             let executable = Path::new(&directory).join("exe");
             let name = std::fs::read_link(&executable)?;
             let file = std::fs::File::open(&executable)?;
-            file::look_at(&file, name.file_name().unwrap_or_default())
+            let name = name.file_name().unwrap_or_default();
+            (file::look_at(&file, name), file::is_loader(name))
         };
         match look {
             Look::Program(Entrance::Loader) if self.is_named_in(&entries) => Ok(()),
+            // The loader itself is asked for something, or something has changed.
+            Look::Program(Entrance::Loader) if is_loader || !self.may_be_named(request, &entries) => {
+                Err(Refusal::NotForUs)
+            }
             Look::Program(Entrance::Loader) => {
                 let hidden =
                     environment::Session { flags: self.address.flags | flags::HIDDEN, ..self.address };
@@ -252,13 +318,52 @@ impl Common {
                 fresh.add_variables([session.as_bytes(), &preload])
             }
             Look::Program(Entrance::Image(_)) => {
-                let image = self.image.get_or_init(|| Image::read(&self.agent).ok());
+                let image = self.image.get_or_init(|| {
+                    // By its descriptor: what has its name may be another file one day.
+                    let file = self.agent_file.as_ref()?;
+                    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+                    Image::read(Path::new(&path)).ok()
+                });
                 let image = image.as_ref().ok_or(Refusal::NoPlace)?;
                 fresh.put_in(image, &self.address.to_string())
             }
             Look::Script(_) | Look::Other => Err(Refusal::NotForUs),
         }
     }
+}
+
+/// Variables that have glibc's loader tell what it loads, or load more that is asked.
+const TALKS: [&str; 7] = [
+    "LD_TRACE_LOADED_OBJECTS",
+    "LD_DEBUG",
+    "LD_VERBOSE",
+    "LD_SHOW_AUXV",
+    "LD_AUDIT",
+    "LD_PROFILE",
+    "LD_PREFER_MAP_32BIT_EXEC",
+];
+
+/// Files that a loader may have open at a time, beside those that are.
+const FILES_SPARE: usize = 8;
+
+struct Limits {
+    files: u64,
+    addresses: u64,
+    data: u64,
+}
+
+fn limits_of(process: u32) -> Option<Limits> {
+    let limit = |resource| {
+        let mut told = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: asks, into a structure of ours.
+        let got = unsafe { libc::prlimit(process as libc::pid_t, resource, std::ptr::null(), &mut told) };
+        (got == 0).then_some(told.rlim_cur)
+    };
+    Some(Limits {
+        files: limit(libc::RLIMIT_NOFILE)?,
+        addresses: limit(libc::RLIMIT_AS)?,
+        data: limit(libc::RLIMIT_DATA)?,
+    })
 }
 
 /// The path that a process means, from here.
@@ -323,18 +428,23 @@ pub(crate) fn ask_for_command(session: Shared, host: u32, path: &Path) -> bool {
     // Yama's scope 1 lets only those trace a process whom it names.
     // SAFETY: names a process; changes nothing else.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(host)) };
+    let Ok(told) = std::fs::metadata(OsStr::from_bytes(path.to_bytes())) else { return false };
     mailbox.holder.store(std::process::id(), Ordering::Relaxed);
     mailbox.state_address.store(0, Ordering::Relaxed);
     mailbox.directory.store(libc::AT_FDCWD.cast_unsigned(), Ordering::Relaxed);
     mailbox.path.store(path.as_ptr() as u64, Ordering::Relaxed);
-    mailbox.state.store(state::ASKED, Ordering::Release);
+    mailbox.device.store(told.dev(), Ordering::Relaxed);
+    mailbox.inode.store(told.ino(), Ordering::Relaxed);
+    mailbox.state.store(state::word(0, state::ASKED), Ordering::Release);
+    mailbox.number.store(1, Ordering::Relaxed);
     header.doorbell.fetch_add(1, Ordering::Release);
     wake(&header.doorbell);
     let end = Instant::now() + Duration::from_secs(2);
     loop {
-        match mailbox.state.load(Ordering::Acquire) {
-            seen @ (state::ASKED | state::TAKEN) if Instant::now() < end => {
-                crate::supervise::wait(&mailbox.state, seen, Duration::from_millis(100));
+        let word = mailbox.state.load(Ordering::Acquire);
+        match state::of(word) {
+            state::ASKED | state::TAKEN | state::TRACING if Instant::now() < end => {
+                crate::supervise::wait(&mailbox.state, word, Duration::from_millis(100));
             }
             seen => {
                 mailbox.state.store(state::EMPTY, Ordering::Relaxed);

@@ -123,12 +123,13 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
             say_plainly(reason);
         }
     };
-    match prepare(&options, wishes, cold, first) {
+    let alone = program::has_no_loader_because(name);
+    match prepare(&options, wishes, cold, first, alone.is_some()) {
         // Asked last: by now a cold executable's first page may be here.
         Ok(_) if program::is_32_bit(name) => say("it is a 32-bit program"),
         Ok(begun) => {
             program.set_variables(begun.variables);
-            if let Some((reason, path)) = program::has_no_loader_because(name)
+            if let Some((reason, path)) = alone
                 && !executions::ask_for_command(begun.session, begun.host, &path)
             {
                 // Nobody in it could wait for the report, so that is written now. What it starts is helped all the same.
@@ -210,8 +211,8 @@ const LEAST_STACK: u64 = 64 << 10;
 
 /// Limits on a command's addresses and on its own memory below which its agent leaves it alone (`has_room` of the agent's
 /// start), bytes, roughly.
-const LEAST_ADDRESSES: u64 = 256 << 20;
-const LEAST_DATA: u64 = 52 << 20;
+pub(crate) const LEAST_ADDRESSES: u64 = 256 << 20;
+pub(crate) const LEAST_DATA: u64 = 52 << 20;
 
 /// What the host was started for.
 struct Begun {
@@ -221,8 +222,14 @@ struct Begun {
     host: u32,
 }
 
-/// Makes the session and starts the host.
-fn prepare(options: &Options, wishes: Wishes, cold: Option<Cold>, first: usize) -> Result<Begun, String> {
+/// Makes the session and starts the host; `asks`: the launcher will ask that the agent be put into the command.
+fn prepare(
+    options: &Options,
+    wishes: Wishes,
+    cold: Option<Cold>,
+    first: usize,
+    asks: bool,
+) -> Result<Begun, String> {
     if let Some(reason) = confined_because() {
         return Err(reason.into());
     }
@@ -255,7 +262,7 @@ fn prepare(options: &Options, wishes: Wishes, cold: Option<Cold>, first: usize) 
     session.header().main_process.store(std::process::id(), Ordering::Relaxed);
     let limits = Limits::new(options.limits);
     let shared = session.share();
-    let host = Host::new(session, sites, installation.clone(), wishes, limits, first, flag_bits);
+    let host = Host::new(session, sites, installation.clone(), wishes, limits, first, (flag_bits, asks));
     let host = if options.may_guess() { host.guessing(cold) } else { host };
     let host_process = start_host(host).map_err(|e| format!("cannot start the host: {e}"))?;
     let address = environment::Session {

@@ -179,7 +179,7 @@ impl Host {
         wishes: Wishes,
         limits: Limits,
         command: usize,
-        flags: u32,
+        (flags, asks): (u32, bool),
     ) -> Host {
         let attached = (0..SLOTS).map(|_| None).collect();
         let main = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok();
@@ -194,8 +194,14 @@ impl Host {
             cookie: session.cookie,
             sites: sites.descriptor().cast_unsigned(),
         };
-        let executions =
-            Executions::new(session.share(), gate, installation.agent.clone(), address, std::process::id());
+        let executions = Executions::new(
+            session.share(),
+            gate,
+            installation.agent.clone(),
+            address,
+            std::process::id(),
+            asks,
+        );
         Host {
             session,
             gate,

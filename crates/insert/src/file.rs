@@ -18,6 +18,11 @@ const SCRIPTS: usize = 4;
 /// How the file names of glibc's loaders begin.
 const LOADER: &[u8] = b"ld-linux";
 
+/// Whether a file of this name is one of glibc's loaders.
+pub fn is_loader(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(LOADER)
+}
+
 /// How the agent comes into a program of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entrance {
@@ -52,7 +57,7 @@ pub fn look(head: &[u8], name: &OsStr) -> Look {
         return word.map_or(Look::Other, |word| Look::Script(OsStr::from_bytes(word).into()));
     }
     match entrance(head) {
-        Some(Entrance::Image(_)) if name.as_bytes().starts_with(LOADER) => Look::Program(Entrance::Loader),
+        Some(Entrance::Image(_)) if is_loader(name) => Look::Program(Entrance::Loader),
         Some(entrance) => Look::Program(entrance),
         None => Look::Other,
     }

@@ -50,7 +50,8 @@ fn wrong(what: &str) -> io::Error {
 }
 
 impl Image {
-    /// Reads the file at `path`. Fails if it cannot be read, or has something that is not provided for here.
+    /// Reads the file at `path`, by which a program will open it: one that stays the same file. Fails if it cannot be read, or has
+    /// something that is not provided for here.
     pub fn read(path: &Path) -> io::Result<Image> {
         let data = fs::read(path)?;
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| wrong("an impossible name"))?;

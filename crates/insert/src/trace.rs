@@ -9,7 +9,6 @@ use crate::process::{Bytes, bytes_at};
 use crate::stack::Block;
 use runahead_abi::insertion::{Call, Inserted};
 use std::io;
-use std::time::{Duration, Instant};
 
 /// Why nothing was put into a program.
 #[derive(Debug)]
@@ -30,7 +29,7 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// A process that is traced and runs.
+/// A process that is traced and runs. Dropped, it is let go when the calling thread ends, without being stopped.
 #[derive(Debug)]
 pub struct Traced {
     process: libc::pid_t,
@@ -38,52 +37,136 @@ pub struct Traced {
     _thread: std::marker::PhantomData<*const ()>,
 }
 
-/// How long it is looked for the stop often, and how often; then less often.
-const QUICKLY: Duration = Duration::from_millis(20);
-const STEP_QUICKLY: Duration = Duration::from_micros(50);
-const STEP: Duration = Duration::from_millis(1);
+/// System calls that the process may make between the stop and the execution: those that lead out of the agent, or the
+/// launcher's search along a path. Whoever makes more, or others, does something else.
+const CALLS_MOST: usize = 256;
+
+/// What the process may do before it executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// It executes once. Where that fails it is let go.
+    Program,
+    /// It is our own code, and tries one path after the other.
+    Launcher,
+}
 
 impl Traced {
     /// Begins. The process does not notice. Fails where the kernel forbids it or somebody else traces it.
     pub fn seize(process: u32) -> io::Result<Traced> {
         let process =
             libc::pid_t::try_from(process).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
-        let options = libc::PTRACE_O_TRACEEXEC as usize;
+        let options = (libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESYSGOOD) as usize;
         request(libc::PTRACE_SEIZE, process, 0, options)?;
         Ok(Traced { process, _thread: std::marker::PhantomData })
     }
 
-    /// Waits until the next program is there, for `longest` at most. None: something else has come, and the process goes on
-    /// with it; or nothing has, and it is let go when the calling thread ends.
-    pub fn wait_for_program(self, longest: Duration) -> Option<Fresh> {
-        let begun = Instant::now();
+    /// Stops the process, which waits for us in code of ours with all signals blocked: nothing of the program's is
+    /// interrupted. False: it has got a stop of somebody else's, or is over.
+    pub fn stop(&self) -> bool {
+        request(libc::PTRACE_INTERRUPT, self.process, 0, 0).is_ok()
+            && matches!(self.next(), Some(Stop { event: libc::PTRACE_EVENT_STOP, signal: libc::SIGTRAP }))
+    }
+
+    /// Goes with the stopped process from system call to system call until the next program is there. None: it has done something
+    /// else, and goes on untraced; a failed execution is over then, and has not returned yet.
+    ///
+    /// Stops are looked at and never taken (`WNOWAIT`): if we end, the kernel delivers what they are for.
+    pub fn wait_for_program(self, who: Who) -> Option<Fresh> {
+        let mut signal = 0;
+        let mut executes = false;
+        for _ in 0..CALLS_MOST {
+            request(libc::PTRACE_SYSCALL, self.process, 0, signal).ok()?;
+            signal = 0;
+            let stop = self.next()?;
+            match stop.event {
+                libc::PTRACE_EVENT_EXEC => return Some(Fresh { process: self.process, is_let_go: false }),
+                0 if stop.signal == SYSTEM_CALL => match self.call()? {
+                    Passage::Enters(number) if arch::executes(number) => executes = true,
+                    Passage::Enters(number) if who == Who::Launcher || arch::leads_out(number) => {}
+                    Passage::Returns if who == Who::Launcher || !executes => executes = false,
+                    _ => break,
+                },
+                // A handler may run first, and execute nothing.
+                0 => signal = stop.signal as usize,
+                // It is to stand still.
+                _ => break,
+            }
+        }
+        let _ = request(libc::PTRACE_DETACH, self.process, 0, signal);
+        None
+    }
+
+    /// The next stop. None: the process is over, and whoever waits for it is told so now.
+    fn next(&self) -> Option<Stop> {
+        // SAFETY: plain words, for which zeros are a value.
+        let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let kinds = libc::WSTOPPED | libc::WEXITED | libc::__WALL;
+        let id = self.process as libc::id_t;
         loop {
-            let mut status = 0;
-            // SAFETY: the status is ours.
-            let who = unsafe { libc::waitpid(self.process, &mut status, libc::WNOHANG | libc::__WALL) };
-            match who {
-                0 if begun.elapsed() > longest => return None,
-                0 => std::thread::sleep(if begun.elapsed() < QUICKLY { STEP_QUICKLY } else { STEP }),
-                who if who == self.process => return self.stopped(status),
+            // SAFETY: what is told is ours.
+            match unsafe { libc::waitid(libc::P_PID, id, &mut told, kinds | libc::WNOWAIT) } {
+                0 => break,
+                _ if io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
                 _ => return None,
             }
         }
-    }
-
-    fn stopped(self, status: i32) -> Option<Fresh> {
-        if !libc::WIFSTOPPED(status) {
-            // It is over; who waits for it is told so now.
+        if told.si_code != libc::CLD_TRAPPED && told.si_code != libc::CLD_STOPPED {
+            // SAFETY: as above.
+            unsafe { libc::waitid(libc::P_PID, id, &mut told, libc::WEXITED | libc::WNOHANG | libc::__WALL) };
             return None;
         }
-        let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
-        if event == libc::PTRACE_EVENT_EXEC {
-            return Some(Fresh { process: self.process, is_let_go: false });
-        }
-        // A signal that is about to be delivered is; who is to stand still goes on standing still.
-        let signal = if event == 0 { signal } else { 0 };
-        let _ = request(libc::PTRACE_DETACH, self.process, 0, signal as usize);
-        None
+        // SAFETY: what a child's stop tells has a status.
+        let status = unsafe { told.si_status() };
+        Some(Stop { signal: status & 0xff, event: status >> 8 })
     }
+
+    /// What a stop at a system call is. None: the kernel does not tell (before Linux 5.3).
+    fn call(&self) -> Option<Passage> {
+        let mut told = CallTold::default();
+        let (length, place) = (size_of_val(&told), (&raw mut told) as usize);
+        request(GET_SYSCALL_INFO, self.process, length, place).ok()?;
+        match told.kind {
+            CallTold::ENTRY => Some(Passage::Enters(told.number)),
+            CallTold::EXIT => Some(Passage::Returns),
+            _ => None,
+        }
+    }
+}
+
+/// Why a process stands still: a signal, or an event of ptrace's in the place of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stop {
+    signal: i32,
+    event: i32,
+}
+
+/// The signal that stands for a system call (`PTRACE_O_TRACESYSGOOD`).
+const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
+
+/// `PTRACE_GET_SYSCALL_INFO`, and what it tells (`struct ptrace_syscall_info`, ptrace(2)); some C libraries' headers have neither.
+const GET_SYSCALL_INFO: i32 = 0x420e;
+
+#[repr(C)]
+#[derive(Default)]
+struct CallTold {
+    kind: u8,
+    _gap: [u8; 3],
+    _machine: u32,
+    _instruction: u64,
+    _stack: u64,
+    /// Of a call that begins.
+    number: u64,
+    _arguments: [u64; 7],
+}
+
+impl CallTold {
+    const ENTRY: u8 = 1;
+    const EXIT: u8 = 2;
+}
+
+enum Passage {
+    Enters(u64),
+    Returns,
 }
 
 /// A process with a new program in it that has not begun, until this is dropped.
@@ -153,7 +236,7 @@ impl Fresh {
     /// Has the program begin with the image's start; `session`: what that is told (`environment::Session`).
     pub fn put_in(self, image: &Image, session: &str) -> Result<(), Refusal> {
         let (mut registers, start, block) = self.start()?;
-        let place = self.place(&block, start.entry)?.ok_or(Refusal::NoPlace)?;
+        let place = self.place(&block)?.ok_or(Refusal::NoPlace)?;
         let mut told = image.told(session).ok_or(Refusal::NoRoom)?;
         told.entry = start.entry;
         told.stack = start.stack;
@@ -180,32 +263,24 @@ impl Fresh {
         Ok(())
     }
 
-    /// A place for the instructions where nothing is: in the last page of some code, behind its end; or in the kernel's own code
-    /// for all programs, which ends with zeros.
-    fn place(&self, block: &Block, entry: u64) -> Result<Option<Place>, Refusal> {
+    /// A place for the instructions where nothing of the program's is: behind the end of the kernel's own code for all programs.
+    fn place(&self, block: &Block) -> Result<Option<Place>, Refusal> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.process))?;
-        let mut mappings: Vec<Mapping> = maps.lines().filter_map(Mapping::parse).collect();
-        // The program's own first, then the kernel's.
-        mappings.retain(|m| m.is_code && (m.range().contains(&entry) || Some(m.start) == block.vdso()));
-        mappings.sort_by_key(|mapping| Some(mapping.start) == block.vdso());
+        let vdso =
+            maps.lines().filter_map(Mapping::parse).find(|mapping| Some(mapping.start) == block.vdso());
+        let Some(Mapping { start, end, is_code: true }) = vdso else { return Ok(None) };
         let wanted = arch::code().len().next_multiple_of(8);
-        for mapping in mappings {
-            let last = bytes_at(self.memory(), mapping.end - PAGE, PAGE as usize)?;
-            let zeros = last.iter().rev().take_while(|&&byte| byte == 0).count();
-            // With some to spare, which may be the code's last operand.
-            if zeros < wanted + 16 {
-                continue;
-            }
-            let is_kernels = Some(mapping.start) == block.vdso();
-            // The kernel does not let its own mapping be cut.
-            let pages = if is_kernels { mapping.start } else { mapping.end - PAGE };
-            let code = mapping.end - wanted as u64;
-            let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-            return Ok(Some(Place { code, pages, pages_bytes: mapping.end - pages, protection }));
-        }
-        Ok(None)
+        let last = bytes_at(self.memory(), end - PAGE, PAGE as usize)?;
+        // With some to spare, which may be the end of something.
+        let zeros = last.iter().rev().take_while(|&&byte| byte == 0).count();
+        let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+        // The kernel does not let this mapping be cut, so its protection is changed as a whole.
+        let place = Place { code: end - wanted as u64, pages: start, pages_bytes: end - start, protection };
+        Ok((zeros >= wanted + SPARE).then_some(place))
     }
 }
+
+const SPARE: usize = 64;
 
 const PAGE: u64 = 4096;
 
@@ -233,10 +308,6 @@ impl Mapping {
         let (start, end) = words.next()?.split_once('-')?;
         let number = |text| u64::from_str_radix(text, 16).ok();
         Some(Mapping { start: number(start)?, end: number(end)?, is_code: words.next()? == "r-xp" })
-    }
-
-    fn range(&self) -> std::ops::Range<u64> {
-        self.start..self.end
     }
 }
 

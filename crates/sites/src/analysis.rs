@@ -195,6 +195,9 @@ struct Analyser<'image> {
     /// Functions whose gap to the next one has been added to `paddings`.
     gaps: HashSet<usize>,
     result: Analysis,
+    /// Places that look like glibc's two that change a thread's user, and those of them that look like its handler.
+    identities: usize,
+    identity_handlers: usize,
 }
 
 impl<'image> Analyser<'image> {
@@ -205,6 +208,8 @@ impl<'image> Analyser<'image> {
             paddings: Paddings::default(),
             gaps: HashSet::new(),
             result: Analysis { understood: true, ..Analysis::default() },
+            identities: 0,
+            identity_handlers: 0,
         }
     }
 
@@ -229,9 +234,23 @@ impl<'image> Analyser<'image> {
                 }
             }
         }
+        self.believe();
         self.result.sites.sort_by_key(|site| site.patch_offset);
         self.result.others.sort_by_key(|other| other.file_offset);
         self.result
+    }
+
+    /// glibc has two places where it changes a thread's user: in the thread that asks, and in the handler of the others. Where
+    /// there are more or fewer of that look, some are somebody else's, who may install filters there.
+    fn believe(&mut self) {
+        if self.identities != 0 && (self.identities, self.identity_handlers) != (2, 1) {
+            let of_c_library = |other: &&mut Unproven| other.reason == Reason::CLibrarys;
+            self.result
+                .others
+                .iter_mut()
+                .filter(of_c_library)
+                .for_each(|other| other.reason = Reason::NoForm);
+        }
     }
 
     /// Whether the address lies inside an instruction of a short section, decoded from its start. (`.init` is one: nothing
@@ -298,6 +317,8 @@ impl<'image> Analyser<'image> {
             let draft = if sigreturn { Err(Reason::Never) } else { draft(&function, call, number) };
             match draft {
                 Ok(_) | Err(_) if number.is_none() && self.is_c_librarys(&function, call) => {
+                    self.identities += usize::from(changes_identity(&function, call));
+                    self.identity_handlers += usize::from(is_identity_handler(&function, call));
                     self.leave(&function, call, &numbers, Reason::CLibrarys);
                 }
                 Ok(draft) => drafts.push((call, draft)),
@@ -312,9 +333,11 @@ impl<'image> Analyser<'image> {
         drafts.sort_by_key(|(_, draft)| !MUST_SEE.contains(&draft.number));
         for (call, draft) in drafts {
             let site = match self.site(&function, &draft, call) {
-                Err(Reason::NoPadding) => {
-                    let is_entered =
-                        |address: u64| function.is_target(address) || from_outside.contains(&address);
+                Err(Reason::NoPadding) if draft.form != form::CANCELLATION => {
+                    let is_named = |address| self.image.symbols.binary_search(&address).is_ok();
+                    let is_entered = |address: u64| {
+                        function.is_target(address) || from_outside.contains(&address) || is_named(address)
+                    };
                     // Where others may jump into it nobody knows what may be overwritten.
                     let run = relatives.as_ref().and_then(|_| run(&function, call, draft.number, is_entered));
                     run.ok_or(Reason::NoPadding).and_then(|run| self.site(&function, &run, call))
@@ -337,9 +360,10 @@ impl<'image> Analyser<'image> {
         Ok(())
     }
 
-    /// Whether this is a place in a C library that is a part of the file, of which is known what it does.
+    /// Whether this may be a place in a C library that is a part of the file, of which is known what it does
+    /// ([`Analyser::believe`]).
     fn is_c_librarys(&self, function: &Function, call: usize) -> bool {
-        self.image.is_static && (changes_identity(function, call) || looks_at_cancellation(function))
+        self.image.is_static && (changes_identity(function, call) || makes_cancellable_calls(function, call))
     }
 
     fn leave(&mut self, function: &Function, call: usize, numbers: &Numbers, reason: Reason) {
@@ -573,7 +597,8 @@ fn run(function: &Function, call: usize, number: u16, is_entered: impl Fn(u64) -
     let mut length = 0;
     for index in (0..call).rev() {
         let instruction = &instructions[index];
-        let is_plain = may_be_displaced(instruction) && instruction.mnemonic() != Mnemonic::Pop;
+        let is_plain = (may_be_displaced(instruction) && instruction.mnemonic() != Mnemonic::Pop)
+            || stores_to_stack(instruction);
         // Whoever jumps to what follows it would land in the jump that is written here.
         if !is_plain || !function.is_reached(index) || is_entered(instructions[index + 1].ip()) {
             return None;
@@ -626,6 +651,25 @@ fn changes_identity(function: &Function, call: usize) -> bool {
     base.is_gpr64() && loads.iter().all(is_field) && FIELDS.into_iter().all(loaded)
 }
 
+/// Whether it is the one of the two that is a signal's handler: it looks whether a thread of its own process has sent the signal
+/// (`si_code` is SI_TKILL).
+fn is_identity_handler(function: &Function, call: usize) -> bool {
+    const SI_CODE_AT: u64 = 8;
+    const SI_TKILL: u32 = (-6_i32).cast_unsigned();
+    changes_identity(function, call)
+        && function.instructions()[..call].iter().any(|instruction| {
+            instruction.mnemonic() == Mnemonic::Cmp
+                && instruction.op0_kind() == OpKind::Memory
+                && instruction.memory_displacement64() == SI_CODE_AT
+                && is_immediate(instruction.op1_kind())
+                && instruction.immediate(1) as u32 == SI_TKILL
+        })
+}
+
+fn is_immediate(kind: OpKind) -> bool {
+    matches!(kind, OpKind::Immediate8to32 | OpKind::Immediate32)
+}
+
 /// The number to record for a displaced form, if such a site is worth its stub and its padding: a call
 /// that must be seen, or one that can be any (`syscall()` of the C library).
 fn displaced_number(function: &Function, number: Option<u32>) -> Option<u16> {
@@ -640,25 +684,37 @@ fn displaced_number(function: &Function, number: Option<u32>) -> Option<u16> {
 /// The place where glibc makes all calls that may be cancelled, if the `syscall` with index `call` is its. It
 /// is known by each of its instructions, as the agent does again what they do ([`form::CANCELLATION`]).
 fn cancellation(function: &Function, call: usize) -> Option<Draft> {
-    use Register::{EAX, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, RSP};
-    use iced_x86::Code::{Jne_rel32_64, Mov_r32_rm32, Mov_r64_rm64, Mov_rm64_r64, Test_rm8_imm8};
-    let first = call.checked_sub(12)?;
-    let [load, test, jump, moves @ ..] = function.instructions().get(first..call)? else { return None };
-    let at = |instruction: &Instruction, base: Register, displacement: u64| {
-        let is_plain = instruction.segment_prefix() == Register::None
-            && instruction.memory_index() == Register::None
-            && instruction.memory_displacement64() == displacement;
-        is_plain && instruction.memory_base() == base
-    };
+    use iced_x86::Code::{Jne_rel32_64, Test_rm8_imm8};
     /// The bit of the thread's state that says that it is cancelled.
     const CANCELLED: u8 = 8;
-    let looks = load.code() == Mov_r32_rm32
-        && (load.op0_register(), load.len()) == (EAX, CANCELLATION_START)
-        && at(load, RDI, 0)
+    let (first, [load, test, jump]) = cancellable_calls(function, call)?;
+    let looks = load.len() == CANCELLATION_START
         && test.code() == Test_rm8_imm8
         && test.immediate8() == CANCELLED
-        && at(test, RDI, 0)
+        && is_at(&test, Register::RDI, 0)
         && jump.code() == Jne_rel32_64;
+    let is_sound =
+        looks && (first..=call).all(|index| function.is_reached(index)) && flags::dead_at(function, call + 1);
+    is_sound.then_some(Draft { index: first, number: ANY_NUMBER, form: form::CANCELLATION, short: true })
+}
+
+/// Whether this is where a C library makes all calls that may be cancelled, glibc's or musl's.
+fn makes_cancellable_calls(function: &Function, call: usize) -> bool {
+    use iced_x86::Code::{Jne_rel8_64, Jne_rel32_64, Test_rm8_imm8, Test_rm32_r32};
+    cancellable_calls(function, call).is_some_and(|(first, [_, test, jump])| {
+        first == 0
+            && matches!(test.code(), Test_rm8_imm8 | Test_rm32_r32)
+            && matches!(jump.code(), Jne_rel8_64 | Jne_rel32_64)
+    })
+}
+
+/// The first of the instructions of such a place, its index, and the two behind it; what follows these is the same in both C
+/// libraries.
+fn cancellable_calls(function: &Function, call: usize) -> Option<(usize, [Instruction; 3])> {
+    use Register::{EAX, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, RSP};
+    use iced_x86::Code::{Mov_r32_rm32, Mov_r64_rm64, Mov_rm64_r64};
+    let first = call.checked_sub(12)?;
+    let [load, test, jump, moves @ ..] = function.instructions().get(first..call)? else { return None };
     let moved = [(R11, RDI), (RAX, RSI), (RDI, RDX), (RSI, RCX), (RDX, R8), (R10, R9)];
     let [registers @ .., fifth, sixth, kept] = moves else { return None };
     let moves = registers.len() == moved.len()
@@ -670,16 +726,21 @@ fn cancellation(function: &Function, call: usize) -> Option<Draft> {
         && [(fifth, R8, 8), (sixth, R9, 16)].into_iter().all(|(instruction, to, displacement)| {
             instruction.code() == Mov_r64_rm64
                 && instruction.op0_register() == to
-                && at(instruction, RSP, displacement)
+                && is_at(instruction, RSP, displacement)
         })
         && kept.code() == Mov_rm64_r64
         && kept.op1_register() == R11
-        && at(kept, RSP, 8);
-    let is_sound = looks
-        && moves
-        && (first..=call).all(|index| function.is_reached(index))
-        && flags::dead_at(function, call + 1);
-    is_sound.then_some(Draft { index: first, number: ANY_NUMBER, form: form::CANCELLATION, short: true })
+        && is_at(kept, RSP, 8);
+    let loads = load.code() == Mov_r32_rm32 && load.op0_register() == EAX && is_at(load, RDI, 0);
+    (loads && moves).then_some((first, [*load, *test, *jump]))
+}
+
+/// Whether the memory operand is so far from what the register points to, and nothing else.
+fn is_at(instruction: &Instruction, base: Register, displacement: u64) -> bool {
+    instruction.segment_prefix() == Register::None
+        && instruction.memory_index() == Register::None
+        && instruction.memory_displacement64() == displacement
+        && instruction.memory_base() == base
 }
 
 /// Index of the first of the instructions at the end of these that can be displaced together: a load of five
@@ -705,8 +766,8 @@ fn takes_registers(instruction: &Instruction) -> bool {
 }
 
 /// Whether the instruction does the same wherever it stands, and cannot fault: it moves or combines general
-/// registers (not the stack pointer) and constants, loads from the stack or from the thread's own block, stores to
-/// the stack, or pops.
+/// registers (not the stack pointer) and constants, loads from the stack or from the thread's own block, or
+/// pops.
 fn may_be_displaced(instruction: &Instruction) -> bool {
     let plain = matches!(
         instruction.mnemonic(),
@@ -720,18 +781,23 @@ fn may_be_displaced(instruction: &Instruction) -> bool {
             | Mnemonic::Not
             | Mnemonic::Pop
     );
-    // A store to the stack writes what the function has made room for.
-    let stores = instruction.mnemonic() == Mnemonic::Mov;
     let operands = (0..instruction.op_count()).all(|operand| match instruction.op_kind(operand) {
         OpKind::Register => {
             let register = instruction.op_register(operand);
             register.is_gpr() && register.full_register() != Register::RSP
         }
-        OpKind::Memory if operand == 0 => stores && is_stack_slot(instruction),
-        OpKind::Memory => is_stack_slot(instruction) || is_thread_slot(instruction),
+        OpKind::Memory => operand > 0 && (is_stack_slot(instruction) || is_thread_slot(instruction)),
         _ => true,
     });
     plain && operands && instruction.len() >= 2
+}
+
+/// Whether the instruction stores a constant or a register where its function has made room for it.
+fn stores_to_stack(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Mov
+        && instruction.op0_kind() == OpKind::Memory
+        && is_stack_slot(instruction)
+        && (instruction.op1_kind() != OpKind::Register || instruction.op1_register().is_gpr())
 }
 
 /// Whether the memory operand is a fixed distance above the start of the thread's control block, where C

@@ -117,6 +117,18 @@ fn compare(path: &Path, analysis: &Analysis) {
             assert_eq!(test, "test %eax,%eax", "{name}");
             assert!(jump.starts_with("jne"), "{name}: {jump}");
             assert_eq!(length + more + last, distance, "{name}");
+        } else if site.form == form::DISPLACED && length != distance {
+            // Several, none of which is jumped to but the first.
+            let mut covered = 0;
+            while covered < distance {
+                let (text, length) = at(site.patch_offset + covered);
+                assert!(length > 0, "{name}: {text}");
+                check_form(site, text, &name);
+                covered += length;
+            }
+            assert_eq!(covered, distance, "{name}");
+            let (second, end) = (site.patch_offset + 1, site.patch_offset + distance + 1);
+            assert!(!disassembly.is_entered(second, end), "{name}");
         } else {
             assert_eq!(length, distance, "{name}: {text}");
         }

@@ -575,3 +575,24 @@ fn code_that_may_forbid_calls_is_told_from_other_code() {
         assert!(!is_blind(body), "{body}");
     }
 }
+
+/// The place of cancellation without padding must not become a displaced site.
+#[test]
+fn a_place_of_cancellation_without_padding_is_left() {
+    let body = "mov (%rdi), %eax\ntestb $8, (%rdi)\n.byte 0x0f, 0x85\n.long tail - . - 4\nmov %rdi, %r11\n\
+             mov %rsi, %rax\nmov %rdx, %rdi\nmov %rcx, %rsi\nmov %r8, %rdx\nmov %r9, %r10\nmov 8(%rsp), %r8\nmov 16(%rsp), %r9\n\
+             mov %r11, 8(%rsp)\nsyscall\nret";
+    let object = object(&format!(
+        ".globl __pthread_initialize_minimal\n__pthread_initialize_minimal: ret\n{}",
+        function("f", body)
+    ));
+    assert_eq!(object.sites("f"), vec![]);
+}
+
+/// A label in the middle of a run, as handlers compare program counters with.
+#[test]
+fn a_symbol_in_the_middle_of_a_run_is_left() {
+    let body = "push %rbx\nmovabs $0x1122334455667788, %rcx\nmov %edi, %eax\nmov %rsi, %rdi\ninside:\nmov %rdx, %rsi\nsyscall\npop %rbx\ncmp $-4096, %rax\nret";
+    let object = object(&format!(".globl inside\n{}", function("f", body)));
+    assert_eq!(object.sites("f"), vec![]);
+}

@@ -19,8 +19,8 @@ pub const NUMBERS: crate::image::Numbers = crate::image::Numbers { open: 257, ma
 
 const MUNMAP: u32 = 11;
 
-// Only data here: it runs in another process. What is left in registers at the end is what the kernel leaves there at a program's
-// start: rcx has the address of the first instruction.
+// Only data here: it runs in another process. At the end the registers are zeros, as at a program's start, but for rcx, which has the
+// address of the first instruction (as where the kernel goes back by `sysret`).
 global_asm!(
     ".pushsection .rodata.runahead_insert, \"a\", @progbits",
     ".p2align 3",
@@ -141,6 +141,24 @@ pub fn code() -> &'static [u8] {
     // SAFETY: bytes of the section above, which is read-only data of this program.
     unsafe { std::slice::from_raw_parts(start, end as usize - start as usize) }
 }
+
+/// Whether a call executes another program.
+pub fn executes(number: u64) -> bool {
+    [EXECVE, EXECVEAT].contains(&number)
+}
+
+/// Whether a call is one of those that lead out of the agent: it wakes up, and puts the mask of signals back.
+pub fn leads_out(number: u64) -> bool {
+    [FUTEX, RESTART_SYSCALL, RT_SIGPROCMASK, CLOCK_GETTIME, RT_SIGRETURN].contains(&number)
+}
+
+const EXECVE: u64 = 59;
+const EXECVEAT: u64 = 322;
+const FUTEX: u64 = 202;
+const RESTART_SYSCALL: u64 = 219;
+const RT_SIGPROCMASK: u64 = 14;
+const CLOCK_GETTIME: u64 = 228;
+const RT_SIGRETURN: u64 = 15;
 
 /// A new program's first instruction and stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What the tests share: assembling small objects, and an independent disassembly to compare with.
 #![allow(dead_code)] // Each test binary uses its own part of this.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,6 +56,8 @@ fn offset_of(file: &object::File<'_>, address: u64) -> Option<u64> {
 /// The disassembly that binutils make of a file: by file offset, the instruction's text and length.
 pub struct Disassembly {
     lines: BTreeMap<u64, (String, u64)>,
+    /// Where direct jumps and calls lead.
+    targets: BTreeSet<u64>,
 }
 
 impl Disassembly {
@@ -68,7 +70,7 @@ impl Disassembly {
         assert!(output.status.success());
         let data = fs::read(path).unwrap();
         let file = object::File::parse(&*data).unwrap();
-        let mut lines = BTreeMap::new();
+        let (mut lines, mut targets) = (BTreeMap::new(), BTreeSet::new());
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             let mut columns = line.split('\t');
             let (Some(address), Some(bytes), Some(text)) = (columns.next(), columns.next(), columns.next())
@@ -80,15 +82,24 @@ impl Disassembly {
             };
             let length = bytes.split_whitespace().count() as u64;
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            // "jne 1234 <name+0x5>"
+            let target = text.split(' ').nth(1).filter(|_| text.starts_with('j') || text.starts_with("call"));
+            let target = target.and_then(|word| u64::from_str_radix(word, 16).ok());
+            targets.extend(target.and_then(|target| offset_of(&file, target)));
             if let Some(offset) = offset_of(&file, address) {
                 lines.insert(offset, (text, length));
             }
         }
-        Disassembly { lines }
+        Disassembly { lines, targets }
     }
 
     pub fn at(&self, offset: u64) -> Option<(&str, u64)> {
         self.lines.get(&offset).map(|(text, length)| (text.as_str(), *length))
+    }
+
+    /// Whether some jump or call names an offset in the range.
+    pub fn is_entered(&self, start: u64, end: u64) -> bool {
+        self.targets.range(start..end).next().is_some()
     }
 
     /// All instructions that have a byte in the range.

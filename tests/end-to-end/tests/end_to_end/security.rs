@@ -6,6 +6,7 @@
 
 use crate::suite::Suite;
 use runahead_abi::environment::SESSION;
+use runahead_abi::executions::{self, Executions};
 use runahead_abi::session::{AgentPart, HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot};
 use runahead_end_to_end::Verdict;
 use runahead_end_to_end::locate::{self, Runahead};
@@ -28,6 +29,7 @@ pub fn add(suite: &mut Suite) {
     suite.add("security::who gives up rights is left alone", needs, rights_given_up);
     suite.add("security::who has other rights is not served", needs, other_rights);
     suite.add("security::a process that is none of the run's is not served", needs, strangers);
+    suite.add("security::a process that is none of the run's is not traced", needs, not_traced);
     suite.add("security::nothing is made in a home without a cache", needs, empty_home);
 }
 
@@ -489,6 +491,67 @@ fn strangers() -> Verdict {
     let served = speculators(host);
     if owner == process || served != 0 {
         return Err(format!("the slot is {owner}'s ({process} is the outsider), with {served} speculators"));
+    }
+    Ok(())
+}
+
+/// A process of the run that says that another one is about to execute something: the numbers are those of the session's layout, the
+/// process and a place in its memory, where the session's cookie may be, and what the answer must be.
+const ASKS_FOR: &str = r#"
+import os, struct, sys, time
+name, holder, state, state_address, path, pid, place, words = sys.argv[1], *[int(w, 0) for w in sys.argv[2:]]
+host, descriptor = os.environ[name].split(":")[:2]
+file = os.open(f"/proc/{host}/fd/{descriptor}", os.O_RDWR)
+def put(kind, value, at): os.pwrite(file, struct.pack(kind, value), at)
+def tracer():
+    lines = open(f"/proc/{pid}/status").read().splitlines()
+    return int(next(line for line in lines if line.startswith("TracerPid")).split()[1])
+seen, answers = 0, []
+for address in (place, 0, 4096):
+    put("<I", pid, holder)
+    put("<Q", address, state_address)
+    # A path and an environment that can be read.
+    put("<Q", words, path)
+    put("<Q", 0, path + 8)
+    put("<I", 1, state)
+    end = time.monotonic() + 0.6
+    while time.monotonic() < end: seen = max(seen, tracer())
+    answers.append(struct.unpack("<I", os.pread(file, 4, state))[0])
+    put("<I", 0, state)
+print(seen, *answers, flush=True)
+sys.stdin.readline()
+"#;
+
+fn not_traced() -> Verdict {
+    let runahead = Runahead::built()?;
+    let folder = folder("traced")?;
+    let program = script(&folder, "asks.py", ASKS_FOR)?;
+    let outsider = script(&folder, "outsider.py", OUTSIDER)?;
+    let path = u64::from_le_bytes(*b"/bin/ls\0");
+    let mut command = Command::new(PYTHON);
+    let words = [1, 2, 3, path].map(|word| word.to_string());
+    let mut outsider = Talk::begin(command.args(["-B", "-S"]).arg(outsider).args(words))?;
+    let said = outsider.hear()?;
+    let (process, place) = said.split_once(' ').ok_or("the outsider says nothing")?;
+    let place: u64 = place.parse().map_err(|_| "the outsider says no number")?;
+    let in_mailbox = |offset: usize| (offset_of!(Header, executions) + offset) as u64;
+    let numbers = [
+        in_mailbox(offset_of!(Executions, holder)),
+        in_mailbox(offset_of!(Executions, state)),
+        in_mailbox(offset_of!(Executions, state_address)),
+        in_mailbox(offset_of!(Executions, path)),
+        process.parse().map_err(|_| "the outsider says no number")?,
+        place,
+        place + 16 + 24,
+    ];
+    let mut command = Command::new(&runahead.command);
+    command.args(["run", "--", PYTHON, "-B", "-S"]).arg(program).arg(SESSION);
+    command.args(numbers.map(|number| number.to_string()));
+    let mut talk = Talk::begin(command.env("XDG_CACHE_HOME", locate::scratch().join("cache")))?;
+    let said = talk.hear()?;
+    let left = executions::state::LEFT;
+    if said != format!("0 {left} {left} {left}") {
+        return Err(format!("tracers of the outsider and the host's answers: {said}"));
     }
     Ok(())
 }
