@@ -64,6 +64,15 @@ pub fn moves_freely(status: &[u8]) -> bool {
     capabilities.is_some_and(|capabilities| capabilities & both == both)
 }
 
+/// The bits that new files do not get (umask), of a process with this content of `/proc/PID/status`.
+pub fn mask(status: &[u8]) -> Option<u32> {
+    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Umask:"))?;
+    let digit = |digit: u8| char::from(digit).to_digit(8);
+    let digits = line.trim_ascii();
+    let mask = digits.iter().copied().try_fold(0, |mask, next| Some(mask << 3 | digit(next)?));
+    mask.filter(|mask| !digits.is_empty() && *mask <= 0o777)
+}
+
 /// FNV-1a. Nobody can choose among many: each of the lines changes by what its process is still
 /// allowed to do.
 const FIRST: u64 = 0xcbf2_9ce4_8422_2325;
