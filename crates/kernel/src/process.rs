@@ -111,6 +111,11 @@ pub fn realtime_ns() -> i64 {
     clock_ns(n::CLOCK_REALTIME) as i64
 }
 
+/// The same as file systems put it down: by ticks of the clock.
+pub fn file_time_ns() -> i64 {
+    clock_ns(n::CLOCK_REALTIME_COARSE) as i64
+}
+
 /// Release of the kernel: the first two numbers. Zeros where it does not say.
 pub fn kernel_release() -> (u32, u32) {
     const NAMES: usize = 6;

@@ -5,12 +5,12 @@
 //! owners and times of files that exist are not kept: the calls only succeed, or fail, as they would.
 
 use super::names::{is_off_limits, path_length};
-use super::overlay::{self, Named, opaque, resolve, table, user};
+use super::overlay::{self, Named, resolve, table, user};
 use super::{Outcome, UNKNOWN, get};
 use crate::arch::Call;
 use crate::descriptors::{Descriptor, TABLE};
 use runahead_abi::session::ended;
-use runahead_kernel::files::{self, Stat};
+use runahead_kernel::files;
 use runahead_kernel::process::realtime_ns;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
@@ -72,7 +72,7 @@ fn name_at<'a>(directory: i32, path: usize) -> Result<Named<'a>, Outcome> {
 /// What has a name.
 enum There {
     Made(FileId, File),
-    Real(Stat),
+    Real(File),
     Nothing,
 }
 
@@ -81,7 +81,7 @@ fn what_is(named: &Named) -> Result<There, Outcome> {
         Seen::Removed => Ok(There::Nothing),
         Seen::Made(id) => table().file(id).map(|file| There::Made(id, *file)).ok_or(UNKNOWN),
         Seen::Untouched => match named.look() {
-            Ok(stat) => Ok(There::Real(stat)),
+            Ok(file) => Ok(There::Real(file)),
             Err(Errno::ENOENT) => Ok(There::Nothing),
             Err(e) => Err(e.into()),
         },
@@ -91,24 +91,21 @@ fn what_is(named: &Named) -> Result<There, Outcome> {
 impl There {
     fn kind(&self) -> u32 {
         match self {
-            There::Made(_, file) => file.kind(),
-            There::Real(stat) => stat.st_mode & n::S_IFMT,
+            There::Made(_, file) | There::Real(file) => file.kind(),
             There::Nothing => 0,
         }
     }
 
     fn owner(&self) -> u32 {
         match self {
-            There::Made(_, file) => file.user,
-            There::Real(stat) => stat.st_uid,
+            There::Made(_, file) | There::Real(file) => file.user,
             There::Nothing => 0,
         }
     }
 
     fn identity(&self) -> (u64, u64) {
         match self {
-            There::Made(_, file) => (file.device, file.inode),
-            There::Real(stat) => (stat.st_dev, stat.st_ino),
+            There::Made(_, file) | There::Real(file) => (file.device, file.inode),
             There::Nothing => (0, 0),
         }
     }
@@ -176,12 +173,12 @@ fn remove(directory: i32, path: usize, is_directory: bool) -> Answer {
 }
 
 /// The file of a name, taken into the table if it is not there. Directories that exist keep their names.
-fn adopt(named: &Named, there: &There) -> Result<FileId, Outcome> {
+fn adopt(there: &There) -> Result<FileId, Outcome> {
     match there {
         There::Nothing => Err(Errno::ENOENT.into()),
         There::Made(id, _) => Ok(*id),
         There::Real(_) if there.kind() == n::S_IFDIR => Err(UNKNOWN),
-        There::Real(stat) => Ok(table().add(opaque(stat, named.parent.mount))?),
+        There::Real(file) => Ok(table().add(*file)?),
     }
 }
 
@@ -217,7 +214,7 @@ fn rename(from: (i32, usize), to: (i32, usize), flags: u32) -> Answer {
         There::Nothing => new.may_change()?,
         _ => new.may_remove(target.owner())?,
     }
-    let id = adopt(&old, &source)?;
+    let id = adopt(&source)?;
     new.give(id)?;
     old.take_away()?;
     if is_directory {
@@ -247,7 +244,7 @@ fn link(from: (i32, usize), to: (i32, usize), flags: u32) -> Answer {
         _ => return Err(Errno::EEXIST.into()),
     }
     new.may_change()?;
-    let id = adopt(&old, &source)?;
+    let id = adopt(&source)?;
     new.give(id)?;
     // Both names are of one file from now on, whichever is changed.
     old.give(id)?;
@@ -318,12 +315,12 @@ fn change_name(directory: i32, path: usize, flags: u32, change: Change) -> Answe
         There::Nothing => Err(Errno::ENOENT.into()),
         there if there.kind() == n::S_IFLNK && (follows || named.split.slashed) => Err(UNKNOWN),
         There::Made(id, _) => change_made(id, change),
-        There::Real(stat) => {
+        There::Real(file) => {
             // A file system that is only read, and files that nobody may change, say so to whoever asks.
             if let Err(e @ (Errno::EROFS | Errno::EPERM)) = named.may(2) {
                 return Err(e.into());
             }
-            may_make(change, stat.st_uid, stat.st_gid)
+            may_make(change, file.user, file.group)
         }
     }
 }
@@ -399,14 +396,14 @@ pub fn open(directory: i32, path: usize, flags: u32, mode: u32) -> Result<Opened
     }
     let id = match there {
         There::Made(id, _) => id,
-        There::Real(stat) => match stat.st_mode & n::S_IFMT {
+        There::Real(file) => match file.kind() {
             n::S_IFDIR if creates => return Err(Errno::EISDIR.into()),
             n::S_IFLNK if flags & n::O_NOFOLLOW != 0 => return Err(Errno::ELOOP.into()),
             // Where it leads, what is there, and whether that is to be made.
             n::S_IFLNK => return Err(UNKNOWN),
             n::S_IFREG if flags & n::O_TRUNC != 0 && flags & n::O_DIRECTORY == 0 => {
                 named.may(if flags & n::O_ACCMODE == n::O_RDWR { 4 | 2 } else { 2 })?;
-                let emptied = File { size: 0, opaque: false, ..opaque(&stat, named.parent.mount) };
+                let emptied = File { size: 0, opaque: false, ..file };
                 let id = table().add(emptied)?;
                 named.give(id)?;
                 id

@@ -29,7 +29,7 @@ use crate::descriptors::TABLE;
 use crate::mirror::{self, MIRROR};
 use crate::together::TOGETHER;
 use crate::{rights, run, shared};
-use runahead_abi::reads::of as read_call;
+use runahead_abi::reads::{Target, of as read_call};
 use runahead_abi::registers::Registers;
 use runahead_abi::session::ended;
 use runahead_kernel::uapi::general as n;
@@ -123,6 +123,12 @@ pub fn find_posted(registers: &Registers) {
     if let Some(read) = read_call(registers.rax as usize) {
         let arguments = registers.arguments().map(|r| r as usize);
         TABLE.get().find_posted(read.source(&arguments));
+        // What it copies to may be closed soon as well.
+        if let Target::Descriptor(index) = read.target
+            && let Some(&target) = arguments.get(index)
+        {
+            TABLE.get().find_posted(target as i32);
+        }
     }
 }
 

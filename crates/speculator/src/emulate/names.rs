@@ -86,9 +86,11 @@ pub fn starts_with(address: usize, prefix: &[u8]) -> bool {
     prefix.iter().enumerate().all(|(i, &byte)| unsafe { *((address + i) as *const u8) } == byte)
 }
 
-/// Names that speculation does not look up.
+/// Names that speculation does not look up. (Below `/dev/shm` are files like others.)
 pub fn is_off_limits(address: usize) -> bool {
-    starts_with(address, b"/proc") || starts_with(address, b"/sys") || starts_with(address, b"/dev")
+    starts_with(address, b"/proc")
+        || starts_with(address, b"/sys")
+        || (starts_with(address, b"/dev") && !starts_with(address, b"/dev/shm/"))
 }
 
 /// Makes the call that `build` builds from a base to resolve from, after the checks that all names need.
@@ -123,7 +125,10 @@ fn ask(
     // SAFETY: a call that only asks; what it writes is mirror memory that is there.
     let returned = unsafe { syscall(number as usize, arguments) };
     let took = monotonic_ns().saturating_sub(began);
-    notes::looked_up(directory, path, length, bytes(out, out_length), took);
+    notes::looked_up_at(directory, path, length, bytes(out, out_length), took);
+    if returned == 0 && question.changed().is_some_and(|at| overlay::is_of_the_future(at, base, path, flags)) {
+        return Errno::ENOENT.into();
+    }
     check(returned).into()
 }
 
@@ -194,7 +199,7 @@ fn open(directory: i32, path: usize, flags: u32, mode: u32) -> Outcome {
         Some(Ok(base)) => base,
     };
     rights::hold();
-    match open_for_real(base, path, flags, |took| notes::looked_up(directory, path, length, 0..0, took)) {
+    match open_for_real(base, path, flags, |took| notes::looked_up_at(directory, path, length, 0..0, took)) {
         Ok(descriptor) => install(descriptor),
         Err(outcome) => outcome,
     }

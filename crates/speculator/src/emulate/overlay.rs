@@ -5,18 +5,22 @@
 //! resolves it. Its directories are known by device and inode. Those that the kernel was asked about are
 //! remembered until speculation changes one, or goes into another one.
 //!
+//! The kernel answers of now, speculation is at the moment of the post. Where it is slower than its program, a
+//! name is there already that it is about to make: what was born since is taken for missing.
+//!
 //! Nothing here changes anything outside this process: the sandbox lets nothing be made or written.
 
-use super::{Outcome, UNKNOWN, put};
+use super::{Outcome, UNKNOWN, get, put};
 use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE};
+use crate::notes;
 use crate::rights;
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::names::device_number;
 use runahead_abi::session::ended;
 use runahead_kernel::arch::syscall;
-use runahead_kernel::files::{self, Stat};
-use runahead_kernel::process::realtime_ns;
+use runahead_kernel::files::Stat;
+use runahead_kernel::process::{file_time_ns, monotonic_ns, realtime_ns};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE, check};
 use runahead_policy::overlay::{Directory, File, FileId, Full, Maker, Overlay, Seen, Split, split};
@@ -110,18 +114,21 @@ struct State {
     known: [Remembered; KNOWN],
     /// The program's, or what speculation has made of it.
     mask: Option<u32>,
+    /// When the program was as speculation has it, by the clock of file systems, ns since 1970.
+    began: i64,
     /// A path with a zero behind it, for the kernel.
     path: [u8; PATH_MOST + 1],
 }
 
 static STATE: Global<State> =
-    Global::new(State { known: [NOTHING; KNOWN], mask: None, path: [0; PATH_MOST + 1] });
+    Global::new(State { known: [NOTHING; KNOWN], mask: None, began: 0, path: [0; PATH_MOST + 1] });
 
 /// All is as the program has it.
 pub fn reset() {
     table().clear();
     forget_directories();
-    STATE.get().mask = None;
+    let state = STATE.get();
+    (state.mask, state.began) = (None, file_time_ns());
 }
 
 /// A directory may have got another name, or a name may lead to another one.
@@ -141,6 +148,8 @@ pub struct Named<'a> {
     pub parent: Parent,
     pub split: Split<'a>,
     pub seen: Seen,
+    /// As the program gave it: from where, and which.
+    at: i32,
     path: &'a [u8],
 }
 
@@ -189,7 +198,7 @@ pub fn resolve(directory: i32, path: &[u8]) -> Result<Named<'_>, Outcome> {
     if split.is_special() {
         let parent = walk(&base, if split.name.is_empty() { b"" } else { path })?;
         let seen = if parent.is_made() { Seen::Made(parent.made) } else { Seen::Untouched };
-        return Ok(Named { base, parent, split, seen, path });
+        return Ok(Named { base, parent, split, seen, at: directory, path });
     }
     let parent = walk(&base, split.parent)?;
     let seen = match table().look(parent.directory, split.name) {
@@ -197,7 +206,7 @@ pub fn resolve(directory: i32, path: &[u8]) -> Result<Named<'_>, Outcome> {
         Seen::Untouched if parent.is_made() => Seen::Removed,
         seen => seen,
     };
-    Ok(Named { base, parent, split, seen, path })
+    Ok(Named { base, parent, split, seen, at: directory, path })
 }
 
 /// The directory that a path leads to.
@@ -257,7 +266,7 @@ fn for_kernel(base: &Base, path: &[u8]) -> usize {
     let path = match path {
         b"" if base.real == n::AT_FDCWD => b"/",
         b"" => b".",
-        path => path.get(..PATH_MOST).unwrap_or(b"."),
+        path => path.get(..path.len().min(PATH_MOST)).unwrap_or(b"."),
     };
     for (to, from) in buffer.iter_mut().zip(path.iter().chain(b"\0")) {
         *to = *from;
@@ -291,7 +300,7 @@ fn ask_kernel(base: &Base, path: &[u8]) -> Result<Parent, Outcome> {
 fn status_of(directory: i32, path: usize, flags: u32) -> runahead_kernel::Result<n::statx> {
     // SAFETY: zeros are a valid value of this structure of numbers.
     let mut status: n::statx = unsafe { core::mem::zeroed() };
-    let what = n::STATX_BASIC_STATS | n::STATX_MNT_ID;
+    let what = n::STATX_BASIC_STATS | n::STATX_BTIME | n::STATX_MNT_ID;
     let a = [directory as usize, path, flags as usize, what as usize, &raw mut status as usize, 0];
     // SAFETY: the structure is the kernel's, the path ends with a zero.
     check(unsafe { syscall(n::__NR_statx as usize, a) })?;
@@ -306,15 +315,16 @@ pub fn mount_of(real: i32) -> Option<u64> {
 
 impl Named<'_> {
     /// What the kernel says of the name itself, not of where it leads.
-    pub fn look(&self) -> runahead_kernel::Result<Stat> {
+    pub fn look(&self) -> runahead_kernel::Result<File> {
         let address = for_kernel(&self.base, self.path);
         rights::hold();
-        // SAFETY: all zeros is a value of `stat`.
-        let mut stat: Stat = unsafe { core::mem::zeroed() };
-        let out = &raw mut stat as usize;
-        // SAFETY: `stat` is ours.
-        unsafe { files::stat_at_address(self.base.real, address, out, n::AT_SYMLINK_NOFOLLOW) }?;
-        Ok(stat)
+        let began = monotonic_ns();
+        let status = status_of(self.base.real, address, n::AT_SYMLINK_NOFOLLOW | n::AT_NO_AUTOMOUNT);
+        notes::looked_up(self.at, self.path, monotonic_ns().saturating_sub(began));
+        match status? {
+            status if is_born_later(&status, 0) => Err(Errno::ENOENT),
+            status => Ok(opaque(&status)),
+        }
     }
 
     /// Whether the program may do with the file of this name, which exists, what is `wanted` (bits as of access(2)).
@@ -419,6 +429,23 @@ pub enum Question {
     Link,
 }
 
+impl Question {
+    /// When the file was last changed that it was answered for, by the kernel; ns since 1970. The path must be there
+    /// still, and is where the answer cannot be.
+    pub fn changed(&self) -> Option<i64> {
+        match *self {
+            Question::Status(out) => {
+                // SAFETY: a `stat` that the kernel has just written.
+                let stat = unsafe { get::<Stat>(out) };
+                Some((stat.st_ctime as i64).saturating_mul(SECOND).saturating_add(stat.st_ctime_nsec as i64))
+            }
+            // SAFETY: the same of a `statx`.
+            Question::Extended(out) => Some(time_of(&unsafe { get::<n::statx>(out) }.stx_ctime)),
+            _ => None,
+        }
+    }
+}
+
 /// Answers it for a file that only speculation has.
 pub fn answer(question: Question, id: FileId) -> Outcome {
     let Some(file) = table().file(id) else { return UNKNOWN };
@@ -508,20 +535,43 @@ pub fn make(named: &Named, kind: u32, mode: u32) -> Result<FileId, Outcome> {
     Ok(id)
 }
 
-/// What would be there by the kernel's word, as a file that is known no further.
-pub fn opaque(stat: &Stat, mount: u64) -> File {
+/// What is there by the kernel's word, as a file that is known no further.
+fn opaque(status: &n::statx) -> File {
     File {
-        device: stat.st_dev,
-        inode: stat.st_ino,
-        mount,
-        mode: stat.st_mode,
-        user: stat.st_uid,
-        group: stat.st_gid,
-        links: stat.st_nlink as u32,
-        size: stat.st_size,
-        time: (stat.st_mtime as i64).saturating_mul(SECOND).saturating_add(stat.st_mtime_nsec as i64),
+        device: device_number(status.stx_dev_major, status.stx_dev_minor),
+        inode: status.stx_ino,
+        mount: status.stx_mnt_id,
+        mode: u32::from(status.stx_mode),
+        user: status.stx_uid,
+        group: status.stx_gid,
+        links: status.stx_nlink,
+        size: status.stx_size as i64,
+        time: time_of(&status.stx_mtime),
         opaque: true,
     }
+}
+
+fn time_of(time: &n::statx_timestamp) -> i64 {
+    time.tv_sec.saturating_mul(SECOND).saturating_add(i64::from(time.tv_nsec))
+}
+
+/// Whether a file was made when the program was further than speculation: by more than so many ns, as file systems tell the
+/// time by ticks of the clock.
+fn is_born_later(status: &n::statx, surely: i64) -> bool {
+    let birth = time_of(&status.stx_btime);
+    status.stx_mask & n::STATX_BTIME != 0 && birth >= STATE.get().began.saturating_add(surely)
+}
+
+/// Whether the file of a name that was last changed at `changed` (ns since 1970) is one that the program cannot have found: the
+/// same question, where an error is worse than none.
+pub fn is_of_the_future(changed: i64, base: i32, path: usize, flags: u32) -> bool {
+    /// A tick, at a hundred a second.
+    const TICK: i64 = 10_000_000;
+    if changed < STATE.get().began.saturating_add(TICK) {
+        return false;
+    }
+    let flags = flags & n::AT_SYMLINK_NOFOLLOW | n::AT_NO_AUTOMOUNT;
+    status_of(base, path, flags).is_ok_and(|status| is_born_later(&status, TICK))
 }
 
 /// Effective user and group, which the program shares with us: [`crate::rights`] sees to that.
