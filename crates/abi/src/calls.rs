@@ -166,6 +166,7 @@ pub const CALLS: &[Call] = &calls! {
     linkat as __NR_linkat (HERE, 0, HERE, 0, 0);
     unlinkat as __NR_unlinkat (HERE, 0, 0);
     faccessat as __NR_faccessat (HERE, 0, 0);
+    faccessat2 as __NR_faccessat2 (HERE, 0, 0, 0);
     flock as __NR_flock (NO_DESCRIPTOR, 0);
     pwrite64 as __NR_pwrite64 (NO_DESCRIPTOR, 0, 0, 0);
 };

@@ -12,7 +12,7 @@ use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE};
 use runahead_abi::session::ended;
 use runahead_kernel::files::file_system_type;
-use runahead_kernel::uapi::general as n;
+use runahead_kernel::uapi::{errno, general as n};
 use runahead_kernel::{Errno, process};
 use runahead_policy::overlay::{Cloning, clone_of, moved, overlaps};
 
@@ -31,6 +31,8 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
     })
 }
 
+const EOVERFLOW: Errno = Errno(errno::EOVERFLOW as i32);
+
 /// One end of a transfer.
 #[derive(Clone, Copy)]
 struct End {
@@ -44,13 +46,14 @@ impl End {
         End { fd: fd as i32, offset_at }
     }
 
-    fn place(&self) -> Result<i64, Outcome> {
+    /// `negative`: what the call says to a place before the beginning.
+    fn place(&self, negative: Errno) -> Result<i64, Outcome> {
         let place = match self.offset_at {
             0 => TABLE.get().position(self.fd).ok_or(Outcome::End(ended::DESCRIPTOR))?,
             // SAFETY: one plain word.
             address => unsafe { get::<i64>(address) },
         };
-        if place < 0 { Err(Errno::EINVAL.into()) } else { Ok(place) }
+        if place < 0 { Err(negative.into()) } else { Ok(place) }
     }
 
     /// So many bytes have come from here, or gone there.
@@ -96,8 +99,10 @@ fn copy(call: &Call, from: End, to: End, count: usize) -> Result<usize, Outcome>
     if !are_on_one_file_system(&source, &target) && refuses_other_file_systems() {
         return Err(Errno::EXDEV.into());
     }
-    let place = from.place()?;
-    let to_place = to.place()?;
+    let (place, to_place) = (from.place(EOVERFLOW)?, to.place(EOVERFLOW)?);
+    if place.checked_add_unsigned(count as u64).is_none() {
+        return Err(EOVERFLOW.into());
+    }
     let bytes = moved(count, source_of(from.fd, place)?.size, place);
     let is_one_file = source.identity() == target.identity();
     if is_one_file && overlaps(place, to_place, bytes) {
@@ -118,11 +123,11 @@ fn send(call: &Call, from: End, to: End, count: usize) -> Result<usize, Outcome>
         Kind::File if target.appends => return Err(Errno::EINVAL.into()),
         _ => {}
     }
-    let place = from.place()?;
+    let place = from.place(Errno::EINVAL)?;
     let bytes = take(call, from, place, count)?;
     from.moves(place, bytes);
     if target.kind == Kind::File {
-        let to_place = to.place()?;
+        let to_place = to.place(Errno::EINVAL)?;
         to.moves(to_place, bytes);
         files::is_written(to.fd, to_place.saturating_add(bytes as i64));
     }
@@ -143,7 +148,7 @@ fn splice(call: &Call, from: End, to: End, count: usize) -> Result<usize, Outcom
     if to.offset_at != 0 {
         return Err(Errno::ESPIPE.into());
     }
-    let place = from.place()?;
+    let place = from.place(Errno::EINVAL)?;
     // The call is compared by the length that the program has asked for.
     let entry = source_of(from.fd, place)?;
     let bytes = moved(count.min(PIPE_BYTES), entry.size, place);
