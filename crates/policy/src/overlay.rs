@@ -13,6 +13,9 @@
 pub const MAX_NAMES: usize = 4096;
 pub const MAX_FILES: usize = 4096;
 
+/// Files that exist and of which what is said was changed: as a rule one, which the program had open.
+const MAX_CHANGED: usize = 16;
+
 /// Places in the index: twice the names, a power of two.
 const INDEX: usize = 2 * MAX_NAMES;
 
@@ -177,6 +180,8 @@ pub struct Overlay {
     index: [u16; INDEX],
     files: [File; MAX_FILES],
     file_count: usize,
+    changed: [FileId; MAX_CHANGED],
+    changed_count: usize,
 }
 
 const _: () = assert!(MAX_NAMES < u16::MAX as usize && MAX_FILES < u16::MAX as usize);
@@ -191,6 +196,8 @@ impl Overlay {
             index: [0; INDEX],
             files: [NO_FILE; MAX_FILES],
             file_count: 0,
+            changed: [FileId::NONE; MAX_CHANGED],
+            changed_count: 0,
         }
     }
 
@@ -204,7 +211,7 @@ impl Overlay {
         if self.count > 0 {
             self.index.fill(0);
         }
-        (self.count, self.file_count) = (0, 0);
+        (self.count, self.file_count, self.changed_count) = (0, 0, 0);
     }
 
     pub fn look(&self, within: Directory, name: &[u8]) -> Seen {
@@ -224,6 +231,23 @@ impl Overlay {
         *place = File { inode, ..file };
         self.file_count += 1;
         Ok(FileId(self.file_count as u16))
+    }
+
+    /// A file that exists is said to be otherwise from now on, by whichever name.
+    pub fn change(&mut self, file: File) -> Result<FileId, Full> {
+        if let Some(id) = self.changed(file.device, file.inode) {
+            return Ok(id);
+        }
+        let id = self.add(file)?;
+        *self.changed.get_mut(self.changed_count).ok_or(Full)? = id;
+        self.changed_count += 1;
+        Ok(id)
+    }
+
+    /// What is said of the file with this device and inode, if that is not what the kernel says.
+    pub fn changed(&self, device: u64, inode: u64) -> Option<FileId> {
+        let is_it = |id: &FileId| self.file(*id).is_some_and(|f| (f.device, f.inode) == (device, inode));
+        self.changed.iter().take(self.changed_count).copied().find(is_it)
     }
 
     /// The name is that of this file from now on.
@@ -418,6 +442,25 @@ mod tests {
         let emptied = overlay.add(File { inode: 99, ..file() }).unwrap();
         assert_eq!(overlay.file(emptied).unwrap().inode, 99);
         assert_eq!(overlay.file(FileId::NONE), None);
+    }
+
+    #[test]
+    fn what_is_said_of_a_file_that_exists_is_kept_by_inode() {
+        let mut overlay = empty();
+        let exists = File { inode: 99, opaque: true, ..file() };
+        let id = overlay.change(exists).unwrap();
+        overlay.file_mut(id).unwrap().reaches(500);
+        assert_eq!(overlay.change(exists), Ok(id));
+        assert_eq!(overlay.changed(HERE.device, 99), Some(id));
+        assert_eq!(overlay.changed(HERE.device, 98), None);
+        assert_eq!(overlay.file(id).unwrap().size, 500);
+        for inode in 100..200 {
+            if overlay.change(File { inode, ..exists }).is_err() {
+                assert_eq!(overlay.changed(HERE.device, inode), None);
+            }
+        }
+        overlay.clear();
+        assert_eq!(overlay.changed(HERE.device, 99), None);
     }
 
     #[test]

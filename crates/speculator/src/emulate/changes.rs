@@ -1,8 +1,7 @@
 //! Calls that change names and what is said of files: done to the overlay alone ([`super::overlay`]).
 //!
 //! What cannot be known without doing it ends the speculation: where a link leads that speculation has
-//! made, what is in a directory that would be removed, the way to what is in one that was renamed. Modes,
-//! owners and times of files that exist are not kept: the calls only succeed, or fail, as they would.
+//! made, what is in a directory that would be removed, the way to what is in one that was renamed.
 
 use super::names::{is_off_limits, path_length};
 use super::overlay::{self, Named, resolve, table, user};
@@ -10,7 +9,6 @@ use super::{Outcome, UNKNOWN, get};
 use crate::arch::Call;
 use crate::descriptors::{Descriptor, TABLE};
 use runahead_abi::session::ended;
-use runahead_kernel::files;
 use runahead_kernel::process::realtime_ns;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
@@ -320,17 +318,29 @@ fn change_name(directory: i32, path: usize, flags: u32, change: Change) -> Answe
             if let Err(e @ (Errno::EROFS | Errno::EPERM)) = named.may(2) {
                 return Err(e.into());
             }
-            may_make(change, file.user, file.group)
+            change_real(change, overlay::change_existing(file), file)
         }
     }
+}
+
+/// A file that exists: what is changed about it is kept in mind, if there is room.
+fn change_real(change: Change, said: Option<&mut File>, file: File) -> Answer {
+    let is = said.as_deref().copied().unwrap_or(file);
+    may_make(change, is.user, is.group)?;
+    if let Some(said) = said {
+        apply(change, said);
+    }
+    Ok(())
 }
 
 fn change_open(fd: i32, change: Change) -> Answer {
     match open_file(fd)? {
         entry if !entry.made.is_none() => change_made(entry.made, change),
         entry if entry.real >= 0 => {
-            let stat = files::fstat(entry.real).map_err(Outcome::from)?;
-            may_make(change, stat.st_uid, stat.st_gid)
+            let Some(file) = overlay::change_real(entry.real) else { return Err(UNKNOWN) };
+            may_make(change, file.user, file.group)?;
+            apply(change, file);
+            Ok(())
         }
         _ => Err(UNKNOWN),
     }

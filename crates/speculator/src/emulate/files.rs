@@ -14,7 +14,7 @@ use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
 use runahead_kernel::uapi::{general as n, ioctl as c};
 use runahead_kernel::{Errno, PAGE};
-use runahead_policy::overlay::moved;
+use runahead_policy::overlay::{File, moved};
 use runahead_policy::scattered::{self, Advice, Neighbourhoods};
 
 /// The most memory pieces of a vectored call; more end the speculation.
@@ -453,7 +453,7 @@ fn write(fd: i32, bytes: usize, offset: Option<i64>) -> Outcome {
         Some(Err(e)) => return e.into(),
         Some(Ok(entry)) => entry,
     };
-    let made = overlay::table().file_mut(entry.made);
+    let made = file_of(entry);
     let place = match (offset, &made) {
         (_, Some(file)) if entry.appends => file.size,
         (Some(offset), _) => offset,
@@ -476,9 +476,18 @@ fn write(fd: i32, bytes: usize, offset: Option<i64>) -> Outcome {
 pub fn is_written(fd: i32, end: i64) {
     if let Some(Ok(entry)) = TABLE.get().get(fd) {
         entry.written = true;
-        if let Some(file) = overlay::table().file_mut(entry.made) {
+        if let Some(file) = file_of(entry) {
             file.reaches(end);
         }
+    }
+}
+
+/// What speculation says of a file that it writes to.
+fn file_of(entry: &Descriptor) -> Option<&'static mut File> {
+    match entry.kind {
+        _ if !entry.made.is_none() => overlay::table().file_mut(entry.made),
+        Kind::File if entry.real >= 0 => overlay::change_real(entry.real),
+        _ => None,
     }
 }
 
@@ -503,7 +512,7 @@ fn resize(fd: i32, size: Resize) -> Outcome {
         Some(Ok(entry)) => entry,
     };
     entry.written = true;
-    if let Some(file) = overlay::table().file_mut(entry.made) {
+    if let Some(file) = file_of(entry) {
         match size {
             Resize::To(size @ 0..) => file.size = size,
             Resize::To(_) => return Errno::EINVAL.into(),
@@ -521,7 +530,8 @@ fn seek(fd: i32, offset: i64, whence: u32) -> Outcome {
         Some(Err(e)) => return e.into(),
         Some(Ok(entry)) => {
             let made = overlay::table().file(entry.made);
-            (entry.kind, made.map_or(entry.size, |file| file.size), entry.real)
+            let said = made.or_else(|| overlay::said_of(entry.device, entry.inode));
+            (entry.kind, said.map_or(entry.size, |file| file.size), entry.real)
         }
     };
     match kind {
@@ -628,6 +638,7 @@ fn status(fd: i32, out: usize) -> Outcome {
         Some(Ok(entry)) if entry.real >= 0 => match files::fstat(entry.real) {
             Ok(stat) => {
                 put(out, &stat);
+                Question::Status(out).corrects();
                 Outcome::Return(0)
             }
             Err(e) => e.into(),

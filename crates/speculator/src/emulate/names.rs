@@ -129,6 +129,9 @@ fn ask(
     if returned == 0 && question.changed().is_some_and(|at| overlay::is_of_the_future(at, base, path, flags)) {
         return Errno::ENOENT.into();
     }
+    if returned == 0 {
+        question.corrects();
+    }
     check(returned).into()
 }
 

@@ -430,6 +430,31 @@ pub enum Question {
 }
 
 impl Question {
+    /// Puts what speculation says in the place of the kernel's answer, where it has changed the file.
+    pub fn corrects(&self) {
+        if table().is_empty() {
+            return;
+        }
+        match *self {
+            Question::Status(out) => {
+                // SAFETY: a `stat` that the kernel has just written.
+                let told = unsafe { get::<Stat>(out) };
+                if let Some(file) = said_of(told.st_dev, told.st_ino) {
+                    put(out, &status(file));
+                }
+            }
+            Question::Extended(out) => {
+                // SAFETY: the same of a `statx`.
+                let told = unsafe { get::<n::statx>(out) };
+                let device = device_number(told.stx_dev_major, told.stx_dev_minor);
+                if let Some(file) = said_of(device, told.stx_ino) {
+                    put(out, &extended_status(file));
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// When the file was last changed that it was answered for, by the kernel; ns since 1970. The path must be there
     /// still, and is where the answer cannot be.
     pub fn changed(&self) -> Option<i64> {
@@ -501,6 +526,24 @@ fn extended_status(file: &File) -> n::statx {
         time.tv_nsec = file.time.rem_euclid(SECOND) as u32;
     }
     status
+}
+
+/// What speculation says of a file that exists and that it changes. None: it is not kept in mind.
+pub fn change_real(real: i32) -> Option<&'static mut File> {
+    let flags = n::AT_EMPTY_PATH | n::AT_NO_AUTOMOUNT;
+    let status = status_of(real, c"".as_ptr() as usize, flags).ok()?;
+    change_existing(opaque(&status))
+}
+
+/// The same, of one that was looked at.
+pub fn change_existing(file: File) -> Option<&'static mut File> {
+    let id = table().change(file).ok()?;
+    table().file_mut(id)
+}
+
+/// What is said of a file that exists, by device and inode, if speculation has changed that.
+pub fn said_of(device: u64, inode: u64) -> Option<&'static File> {
+    table().file(table().changed(device, inode)?)
 }
 
 /// A descriptor of a file that only speculation has.
