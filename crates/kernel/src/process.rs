@@ -123,7 +123,9 @@ pub fn kernel_release() -> (u32, u32) {
     const RELEASE: usize = 2;
     let mut names = [[0u8; NAME_BYTES]; NAMES];
     // SAFETY: the buffer is a `utsname`.
-    if check(unsafe { syscall(n::__NR_uname as usize, [names.as_mut_ptr() as usize, 0, 0, 0, 0, 0]) }).is_err() {
+    if check(unsafe { syscall(n::__NR_uname as usize, [names.as_mut_ptr() as usize, 0, 0, 0, 0, 0]) })
+        .is_err()
+    {
         return (0, 0);
     }
     let (first, rest) = crate::text::decimal(&names[RELEASE]);

@@ -468,8 +468,7 @@ impl Descriptor {
 
     /// One of a file, or directory, that only speculation has.
     pub fn made(id: FileId, file: &File, flags: u32) -> Descriptor {
-        let (kind, written) =
-            if file.is_directory() { (Kind::Directory, false) } else { (Kind::File, true) };
+        let (kind, written) = if file.is_directory() { (Kind::Directory, false) } else { (Kind::File, true) };
         let File { device, inode, size, .. } = *file;
         let appends = flags & n::O_APPEND != 0;
         Descriptor { kind, position: 0, size, device, inode, written, made: id, appends, ..NOTHING }

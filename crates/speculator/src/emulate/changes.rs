@@ -22,9 +22,8 @@ type Answer = Result<(), Outcome>;
 pub fn dispatch(call: &Call) -> Option<Outcome> {
     let a = call.arguments;
     let (fd, second) = (a[0] as i32, a[2] as i32);
-    let (mode, owner) = (|at: usize| Change::Mode(a[at] as u32), |at: usize| {
-        Change::Owner(a[at] as u32, a[at + 1] as u32)
-    });
+    let (mode, owner) =
+        (|at: usize| Change::Mode(a[at] as u32), |at: usize| Change::Owner(a[at] as u32, a[at + 1] as u32));
     let done = match call.number as u32 {
         n::__NR_mkdir => make_directory(HERE, a[0], a[1] as u32),
         n::__NR_mkdirat => make_directory(fd, a[1], a[2] as u32),

@@ -126,7 +126,8 @@ fn ask(
     let returned = unsafe { syscall(number as usize, arguments) };
     let took = monotonic_ns().saturating_sub(began);
     notes::looked_up_at(directory, path, length, bytes(out, out_length), took);
-    if returned == 0 && question.changed().is_some_and(|at| overlay::is_of_the_future(at, base, path, flags)) {
+    if returned == 0 && question.changed().is_some_and(|at| overlay::is_of_the_future(at, base, path, flags))
+    {
         return Errno::ENOENT.into();
     }
     if returned == 0 {
