@@ -269,7 +269,7 @@ pub fn read_nowhere(
     count_read(call, fd, count, offset, bytes, asked, before);
 }
 
-/// Counts a read, and writes it to the log where the agent sees it too.
+/// Counts a read, and writes it to the log.
 fn count_read(
     call: &Call,
     fd: i32,
@@ -285,6 +285,19 @@ fn count_read(
     if asked > 0 && !run::is_programs_own() {
         shared::count(&counts.prefetches, 1);
     }
+    log_read(call, fd, length, offset, returned, asked, before);
+}
+
+/// Writes a read to the log, where the agent sees it too.
+pub fn log_read(
+    call: &Call,
+    fd: i32,
+    length: usize,
+    offset: Option<i64>,
+    returned: usize,
+    asked: u32,
+    before: bool,
+) {
     if call.through_stub {
         let prediction = Prediction {
             kind: if offset.is_some() { kind::READ_AT } else { kind::READ },

@@ -10,6 +10,7 @@ use super::{Outcome, UNKNOWN, get, put};
 use crate::arch::Call;
 use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE};
+use runahead_abi::reads::{Length, Offset, of as read_call};
 use runahead_abi::session::ended;
 use runahead_kernel::files::file_system_type;
 use runahead_kernel::uapi::{errno, general as n};
@@ -27,8 +28,28 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
     };
     Some(match done {
         Ok(bytes) => Outcome::Return(bytes as isize),
-        Err(outcome) => outcome,
+        Err(outcome) => {
+            if matches!(outcome, Outcome::Return(_)) {
+                is_refused(call);
+            }
+            outcome
+        }
     })
+}
+
+/// The agent counts such a call before it knows what becomes of it: so it stands in the log.
+fn is_refused(call: &Call) {
+    let Some(read) = read_call(call.number) else { return };
+    let (Length::Bytes(length), Offset::At(offset)) = (read.length, read.offset) else { return };
+    let a = call.arguments;
+    let fd = read.source(&a);
+    let has_position =
+        matches!(TABLE.get().get(fd), Some(Ok(entry)) if matches!(entry.kind, Kind::File | Kind::Directory));
+    // SAFETY: one plain word.
+    let given = (a[offset] != 0).then(|| unsafe { get::<i64>(a[offset]) });
+    if has_position && given.is_none_or(|offset| offset >= 0) {
+        files::log_read(call, fd, a[length], given, 0, 0, false);
+    }
 }
 
 const EOVERFLOW: Errno = Errno(errno::EOVERFLOW as i32);
