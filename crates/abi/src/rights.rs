@@ -87,6 +87,15 @@ mod tests {
         CapBnd:\t1ff\nCapAmb:\t00\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\nThreads:\t1\n";
 
     #[test]
+    fn the_mask_is_in_its_line() {
+        assert_eq!(mask(STATUS.as_bytes()), Some(0o022));
+        assert_eq!(mask(b"Umask:\t0777\n"), Some(0o777));
+        for other in ["", "Umask:\n", "Umask:\t0929\n", "Umask:\t1777\n", "Mask:\t0022\n"] {
+            assert_eq!(mask(other.as_bytes()), None, "{other:?}");
+        }
+    }
+
+    #[test]
     fn what_is_allowed_tells_and_nothing_else() {
         let rights = Rights::of(STATUS.as_bytes()).unwrap();
         for (from, to) in [("12", "13"), ("476", "477"), ("cat", "dog"), ("Threads:\t1", "Threads:\t9")] {
