@@ -184,7 +184,8 @@ pub struct Overlay {
     changed_count: usize,
 }
 
-const _: () = assert!(MAX_NAMES < u16::MAX as usize && MAX_FILES < u16::MAX as usize);
+const _: () = assert!(MAX_NAMES < u16::MAX as usize);
+const _: () = assert!(MAX_FILES < u16::MAX as usize);
 const _: () = assert!(INDEX.is_power_of_two());
 
 impl Overlay {
