@@ -354,7 +354,7 @@ fn open_file(fd: i32) -> Result<Descriptor, Outcome> {
 }
 
 fn set_times(fd: i32, path: usize, times: usize, flags: u32) -> Answer {
-    let time = modified(times).map_or_else(realtime_ns, |time| time);
+    let time = modified(times).unwrap_or_else(realtime_ns);
     match path {
         0 => change_open(fd, Change::Time(time)),
         path => change_name(fd, path, flags, Change::Time(time)),

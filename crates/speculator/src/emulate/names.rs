@@ -265,10 +265,7 @@ fn open_for_real(
     // SAFETY: `stat` is ours.
     let found = unsafe { files::stat_at_address(base, path, &raw mut stat as usize, follow) };
     looked_up(monotonic_ns().saturating_sub(began));
-    match found {
-        Err(e) => return Err(e.into()),
-        Ok(()) => {}
-    }
+    found.map_err(Outcome::from)?;
     let kind = stat.st_mode & n::S_IFMT;
     let directory = match kind {
         n::S_IFDIR if changes => return Err(Errno::EISDIR.into()),
