@@ -5,6 +5,7 @@
 // run: create
 // run: unlink
 // run: write
+// run: copies
 // run: kill
 // run: pipe
 // run: connect
@@ -14,6 +15,7 @@
 // run: exec
 // run: sleep
 #include "guest.h"
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -40,6 +42,13 @@ static bool visible(void) {
     struct stat status;
     if (strcmp(how, "create") == 0) return stat("created", &status) == 0;
     if (strcmp(how, "unlink") == 0) return stat("victim", &status) != 0;
+    if (strcmp(how, "copies") == 0) {
+        bool made = false;
+        for (const char *const *name = (const char *const[]){"copied", "sent", "folder", "link", "again", "moved", NULL}; *name; name++)
+            made |= lstat(*name, &status) == 0;
+        if (made || lstat("victim", &status) != 0 || lstat("other", &status) != 0) return true;
+        return stat("log", &status) != 0 || status.st_size != 3 || status.st_mode != (S_IFREG | 0600) || status.st_nlink != 1 || status.st_mtime == 1;
+    }
     if (strcmp(how, "write") == 0) return stat("log", &status) != 0 || status.st_size != 0;
     if (strcmp(how, "kill") == 0) return struck > 0;
     if (strcmp(how, "pipe") == 0 || strcmp(how, "exit") == 0 || strcmp(how, "exec") == 0) {
@@ -73,6 +82,20 @@ static void act(pid_t child) {
         CHECK(write(log, "x", 1) == 1 && fchmod(log, 0640) == 0 && ftruncate(log, 100) == 0);
         close(log);
     }
+    if (strcmp(how, "copies") == 0) {
+        int from = open("cold.bin", O_RDONLY), to = open("copied", O_CREAT | O_EXCL | O_WRONLY, 0600);
+        int log = open("log", O_WRONLY), emptied = open("log", O_CREAT | O_TRUNC | O_WRONLY, 0600), nameless = open(".", O_TMPFILE | O_RDWR, 0600);
+        copy_file_range(from, NULL, to, NULL, 10000, 0);
+        copy_file_range(from, NULL, log, NULL, 5000, 0);
+        copy_file_range(from, NULL, emptied, NULL, 5000, 0);
+        copy_file_range(from, NULL, nameless, NULL, 5000, 0);
+        sendfile(creat("sent", 0600), from, NULL, 5000);
+        splice(from, NULL, ends[1], NULL, 1, 0);
+        mkdir("folder", 0700), symlink("x", "link"), link("log", "again"), rename("other", "moved"), unlink("victim");
+        fchmod(log, 0644), chmod("log", 0640), fchown(log, 12, 12), chown("log", 13, 13), truncate("log", 1);
+        utimensat(AT_FDCWD, "log", (struct timespec[]){{1, 0}, {1, 0}}, 0), futimens(log, (struct timespec[]){{1, 0}, {1, 0}});
+        rmdir("folder"), ftruncate(log, 0), close(log), close(to), close(from), close(emptied), close(nameless);
+    }
     if (strcmp(how, "kill") == 0) kill(child, SIGUSR1);
     if (strcmp(how, "pipe") == 0) CHECK(write(ends[1], "x", 1) == 1);
     if (strcmp(how, "connect") == 0) {
@@ -97,6 +120,10 @@ int main(int argc, char **argv) {
     CHECK(mkfifo("fifo", 0600) == 0);
     close(open("victim", O_CREAT | O_WRONLY, 0600)), close(open("log", O_CREAT | O_WRONLY, 0600));
     close(open("other", O_CREAT | O_WRONLY, 0600));
+    if (strcmp(how, "copies") == 0) {
+        int log = open("log", O_WRONLY);
+        CHECK(write(log, "abc", 3) == 3 && close(log) == 0);
+    }
     int file = open("mapped", O_CREAT | O_RDWR, 0600);
     CHECK(ftruncate(file, 4096) == 0);
     mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

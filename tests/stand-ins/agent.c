@@ -224,10 +224,24 @@ static void *idle(void *argument) {
     return argument;
 }
 
+ssize_t copy_file_range(int from, off64_t *here, int to, off64_t *there, size_t length, unsigned flags) {
+    if (broken("short-copy") && length > 4096) length = 4096;
+    ssize_t got = syscall(SYS_copy_file_range, from, here, to, there, length, flags);
+    if (broken("seeking") && got > 0 && !here) lseek(from, 1, SEEK_CUR);
+    return got;
+}
+
+ssize_t sendfile(int to, int from, off_t *here, size_t length) {
+    if (broken("short-copy") && length > 4096) length = 4096;
+    ssize_t got = syscall(SYS_sendfile, to, from, here, length);
+    if (broken("seeking") && got > 0) here ? (void)++*here : (void)lseek(from, 1, SEEK_CUR);
+    return got;
+}
+
 // Does what only a speculation should, a moment after the start, while the program still reads.
 static void *ahead(void *argument) {
     usleep(3000);
-    if (broken("early-file")) close(open("created", O_CREAT | O_WRONLY, 0600));
+    if (broken("early-file")) close(open("created", O_CREAT | O_WRONLY, 0600)), close(open("copied", O_CREAT | O_WRONLY, 0600));
     if (broken("early-fifo")) open("fifo", O_RDONLY | O_NONBLOCK);
     return argument;
 }

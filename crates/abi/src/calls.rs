@@ -87,6 +87,8 @@ pub const CALLS: &[Call] = &calls! {
     fstat as __NR_fstat (NO_DESCRIPTOR, 0);
     newfstatat as __NR_newfstatat (HERE, 0, 0, 0);
     statx as __NR_statx (HERE, 0, 0, 0, 0);
+    getxattr as __NR_getxattr (0, 0, 0, 0);
+    listxattr as __NR_listxattr (0, 0, 0);
     fstatfs as __NR_fstatfs (NO_DESCRIPTOR, 0);
     readlinkat as __NR_readlinkat (HERE, 0, 0, 0);
     getdents64 as __NR_getdents64 (NO_DESCRIPTOR, 0, 0);
@@ -122,6 +124,8 @@ pub const CALLS: &[Call] = &calls! {
     getpid as __NR_getpid ();
     gettid as __NR_gettid ();
     geteuid as __NR_geteuid ();
+    getegid as __NR_getegid ();
+    uname as __NR_uname (0);
     getppid as __NR_getppid ();
     capget as __NR_capget (0, 0);
     capset as __NR_capset (0, 0);
@@ -162,6 +166,7 @@ pub const CALLS: &[Call] = &calls! {
     linkat as __NR_linkat (HERE, 0, HERE, 0, 0);
     unlinkat as __NR_unlinkat (HERE, 0, 0);
     faccessat as __NR_faccessat (HERE, 0, 0);
+    faccessat2 as __NR_faccessat2 (HERE, 0, 0, 0);
     flock as __NR_flock (NO_DESCRIPTOR, 0);
     pwrite64 as __NR_pwrite64 (NO_DESCRIPTOR, 0, 0, 0);
 };

@@ -18,6 +18,7 @@ pub mod names;
 pub mod owner;
 pub mod pace;
 pub mod post;
+pub mod reads;
 pub mod registers;
 pub mod release;
 pub mod rights;

@@ -64,6 +64,15 @@ pub fn moves_freely(status: &[u8]) -> bool {
     capabilities.is_some_and(|capabilities| capabilities & both == both)
 }
 
+/// The bits that new files do not get (umask), of a process with this content of `/proc/PID/status`.
+pub fn mask(status: &[u8]) -> Option<u32> {
+    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Umask:"))?;
+    let digit = |digit: u8| char::from(digit).to_digit(8);
+    let digits = line.trim_ascii();
+    let mask = digits.iter().copied().try_fold(0, |mask, next| Some(mask << 3 | digit(next)?));
+    mask.filter(|mask| !digits.is_empty() && *mask <= 0o777)
+}
+
 /// FNV-1a. Nobody can choose among many: each of the lines changes by what its process is still
 /// allowed to do.
 const FIRST: u64 = 0xcbf2_9ce4_8422_2325;
@@ -76,6 +85,15 @@ mod tests {
     const STATUS: &str = "Name:\tcat\nUmask:\t0022\nPid:\t12\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n\
         FDSize:\t256\nGroups:\t4 24 \nVmRSS:\t476 kB\nCapInh:\t00\nCapPrm:\t1ff\nCapEff:\t1ff\n\
         CapBnd:\t1ff\nCapAmb:\t00\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\nThreads:\t1\n";
+
+    #[test]
+    fn the_mask_is_in_its_line() {
+        assert_eq!(mask(STATUS.as_bytes()), Some(0o022));
+        assert_eq!(mask(b"Umask:\t0777\n"), Some(0o777));
+        for other in ["", "Umask:\n", "Umask:\t0929\n", "Umask:\t1777\n", "Mask:\t0022\n"] {
+            assert_eq!(mask(other.as_bytes()), None, "{other:?}");
+        }
+    }
 
     #[test]
     fn what_is_allowed_tells_and_nothing_else() {

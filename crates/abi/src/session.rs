@@ -414,7 +414,9 @@ pub mod ended {
     pub const SCAN: u32 = 10;
     /// Something is given back, or the program stands still for long: nothing of its may be held.
     pub const RELEASED: u32 = 11;
-    pub const COUNT: usize = 12;
+    /// More names were changed than are kept in mind.
+    pub const NAMES: u32 = 12;
+    pub const COUNT: usize = 13;
 }
 
 #[repr(C)]

@@ -3,6 +3,7 @@
 use crate::arch::{Answer, Frame};
 use crate::{attach, names, patch, reads, release};
 use core::sync::atomic::Ordering;
+use runahead_abi::reads::of as read_call;
 use runahead_abi::session::{care, watch};
 use runahead_abi::sites::ANY_NUMBER;
 use runahead_kernel::arch::syscall;
@@ -87,19 +88,7 @@ fn option_gives_up_rights(option: u32) -> bool {
 
 /// The calls that may pass unseen while the agent is calm.
 pub fn is_sampled(number: u16) -> bool {
-    matches!(
-        u32::from(number),
-        n::__NR_read
-            | n::__NR_pread64
-            | n::__NR_readv
-            | n::__NR_preadv
-            | n::__NR_preadv2
-            | n::__NR_newfstatat
-            | n::__NR_statx
-            | n::__NR_stat
-            | n::__NR_lstat
-            | n::__NR_getdents64
-    )
+    is_measured(number) || read_call(usize::from(number)).is_some()
 }
 
 /// The calls that the agent makes itself, to see how long they take.
@@ -129,6 +118,9 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
         n::__NR_pread64 => reads::at(frame, a[0] as i32, a[1], a[2], a[3] as i64),
         n::__NR_readv => reads::vector_here(frame, a),
         n::__NR_preadv | n::__NR_preadv2 => reads::vector_at(frame, a),
+        number @ (n::__NR_copy_file_range | n::__NR_sendfile | n::__NR_splice) => {
+            reads::elsewhere(frame, number, a)
+        }
         number @ (n::__NR_newfstatat | n::__NR_statx | n::__NR_stat | n::__NR_lstat) => {
             names::look_up(frame, number, a)
         }

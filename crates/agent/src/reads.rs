@@ -1,10 +1,11 @@
 //! Reads: is the track right, would it wait, and what then.
 //!
-//! Two kinds. A read at a *given* offset has no side effect but its result: it is tried with
+//! Three kinds. A read at a *given* offset has no side effect but its result: it is tried with
 //! `RWF_NOWAIT`, and if complete that **is** the read. A read at the descriptor's *own position* moves
 //! the position, which other processes may share; taking half of it and then the rest would tear what
 //! must be one. So nothing of it is done here: the agent asks at the position whether it would wait,
-//! and the program's own instruction reads.
+//! and the program's own instruction reads. What is read *elsewhere* (copied to another descriptor) has
+//! an effect there, so it is only asked about as well, at whichever offset.
 
 use crate::arch::{self, Answer, Frame, thread_base};
 use crate::attach;
@@ -13,6 +14,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::begun;
 use runahead_abi::environment::flags;
 use runahead_abi::log::{Prediction, kind, mark};
+use runahead_abi::reads::{Length, Offset, of as read_call};
 use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahead};
 use runahead_abi::{names, pace, post};
 use runahead_kernel::files::{
@@ -38,8 +40,44 @@ const PIECES: usize = 8;
 /// `read(fd, _, length)`.
 pub fn here(frame: &Frame, fd: i32, length: usize) -> Answer {
     let operation = Prediction { kind: kind::READ, marks: 0, subject: fd, detail: length as u64, place: 0 };
-    with_process(frame, |visit| visit.read_here(frame, operation));
+    with_process(frame, |visit| visit.ask_about(frame, operation, None));
     Answer::plain(frame)
+}
+
+/// `copy_file_range`, `sendfile`, `splice`: what is read goes to another descriptor.
+pub fn elsewhere(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
+    let Some(call) = read_call(number as usize) else { return Answer::plain(frame) };
+    let (Length::Bytes(length), Offset::At(offset)) = (call.length, call.offset) else {
+        return Answer::plain(frame);
+    };
+    let argument = |index: usize| a.get(index).copied().unwrap_or(0);
+    let given = match argument(offset) {
+        0 => None,
+        // Where it is no address, or there is no such place, the call fails.
+        address => match word_at(address) {
+            Some(offset @ 0..) => Some(offset),
+            _ => return Answer::plain(frame),
+        },
+    };
+    let operation = Prediction {
+        kind: if given.is_some() { kind::READ_AT } else { kind::READ },
+        marks: 0,
+        subject: call.source(&a),
+        detail: argument(length) as u64,
+        place: given.unwrap_or(0) as u64,
+    };
+    with_process(frame, |visit| visit.ask_about(frame, operation, given));
+    Answer::plain(frame)
+}
+
+/// A word of the program's, copied through the kernel, so that a bad address is no fault.
+fn word_at(address: usize) -> Option<i64> {
+    let mut word = 0i64;
+    let local = [IoVec { base: &raw mut word as usize, length: size_of::<i64>() }];
+    let remote = [IoVec { base: address, length: size_of::<i64>() }];
+    // SAFETY: the local piece is the word.
+    let got = unsafe { runahead_kernel::memory::read_process(process_id(), &local, &remote) };
+    (got == Ok(size_of::<i64>())).then_some(word)
 }
 
 /// `readv(fd, pieces, count)`.
@@ -159,7 +197,8 @@ enum Residency {
 }
 
 impl Visit<'_> {
-    fn read_here(&mut self, frame: &Frame, operation: Prediction) {
+    /// A read that the program's own instruction does, at the descriptor's position or at a `given` place.
+    fn ask_about(&mut self, frame: &Frame, operation: Prediction, given: Option<i64>) {
         self.end_of_stall();
         if self.is_other_thread() {
             return;
@@ -169,12 +208,12 @@ impl Visit<'_> {
         // What speculation found in the cache is there: no need to ask.
         if matches!(foretold, Some(foretold) if foretold.marks & mark::PREFETCHED == 0) {
             self.counted(&operation, foretold, None);
-            if self.tells_all_files() && position(fd) == Ok(0) {
+            if self.tells_all_files() && given.map_or_else(|| position(fd), Ok) == Ok(0) {
                 self.begins(fd, 0);
             }
             return;
         }
-        let Ok(place) = position(fd) else {
+        let Ok(place) = given.map_or_else(|| position(fd), Ok) else {
             // A pipe, a socket, a terminal: not part of the log, and none of our business.
             self.is_none_of_ours();
             return;

@@ -116,6 +116,7 @@ pub struct Endings {
     pub scan: u64,
     /// Something was given back, or the program stood still for long.
     pub released: u64,
+    pub names: u64,
     /// The system call that ended the latest one that a system call ended, of the last process.
     pub last_system_call: u64,
     /// The latest fault: instruction and address, in hexadecimal, of the last process that had one.
@@ -221,6 +222,7 @@ impl Counts {
         ended_as(&mut endings.waits, ended::WAITS);
         ended_as(&mut endings.scan, ended::SCAN);
         ended_as(&mut endings.released, ended::RELEASED);
+        ended_as(&mut endings.names, ended::NAMES);
         let instruction = slot.speculator.fault_instruction.load(Ordering::Relaxed);
         if instruction != 0 {
             let address = slot.speculator.fault_address.load(Ordering::Relaxed);

@@ -212,7 +212,7 @@ impl Report {
         line(
             "  ended by",
             format!(
-                "overtaken {}, cancelled {}, call {} (last: {}), fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}, scan {}, released {}",
+                "overtaken {}, cancelled {}, call {} (last: {}), fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}, scan {}, released {}, names {}",
                 e.overtaken,
                 e.cancelled,
                 e.system_call,
@@ -225,6 +225,7 @@ impl Report {
                 e.waits,
                 e.scan,
                 e.released,
+                e.names,
             ),
         );
         text

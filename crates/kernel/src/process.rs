@@ -106,6 +106,33 @@ pub fn monotonic_ns() -> u64 {
     clock_ns(n::CLOCK_MONOTONIC)
 }
 
+/// The time of day, ns since 1970.
+pub fn realtime_ns() -> i64 {
+    clock_ns(n::CLOCK_REALTIME) as i64
+}
+
+/// The same as file systems put it down: by ticks of the clock.
+pub fn file_time_ns() -> i64 {
+    clock_ns(n::CLOCK_REALTIME_COARSE) as i64
+}
+
+/// Release of the kernel: the first two numbers. Zeros where it does not say.
+pub fn kernel_release() -> (u32, u32) {
+    const NAMES: usize = 6;
+    const NAME_BYTES: usize = 65;
+    const RELEASE: usize = 2;
+    let mut names = [[0u8; NAME_BYTES]; NAMES];
+    // SAFETY: the buffer is a `utsname`.
+    if check(unsafe { syscall(n::__NR_uname as usize, [names.as_mut_ptr() as usize, 0, 0, 0, 0, 0]) })
+        .is_err()
+    {
+        return (0, 0);
+    }
+    let (first, rest) = crate::text::decimal(&names[RELEASE]);
+    let (second, _) = crate::text::decimal(rest.strip_prefix(b".").unwrap_or(b""));
+    (first as u32, second as u32)
+}
+
 /// Processor time of the calling process, ns.
 pub fn processor_ns() -> u64 {
     clock_ns(n::CLOCK_PROCESS_CPUTIME_ID)

@@ -2,7 +2,7 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that
 //! each can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`],
-//! [`worth`], [`kin`], [`coldness`], [`noting`], [`untold`] and [`crowd`] inside the program; the speculator drives [`depth`], [`copies`], [`scattered`], [`passed_names`], [`together`], [`views`],
+//! [`worth`], [`kin`], [`coldness`], [`noting`], [`untold`] and [`crowd`] inside the program; the speculator drives [`depth`], [`copies`], [`scattered`], [`overlay`], [`passed_names`], [`together`], [`views`],
 //! [`allowance`], and `coldness` and `noting` too; the host drives [`arming`], [`strides`], [`swapped`], [`touches`] and [`memory`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
@@ -21,6 +21,7 @@ pub mod hold;
 pub mod kin;
 pub mod memory;
 pub mod noting;
+pub mod overlay;
 pub mod passed_names;
 pub mod scattered;
 pub mod shown;

@@ -265,6 +265,8 @@ impl Filter {
             n::__NR_faccessat,
             n::__NR_faccessat2,
             n::__NR_readlinkat,
+            n::__NR_getxattr,
+            n::__NR_listxattr,
             n::__NR_getdents64,
             n::__NR_readahead,
             n::__NR_cachestat,

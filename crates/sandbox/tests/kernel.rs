@@ -424,6 +424,9 @@ fn what_the_runtime_needs_passes() {
         (attempt("faccessat", SYS_faccessat, &[cwd, root, 0]), |r| r == 0),
         (attempt("faccessat2", SYS_faccessat2, &[cwd, root, 0, 0]), |r| r == 0),
         (attempt("readlinkat", SYS_readlinkat, &[cwd, text(c"/proc/self"), at, 64]), |r| r > 0),
+        // None there, or no such attribute.
+        (attempt("getxattr", SYS_getxattr, &[root, text(c"user.none"), at, 64]), |r| r == -61 || r == -95),
+        (attempt("listxattr", SYS_listxattr, &[root, at, 64]), |r| r >= 0),
         (attempt("readahead", SYS_readahead, &[fd, 0, 4096]), |r| r == 0),
         (attempt("fadvise64", SYS_fadvise64, &[fd, 0, 0, POSIX_FADV_RANDOM as usize]), |r| r == 0),
         // Linux 6.5; before, it is not there, and the runtime copes.

@@ -95,7 +95,9 @@ fn specified(call: &Call) -> bool {
         451 | SYS_mincore => true, // 451: cachestat
         SYS_fadvise64 => [POSIX_FADV_NORMAL, POSIX_FADV_RANDOM].contains(&int(3)),
         // Looking at names.
-        SYS_newfstatat | SYS_faccessat | SYS_faccessat2 | SYS_readlinkat => true,
+        SYS_newfstatat | SYS_faccessat | SYS_faccessat2 | SYS_readlinkat | SYS_getxattr | SYS_listxattr => {
+            true
+        }
         SYS_statx => int(2) & AT_NO_AUTOMOUNT != 0,
         // Its own alarm, its own end.
         SYS_setitimer | SYS_rt_sigreturn | SYS_exit_group | SYS_sched_yield => true,

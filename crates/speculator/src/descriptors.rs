@@ -26,6 +26,7 @@ use runahead_kernel::process::futex_wake;
 use runahead_kernel::text::{self, Text};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, Result};
+use runahead_policy::overlay::{File, FileId};
 use runahead_policy::scattered::Scattered;
 
 /// Descriptor numbers that speculation can deal with; higher ones end it.
@@ -72,6 +73,10 @@ pub struct Descriptor {
     pub inode: u64,
     /// Speculation has written to it: what it would read back is not in the file.
     pub written: bool,
+    /// The file of the overlay that it is, if only speculation has it.
+    pub made: FileId,
+    /// What is written goes behind its end.
+    pub appends: bool,
     /// It was seen to start a read without waiting for it: its reads may be started together.
     pub tells: bool,
     /// Whether the kernel is to read ahead for our own descriptor.
@@ -89,6 +94,8 @@ const NOTHING: Descriptor = Descriptor {
     device: 0,
     inode: 0,
     written: false,
+    made: FileId::NONE,
+    appends: false,
     tells: false,
     scattered: Scattered::new(),
 };
@@ -381,6 +388,8 @@ impl Table {
         if directory != n::AT_FDCWD {
             return Some(match self.get(directory)? {
                 Ok(entry) if entry.real >= 0 => Ok(entry.real),
+                // The kernel does not know it.
+                Ok(entry) if !entry.made.is_none() => return None,
                 Ok(_) => Err(Errno::ENOTDIR),
                 Err(e) => Err(e),
             });
@@ -455,6 +464,14 @@ impl Descriptor {
     /// The file, in one word.
     pub fn identity(&self) -> u64 {
         self.device.rotate_left(40) ^ self.inode
+    }
+
+    /// One of a file, or directory, that only speculation has.
+    pub fn made(id: FileId, file: &File, flags: u32) -> Descriptor {
+        let (kind, written) = if file.is_directory() { (Kind::Directory, false) } else { (Kind::File, true) };
+        let File { device, inode, size, .. } = *file;
+        let appends = flags & n::O_APPEND != 0;
+        Descriptor { kind, position: 0, size, device, inode, written, made: id, appends, ..NOTHING }
     }
 
     pub fn sink() -> Descriptor {

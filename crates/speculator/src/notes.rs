@@ -27,16 +27,21 @@ static NOTES: Global<Notes> = Global::new(Notes { coldness: Coldness::new(), not
 
 /// The name of `length` bytes at `path`, to be looked up from `directory`, has taken so many ns. The call has written to
 /// `written`, perhaps over the name.
-pub fn looked_up(directory: i32, path: usize, length: usize, written: Range<usize>, took: u64) {
+pub fn looked_up_at(directory: i32, path: usize, length: usize, written: Range<usize>, took: u64) {
+    // SAFETY: mirror memory; whoever measured its length has touched it.
+    let path = unsafe { core::slice::from_raw_parts(path as *const u8, length) };
+    let is_there = !overlap(&bytes(path.as_ptr() as usize, length), &written);
+    looked_up(directory, if is_there { path } else { b"" }, took);
+}
+
+/// The same, of a path that is there.
+pub fn looked_up(directory: i32, path: &[u8], took: u64) {
     run::looked_up();
     let notes = NOTES.get();
     let waited = notes.coldness.passed(took);
-    let is_there = !overlap(&bytes(path, length), &written);
-    if !waited || took < WORTH_HELPING_NS || !is_there || !(1..PATH_BYTES).contains(&length) {
+    if !waited || took < WORTH_HELPING_NS || !(1..PATH_BYTES).contains(&path.len()) {
         return;
     }
-    // SAFETY: mirror memory; whoever measured its length has touched it.
-    let path = unsafe { core::slice::from_raw_parts(path as *const u8, length) };
     if path.first() != Some(&b'/') && !TABLE.get().is_programs(directory) {
         return;
     }

@@ -136,6 +136,13 @@ pub fn hold() {
     }
 }
 
+/// Which bits of a mode the program's new files do not get.
+pub fn mask() -> Option<u32> {
+    let buffer = BUFFER.get();
+    let length = files::pread(KNOWN.get().status, buffer, 0).ok()?;
+    runahead_abi::rights::mask(buffer.get(..length)?)
+}
+
 /// None where the kernel does not tell all of it (any more).
 fn situation(directory: i32, status: i32) -> Option<Situation> {
     let buffer = BUFFER.get();

@@ -1,6 +1,7 @@
 //! Descriptors: reads, writes, positions.
 
-use super::{Outcome, UNKNOWN, get, put, room};
+use super::overlay::{self, Question};
+use super::{Outcome, UNKNOWN, get, put, room, transfers};
 use crate::arch::Call;
 use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE};
@@ -13,6 +14,7 @@ use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
 use runahead_kernel::uapi::{general as n, ioctl as c};
 use runahead_kernel::{Errno, PAGE};
+use runahead_policy::overlay::{File, moved};
 use runahead_policy::scattered::{self, Advice, Neighbourhoods};
 
 /// The most memory pieces of a vectored call; more end the speculation.
@@ -24,9 +26,6 @@ const CHUNK: u64 = 128 * 1024;
 /// Bytes of one read beyond which nothing more is asked for: a long sequential read is the kernel's
 /// read-ahead's business once it has begun.
 const HINT_MOST: u64 = 2 << 20;
-
-/// No call transfers more (the kernel's MAX_RW_COUNT), whatever it was asked for.
-const TRANSFER_MOST: usize = 0x7fff_f000;
 
 /// Files up to this size are asked for whole, when they are opened and when the program waits for a part of
 /// them: programs that decide by a file's head what to read next (linkers, archivers) end speculation on a
@@ -51,10 +50,13 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
             }
             None => UNKNOWN,
         },
-        n::__NR_write => write(fd, a[2], true),
-        n::__NR_pwrite64 => write(fd, a[2], false),
+        n::__NR_write => write(fd, a[2], None),
+        n::__NR_pwrite64 => write(fd, a[2], Some(a[3] as i64)),
         n::__NR_writev | n::__NR_pwritev => match Pieces::copy(a[1], a[2]) {
-            Some(pieces) => write(fd, pieces.bytes(), call.number as u32 == n::__NR_writev),
+            Some(pieces) => {
+                let given = call.number as u32 == n::__NR_pwritev;
+                write(fd, pieces.bytes(), given.then_some(a[3] as i64))
+            }
             None => UNKNOWN,
         },
         n::__NR_lseek => seek(fd, a[1] as i64, a[2] as u32),
@@ -66,37 +68,30 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
         n::__NR_dup2 | n::__NR_dup3 => duplicate(fd, 0, Some(a[1])),
         n::__NR_fcntl => control(fd, a[1] as u32, a[2]),
         n::__NR_fstat => status(fd, a[1]),
-        n::__NR_fadvise64 | n::__NR_readahead | n::__NR_fsync | n::__NR_fdatasync | n::__NR_flock => {
-            Outcome::Return(0)
-        }
-        n::__NR_ftruncate | n::__NR_fallocate => swallow_write(fd),
-        n::__NR_ioctl => input_output_control(fd, a[1] as u32),
-        n::__NR_copy_file_range => copy_range(call, fd, a),
-        n::__NR_sendfile => send_file(call, a),
+        n::__NR_fadvise64
+        | n::__NR_readahead
+        | n::__NR_fsync
+        | n::__NR_fdatasync
+        | n::__NR_sync_file_range
+        | n::__NR_flock => Outcome::Return(0),
+        n::__NR_ftruncate => resize(fd, Resize::To(a[1] as i64)),
+        n::__NR_fallocate => match a[1] as u32 {
+            0 => resize(fd, Resize::AtLeast((a[2] as i64).saturating_add(a[3] as i64))),
+            _ => resize(fd, Resize::Not),
+        },
+        n::__NR_ioctl => input_output_control(fd, a[1] as u32, a[2]),
         _ => return None,
     })
 }
 
 /// Whether a call reads or seeks, and leaves descriptors as they are.
 pub fn is_read(number: usize) -> bool {
-    matches!(
-        number as u32,
-        n::__NR_read | n::__NR_pread64 | n::__NR_readv | n::__NR_preadv | n::__NR_preadv2 | n::__NR_lseek
-    )
-}
-
-/// For a stalled read at the descriptor's own position: the agent knows it.
-pub fn set_posted_position(call: &Call) {
-    let at_own_position = matches!(call.number as u32, n::__NR_read | n::__NR_readv)
-        || (call.number as u32 == n::__NR_preadv2 && call.arguments[3] as i64 == -1);
-    if at_own_position {
-        TABLE.get().set_posted_position(call.arguments[0] as i32);
-    }
+    number as u32 == n::__NR_lseek || runahead_abi::reads::of(number).is_some()
 }
 
 /// The program waits for a small file: the rest of it comes next, whether speculation gets that far or not.
-pub fn ask_whole_of_stalled(call: &Call) {
-    if let Some(Ok(entry)) = TABLE.get().get(call.arguments[0] as i32) {
+pub fn ask_whole_of_stalled(fd: i32) {
+    if let Some(Ok(entry)) = TABLE.get().get(fd) {
         ask_whole(entry);
     }
 }
@@ -132,8 +127,7 @@ impl Pieces {
 
     /// How many of the bytes from `place` on a file of `size` bytes has for a call over this memory.
     fn returned(&self, size: i64, place: i64) -> usize {
-        let there = usize::try_from(size.saturating_sub(place)).unwrap_or(0);
-        there.min(self.bytes()).min(TRANSFER_MOST)
+        moved(self.bytes(), size, place)
     }
 
     fn as_slice(&self) -> &[IoVec] {
@@ -188,18 +182,12 @@ impl Pieces {
 /// A read at `offset`, or at the descriptor's position.
 fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
     let table = TABLE.get();
-    let entry = match table.get(fd) {
+    match table.get(fd) {
         None => return Outcome::End(ended::DESCRIPTOR),
         Some(Err(e)) => return e.into(),
-        Some(Ok(entry)) => *entry,
-    };
-    match entry.kind {
-        Kind::File => {}
-        Kind::Directory => return Errno::EISDIR.into(),
-        _ => return Outcome::End(ended::WAITS),
-    }
-    if entry.written || table.was_written(entry.device, entry.inode) {
-        return Outcome::End(ended::DESCRIPTOR);
+        Some(Ok(entry)) if entry.kind == Kind::Directory => return Errno::EISDIR.into(),
+        Some(Ok(entry)) if entry.kind != Kind::File => return Outcome::End(ended::WAITS),
+        Some(Ok(_)) => {}
     }
     let length = pieces.bytes();
     let place = match offset {
@@ -209,6 +197,10 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
             Some(position) => position,
             None => return Outcome::End(ended::DESCRIPTOR),
         },
+    };
+    let entry = match source_of(fd, place) {
+        Ok(entry) => entry,
+        Err(outcome) => return outcome,
     };
     let returned = pieces.returned(entry.size, place);
     if let Some(Ok(entry)) = table.get(fd) {
@@ -223,12 +215,89 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
             entry.position = place.saturating_add(returned as i64);
         }
     }
+    count_read(call, fd, length, offset, returned, asked, before);
+    Outcome::Return(returned as isize)
+}
+
+/// The file of `fd`, of which speculation is to read from `place` on. Ends where it has written there: what it would
+/// read back is kept nowhere.
+pub fn source_of(fd: i32, place: i64) -> Result<Descriptor, Outcome> {
+    let table = TABLE.get();
+    let entry = match table.get(fd) {
+        None => return Err(Outcome::End(ended::DESCRIPTOR)),
+        Some(Err(e)) => return Err(e.into()),
+        Some(Ok(entry)) => *entry,
+    };
+    if let Some(file) = overlay::table().file(entry.made) {
+        let size = file.size;
+        return if size <= place { Ok(Descriptor { size: 0, ..entry }) } else { Err(WRITTEN) };
+    }
+    if entry.kind != Kind::File || entry.written || table.was_written(entry.device, entry.inode) {
+        return Err(WRITTEN);
+    }
+    Ok(entry)
+}
+
+const WRITTEN: Outcome = Outcome::End(ended::DESCRIPTOR);
+
+/// A read of `bytes` bytes at `place` that go to another descriptor, of `count` that were asked for; `offset`: as the
+/// program has given it.
+pub fn read_nowhere(
+    call: &Call,
+    entry: &Descriptor,
+    fd: i32,
+    count: usize,
+    offset: Option<i64>,
+    place: i64,
+    bytes: usize,
+) {
+    let (mut asked, mut before) = (0, false);
+    if bytes > 0 && entry.real >= 0 {
+        let (first, length) = (place as u64, bytes as u64);
+        let looked = length.min(hint_most());
+        // Who may not be told asks for what may be there.
+        let cached = files::cached_pages(entry.real, first, looked).unwrap_or(0);
+        if cached < u64::from(pages(first, looked)) {
+            let end = end_of_request(entry, first + length);
+            ask(entry.real, first, end - first);
+            asked = asked_for(entry, first, end - first);
+        } else {
+            before =
+                LEDGER.get().found(entry.identity(), first / PAGE as u64, pages(first, looked), run::now());
+        }
+    }
+    count_read(call, fd, count, offset, bytes, asked, before);
+}
+
+/// Counts a read, and writes it to the log.
+fn count_read(
+    call: &Call,
+    fd: i32,
+    length: usize,
+    offset: Option<i64>,
+    returned: usize,
+    asked: u32,
+    before: bool,
+) {
     let counts = &shared::speculator().counts;
     shared::count(&counts.reads, 1);
     shared::count(&counts.read_bytes, returned as u64);
     if asked > 0 && !run::is_programs_own() {
         shared::count(&counts.prefetches, 1);
     }
+    log_read(call, fd, length, offset, returned, asked, before);
+}
+
+/// Writes a read to the log, where the agent sees it too.
+pub fn log_read(
+    call: &Call,
+    fd: i32,
+    length: usize,
+    offset: Option<i64>,
+    returned: usize,
+    asked: u32,
+    before: bool,
+) {
     if call.through_stub {
         let prediction = Prediction {
             kind: if offset.is_some() { kind::READ_AT } else { kind::READ },
@@ -239,7 +308,6 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
         };
         run::log(&prediction);
     }
-    Outcome::Return(returned as isize)
 }
 
 /// What was read lately of files that are not asked for whole.
@@ -391,25 +459,81 @@ pub fn ask_whole(entry: &Descriptor) {
     }
 }
 
-fn write(fd: i32, bytes: usize, moves: bool) -> Outcome {
-    match TABLE.get().get(fd) {
-        None => Outcome::End(ended::DESCRIPTOR),
-        Some(Err(e)) => e.into(),
-        Some(Ok(entry)) => {
-            entry.written = true;
-            if moves && entry.position >= 0 {
-                entry.position = entry.position.saturating_add(bytes as i64);
-            }
-            Outcome::Return(bytes as isize)
+/// What is written vanishes; a file that only speculation has is as long then as it would be.
+fn write(fd: i32, bytes: usize, offset: Option<i64>) -> Outcome {
+    let entry = match TABLE.get().get(fd) {
+        None => return Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => return e.into(),
+        Some(Ok(entry)) => entry,
+    };
+    let made = file_of(entry);
+    let place = match (offset, &made) {
+        (_, Some(file)) if entry.appends => file.size,
+        (Some(offset), _) => offset,
+        _ => entry.position,
+    };
+    entry.written = true;
+    if place >= 0 {
+        let end = place.saturating_add(bytes as i64);
+        if let Some(file) = made {
+            file.reaches(end);
+        }
+        if offset.is_none() {
+            entry.position = end;
+        }
+    }
+    Outcome::Return(bytes as isize)
+}
+
+/// Something was copied to a file, up to `end`.
+pub fn is_written(fd: i32, end: i64) {
+    if let Some(Ok(entry)) = TABLE.get().get(fd) {
+        entry.written = true;
+        if let Some(file) = file_of(entry) {
+            file.reaches(end);
         }
     }
 }
 
-fn swallow_write(fd: i32) -> Outcome {
-    match write(fd, 0, false) {
-        Outcome::Return(_) => Outcome::Return(0),
-        end => end,
+/// What speculation says of a file that it writes to.
+fn file_of(entry: &Descriptor) -> Option<&'static mut File> {
+    match entry.kind {
+        _ if !entry.made.is_none() => overlay::table().file_mut(entry.made),
+        Kind::File if entry.real >= 0 => overlay::change_real(entry.real),
+        _ => None,
     }
+}
+
+/// The descriptor's position is there from now on.
+pub fn move_on(fd: i32, position: i64) {
+    if let Some(Ok(entry)) = TABLE.get().get(fd) {
+        entry.position = position;
+    }
+}
+
+/// How the size of a file is set.
+enum Resize {
+    To(i64),
+    AtLeast(i64),
+    Not,
+}
+
+fn resize(fd: i32, size: Resize) -> Outcome {
+    let entry = match TABLE.get().get(fd) {
+        None => return Outcome::End(ended::DESCRIPTOR),
+        Some(Err(e)) => return e.into(),
+        Some(Ok(entry)) => entry,
+    };
+    entry.written = true;
+    if let Some(file) = file_of(entry) {
+        match size {
+            Resize::To(size @ 0..) => file.size = size,
+            Resize::To(_) => return Errno::EINVAL.into(),
+            Resize::AtLeast(size) => file.reaches(size),
+            Resize::Not => {}
+        }
+    }
+    Outcome::Return(0)
 }
 
 fn seek(fd: i32, offset: i64, whence: u32) -> Outcome {
@@ -417,10 +541,16 @@ fn seek(fd: i32, offset: i64, whence: u32) -> Outcome {
     let (kind, size, real) = match table.get(fd) {
         None => return Outcome::End(ended::DESCRIPTOR),
         Some(Err(e)) => return e.into(),
-        Some(Ok(entry)) => (entry.kind, entry.size, entry.real),
+        Some(Ok(entry)) => {
+            let made = overlay::table().file(entry.made);
+            let said = made.or_else(|| overlay::said_of(entry.device, entry.inode));
+            (entry.kind, said.map_or(entry.size, |file| file.size), entry.real)
+        }
     };
     match kind {
+        _ if real < 0 && whence > n::SEEK_END => return UNKNOWN,
         Kind::File => {}
+        Kind::Directory if real < 0 => return UNKNOWN,
         // A listing's position is our own descriptor's.
         Kind::Directory => return files::seek(real, offset, whence).map(|at| at as usize).into(),
         _ => return Errno::ESPIPE.into(),
@@ -432,8 +562,14 @@ fn seek(fd: i32, offset: i64, whence: u32) -> Outcome {
             Some(position) => position,
             None => return Outcome::End(ended::DESCRIPTOR),
         },
-        // Holes are asked about, not moved to: our own descriptor answers.
-        _ => return files::seek(real, offset, whence).map(|at| at as usize).into(),
+        // Where holes are our own descriptor knows.
+        _ => {
+            let found = files::seek(real, offset, whence);
+            if let Ok(place) = found {
+                move_on(fd, place);
+            }
+            return found.map(|at| at as usize).into();
+        }
     };
     let Some(position) = base.checked_add(offset).filter(|&p| p >= 0) else {
         return Errno::EINVAL.into();
@@ -508,9 +644,14 @@ fn status(fd: i32, out: usize) -> Outcome {
     match table.get(fd) {
         None => Outcome::End(ended::DESCRIPTOR),
         Some(Err(e)) => e.into(),
+        Some(Ok(entry)) if !entry.made.is_none() => {
+            let made = entry.made;
+            overlay::answer(Question::Status(out), made)
+        }
         Some(Ok(entry)) if entry.real >= 0 => match files::fstat(entry.real) {
             Ok(stat) => {
                 put(out, &stat);
+                Question::Status(out).corrects();
                 Outcome::Return(0)
             }
             Err(e) => e.into(),
@@ -529,7 +670,7 @@ fn status(fd: i32, out: usize) -> Outcome {
     }
 }
 
-fn input_output_control(fd: i32, request: u32) -> Outcome {
+fn input_output_control(fd: i32, request: u32, argument: usize) -> Outcome {
     let regular = match TABLE.get().get(fd) {
         None => return Outcome::End(ended::DESCRIPTOR),
         Some(Err(e)) => return e.into(),
@@ -539,55 +680,11 @@ fn input_output_control(fd: i32, request: u32) -> Outcome {
     match request {
         // "Is this a terminal?", "how wide is it?": of a file, never.
         c::TCGETS | c::TIOCGWINSZ if regular => ENOTTY.into(),
-        c::FICLONE | c::FICLONERANGE if regular => Errno::EOPNOTSUPP.into(),
+        c::FICLONE if regular => transfers::share_blocks(fd, argument as i32),
+        // The source's descriptor is the first word.
+        // SAFETY: one plain word.
+        c::FICLONERANGE if regular => transfers::share_blocks(fd, unsafe { get::<i64>(argument) } as i32),
         c::FIOCLEX | c::FIONCLEX => Outcome::Return(0),
         _ => UNKNOWN,
-    }
-}
-
-/// `copy_file_range`: the source is going to be read; the copy itself is swallowed.
-fn copy_range(call: &Call, fd: i32, a: [usize; 6]) -> Outcome {
-    transfer(call, fd, a[2] as i32, a[1], a[4])
-}
-
-/// `sendfile(out, in, offset, count)`.
-fn send_file(call: &Call, a: [usize; 6]) -> Outcome {
-    transfer(call, a[1] as i32, a[0] as i32, a[2], a[3])
-}
-
-fn transfer(_: &Call, from: i32, to: i32, offset_at: usize, count: usize) -> Outcome {
-    let table = TABLE.get();
-    let entry = match table.get(from) {
-        None => return Outcome::End(ended::DESCRIPTOR),
-        Some(Err(e)) => return e.into(),
-        Some(Ok(entry)) => *entry,
-    };
-    if entry.kind != Kind::File || entry.written {
-        return Outcome::End(ended::DESCRIPTOR);
-    }
-    let place = if offset_at != 0 {
-        // SAFETY: one plain word.
-        unsafe { get::<i64>(offset_at) }
-    } else {
-        match table.position(from) {
-            Some(position) => position,
-            None => return Outcome::End(ended::DESCRIPTOR),
-        }
-    };
-    if place < 0 {
-        return Errno::EINVAL.into();
-    }
-    let most = count.min(TRANSFER_MOST) as i64;
-    let bytes = entry.size.saturating_sub(place).clamp(0, most);
-    ask(entry.real, place as u64, bytes as u64);
-    run::asked(entry.device, pages(place as u64, (bytes as u64).min(hint_most())));
-    if offset_at != 0 {
-        put(offset_at, &(place + bytes));
-    } else if let Some(Ok(entry)) = table.get(from) {
-        entry.position = place + bytes;
-    }
-    match write(to, bytes as usize, true) {
-        Outcome::Return(_) => Outcome::Return(bytes as isize),
-        end => end,
     }
 }

@@ -5,6 +5,9 @@
 //!
 //! - [`files`]: reads take what is cached and hint the rest; writes are swallowed;
 //! - [`names`]: opens, stats and listings happen for real, read-only, and so warm the kernel's caches;
+//! - [`transfers`]: reads whose bytes go to another descriptor;
+//! - [`changes`], [`attributes`]: what would be made, removed or changed is noted in the [`overlay`], where
+//!   later calls find it; nothing of it is done;
 //! - [`memory`]: acts on the mirror;
 //! - [`others`]: clocks and identities are real, signals private, waiting ends the speculation.
 //!
@@ -12,16 +15,21 @@
 //! program would: a page that is missing is filled, a bad one ends the speculation. Where the kernel is
 //! to touch them, [`room`] makes the pages be there first.
 
+mod attributes;
+mod changes;
 pub mod files;
 pub mod memory;
 mod names;
 mod others;
+mod overlay;
+mod transfers;
 
 use crate::arch::Call;
 use crate::descriptors::TABLE;
 use crate::mirror::{self, MIRROR};
 use crate::together::TOGETHER;
 use crate::{rights, run, shared};
+use runahead_abi::reads::{Target, of as read_call};
 use runahead_abi::registers::Registers;
 use runahead_abi::session::ended;
 use runahead_kernel::uapi::general as n;
@@ -54,6 +62,7 @@ const UNKNOWN: Outcome = Outcome::End(ended::SYSTEM_CALL);
 /// Forgets what the last speculation did.
 pub fn reset() {
     memory::reset();
+    overlay::reset();
 }
 
 /// Emulates one call; does not return if that ends the speculation.
@@ -111,8 +120,15 @@ fn finds_out_nothing(call: &Call) -> bool {
 
 /// Looks at the descriptor of the read at which the program has stalled, while it waits there.
 pub fn find_posted(registers: &Registers) {
-    if files::is_read(registers.rax as usize) {
-        TABLE.get().find_posted(registers.arguments()[0] as i32);
+    if let Some(read) = read_call(registers.rax as usize) {
+        let arguments = registers.arguments().map(|r| r as usize);
+        TABLE.get().find_posted(read.source(&arguments));
+        // What it copies to may be closed soon as well.
+        if let Target::Descriptor(index) = read.target
+            && let Some(&target) = arguments.get(index)
+        {
+            TABLE.get().find_posted(target as i32);
+        }
     }
 }
 
@@ -123,11 +139,15 @@ pub fn stalled_call(registers: &Registers) -> isize {
         arguments: registers.arguments().map(|r| r as usize),
         through_stub: true,
     };
-    if files::is_read(stalled.number) {
-        TABLE.get().note_programs_read(stalled.arguments[0] as i32);
+    if let Some(read) = read_call(stalled.number) {
+        let source = read.source(&stalled.arguments);
+        TABLE.get().note_programs_read(source);
+        if read.is_at_own_position(&stalled.arguments) {
+            // The agent knows it.
+            TABLE.get().set_posted_position(source);
+        }
+        files::ask_whole_of_stalled(source);
     }
-    files::set_posted_position(&stalled);
-    files::ask_whole_of_stalled(&stalled);
     run::programs_own(true);
     let returned = call(&stalled);
     run::programs_own(false);
@@ -136,7 +156,10 @@ pub fn stalled_call(registers: &Registers) -> isize {
 
 fn dispatch(call: &Call) -> Outcome {
     files::dispatch(call)
+        .or_else(|| transfers::dispatch(call))
         .or_else(|| names::dispatch(call))
+        .or_else(|| changes::dispatch(call))
+        .or_else(|| attributes::dispatch(call))
         .or_else(|| memory::dispatch(call))
         .or_else(|| others::dispatch(call))
         .unwrap_or(UNKNOWN)

@@ -1,6 +1,6 @@
 //! Clocks, identities, signals, waiting, and the end.
 
-use super::{Outcome, UNKNOWN, get, put_bytes, room};
+use super::{Outcome, UNKNOWN, get, overlay, put_bytes, room};
 use crate::arch::Call;
 use crate::mirror;
 use crate::run::RUN;
@@ -41,10 +41,10 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
         n::__NR_sigaltstack
         | n::__NR_set_robust_list
         | n::__NR_set_tid_address
-        | n::__NR_umask
         | n::__NR_alarm
         | n::__NR_setitimer
         | n::__NR_membarrier => Outcome::Return(0),
+        n::__NR_umask => overlay::set_mask(a[0] as u32),
         // Sleeping is over at once.
         n::__NR_nanosleep | n::__NR_clock_nanosleep => Outcome::Return(0),
         // A connection cannot be had; most programs go on without one.

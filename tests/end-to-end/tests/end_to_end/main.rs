@@ -2,6 +2,7 @@
 
 mod canaries;
 mod contract;
+mod copying;
 mod faults;
 mod forked;
 mod given_back;
@@ -66,6 +67,7 @@ fn main() {
     mirror_ways::add(&mut suite);
     names::add(&mut suite);
     untold::add(&mut suite);
+    copying::add(&mut suite);
     large_program::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);
