@@ -58,6 +58,7 @@ const PR_GET_CHILD_SUBREAPER: usize = 37;
 const PR_GET_MDWE: usize = 66;
 const PR_SET_PTRACER: usize = 0x5961_6d61;
 const SECCOMP_GET_ACTION_AVAIL: usize = 2;
+const PTRACE_SEIZE: usize = 0x4206;
 const ARCH_GET_FS: usize = 0x1003;
 
 /// What agent, speculator, host and launcher make. The first takes care that who dies of the others leaves no core.
@@ -89,6 +90,7 @@ pub const CALLS: &[Call] = &calls! {
     statx as __NR_statx (HERE, 0, 0, 0, 0);
     getxattr as __NR_getxattr (0, 0, 0, 0);
     listxattr as __NR_listxattr (0, 0, 0);
+    fgetxattr as __NR_fgetxattr (NO_DESCRIPTOR, 0, 0, 0);
     fstatfs as __NR_fstatfs (NO_DESCRIPTOR, 0);
     readlinkat as __NR_readlinkat (HERE, 0, 0, 0);
     getdents64 as __NR_getdents64 (NO_DESCRIPTOR, 0, 0);
@@ -116,6 +118,7 @@ pub const CALLS: &[Call] = &calls! {
     mincore as __NR_mincore (0, 0, 0);
     brk as __NR_brk (0);
     process_vm_readv as __NR_process_vm_readv (0, 0, 0, 0, 0, 0);
+    process_vm_writev as __NR_process_vm_writev (0, 0, 0, 0, 0, 0);
     process_madvise as __NR_process_madvise (NO_DESCRIPTOR, 0, 0, n::MADV_WILLNEED, 0);
     userfaultfd as __NR_userfaultfd (n::O_CLOEXEC | 1);
     io_setup as __NR_io_setup (0, 0);
@@ -138,6 +141,7 @@ pub const CALLS: &[Call] = &calls! {
     clock_gettime as __NR_clock_gettime (n::CLOCK_MONOTONIC, 0);
     nanosleep as __NR_nanosleep (0, 0);
     sched_yield as __NR_sched_yield ();
+    ptrace as __NR_ptrace (PTRACE_SEIZE, 0, 0, 0);
     waitid as __NR_waitid (n::P_ALL, 0, 0, n::WEXITED | n::WNOHANG, 0);
     wait4 as __NR_wait4 (NO_DESCRIPTOR, 0, n::WNOHANG, 0);
     pidfd_open as __NR_pidfd_open (0, 0);
