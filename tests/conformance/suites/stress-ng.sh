@@ -4,6 +4,7 @@
 # limit: 60
 # programs: stress-ng
 # quick: 8
+# left out: resources: it takes all that the machine has, of its disk too
 STRESSORS="access aio bad-altstack brk cap chdir chmod clone close context copy-file daemon dentry dir dirdeep
   dirmany dup dynlib epoll eventfd exec fallocate fault fcntl fiemap file-ioctl filename flock fork fp-error fpunch
   fstat full funcret futex get getdent getrandom handle hdd inode-flags inotify io iomix itimer kcmp kill lease
