@@ -88,6 +88,8 @@ static void one(const struct kind *kind, const struct operation *operation, cons
     // A huge read of an endless device would fill memory that is not there; it ends in EFAULT or a
     // short count at a place that depends on the mapping, and takes long.
     if (device && (shape->length > ROOM || shape->length < 0)) return;
+    // One that must not wait ends after any page at which somebody else wants the processor.
+    if (device && operation->flags == RWF_NOWAIT && shape->length > 4096) return;
     int descriptor = open_kind(kind->name);
     if (shape->offset > 0 || !positioned) {
         errno = 0;

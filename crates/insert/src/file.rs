@@ -20,7 +20,10 @@ const LOADER: &[u8] = b"ld-linux";
 
 /// Whether a file of this name is one of glibc's loaders.
 pub fn is_loader(name: &OsStr) -> bool {
-    name.as_bytes().starts_with(LOADER)
+    let name = name.as_bytes();
+    // Up to glibc 2.33 that is a link's, to `ld-2.33.so`.
+    let is_numbered = name.strip_prefix(b"ld-").and_then(<[u8]>::first).is_some_and(u8::is_ascii_digit);
+    name.starts_with(LOADER) || (is_numbered && name.ends_with(b".so"))
 }
 
 /// How the agent comes into a program of this file.
@@ -151,6 +154,16 @@ mod tests {
         let interpreted = Look::Program(Entrance::Loader);
         assert_eq!(look_at(&file, path.file_name().unwrap()), interpreted);
         assert_eq!(program_of(&path).unwrap().0, Entrance::Loader);
+    }
+
+    #[test]
+    fn loaders_are_known_by_either_name() {
+        for name in ["ld-linux-x86-64.so.2", "ld-2.31.so"] {
+            assert!(is_loader(OsStr::new(name)), "{name}");
+        }
+        for name in ["ld", "ld-musl-x86_64.so.1", "ld-2", "libld-2.31.so", "ld-x.so"] {
+            assert!(!is_loader(OsStr::new(name)), "{name}");
+        }
     }
 
     #[test]
