@@ -92,6 +92,15 @@ int main(int argc, char **argv, char **environment) {
         return 0;
     }
     if (strcmp(how, "quick") == 0) return (int)(wander("cold.bin", 100) & 127);
+    if (strcmp(how, "mapped") == 0) {
+        char line[512];
+        int ours = 0;
+        FILE *maps = fopen("/proc/self/maps", "r");
+        while (maps && fgets(line, sizeof line, maps)) ours |= strstr(line, "librunahead_agent") != NULL;
+        printf("%d", ours);
+        if (argc == 3) make_cold("cold.bin"), wander("cold.bin", 100);
+        return 0;
+    }
     if (strcmp(how, "rights") == 0) {
         printf("users %d %d\n", getuid(), geteuid());
         return 0;

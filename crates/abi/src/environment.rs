@@ -40,9 +40,21 @@ pub mod flags {
     pub const ALWAYS_ACTIVE: u32 = 4;
     /// Processes may be read by others of their user only if they say so (Yama's scope 1).
     pub const RESTRICTED_TRACING: u32 = 8;
-    /// Of one process: the last two entries of its environment are ours, its program was started without them, and is not to
-    /// find them ([`crate::executions`]).
+    /// Of one process: the last two entries of its environment are ours, its program was started without
+    /// them, and is not to find them ([`crate::executions`]).
     pub const HIDDEN: u32 = 16;
+}
+
+/// Limits (getrlimit(2), bytes) below which an agent leaves its program alone: what it needs beside the
+/// program would be more than a hundredth of them. A program that just fits (suites measure how little a tool
+/// needs, and give it a little more) does not find room missing.
+pub mod least {
+    /// RLIMIT_AS.
+    pub const ADDRESSES: u64 = 288 << 20;
+    /// RLIMIT_DATA.
+    pub const DATA: u64 = 64 << 20;
+    /// One in so many bytes.
+    pub const SHARE: usize = 100;
 }
 
 impl Session {

@@ -1,10 +1,13 @@
-//! Programs that are about to be executed, of which the loader will not bring the agent in: by whom, and the answer.
+//! Programs that are about to be executed, of which the loader will not bring the agent in: by whom, and the
+//! answer.
 //!
-//! The agent of the process that executes asks; the host traces the process as far as the new program's first instruction and puts the
-//! agent in there (`runahead_insert`). One mailbox for a run: whoever finds it taken executes plainly.
+//! The agent of the process that executes asks; the host traces the process as far as the new program's first
+//! instruction and puts the agent in there (`runahead_insert`). One mailbox for a run: whoever finds it taken
+//! executes plainly.
 //!
-//! So that programs which the loader serves ask once for each file and not each time, the host notes what it has found out of files.
-//! What stands there may be outdated or garbage: then a program runs plainly, or is looked at in vain.
+//! So that programs which the loader serves ask once for each file and not each time, the host notes what it
+//! has found out of files. What stands there may be outdated or garbage: then a program runs plainly, or is
+//! looked at in vain.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -22,16 +25,15 @@ pub struct Executions {
     /// Address of the agent's state page in that process, by which the host knows that it is one of the run's
     /// (`agent::state`).
     pub state_address: AtomicU64,
-    /// execveat(2)'s directory, and the address of the path, of the environment, and its flags.
+    /// execveat(2)'s directory, and the addresses of the path and of the environment.
     pub directory: AtomicU32,
-    pub flags: AtomicU32,
+    /// Numbers the requests.
+    pub number: AtomicU32,
     pub path: AtomicU64,
     pub environment: AtomicU64,
     /// Device and inode of the file that is meant.
     pub device: AtomicU64,
     pub inode: AtomicU64,
-    /// Numbers the requests.
-    pub number: AtomicU32,
     files: [AtomicU64; FILES],
 }
 
@@ -40,7 +42,8 @@ pub struct Executions {
 ///   ^        |        |  \-> LEFT --------------> EMPTY
 ///   \--------/--------/    who asks gives up
 /// ```
-/// Each step is a compare-and-swap of the word with the number in it: who comes late changes nothing of a later request.
+/// Each step is a compare-and-swap of the word with the number in it: who comes late changes nothing of a
+/// later request.
 pub mod state {
     pub const EMPTY: u32 = 0;
     pub const ASKED: u32 = 1;
@@ -71,36 +74,57 @@ pub mod state {
     }
 }
 
-/// How the agent comes into a program, as far as its file tells.
+/// How the agent comes into a program of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Nothing is known of it.
     No,
-    /// The loader brings it in, or nobody can: nobody need be asked.
+    /// glibc's loader brings it in, or nobody can.
     ByItself,
     /// It is to be put in.
     ToBePutIn,
+    /// It has been put in often enough for nothing.
+    LeaveAlone,
 }
 
+/// What stands beside a key: 0 and 1, or by one more than how many executions to leave alone.
+const NOTE: u64 = 0xff;
+const BY_ITSELF: u64 = 0;
 const PUT_IN: u64 = 1;
 
+/// Executions that are left alone before it is tried once more.
+const LEFT_ALONE: u64 = 64;
+
 impl Executions {
-    /// What is known of the file with this key (`kin::key`). Async-signal-safe.
+    /// What is known of the file with this key (`kin::key`), which is about to be executed. Async-signal-safe.
     pub fn known(&self, key: u64) -> Known {
-        match self.place(key).load(Ordering::Relaxed) {
-            word if word & !PUT_IN != key & !PUT_IN => Known::No,
-            word if word & PUT_IN == 0 => Known::ByItself,
-            _ => Known::ToBePutIn,
+        let place = self.place(key);
+        let word = place.load(Ordering::Relaxed);
+        match word & NOTE {
+            _ if word & !NOTE != key & !NOTE => Known::No,
+            BY_ITSELF => Known::ByItself,
+            PUT_IN => Known::ToBePutIn,
+            _ => {
+                // Of two that do this at once one is not counted.
+                place.store(word - 1, Ordering::Relaxed);
+                Known::LeaveAlone
+            }
         }
     }
 
     /// Remembers it, in the place of whatever stood there.
-    pub fn note(&self, key: u64, is_put_in: bool) {
-        self.place(key).store(key & !PUT_IN | u64::from(is_put_in), Ordering::Relaxed);
+    pub fn note(&self, key: u64, known: Known) {
+        let note = match known {
+            Known::No => return,
+            Known::ByItself => BY_ITSELF,
+            Known::ToBePutIn => PUT_IN,
+            Known::LeaveAlone => PUT_IN + LEFT_ALONE,
+        };
+        self.place(key).store(key & !NOTE | note, Ordering::Relaxed);
     }
 
     fn place(&self, key: u64) -> &AtomicU64 {
-        &self.files[(key >> 1) as usize % FILES]
+        &self.files[(key >> NOTE.count_ones()) as usize % FILES]
     }
 }
 
@@ -127,15 +151,26 @@ mod tests {
     #[test]
     fn what_is_noted_is_known_and_nothing_else() {
         let executions = empty();
-        let [one, other] = [1 << 63 | 0x1234, 1 << 63 | 0x1236];
+        let [one, other] = [1 << 63 | 0x12_3400, 1 << 63 | 0x12_3500];
         assert_eq!(executions.known(one), Known::No);
-        executions.note(one, true);
-        executions.note(other, false);
+        executions.note(one, Known::ToBePutIn);
+        executions.note(other, Known::ByItself);
         assert_eq!((executions.known(one), executions.known(other)), (Known::ToBePutIn, Known::ByItself));
         // Another file at the same place.
-        let third = one + 2 * FILES as u64;
+        let third = one + (FILES << 8) as u64;
         assert_eq!(executions.known(third), Known::No);
-        executions.note(third, false);
+        executions.note(third, Known::ByItself);
         assert_eq!((executions.known(one), executions.known(third)), (Known::No, Known::ByItself));
+    }
+
+    #[test]
+    fn what_is_left_alone_is_tried_again() {
+        let executions = empty();
+        let key = 1 << 63 | 0x7700;
+        executions.note(key, Known::LeaveAlone);
+        for _ in 0..LEFT_ALONE {
+            assert_eq!(executions.known(key), Known::LeaveAlone);
+        }
+        assert_eq!(executions.known(key), Known::ToBePutIn);
     }
 }

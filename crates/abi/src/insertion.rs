@@ -1,9 +1,10 @@
-//! How the agent comes into a program that no loader brings it into: what the tracer, the code that it leaves in the new
-//! program and the agent's image tell each other.
+//! How the agent comes into a program that no loader brings it into: what the tracer, the code that it leaves
+//! in the new program and the agent's image tell each other.
 //!
-//! The tracer (`runahead_insert`) writes [`Inserted`] and a table of [`Call`]s below the new program's first stack pointer, and
-//! a few instructions where nothing is; these make the calls, which bring the agent's image in, and enter it. The agent puts
-//! all of that back to zeros and goes on at the program's first instruction.
+//! The tracer (`runahead_insert`) writes [`Inserted`] and a table of [`Call`]s below the new program's first
+//! stack pointer, and a few instructions where nothing is; these make the calls, which bring the agent's
+//! image in, and enter it. The agent puts all of that back to zeros and goes on at the program's first
+//! instruction.
 
 /// A system call that brings the image in, or the end of the table.
 #[repr(C)]

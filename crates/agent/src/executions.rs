@@ -1,11 +1,12 @@
-//! Programs that the process is about to execute, of which no loader will bring the agent in: the host is asked to do it
-//! (`runahead_abi::executions`).
+//! Programs that the process is about to execute, of which no loader will bring the agent in: the host is
+//! asked to do it (`runahead_abi::executions`).
 //!
-//! That is so where the new environment does not name the agent (it was emptied, or the program preloads something else), and
-//! where the file is known, or not known not to be, a program without glibc's loader. All others cost a look at the
-//! environment and at the file, some us.
+//! That is so where the new environment does not name the agent (it was emptied, or the program preloads
+//! something else), and where the file is known, or not known not to be, a program without glibc's loader.
+//! All others cost a look at the environment and at the file, some us.
 //!
-//! Everything here is read through the kernel: addresses are the program's, and a bad one is the kernel's to refuse.
+//! Everything here is read through the kernel: addresses are the program's, and a bad one is the kernel's to
+//! refuse.
 
 use crate::attach;
 use crate::patch::read_own;
@@ -19,8 +20,8 @@ use runahead_kernel::memory::read_process;
 use runahead_kernel::process::{futex_wait, monotonic_ns, prctl, process_id, thread_id};
 use runahead_kernel::uapi::general as n;
 
-/// How long the host is waited for, ns: until it has looked, and, once it is about to stop us, until it has. Whoever finds
-/// nobody there leaves the mailbox taken, so that nobody else waits.
+/// How long the host is waited for, ns: until it has looked, and, once it is about to stop us, until it has.
+/// Whoever finds nobody there leaves the mailbox taken, so that nobody else waits.
 const LONGEST_NS: u64 = 100_000_000;
 const STOPPED_LONGEST_NS: u64 = 2_000_000_000;
 
@@ -54,9 +55,8 @@ impl Execution {
             _ => Execution { directory: a[0] as i32, path: a[1], environment: a[3], flags: a[4] as u32 },
         }
     }
-}
 
-impl Execution {
+    /// What the kernel tells of the file.
     fn file(&self) -> Option<Stat> {
         // SAFETY: plain words, for which zeros are a value.
         let mut stat: Stat = unsafe { core::mem::zeroed() };
@@ -67,9 +67,11 @@ impl Execution {
     }
 }
 
-/// Has the host put the agent into the program that comes next, where that is needed. Waits for it as long as [`LONGEST_NS`].
+/// Has the host put the agent into the program that comes next, where that is needed. Waits for it as long as
+/// [`LONGEST_NS`].
 pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) {
-    // Of a process with several threads the kernel makes the one that executes the first one. It is left alone.
+    // Of a process with several threads the kernel makes the one that executes the first one. It is left
+    // alone.
     if state.process().refused.load(Ordering::Relaxed) != 0 || thread_id() != process_id() {
         return;
     }
@@ -86,8 +88,10 @@ pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) {
     let executions = &state.header().executions;
     // What is not there will not be executed either.
     let Some(file) = execution.file() else { return };
-    if !carries || executions.known(kin::key(file.st_dev, file.st_ino)) != Known::ByItself {
-        ask(state, executions, &execution, &file);
+    match executions.known(kin::key(file.st_dev, file.st_ino)) {
+        Known::LeaveAlone => {}
+        Known::ByItself if carries => {}
+        Known::No | Known::ByItself | Known::ToBePutIn => ask(state, executions, &execution, &file),
     }
 }
 
@@ -142,8 +146,8 @@ fn entries(address: usize, pointers: &mut [usize; ENTRIES]) -> usize {
     count
 }
 
-/// The first bytes of `count` strings, as far as they can be read, each with its address. (What follows a shorter one is read as
-/// well.)
+/// The first bytes of `count` strings, as far as they can be read, each with its address. (What follows a
+/// shorter one is read as well.)
 fn heads_of<'a>(
     pointers: &'a [usize; ENTRIES],
     count: usize,
@@ -182,7 +186,6 @@ fn ask(state: &Fixed, executions: &Executions, execution: &Execution, file: &Sta
     }
     executions.state_address.store(state as *const Fixed as u64, Ordering::Relaxed);
     executions.directory.store(execution.directory.cast_unsigned(), Ordering::Relaxed);
-    executions.flags.store(execution.flags, Ordering::Relaxed);
     executions.path.store(execution.path as u64, Ordering::Relaxed);
     executions.environment.store(execution.environment as u64, Ordering::Relaxed);
     executions.device.store(file.st_dev, Ordering::Relaxed);

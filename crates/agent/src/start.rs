@@ -6,7 +6,7 @@ use crate::state::{self, Fixed};
 use crate::{arch, attach, loader, patch, session};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
-use runahead_abi::environment::{self, Session, flags};
+use runahead_abi::environment::{self, Session, flags, least};
 use runahead_abi::insertion::Inserted;
 use runahead_abi::session::{care, watch};
 use runahead_kernel::files::{close, open_at, read};
@@ -61,8 +61,8 @@ pub unsafe extern "C" fn runahead_agent_start(
     begin(&told, hwcap2);
 }
 
-/// What the image's entrance calls, on a stack that is gone afterwards, in a program that no loader has brought the agent into, before its
-/// first instruction.
+/// What the image's entrance calls, on a stack that is gone afterwards, in a program that no loader has
+/// brought the agent into, before its first instruction.
 ///
 /// # Safety
 /// Called once; `inserted` and what it names are as the tracer has written them.
@@ -73,8 +73,8 @@ pub unsafe extern "C" fn runahead_agent_insert(inserted: &Inserted) {
         return;
     }
     let stack = inserted.stack as *const usize;
-    // SAFETY: the kernel's first stack: the number of arguments, as many addresses, a null, the environment, which is as for
-    // `Told::find`.
+    // SAFETY: the kernel's first stack: the number of arguments, as many addresses, a null, the environment,
+    // which is as for `Told::find`.
     let environment = unsafe { stack.add(*stack + 2) }.cast::<*const c_char>();
     // SAFETY: as above.
     let mut told = unsafe { Told::find(environment) };
@@ -85,8 +85,8 @@ pub unsafe extern "C" fn runahead_agent_insert(inserted: &Inserted) {
     begin(&told, hwcap2);
 }
 
-/// The instructions that brought the image in are nobody's any more. (Where memory that was written to may not be executed they
-/// stay.)
+/// The instructions that brought the image in are nobody's any more. (Where memory that was written to may
+/// not be executed they stay.)
 fn clean(inserted: &Inserted) {
     let Inserted { code, code_bytes, pages, pages_bytes, protection, .. } = *inserted;
     let protect = |protection| {
@@ -100,9 +100,9 @@ fn clean(inserted: &Inserted) {
     }
 }
 
-/// Has the program find its environment as it was started: without the last two entries, which are ours. What is left between
-/// its end and the auxiliary vector, which is looked for behind it, is filled with an entry that says nothing (`AT_IGNORE`,
-/// getauxval(3)).
+/// Has the program find its environment as it was started: without the last two entries, which are ours. What
+/// is left between its end and the auxiliary vector, which is looked for behind it, is filled with an entry
+/// that says nothing (`AT_IGNORE`, getauxval(3)).
 ///
 /// # Safety
 /// The process's own environment, with two entries at least and the vector behind it; nobody else looks at it.
@@ -150,16 +150,16 @@ fn begin(told: &Told, hwcap2: usize) {
     }
 }
 
-/// What the agent's memory is at most of what a limit lets the process have: one in so many bytes. A program that just fits
-/// (suites measure how little a tool needs, and give it a little more) does not find room missing.
-const SHARE: usize = 100;
-
-/// Whether the limits on addresses and on memory of the process's own leave room for what the agent needs beside the program.
+/// Whether the limits on addresses and on memory of the process's own leave room for what the agent needs
+/// beside the program.
 fn has_room() -> bool {
-    let addresses = arch::image().len() + state::WINDOW_BYTES + SITE_FILE_GROWTH + patch::FAR_BYTES;
-    let leaves = |resource, bytes: usize| process::limit(resource) >= (SHARE * bytes) as u64;
-    leaves(n::RLIMIT_AS, addresses) && leaves(n::RLIMIT_DATA, state::WINDOW_BYTES)
+    process::limit(n::RLIMIT_AS) >= least::ADDRESSES && process::limit(n::RLIMIT_DATA) >= least::DATA
 }
+
+/// Nearly all of the agent's addresses: its image but for 0.1 MB, the block, the site file, stubs.
+const ADDRESSES: usize = arch::POOL_BYTES + state::WINDOW_BYTES + SITE_FILE_GROWTH + patch::FAR_BYTES;
+const _: () = assert!((least::SHARE * ADDRESSES) as u64 <= least::ADDRESSES);
+const _: () = assert!((least::SHARE * state::WINDOW_BYTES) as u64 <= least::DATA);
 
 /// Makes everything of ours in the process, while it has one thread and runs nothing of the program's: the
 /// block with the session in it, and the site file. Descriptors are open meanwhile only. None: this is not the

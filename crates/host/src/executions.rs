@@ -1,21 +1,21 @@
-//! Puts the agent into programs that no loader brings it into, when one of the run's processes is about to execute one
-//! (`runahead_abi::executions`, `runahead_insert`).
+//! Puts the agent into programs that no loader brings it into, when one of the run's processes is about to
+//! execute one (`runahead_abi::executions`, `runahead_insert`).
 //!
-//! Each request has a thread of its own: files may be slow to look at, and who traces a process must be one thread from the
-//! beginning to the end.
+//! Each request has a thread of its own: files may be slow to look at, and who traces a process must be one
+//! thread from the beginning to the end.
 
-use crate::launch::{LEAST_ADDRESSES, LEAST_DATA};
 use crate::processes::carries;
 use crate::rights::Watched;
 use crate::session::Shared;
 use crate::supervise::wake;
-use runahead_abi::environment::{self, SESSION, SWITCH, flags};
-use runahead_abi::executions::{Executions as Mailbox, state};
+use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
+use runahead_abi::executions::{Executions as Mailbox, Known, state};
 use runahead_abi::kin;
 use runahead_abi::release::What::Files;
 use runahead_gate::Gate;
 use runahead_insert::file::{self, Look};
 use runahead_insert::{Bytes, Entrance, Fresh, Image, Refusal, Traced, Who, bytes_at, string_at};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -23,7 +23,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A mailbox that stands so for so long is somebody's who is gone.
@@ -51,6 +51,7 @@ struct Common {
     has_begun: AtomicBool,
     /// Why nothing could be put into the command.
     refused: OnceLock<String>,
+    lives: Mutex<Lives>,
     /// The command runs without an agent, and whoever started it has said so.
     is_left: AtomicBool,
 }
@@ -81,6 +82,7 @@ impl Executions {
             image: OnceLock::new(),
             has_begun: AtomicBool::new(!asks),
             refused: OnceLock::new(),
+            lives: Mutex::default(),
             is_left: AtomicBool::new(false),
         };
         Executions { common: Arc::new(common), stands: None }
@@ -92,6 +94,11 @@ impl Executions {
             common.address.host = std::process::id();
             common.agent_file = File::open(&common.agent).ok();
         }
+    }
+
+    /// A process has attached: it has waited for something.
+    pub(crate) fn has_attached(&self, process: u32) {
+        self.common.lives().have_a_use(process);
     }
 
     /// Why nothing could be put into the command, if that was to be.
@@ -178,7 +185,44 @@ fn request(mailbox: &Mailbox, process: u32, is_launcher: bool) -> Option<Request
     Some(Request { process, environment, path: seen_from(process, directory, &path), file })
 }
 
+/// Processes that the agent was put into, and how many of each file there were since one of them waited for
+/// something.
+#[derive(Default)]
+struct Lives {
+    files: HashMap<u64, u32>,
+    processes: HashMap<u32, u64>,
+}
+
+/// How many that never waited are enough: the agent's coming costs such a process more than it will ever save
+/// it.
+const USELESS: u32 = 3;
+
+impl Lives {
+    fn begin(&mut self, process: u32, key: u64) {
+        *self.files.entry(key).or_default() += 1;
+        self.processes.insert(process, key);
+    }
+
+    /// Whether processes of the file are to be left alone. Each question stands for one that is let in all
+    /// the same later.
+    fn is_useless(&mut self, key: u64) -> bool {
+        let Some(count) = self.files.get_mut(&key).filter(|count| **count >= USELESS) else { return false };
+        *count -= 1;
+        true
+    }
+
+    fn have_a_use(&mut self, process: u32) {
+        if let Some(key) = self.processes.remove(&process) {
+            self.files.remove(&key);
+        }
+    }
+}
+
 impl Common {
+    fn lives(&self) -> MutexGuard<'_, Lives> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// `word`: the mailbox's when it was asked.
     fn serve(&self, word: u32, own: &Watched) {
         let mailbox = &self.session.header().executions;
@@ -215,10 +259,12 @@ impl Common {
         step(mailbox, tracing, state::TRACED);
         let who = if is_launcher { Who::Launcher } else { Who::Program };
         let Some(fresh) = traced.wait_for_program(who) else { return };
-        if let Err(refusal) = self.put_in(fresh, &request, &rights)
-            && is_launcher
-        {
-            let _ = self.refused.set(because(&refusal));
+        match self.put_in(fresh, &request, &rights) {
+            Ok(()) => self.lives().begin(request.process, kin::key(request.file.0, request.file.1)),
+            Err(refusal) if is_launcher => {
+                let _ = self.refused.set(because(&refusal));
+            }
+            Err(_) => {}
         }
     }
 
@@ -232,7 +278,8 @@ impl Common {
         }
     }
 
-    /// Whether the agent is to be put in, as far as the file and the environment tell. Notes what is known of the file.
+    /// Whether the agent is to be put in, as far as the file and the environment tell. Notes what is known of
+    /// the file.
     fn is_wanted(&self, mailbox: &Mailbox, request: &Request) -> bool {
         let Some(_pass) = self.gate.pass(Files) else { return false };
         let Ok(told) = std::fs::metadata(&request.path) else { return false };
@@ -241,20 +288,28 @@ impl Common {
             return false;
         }
         let key = kin::key(told.dev(), told.ino());
-        let Some((entrance, _)) = file::program_of(&request.path) else {
-            mailbox.note(key, false);
+        let Some(entrance) = file::program_of(&request.path) else {
+            mailbox.note(key, Known::ByItself);
             return false;
         };
         let has_loader = entrance == Entrance::Loader;
-        mailbox.note(key, !has_loader);
-        let Some(environment) = request.environment else { return !has_loader };
-        let Some(entries) = environment_at(request.process, environment) else { return false };
-        !is_off(&entries)
-            && !(has_loader && (self.is_named_in(&entries) || !self.may_be_named(request, &entries)))
+        mailbox.note(key, if has_loader { Known::ByItself } else { Known::ToBePutIn });
+        let is_possible = match request.environment {
+            None => !has_loader,
+            Some(environment) => environment_at(request.process, environment).is_some_and(|entries| {
+                let is_served = has_loader && self.is_named_in(&entries);
+                !is_off(&entries) && !is_served && (!has_loader || self.may_be_named(request, &entries))
+            }),
+        };
+        if is_possible && self.lives().is_useless(key) {
+            mailbox.note(key, Known::LeaveAlone);
+            return false;
+        }
+        is_possible
     }
 
-    /// Whether the loader will bring the agent in, and quietly, if it is named: else the program would see what is not taken
-    /// away again.
+    /// Whether the loader will bring the agent in, and quietly, if it is named: else the program would see
+    /// what is not taken away again.
     fn may_be_named(&self, request: &Request, entries: &[Vec<u8>]) -> bool {
         let is_quiet = !TALKS.iter().any(|name| value_of(entries, name).is_some());
         let directory = PathBuf::from(format!("/proc/{}", request.process));
@@ -262,8 +317,8 @@ impl Common {
         let has_room = limit.is_some_and(|limits| {
             let open = open.map_or(usize::MAX, Iterator::count);
             limits.files > open.saturating_add(FILES_SPARE) as u64
-                && limits.addresses >= LEAST_ADDRESSES
-                && limits.data >= LEAST_DATA
+                && limits.addresses >= least::ADDRESSES
+                && limits.data >= least::DATA
         });
         let there = self.agent.strip_prefix("/").ok().and_then(|agent| {
             let found = std::fs::metadata(directory.join("root").join(agent)).ok()?;
@@ -419,8 +474,8 @@ fn because(refusal: &Refusal) -> String {
     format!("no loader brings the agent in, and it could not be put in: {what}")
 }
 
-/// What the launcher says of itself before it becomes the command: that has no loader that would bring the agent in. True: it
-/// is going to be put in.
+/// What the launcher says of itself before it becomes the command: that has no loader that would bring the
+/// agent in. True: it is going to be put in.
 pub(crate) fn ask_for_command(session: Shared, host: u32, path: &Path) -> bool {
     let header = session.header();
     let mailbox = &header.executions;
@@ -465,6 +520,23 @@ mod tests {
         assert_eq!(seen_from(7, libc::AT_FDCWD, b"a"), Path::new("/proc/7/cwd/a"));
         assert_eq!(seen_from(7, 5, b"a"), Path::new("/proc/7/fd/5/a"));
         assert_eq!(seen_from(7, 5, b""), Path::new("/proc/7/fd/5"));
+    }
+
+    #[test]
+    fn files_whose_processes_never_wait_are_left_alone_and_tried_again() {
+        let mut lives = Lives::default();
+        for process in 1..=USELESS {
+            assert!(!lives.is_useless(7));
+            lives.begin(process, 7);
+        }
+        assert!(lives.is_useless(7) && !lives.is_useless(8));
+        // Once more, later.
+        assert!(!lives.is_useless(7));
+        lives.begin(9, 7);
+        assert!(lives.is_useless(7));
+        lives.begin(10, 7);
+        lives.have_a_use(10);
+        assert!(!lives.is_useless(7));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::session::{Session, Shared};
 use crate::standing;
 use crate::start_files::Cold;
 use crate::supervise::{Host, Wishes};
-use runahead_abi::environment::{self, SESSION, SWITCH, flags};
+use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::session::SESSION_BYTES;
 use runahead_insert::file::Reason;
 use runahead_sites::SiteFile;
@@ -132,7 +132,8 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
             if let Some((reason, path)) = alone
                 && !executions::ask_for_command(begun.session, begun.host, &path)
             {
-                // Nobody in it could wait for the report, so that is written now. What it starts is helped all the same.
+                // Nobody in it could wait for the report, so that is written now. What it starts is helped
+                // all the same.
                 let reason = match reason {
                     Reason::Static => "it is statically linked, and the agent could not be put in",
                     Reason::OtherLoader => "its loader is not glibc's, and the agent could not be put in",
@@ -209,11 +210,6 @@ fn became(name: &OsStr, error: &io::Error) -> Failure {
 /// A command's stack below which there is no agent in it, bytes: the loader and the agent's start take some of it.
 const LEAST_STACK: u64 = 64 << 10;
 
-/// Limits on a command's addresses and on its own memory below which its agent leaves it alone (`has_room` of the agent's
-/// start), bytes, roughly.
-pub(crate) const LEAST_ADDRESSES: u64 = 256 << 20;
-pub(crate) const LEAST_DATA: u64 = 52 << 20;
-
 /// What the host was started for.
 struct Begun {
     /// The variables that put the agent into the command.
@@ -222,7 +218,8 @@ struct Begun {
     host: u32,
 }
 
-/// Makes the session and starts the host; `asks`: the launcher will ask that the agent be put into the command.
+/// Makes the session and starts the host; `asks`: the launcher will ask that the agent be put into the
+/// command.
 fn prepare(
     options: &Options,
     wishes: Wishes,
@@ -239,7 +236,7 @@ fn prepare(
     if below(Resource::Stack, LEAST_STACK) {
         return Err("the limit on the stack (ulimit -s) leaves no room for the agent's start".into());
     }
-    if below(Resource::As, LEAST_ADDRESSES) || below(Resource::Data, LEAST_DATA) {
+    if below(Resource::As, least::ADDRESSES) || below(Resource::Data, least::DATA) {
         return Err("the limit on memory (ulimit -v or -d) leaves no room for the agent".into());
     }
     if below(Resource::Fsize, SESSION_BYTES as u64) {

@@ -26,6 +26,7 @@ mod own_files;
 mod processes;
 mod program;
 mod reading;
+mod reasons;
 pub mod report;
 mod rights;
 mod session;

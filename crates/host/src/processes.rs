@@ -27,8 +27,8 @@ pub(crate) enum Standing {
 /// Offset of the cookie in the agent's state page (`agent::state::Fixed`); the session's is behind it.
 const COOKIE_AT: u64 = 16;
 
-/// Finds out by the agent's cookie, which the slot tells and the process has in its memory, and by the session's behind it,
-/// which stands in the memory of the run's processes only.
+/// Finds out by the agent's cookie, which the slot tells and the process has in its memory, and by the
+/// session's behind it, which stands in the memory of the run's processes only.
 pub(crate) fn standing(process: u32, slot: &Slot, session: Cookie) -> Standing {
     let address = slot.agent.state_address.load(Ordering::Acquire);
     if address == 0 {
@@ -46,7 +46,8 @@ pub(crate) fn carries(process: u32, address: u64, session: Cookie) -> bool {
     address != 0 && matches!(look_for(process, address, session), Ok(Some(_)))
 }
 
-/// The cookie of the state page at `address` of a process, if this session's stands behind it. Fails where nothing can be read.
+/// The cookie of the state page at `address` of a process, if this session's stands behind it. Fails where
+/// nothing can be read.
 fn look_for(process: u32, address: u64, session: Cookie) -> io::Result<Option<u64>> {
     let mut words = [0u64; 3];
     let local = libc::iovec { iov_base: (&raw mut words).cast(), iov_len: size_of_val(&words) };
@@ -76,8 +77,8 @@ pub(crate) fn may_write(process: u32) -> bool {
     let name = b"/memfd:runahead-session (deleted)\n";
     match maps {
         Ok(maps) => maps.split_inclusive(|&byte| byte == b'\n').any(|line| line.ends_with(name)),
-        // What may not be looked into has perhaps executed a program that is allowed more than its user, which leaves nothing of
-        // what it had. Root's has not: there is no more.
+        // What may not be looked into has perhaps executed a program that is allowed more than its user,
+        // which leaves nothing of what it had. Root's has not: there is no more.
         Err(_) => {
             let status = |process: &str| std::fs::read_to_string(format!("/proc/{process}/status"));
             match (status("self"), status(&process.to_string())) {
@@ -92,7 +93,8 @@ fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether the second process is another user, or has a capability that the first has not, by their `status` (proc(5)).
+/// Whether the second process is another user, or has a capability that the first has not, by their `status`
+/// (proc(5)).
 fn has_gained(ours: &str, its: &str) -> bool {
     let line = |status: &str, name: &str| {
         status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned()

@@ -218,13 +218,13 @@ pub fn is_32_bit(name: &OsStr) -> bool {
         .is_some_and(|mut file| file.read_exact(&mut identity).is_ok() && identity == IDENTITY_32_BIT)
 }
 
-/// Why no loader brings the agent into the program that the command `name` is, and its path, as the file tells. None also where
-/// that does not tell.
+/// Why no loader brings the agent into the program that the command `name` is, and its path, as the file
+/// tells. None also where that does not tell.
 pub fn has_no_loader_because(name: &OsStr) -> Option<(Reason, PathBuf)> {
     let path = candidates(name).into_iter().find(|path| path.is_file())?;
     match file::program_of(&path)? {
-        (Entrance::Image(reason), _) => Some((reason, path)),
-        (Entrance::Loader, _) => None,
+        Entrance::Image(reason) => Some((reason, path)),
+        Entrance::Loader => None,
     }
 }
 

@@ -12,6 +12,9 @@ use crate::processes::{
     Standing, has_ended, may_be_the_programs, may_write, pid_of, processor_time, standing,
 };
 use crate::program;
+use crate::reasons::{
+    BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, OTHER_RIGHTS, UNKNOWN, refused_because,
+};
 use crate::report::{Report, VERSION};
 use crate::rights::{Look, Watched};
 use crate::session::Session;
@@ -20,9 +23,7 @@ use crate::start_files::Cold;
 use runahead_abi::environment;
 use runahead_abi::owner;
 use runahead_abi::release::What::{All, Files};
-use runahead_abi::session::{
-    SLOTS, Slot, activity, care, companions, names_ahead, retire, speculator_exit, watching,
-};
+use runahead_abi::session::{SLOTS, Slot, activity, care, companions, names_ahead, retire, watching};
 use runahead_faults::BlockCosts;
 use runahead_gate::Gate;
 use runahead_kernel::process::monotonic_ns;
@@ -37,7 +38,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -53,19 +54,8 @@ const LAST_WORDS: Duration = Duration::from_millis(20);
 /// How long the host sleeps at most while a program gives something back.
 const LOOK_RELEASING: Duration = Duration::from_millis(1);
 
-/// Why a command is left alone.
-const MEMORY_SHORT: &str = "memory, its control group's or the machine's, is all but used up";
-
 /// Bytes of the stack of a thread that only waits.
 const WATCHER_STACK: usize = 32 * 1024;
-
-const BLIND: &str = "some of its code makes, or may make, system calls that cannot be seen";
-const UNKNOWN: &str = "some of its code could not be analysed, or was written a moment ago";
-const BLIND_LATER: &str = "it has loaded code that makes, or may make, system calls that cannot be seen";
-const NOT_BEGUN: &str = "nothing of ours has begun in it: it was traced or filtered at its start, or ended before, or a loader ran no program";
-
-const GAVE_UP_RIGHTS: &str = "a process gave up rights";
-const OTHER_RIGHTS: &str = "a process has other rights than the host";
 
 /// How often it is looked at least whether a process is still allowed what it was: some 15 us each time.
 const RIGHTS_EVERY: Duration = Duration::from_millis(20);
@@ -401,6 +391,7 @@ impl Host {
             if self.attached[index].is_some() {
                 continue;
             }
+            self.executions.has_attached(process);
             let handle = pid_of(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
             let Some(handle) = handle.filter(|handle| !has_ended(handle)) else {
                 // It has ended already, or there never was such a process.
@@ -844,32 +835,6 @@ fn say_that_nobody_comes(slot: &Slot) {
         word.store(gone, Ordering::Release);
         wake(word);
     }
-}
-
-/// Why a speculator that has ended so could not begin. None: it has served, or its program was gone.
-fn refused_because(status: ExitStatus) -> Option<String> {
-    use std::os::unix::process::ExitStatusExt;
-    let reason = match (status.code(), status.signal()) {
-        (Some(speculator_exit::NO_MEMORY), _) => "there is no room for it in memory",
-        (Some(speculator_exit::NO_MIRROR), _) => {
-            "the kernel lets it copy no program's memory (neither userfaultfd nor mprotect)"
-        }
-        (Some(speculator_exit::NOTHING_READ), _) => {
-            "the kernel lets it copy no program's memory (process_vm_readv)"
-        }
-        (Some(speculator_exit::NOTHING_TOLD), _) => {
-            "the kernel tells it no program's memory (/proc/PID/pagemap)"
-        }
-        (Some(speculator_exit::TAKEN), _) => "the program has memory where the speculator has to be",
-        (Some(speculator_exit::TOO_MANY_MAPPINGS), _) => "the program has too many mappings",
-        (Some(speculator_exit::NO_ADDRESSES), _) => "there are too few addresses for it (ulimit -v)",
-        (Some(speculator_exit::NO_SANDBOX), _) => "it cannot be confined (seccomp)",
-        (Some(speculator_exit::PANIC), _) => "it came to an end that should not be",
-        (Some(speculator_exit::OTHER_RIGHTS), _) => "the program's rights are not its own",
-        (None, Some(signal)) if signal != libc::SIGKILL => return Some(format!("signal {signal} ended it")),
-        _ => return None,
-    };
-    Some(reason.to_owned())
 }
 
 /// Closes every descriptor but the standard ones and `keep`.

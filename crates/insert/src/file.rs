@@ -1,7 +1,8 @@
-//! What an executable file tells before it runs: how the agent comes into it, and whether its start may be traced.
+//! What an executable file tells before it runs: how the agent comes into it, and whether its start may be
+//! traced.
 
 use object::elf;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -52,7 +53,8 @@ pub enum Look {
     Other,
 }
 
-/// What the file's first bytes tell. `name`: what it is called, since glibc's loader is a program without a loader.
+/// What the file's first bytes tell. `name`: what it is called, since glibc's loader is a program without a
+/// loader.
 pub fn look(head: &[u8], name: &OsStr) -> Look {
     if let Some(line) = head.strip_prefix(b"#!") {
         let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
@@ -103,19 +105,20 @@ pub fn look_at(file: &File, name: &OsStr) -> Look {
     }
 }
 
-/// What will run if `path` is executed, an interpreter in the place of its script, and the file's metadata. None: nothing for us,
-/// or something on the way may get rights at its start.
-pub fn program_of(path: &Path) -> Option<(Entrance, Metadata)> {
+/// How the agent comes into what will run if `path` is executed, an interpreter in the place of its script.
+/// None: nothing for us, we may not execute it, or something on the way may get rights at its start.
+pub fn program_of(path: &Path) -> Option<Entrance> {
     let mut path = path.to_owned();
     for _ in 0..=SCRIPTS {
         let file = open(&path)?;
         let told = file.metadata().ok()?;
-        if !may_be_traced(&file, &told) {
+        // Who is traced and cannot execute this may execute another file next, which gives rights.
+        if !may_be_traced(&file, &told) || !may_be_executed(&path) {
             return None;
         }
         let real = std::fs::canonicalize(&path).ok()?;
         match look_at(&file, real.file_name()?) {
-            Look::Program(entrance) => return Some((entrance, told)),
+            Look::Program(entrance) => return Some(entrance),
             Look::Script(interpreter) => path = interpreter,
             Look::Other => return None,
         }
@@ -123,8 +126,15 @@ pub fn program_of(path: &Path) -> Option<(Entrance, Metadata)> {
     None
 }
 
-/// Whether a program of this file starts as it does untraced: it gets no rights by it (execve(2)). Whoever cannot find that out
-/// does not trace it.
+/// Whether the kernel lets us execute it, as far as its mode and its file system's tell (faccessat(2)).
+fn may_be_executed(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: a terminated string.
+    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }
+}
+
+/// Whether a program of this file starts as it does untraced: it gets no rights by it (execve(2)). Whoever
+/// cannot find that out does not trace it.
 pub fn may_be_traced(file: &File, told: &Metadata) -> bool {
     if told.mode() & (libc::S_ISUID | libc::S_ISGID) != 0 {
         return false;
@@ -153,7 +163,7 @@ mod tests {
         let (path, file) = own();
         let interpreted = Look::Program(Entrance::Loader);
         assert_eq!(look_at(&file, path.file_name().unwrap()), interpreted);
-        assert_eq!(program_of(&path).unwrap().0, Entrance::Loader);
+        assert_eq!(program_of(&path), Some(Entrance::Loader));
     }
 
     #[test]
@@ -174,7 +184,9 @@ mod tests {
         std::fs::create_dir_all(&directory).unwrap();
         let script = directory.join("script");
         std::fs::write(&script, "#!/bin/sh\n").unwrap();
-        assert_eq!(program_of(&script).map(|found| found.0), Some(Entrance::Loader));
+        assert_eq!(program_of(&script), None, "nobody may execute it");
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(program_of(&script), Some(Entrance::Loader));
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o4755)).unwrap();
         assert!(program_of(&script).is_none(), "setuid");
         std::fs::write(&script, format!("#!{}\n", script.display())).unwrap();

@@ -50,8 +50,8 @@ fn wrong(what: &str) -> io::Error {
 }
 
 impl Image {
-    /// Reads the file at `path`, by which a program will open it: one that stays the same file. Fails if it cannot be read, or has
-    /// something that is not provided for here.
+    /// Reads the file at `path`, by which a program will open it: one that stays the same file. Fails if it
+    /// cannot be read, or has something that is not provided for here.
     pub fn read(path: &Path) -> io::Result<Image> {
         let data = fs::read(path)?;
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| wrong("an impossible name"))?;
@@ -99,8 +99,8 @@ impl Image {
         })
     }
 
-    /// The calls that map it and the start's stack, in order, and their end; `path`: where the file's name will be in the
-    /// program.
+    /// The calls that map it and the start's stack, in order, and their end; `path`: where the file's name
+    /// will be in the program.
     pub fn calls(&self, path: u64, numbers: Numbers) -> Vec<Call> {
         let quietly = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
         let private = libc::MAP_PRIVATE as u64;
@@ -162,8 +162,8 @@ impl Image {
     }
 }
 
-/// Where the relocations are, and their bytes. None if one of them is not relative, unless it is of a symbol that is nowhere
-/// here and need not be.
+/// Where the relocations are, and their bytes. None if one of them is not relative, unless it is of a symbol
+/// that is nowhere here and need not be.
 fn relocations(header: &FileHeader64<LittleEndian>, endian: LittleEndian, data: &[u8]) -> Option<(u64, u64)> {
     const ENTRY: u64 = 24;
     let sections = header.sections(endian, data).ok()?;

@@ -1,4 +1,5 @@
-//! Another process's memory (process_vm_readv(2)). Whatever is asked for may be garbage, and then there is an error.
+//! Another process's memory (process_vm_readv(2)). Whatever is asked for may be garbage, and then there is an
+//! error.
 
 use std::io;
 

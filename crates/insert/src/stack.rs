@@ -1,14 +1,16 @@
-//! A new program's first stack, as the kernel lays it out (the processor supplement of the System V ABI, "Initial Stack and
-//! Register State"): the number of arguments, their addresses, those of the environment, the auxiliary vector; strings above.
+//! A new program's first stack, as the kernel lays it out (the processor supplement of the System V ABI,
+//! "Initial Stack and Register State"): the number of arguments, their addresses, those of the environment,
+//! the auxiliary vector; strings above.
 
 use crate::process::{Bytes, string_at};
 use std::io;
 
-/// Bytes of the block that are looked at: the kernel takes more arguments than that, but below it there is no room either.
+/// Bytes of the block that are looked at: the kernel takes more arguments than that, but below it there is no
+/// room either.
 const BLOCK_MOST: usize = 96 << 10;
 
-/// Bytes below the stack pointer that are there at the start, and may be written by somebody else: the kernel makes the first
-/// mapping 128 KB longer than it needs (`setup_arg_pages`).
+/// Bytes below the stack pointer that are there at the start, and may be written by somebody else: the kernel
+/// makes the first mapping 128 KB longer than it needs (`setup_arg_pages`).
 pub const ROOM: u64 = 120 << 10;
 
 /// Bytes of a string of the environment that are looked at.
@@ -67,7 +69,8 @@ impl Block {
         vector.chunks_exact(2).find(|pair| pair[0] == kind).map(|pair| pair[1])
     }
 
-    /// Whether the program is to be careful with its environment: it may do more than who has started it (getauxval(3)).
+    /// Whether the program is to be careful with its environment: it may do more than who has started it
+    /// (getauxval(3)).
     pub fn is_secure(&self) -> bool {
         self.auxiliary(AT_SECURE).is_none_or(|word| word != 0)
     }
@@ -83,9 +86,9 @@ impl Block {
         entries.iter().filter_map(|&entry| string_at(process, entry, STRING_MOST).ok()).collect()
     }
 
-    /// The block and the strings below `stack` with two more entries at the environment's end, behind which two words more are
-    /// left: so much room there is for what closes the gap once they are taken away (`AT_IGNORE`, getauxval(3)). Returns
-    /// where the block begins, and all of it.
+    /// The block and the strings below `stack` with two more entries at the environment's end, behind which
+    /// two words more are left: so much room there is for what closes the gap once they are taken away
+    /// (`AT_IGNORE`, getauxval(3)). Returns where the block begins, and all of it.
     ///
     /// At the end, as the loader believes the last of several.
     pub fn with_variables(&self, stack: u64, variables: [&[u8]; 2]) -> Option<(u64, Vec<u8>)> {

@@ -1,7 +1,7 @@
 //! Tracing a process as far as the first instruction of the program that it executes next (ptrace(2)).
 //!
-//! All of it belongs to one thread: the kernel takes requests from the thread that has seized a process only, and lets the process go
-//! when that thread ends.
+//! All of it belongs to one thread: the kernel takes requests from the thread that has seized a process only,
+//! and lets the process go when that thread ends.
 
 use crate::arch::{self, Start};
 use crate::image::Image;
@@ -29,7 +29,8 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// A process that is traced and runs. Dropped, it is let go when the calling thread ends, without being stopped.
+/// A process that is traced and runs. Dropped, it is let go when the calling thread ends, without being
+/// stopped.
 #[derive(Debug)]
 pub struct Traced {
     process: libc::pid_t,
@@ -37,8 +38,8 @@ pub struct Traced {
     _thread: std::marker::PhantomData<*const ()>,
 }
 
-/// System calls that the process may make between the stop and the execution: those that lead out of the agent, or the
-/// launcher's search along a path. Whoever makes more, or others, does something else.
+/// System calls that the process may make between the stop and the execution: those that lead out of the
+/// agent, or the launcher's search along a path. Whoever makes more, or others, does something else.
 const CALLS_MOST: usize = 256;
 
 /// What the process may do before it executes.
@@ -60,15 +61,16 @@ impl Traced {
         Ok(Traced { process, _thread: std::marker::PhantomData })
     }
 
-    /// Stops the process, which waits for us in code of ours with all signals blocked: nothing of the program's is
-    /// interrupted. False: it has got a stop of somebody else's, or is over.
+    /// Stops the process, which waits for us in code of ours with all signals blocked: nothing of the
+    /// program's is interrupted. False: it has got a stop of somebody else's, or is over.
     pub fn stop(&self) -> bool {
         request(libc::PTRACE_INTERRUPT, self.process, 0, 0).is_ok()
             && matches!(self.next(), Some(Stop { event: libc::PTRACE_EVENT_STOP, signal: libc::SIGTRAP }))
     }
 
-    /// Goes with the stopped process from system call to system call until the next program is there. None: it has done something
-    /// else, and goes on untraced; a failed execution is over then, and has not returned yet.
+    /// Goes with the stopped process from system call to system call until the next program is there. None:
+    /// it has done something else, and goes on untraced; a failed execution is over then, and has not
+    /// returned yet.
     ///
     /// Stops are looked at and never taken (`WNOWAIT`): if we end, the kernel delivers what they are for.
     pub fn wait_for_program(self, who: Who) -> Option<Fresh> {
@@ -79,7 +81,7 @@ impl Traced {
             signal = 0;
             let stop = self.next()?;
             match stop.event {
-                libc::PTRACE_EVENT_EXEC => return Some(Fresh { process: self.process, is_let_go: false }),
+                libc::PTRACE_EVENT_EXEC => return Some(Fresh { process: self.process }),
                 0 if stop.signal == SYSTEM_CALL => match self.call()? {
                     Passage::Enters(number) if arch::executes(number) => executes = true,
                     Passage::Enters(number) if who == Who::Launcher || arch::leads_out(number) => {}
@@ -143,7 +145,8 @@ struct Stop {
 /// The signal that stands for a system call (`PTRACE_O_TRACESYSGOOD`).
 const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
 
-/// `PTRACE_GET_SYSCALL_INFO`, and what it tells (`struct ptrace_syscall_info`, ptrace(2)); some C libraries' headers have neither.
+/// `PTRACE_GET_SYSCALL_INFO`, and what it tells (`struct ptrace_syscall_info`, ptrace(2)); some C libraries'
+/// headers have neither.
 const GET_SYSCALL_INFO: i32 = 0x420e;
 
 #[repr(C)]
@@ -173,14 +176,11 @@ enum Passage {
 #[derive(Debug)]
 pub struct Fresh {
     process: libc::pid_t,
-    is_let_go: bool,
 }
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        if !self.is_let_go {
-            let _ = request(libc::PTRACE_DETACH, self.process, 0, 0);
-        }
+        let _ = request(libc::PTRACE_DETACH, self.process, 0, 0);
     }
 }
 
@@ -263,7 +263,8 @@ impl Fresh {
         Ok(())
     }
 
-    /// A place for the instructions where nothing of the program's is: behind the end of the kernel's own code for all programs.
+    /// A place for the instructions where nothing of the program's is: behind the end of the kernel's own
+    /// code for all programs.
     fn place(&self, block: &Block) -> Result<Option<Place>, Refusal> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.process))?;
         let vdso =
@@ -355,8 +356,8 @@ fn as_bytes<T: Plain>(of: &[T]) -> &[u8] {
 /// The C libraries do not agree on the type of the first argument.
 fn request(what: impl Into<i64>, process: libc::pid_t, address: usize, data: usize) -> io::Result<()> {
     let what: i64 = what.into();
-    // SAFETY: each caller gives what the request wants: numbers, or the address of a structure of its own that is as long as
-    // it says.
+    // SAFETY: each caller gives what the request wants: numbers, or the address of a structure of its own
+    // that is as long as it says.
     match unsafe { libc::syscall(libc::SYS_ptrace, what, process, address, data) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -190,8 +190,8 @@ pub fn total_swap() -> u64 {
     swap
 }
 
-/// The soft limit on a resource (getrlimit(2)), in whatever unit it has; `u64::MAX`: there is none, or the kernel does not tell.
-/// Async-signal-safe.
+/// The soft limit on a resource (getrlimit(2)), in whatever unit it has; `u64::MAX`: there is none, or the
+/// kernel does not tell. Async-signal-safe.
 pub fn limit(resource: u32) -> u64 {
     let mut limits = [u64::MAX; 2];
     let a = [0, resource as usize, 0, limits.as_mut_ptr() as usize, 0, 0];

@@ -98,8 +98,8 @@ impl File {
         self.size = self.size.max(end);
     }
 
-    /// Whether whoever is this user and group may do with it what is `wanted`: bits 4 to read, 2 to write, 1 to
-    /// execute or pass. Other groups that he is in are not asked for: None where they would decide.
+    /// Whether whoever is this user and group may do with it what is `wanted`: bits 4 to read, 2 to write, 1
+    /// to execute or pass. Other groups that he is in are not asked for: None where they would decide.
     pub fn allows(&self, user: u32, group: u32, wanted: u32) -> Option<bool> {
         let has = |shift: u32| self.mode >> shift & wanted == wanted;
         if user == 0 {

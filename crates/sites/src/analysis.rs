@@ -21,7 +21,7 @@ use runahead_abi::sites::{
 use crate::flags;
 use crate::function::{Distrust, Function};
 use crate::image::{self, Image, NoImage};
-use crate::numbers::{self, Load, MUST_SEE, NEVER_PATCHED, Numbers, RT_SIGRETURN};
+use crate::numbers::{self, EXIT_GROUP, Load, MUST_SEE, NEVER_PATCHED, Numbers, RT_SIGRETURN};
 use crate::padding::{Paddings, run_between, runs_inside};
 
 /// The two bytes of `syscall`.
@@ -148,8 +148,8 @@ pub enum Reason {
     Bypassed,
     /// One of [`NEVER_PATCHED`], or beside an `rt_sigreturn`.
     Never,
-    /// A place in a C library that is a part of a static program: where glibc passes a change of user on to all threads, or where
-    /// calls are made that may be cancelled. Nothing else is called there.
+    /// A place in a C library that is a part of a static program: where glibc passes a change of user on to
+    /// all threads, or where calls are made that may be cancelled. Nothing else is called there.
     CLibrarys,
 }
 
@@ -195,7 +195,8 @@ struct Analyser<'image> {
     /// Functions whose gap to the next one has been added to `paddings`.
     gaps: HashSet<usize>,
     result: Analysis,
-    /// Places that look like glibc's two that change a thread's user, and those of them that look like its handler.
+    /// Places that look like glibc's two that change a thread's user, and those of them that look like its
+    /// handler.
     identities: usize,
     identity_handlers: usize,
 }
@@ -240,8 +241,9 @@ impl<'image> Analyser<'image> {
         self.result
     }
 
-    /// glibc has two places where it changes a thread's user: in the thread that asks, and in the handler of the others. Where
-    /// there are more or fewer of that look, some are somebody else's, who may install filters there.
+    /// glibc has two places where it changes a thread's user: in the thread that asks, and in the handler of
+    /// the others. Where there are more or fewer of that look, some are somebody else's, who may install
+    /// filters there.
     fn believe(&mut self) {
         if self.identities != 0 && (self.identities, self.identity_handlers) != (2, 1) {
             let of_c_library = |other: &&mut Unproven| other.reason == Reason::CLibrarys;
@@ -581,14 +583,15 @@ fn draft(function: &Function, call: usize, number: Option<u32>) -> Result<Draft,
     if !function.is_reached(index) || !function.is_reached(call) {
         return Err(Reason::NotReached);
     }
-    if !flags::dead_at(function, call + 1) {
+    // Nothing is behind the end of the process.
+    if number != EXIT_GROUP && !flags::dead_at(function, call + 1) {
         return Err(Reason::FlagsLive);
     }
     Ok(Draft { index, number, form, short })
 }
 
-/// Several instructions in front of the `syscall` with index `call` that can be displaced together, for want of padding.
-/// `is_entered`: whether something may jump to an address.
+/// Several instructions in front of the `syscall` with index `call` that can be displaced together, for want
+/// of padding. `is_entered`: whether something may jump to an address.
 fn run(function: &Function, call: usize, number: u16, is_entered: impl Fn(u64) -> bool) -> Option<Draft> {
     if function.has_indirect_flow() {
         return None;
@@ -614,8 +617,9 @@ fn run(function: &Function, call: usize, number: u16, is_entered: impl Fn(u64) -
     None
 }
 
-/// Whether the function begins as those that make calls which may be cancelled: it looks at the thread's state. A handler
-/// believes the program counter between that and the call, so nothing there may be elsewhere.
+/// Whether the function begins as those that make calls which may be cancelled: it looks at the thread's
+/// state. A handler believes the program counter between that and the call, so nothing there may be
+/// elsewhere.
 fn looks_at_cancellation(function: &Function) -> bool {
     const WITHIN: usize = 4;
     let Some([load, then @ ..]) = function.instructions().get(..WITHIN) else { return false };
@@ -626,8 +630,8 @@ fn looks_at_cancellation(function: &Function) -> bool {
         && then.iter().any(|instruction| instruction.flow_control() == FlowControl::ConditionalBranch)
 }
 
-/// Whether this is where glibc does in one thread what another has asked of all (`setxid`): number and three arguments come
-/// from one record.
+/// Whether this is where glibc does in one thread what another has asked of all (`setxid`): number and three
+/// arguments come from one record.
 fn changes_identity(function: &Function, call: usize) -> bool {
     const FIELDS: [(Register, u64); 4] =
         [(Register::EAX, 0), (Register::RDI, 8), (Register::RSI, 16), (Register::RDX, 24)];
@@ -651,8 +655,8 @@ fn changes_identity(function: &Function, call: usize) -> bool {
     base.is_gpr64() && loads.iter().all(is_field) && FIELDS.into_iter().all(loaded)
 }
 
-/// Whether it is the one of the two that is a signal's handler: it looks whether a thread of its own process has sent the signal
-/// (`si_code` is SI_TKILL).
+/// Whether it is the one of the two that is a signal's handler: it looks whether a thread of its own process
+/// has sent the signal (`si_code` is SI_TKILL).
 fn is_identity_handler(function: &Function, call: usize) -> bool {
     const SI_CODE_AT: u64 = 8;
     const SI_TKILL: u32 = (-6_i32).cast_unsigned();
@@ -708,8 +712,8 @@ fn makes_cancellable_calls(function: &Function, call: usize) -> bool {
     })
 }
 
-/// The first of the instructions of such a place, its index, and the two behind it; what follows these is the same in both C
-/// libraries.
+/// The first of the instructions of such a place, its index, and the two behind it; what follows these is the
+/// same in both C libraries.
 fn cancellable_calls(function: &Function, call: usize) -> Option<(usize, [Instruction; 3])> {
     use Register::{EAX, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, RSP};
     use iced_x86::Code::{Mov_r32_rm32, Mov_r64_rm64, Mov_rm64_r64};

@@ -75,6 +75,7 @@ pub const NEVER_PATCHED: &[u16] = &[
 ];
 
 pub const RT_SIGRETURN: u16 = 15;
+pub const EXIT_GROUP: u16 = 231;
 
 /// Whether a call with this number and this first argument, where known, can forbid others, the agent's among them: `seccomp`,
 /// and `prctl` with PR_SET_SECCOMP or PR_SET_SYSCALL_USER_DISPATCH.

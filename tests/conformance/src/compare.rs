@@ -16,8 +16,8 @@ pub enum Outcome {
     Same,
     /// Differs, and a run alone was seen to give each of the verdicts that were seen under Runahead.
     FlakyAlone,
-    /// Differs, and a run alone gave each of the verdicts once two variables of the same names and lengths stood in its
-    /// environment, as docs/limitations.md says that they do.
+    /// Differs, and a run alone gave each of the verdicts once two variables of the same names and lengths
+    /// stood in its environment, as docs/limitations.md says that they do.
     ByVariables,
     Different,
 }

@@ -19,8 +19,8 @@ pub const NOBODY: u32 = 65534;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Alone,
-    /// With the variables that Runahead leaves in the environment, of the same lengths: the agent is loaded, and finds
-    /// no session.
+    /// With the variables that Runahead leaves in the environment, of the same lengths: the agent is loaded,
+    /// and finds no session.
     AloneWithVariables,
     Under,
     /// With every read looked at: most reads of a run that never stalls would pass uninspected.

@@ -89,7 +89,8 @@ impl Guest {
         }
     }
 
-    /// The same guest without a loader, where that makes sense: in C, without libraries and another release's loader.
+    /// The same guest without a loader, where that makes sense: in C, without libraries and another release's
+    /// loader.
     pub fn statically(&self) -> Option<Guest> {
         let is_c = self.source.extension().is_some_and(|kind| kind == "c");
         let is_loaded = self.first("library").is_some()

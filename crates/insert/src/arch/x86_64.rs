@@ -1,8 +1,8 @@
 //! x86-64: the instructions that bring the image in, and a new program's registers.
 //!
-//! They are entered with rbx = the table of calls and rbp = [`Inserted`], with the program's stack pointer, of which they use
-//! nothing, and leave to the agent with r12 = where its image begins and r14 = where the start's stack begins. Where a call fails all is given back, and the
-//! program begins.
+//! They are entered with rbx = the table of calls and rbp = [`Inserted`], with the program's stack pointer,
+//! of which they use nothing, and leave to the agent with r12 = where its image begins and r14 = where the
+//! start's stack begins. Where a call fails all is given back, and the program begins.
 
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -19,8 +19,8 @@ pub const NUMBERS: crate::image::Numbers = crate::image::Numbers { open: 257, ma
 
 const MUNMAP: u32 = 11;
 
-// Only data here: it runs in another process. At the end the registers are zeros, as at a program's start, but for rcx, which has the
-// address of the first instruction (as where the kernel goes back by `sysret`).
+// Only data here: it runs in another process. At the end the registers are zeros, as at a program's start,
+// but for rcx, which has the address of the first instruction (as where the kernel goes back by `sysret`).
 global_asm!(
     ".pushsection .rodata.runahead_insert, \"a\", @progbits",
     ".p2align 3",

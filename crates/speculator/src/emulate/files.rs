@@ -219,8 +219,8 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
     Outcome::Return(returned as isize)
 }
 
-/// The file of `fd`, of which speculation is to read from `place` on. Ends where it has written there: what it would
-/// read back is kept nowhere.
+/// The file of `fd`, of which speculation is to read from `place` on. Ends where it has written there: what
+/// it would read back is kept nowhere.
 pub fn source_of(fd: i32, place: i64) -> Result<Descriptor, Outcome> {
     let table = TABLE.get();
     let entry = match table.get(fd) {
@@ -240,8 +240,8 @@ pub fn source_of(fd: i32, place: i64) -> Result<Descriptor, Outcome> {
 
 const WRITTEN: Outcome = Outcome::End(ended::DESCRIPTOR);
 
-/// A read of `bytes` bytes at `place` that go to another descriptor, of `count` that were asked for; `offset`: as the
-/// program has given it.
+/// A read of `bytes` bytes at `place` that go to another descriptor, of `count` that were asked for;
+/// `offset`: as the program has given it.
 pub fn read_nowhere(
     call: &Call,
     entry: &Descriptor,

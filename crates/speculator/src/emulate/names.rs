@@ -94,8 +94,8 @@ pub fn is_off_limits(address: usize) -> bool {
 }
 
 /// Makes the call that `build` builds from a base to resolve from, after the checks that all names need.
-/// `out`, `out_length`: memory that the kernel will write. The name: where it begins, its address, and flags that say whether
-/// a link at its end is followed. `question`: the same, for what the kernel does not know.
+/// `out`, `out_length`: memory that the kernel will write. The name: where it begins, its address, and flags
+/// that say whether a link at its end is followed. `question`: the same, for what the kernel does not know.
 fn ask(
     (directory, path, flags): (i32, usize, u32),
     question: Question,

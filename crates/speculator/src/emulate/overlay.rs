@@ -327,7 +327,8 @@ impl Named<'_> {
         }
     }
 
-    /// Whether the program may do with the file of this name, which exists, what is `wanted` (bits as of access(2)).
+    /// Whether the program may do with the file of this name, which exists, what is `wanted` (bits as of
+    /// access(2)).
     pub fn may(&self, wanted: u32) -> runahead_kernel::Result<()> {
         let address = for_kernel(&self.base, self.path);
         may(self.base.real, address, wanted)
@@ -455,8 +456,8 @@ impl Question {
         }
     }
 
-    /// When the file was last changed that it was answered for, by the kernel; ns since 1970. The path must be there
-    /// still, and is where the answer cannot be.
+    /// When the file was last changed that it was answered for, by the kernel; ns since 1970. The path must
+    /// be there still, and is where the answer cannot be.
     pub fn changed(&self) -> Option<i64> {
         match *self {
             Question::Status(out) => {
@@ -598,15 +599,15 @@ fn time_of(time: &n::statx_timestamp) -> i64 {
     time.tv_sec.saturating_mul(SECOND).saturating_add(i64::from(time.tv_nsec))
 }
 
-/// Whether a file was made when the program was further than speculation: by more than so many ns, as file systems tell the
-/// time by ticks of the clock.
+/// Whether a file was made when the program was further than speculation: by more than so many ns, as file
+/// systems tell the time by ticks of the clock.
 fn is_born_later(status: &n::statx, surely: i64) -> bool {
     let birth = time_of(&status.stx_btime);
     status.stx_mask & n::STATX_BTIME != 0 && birth >= STATE.get().began.saturating_add(surely)
 }
 
-/// Whether the file of a name that was last changed at `changed` (ns since 1970) is one that the program cannot have found: the
-/// same question, where an error is worse than none.
+/// Whether the file of a name that was last changed at `changed` (ns since 1970) is one that the program
+/// cannot have found: the same question, where an error is worse than none.
 pub fn is_of_the_future(changed: i64, base: i32, path: usize, flags: u32) -> bool {
     /// A tick, at a hundred a second.
     const TICK: i64 = 10_000_000;

@@ -1,5 +1,5 @@
-//! Programs that copy files, on a slow disk: what they read is foretold, though they make files all the time, which speculation
-//! must not.
+//! Programs that copy files, on a slow disk: what they read is foretold, though they make files all the time,
+//! which speculation must not.
 
 use crate::slow_disk::{self, Disk, number};
 use crate::suite::Suite;

@@ -1,5 +1,5 @@
-//! Programs into which no loader brings the agent: static ones, and those that are started without the variables that name
-//! it. The guests do this too, each built without a loader (`guests`).
+//! Programs into which no loader brings the agent: static ones, and those that are started without the
+//! variables that name it. The guests do this too, each built without a loader (`guests`).
 
 use crate::programs::files;
 use crate::suite::Suite;
@@ -8,8 +8,8 @@ use runahead_end_to_end::guest::Guest;
 use runahead_end_to_end::locate::Runahead;
 use runahead_end_to_end::scenario::{COLD, Mode, NO_SPECULATION, Scenario, WARM};
 
-/// Ways of executing a program, which sees what it sees of itself; `$SEES` is that program, `$STATIC` the same without a
-/// loader.
+/// Ways of executing a program, which sees what it sees of itself; `$SEES` is that program, `$STATIC` the
+/// same without a loader.
 const WAYS: &[(&str, &str)] = &[
     ("nothing in the environment", "$UNDER env -i $SEES bare"),
     ("nothing in the environment, without a loader", "$UNDER env -i $STATIC bare"),
@@ -49,6 +49,17 @@ pub fn add(suite: &mut Suite) {
             scenario(name, line)?.modes([COLD, WARM, NO_SPECULATION]).check(&Runahead::built()?)
         });
     }
+    suite.add_plain("inserted::what never waits is left alone soon", left_alone);
+    // The command itself is one of musl's, and static.
+    suite.add_plain("inserted::a static program of musl", || {
+        let runahead = Runahead::built()?;
+        let line = format!(
+            "for around in '' 'env -i'; do $UNDER $around {0} --version; \
+             $UNDER $around {0} run -- md5sum tree/*/*.txt; done",
+            runahead.command
+        );
+        scenario("musl", &line)?.modes([COLD, WARM]).check(&runahead)
+    });
     suite.add(
         "inserted::a program that gets rights by its file gets them",
         ["root", "command setpriv"],
@@ -81,8 +92,31 @@ fn scenario(name: &str, line: &str) -> Result<Scenario, String> {
 fn gets_rights(runahead: &Runahead) -> Verdict {
     let line = "cp $SEES gets; cp $STATIC gets-too; chmod 4755 gets gets-too; chmod 777 .; \
                 as() { setpriv --reuid 65534 --regid 65534 --clear-groups -- \"$@\"; }; \
-                for file in ./gets ./gets-too; do as $UNDER $file rights; as $UNDER env -i $file rights; done; rm gets gets-too";
+                for file in ./gets ./gets-too; do as $UNDER $file rights; as $UNDER env -i $file rights; done; \
+                mkdir first second; cp $STATIC first/finds; cp $STATIC second/finds; \
+                chmod 644 first/finds; chmod 4755 second/finds; export PATH=$PWD/first:$PWD/second:$PATH; \
+                as $UNDER finds rights; as $UNDER env -i PATH=$PATH finds rights; rm -r gets gets-too first second";
     scenario("gets rights", line)?.modes([WARM]).check(runahead)
+}
+
+/// Each says whether it has the agent in it.
+fn left_alone() -> Verdict {
+    let runahead = Runahead::built()?;
+    for (what, each, expected) in [
+        ("never wait", "$STATIC mapped; ", "111000000"),
+        ("never wait and have nothing in their environment", "env -i $SEES mapped; ", "111000000"),
+        ("wait", "$STATIC mapped waits; ", "111111111"),
+    ] {
+        let line = format!("$UNDER bash -c '{}' bash", each.repeat(9));
+        let line = format!("export SEES STATIC; {line}");
+        let told =
+            scenario("left alone", &line)?.run(&UNDER, &runahead).map_err(|error| error.to_string())?;
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        if told != expected {
+            return Err(format!("those that {what}: {told}, not {expected}"));
+        }
+    }
+    Ok(())
 }
 
 /// The agent is there and counts.

@@ -495,8 +495,9 @@ fn strangers() -> Verdict {
     Ok(())
 }
 
-/// A process of the run that says that another one is about to execute something: the numbers are those of the session's layout, the
-/// process and a place in its memory, where the session's cookie may be, and what the answer must be.
+/// A process of the run that says that another one is about to execute something: the numbers are those of
+/// the session's layout, the process and a place in its memory, where the session's cookie may be, and what
+/// the answer must be.
 const ASKS_FOR: &str = r#"
 import os, struct, sys, time
 name, holder, state, state_address, path, pid, place, words = sys.argv[1], *[int(w, 0) for w in sys.argv[2:]]

@@ -156,8 +156,8 @@ impl<Fill> Drop for Disk<Fill> {
     }
 }
 
-/// Unmounts what only we have filled, and nobody has run on yet. A child that another test forks at this moment
-/// has our files open, until it executes its program.
+/// Unmounts what only we have filled, and nobody has run on yet. A child that another test forks at this
+/// moment has our files open, until it executes its program.
 fn unmount(mount: &Path) -> Result<(), String> {
     let end = Instant::now() + Duration::from_secs(5);
     loop {

@@ -10,9 +10,10 @@ use runahead_kernel::uapi::general as n;
 /// The kind of relocation that adds the image's address.
 const RELATIVE: u32 = 8;
 
-/// Jumped to by the instructions that have mapped the image, with rbp = [`Inserted`], r12 = where the image begins, r14 = where the
-/// start's stack begins; everything else is as at the program's first instruction, where it goes on. The registers are zeros there, as
-/// the kernel leaves them, but for the address in rcx, which is there where the kernel goes back by `sysret`.
+/// Jumped to by the instructions that have mapped the image, with rbp = [`Inserted`], r12 = where the image
+/// begins, r14 = where the start's stack begins; everything else is as at the program's first instruction,
+/// where it goes on. The registers are zeros there, as the kernel leaves them, but for the address in rcx,
+/// which is there where the kernel goes back by `sysret`.
 ///
 /// The relocations come first: until they are made the agent's own code must not run.
 ///
