@@ -103,6 +103,8 @@ pub const CALLS: &[Call] = &calls! {
     mmap as __NR_mmap (0, 0, READ_EXECUTE, ANONYMOUS, NO_DESCRIPTOR, 0);
     mmap as __NR_mmap (0, 0, READ_WRITE, n::MAP_SHARED, NO_DESCRIPTOR, 0);
     mmap as __NR_mmap (0, 0, n::PROT_READ, n::MAP_SHARED, NO_DESCRIPTOR, 0);
+    mmap as __NR_mmap (0, 0, n::PROT_NONE, n::MAP_PRIVATE, NO_DESCRIPTOR, 0);
+    mmap as __NR_mmap (0, 0, n::PROT_READ, n::MAP_PRIVATE, NO_DESCRIPTOR, 0);
     remap_file_pages as __NR_remap_file_pages (0, 0, 0, 0, 0);
     munmap as __NR_munmap (0, 0);
     mremap as __NR_mremap (0, 0, 0, 0, 0);

@@ -27,6 +27,7 @@
 #![no_std]
 
 mod arch;
+mod aside;
 mod attach;
 mod calls;
 mod executions;

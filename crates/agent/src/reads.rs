@@ -8,6 +8,7 @@
 //! an effect there, so it is only asked about as well, at whichever offset.
 
 use crate::arch::{self, Answer, Frame, thread_base};
+use crate::aside::is_cached;
 use crate::attach;
 use crate::state::{Fixed, Inner, Process, count};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -228,7 +229,7 @@ impl Visit<'_> {
         };
         self.counted(&Prediction { place: place as u64, ..operation }, foretold, None);
         let unasked = if residency == Residency::Untold { operation.detail } else { 0 };
-        let residency = if unasked > 0 { self.untold(fd, place) } else { residency };
+        let residency = if unasked > 0 { self.untold(frame, fd, place, foretold) } else { residency };
         match residency {
             Residency::Unknown | Residency::Untold => self.is_none_of_ours(),
             Residency::Cached => {
@@ -274,7 +275,7 @@ impl Visit<'_> {
                 self.counted(&operation, foretold, None);
                 let stalled =
                     Stalled { fd: operation.subject, place, unasked: operation.detail, tells: false };
-                match self.untold(operation.subject, place) {
+                match self.untold(frame, operation.subject, place, foretold) {
                     Residency::Missing => self.stall(frame, foretold, stalled),
                     _ => {
                         self.begins(operation.subject, place);
@@ -438,20 +439,22 @@ impl Visit<'_> {
 
     /// Whether a read would wait where the file system does not tell.
     #[inline(never)]
-    fn untold(&mut self, fd: i32, place: i64) -> Residency {
+    fn untold(&mut self, frame: &Frame, fd: i32, place: i64, foretold: Option<Prediction>) -> Residency {
         self.judge_untold();
-        // All of these but overlays count what is cached.
-        if self.counts_as_cached(fd, place) {
+        // The end of a file is known, and what is read past the page cache is not to be brought into it.
+        let size = known_size(fd).unwrap_or(0);
+        if place as u64 >= size || is_direct(fd) {
+            return Residency::Cached;
+        }
+        // All of these but overlays count what is cached. What was foretold begins nothing, whether it waits or not.
+        let looks_cached = || foretold.is_none() && is_cached(frame, fd, place as u64, size) == Some(true);
+        if self.counts_as_cached(fd, place) || looks_cached() {
             return Residency::Cached;
         }
         self.inner.untold_at = (fd, place);
         let (sleeps, blocks) = sleeps_and_blocks();
         let waits = self.inner.untold.begins(thread_base(self.state), Counted { sleeps, blocks });
-        // The end of a file is known, and what is read past the page cache is not to be brought into it.
-        match waits && place < known_size(fd).unwrap_or(0) as i64 && !is_direct(fd) {
-            true => Residency::Missing,
-            false => Residency::Cached,
-        }
+        if waits { Residency::Missing } else { Residency::Cached }
     }
 
     /// Whether the latest read of which the file system did not tell has waited.

@@ -72,6 +72,8 @@ pub struct Fixed {
     pub names_off: AtomicU32,
     /// `cachestat` is missing (before Linux 6.5).
     pub no_cachestat: AtomicU32,
+    /// 1: files are not to be looked at aside ([`crate::aside`]).
+    pub no_aside: AtomicU32,
     /// 1: the processor tells the thread's base by itself.
     pub reads_thread_base: AtomicU32,
     /// 1: there is swap, so memory that the program gets is counted. The entry code reads it.

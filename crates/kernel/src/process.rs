@@ -201,19 +201,33 @@ pub fn limit(resource: u32) -> u64 {
     soft
 }
 
-/// Keeps of its capabilities only those in `kept`, one bit each by their numbers (capabilities(7)).
-pub fn keep_capabilities(kept: u64) -> Result<()> {
-    // `_LINUX_CAPABILITY_VERSION_3`, and the calling thread.
-    let header = [0x2008_0522u32, 0];
-    // Effective, permitted, inheritable: the low halves, then the high ones.
+/// The calling thread's sets of capabilities, as capget(2) fills them in: effective, permitted, inheritable, first the low
+/// halves, then the high ones.
+fn capabilities() -> Result<[u32; 6]> {
     let mut sets = [0u32; 6];
-    let a = [header.as_ptr() as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0];
+    let a = [CAPABILITY_HEADER.as_ptr() as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: both structures are as long as that version has them.
     check(unsafe { syscall(n::__NR_capget as usize, a) })?;
+    Ok(sets)
+}
+
+/// `_LINUX_CAPABILITY_VERSION_3`, and the calling thread.
+static CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
+
+/// The capabilities that the calling thread may use, one bit each by their numbers (capabilities(7)).
+pub fn effective_capabilities() -> Result<u64> {
+    let [effective, _, _, high, _, _] = capabilities()?;
+    Ok(u64::from(high) << 32 | u64::from(effective))
+}
+
+/// Keeps of the calling thread's capabilities only those in `kept`, one bit each by their numbers.
+pub fn keep_capabilities(kept: u64) -> Result<()> {
+    let mut sets = capabilities()?;
     for (at, set) in sets.iter_mut().enumerate() {
         *set &= if at < 3 { kept as u32 } else { (kept >> 32) as u32 };
     }
-    // SAFETY: as above.
+    let a = [CAPABILITY_HEADER.as_ptr() as usize, sets.as_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: as in `capabilities`.
     check(unsafe { syscall(n::__NR_capset as usize, a) }).map(drop)
 }
 

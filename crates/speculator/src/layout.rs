@@ -16,6 +16,7 @@
 //! | [`ANONYMOUS_ARENA`] | memory that speculation maps for itself |
 //! | [`FILE_ARENA`] | files that speculation maps |
 //! | [`VIEWED`] | a part of a file, to see what of it is cached |
+//! | [`ASIDE`] | the same for the moment of a question |
 
 pub use runahead_sandbox::{READS, RING, WINDOW, WINDOW_END};
 
@@ -44,11 +45,15 @@ pub const FILE_ARENA_BYTES: usize = 64 << 30;
 pub const VIEWED: usize = 0x6e00_0000_0000;
 pub const VIEWED_BYTES: usize = 4 << 30;
 
+pub const ASIDE: usize = VIEWED + VIEWED_BYTES;
+/// More than a program reads at once as a rule.
+pub const ASIDE_BYTES: usize = 1 << 20;
+
 /// Whether a range overlaps what is ours.
 pub fn is_ours(start: usize, end: usize) -> bool {
     let overlaps = |from: usize, to: usize| start < to && end > from;
     overlaps(WINDOW, WINDOW_END)
         || overlaps(ANONYMOUS_ARENA, ANONYMOUS_ARENA + ANONYMOUS_ARENA_BYTES)
         || overlaps(FILE_ARENA, FILE_ARENA + FILE_ARENA_BYTES)
-        || overlaps(VIEWED, VIEWED + VIEWED_BYTES)
+        || overlaps(VIEWED, ASIDE + ASIDE_BYTES)
 }

@@ -111,6 +111,11 @@ impl Ledger {
         (self.pages[at].file == file && self.pages[at].number == number).then_some(at)
     }
 
+    /// Whether page `number` of `file` was asked for in an earlier epoch than `now`: it may have come.
+    pub fn was_asked_for(&self, file: u64, number: u64, now: Moment) -> bool {
+        self.find(file, number).is_some_and(|at| self.pages[at].epoch != now.epoch)
+    }
+
     /// The pages that were entered last, so many, were asked for when their file was opened.
     pub fn unread(&mut self, count: u32) {
         for number in self.entered.saturating_sub(u64::from(count).min(PAGES as u64))..self.entered {

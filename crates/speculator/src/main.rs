@@ -23,6 +23,7 @@
 
 mod absent;
 mod arch;
+mod aside;
 mod backing;
 mod cell;
 mod descriptors;
@@ -112,7 +113,11 @@ fn set_up(setup: Setup) -> Result<(), i32> {
     make_mirror(directory, &setup.vdso)?;
     run::let_go();
     run::begin();
-    if traps::install() && sandbox::enter() { Ok(()) } else { Err(speculator_exit::NO_SANDBOX) }
+    if !traps::install() || !sandbox::enter() {
+        return Err(speculator_exit::NO_SANDBOX);
+    }
+    // Whether it may still be read with what has been kept.
+    is_the_program(setup.process)
 }
 
 /// What the host says on the command line.
@@ -204,7 +209,12 @@ fn program_directory(process: i32) -> Result<i32, i32> {
     let flags = n::O_PATH | n::O_DIRECTORY | n::O_CLOEXEC;
     let directory =
         open_at(n::AT_FDCWD, path.as_c_str(), flags, 0).map_err(|_| speculator_exit::NOT_THE_PROGRAM)?;
-    // Process ids mean different things in different namespaces: look for the agent's cookie.
+    is_the_program(process).map(|()| directory)
+}
+
+/// Whether the process is the one that posted, and may be read. Process ids mean different things in different namespaces: it is
+/// known by the agent's cookie.
+fn is_the_program(process: i32) -> Result<(), i32> {
     let agent = shared::agent();
     let mut cookie = 0u64;
     let local = [files::IoVec { base: &raw mut cookie as usize, length: 8 }];
@@ -212,7 +222,7 @@ fn program_directory(process: i32) -> Result<i32, i32> {
     let remote = [files::IoVec { base: address + COOKIE_AT, length: 8 }];
     // SAFETY: eight bytes of ours are overwritten.
     match unsafe { memory::read_process(process, &local, &remote) } {
-        Ok(8) if cookie == agent.state_cookie.load(Ordering::Relaxed) => Ok(directory),
+        Ok(8) if cookie == agent.state_cookie.load(Ordering::Relaxed) => Ok(()),
         Err(Errno::EPERM | Errno::ENOSYS) => Err(speculator_exit::NOTHING_READ),
         _ => Err(speculator_exit::NOT_THE_PROGRAM),
     }

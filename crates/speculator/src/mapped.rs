@@ -77,6 +77,17 @@ struct File {
 /// As the program sees them, each with a zero behind it.
 type Name = [u8; 512];
 
+/// Where a page comes from.
+pub struct Source {
+    /// Our descriptor of the file, and of its bytes when it was opened.
+    pub real: i32,
+    pub size: u64,
+    /// Of the page in the file, bytes.
+    pub offset: u64,
+    /// How many pages may be filled with it.
+    pub together: usize,
+}
+
 pub struct Mapped {
     files: [File; FILES_MOST],
     names: [Name; FILES_MOST],
@@ -170,9 +181,8 @@ impl Mapped {
         self.count as u16
     }
 
-    /// Where a page comes from: descriptor, offset, and how many pages may be filled with it. None: from the program's
-    /// memory.
-    pub fn source(&mut self, file: u16, page: usize) -> Option<(i32, u64, usize)> {
+    /// Where a page comes from. None: from the program's memory.
+    pub fn source(&mut self, file: u16, page: usize) -> Option<Source> {
         let found = *self.files.get(..self.count)?.get(usize::from(file).checked_sub(1)?)?;
         // The page behind it may be of the other kind.
         let alone = found.private || page != self.next;
@@ -181,7 +191,8 @@ impl Mapped {
             return None;
         }
         let offset = found.offset + page.checked_sub(found.start)? as u64;
-        Some((self.opened(usize::from(file).checked_sub(1)?)?, offset, self.together))
+        let real = self.opened(usize::from(file).checked_sub(1)?)?;
+        Some(Source { real, offset, size: found.size, together: self.together })
     }
 
     /// Our descriptor for a file, opened again if it was let go. None if the file is not any more what it was.

@@ -1,7 +1,7 @@
 //! Puts the sandbox up: see [`runahead_sandbox`] for what it allows and why.
 
 use crate::mirror;
-use runahead_kernel::process::{keep_capabilities, prctl};
+use runahead_kernel::process::{effective_capabilities, keep_capabilities, prctl};
 use runahead_kernel::uapi::prctl::{PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP};
 use runahead_sandbox::{Filter, Instruction};
 
@@ -19,9 +19,15 @@ const CAP_FOWNER: u32 = 3;
 const CAP_SYS_PTRACE: u32 = 19;
 const CAP_CHECKPOINT_RESTORE: u32 = 40;
 
+/// The capabilities that are needed, of those that there are. Without CAP_SYS_PTRACE (root in a container) only who has all that
+/// a process has may look into it (ptrace(2), access mode checking), so none is given up.
+fn needed(effective: u64) -> u64 {
+    if effective & 1 << CAP_SYS_PTRACE != 0 { KEPT } else { effective }
+}
+
 /// Gives up what is not needed and puts the filter up, for good. False if the kernel refuses.
 pub fn enter() -> bool {
-    if keep_capabilities(KEPT).is_err() {
+    if effective_capabilities().map(needed).and_then(keep_capabilities).is_err() {
         return false;
     }
     let filter = Filter::new(mirror::process());

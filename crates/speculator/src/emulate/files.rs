@@ -3,6 +3,7 @@
 use super::overlay::{self, Question};
 use super::{Outcome, UNKNOWN, get, put, room, transfers};
 use crate::arch::Call;
+use crate::aside::read_cached;
 use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE};
 use crate::ledger::LEDGER;
@@ -370,9 +371,13 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Taken 
     if bytes == 0 || !pieces.room(bytes) {
         return Taken::default();
     }
-    // SAFETY: mirror memory that is present.
-    let got = unsafe { files::preadv2(entry.real, pieces.as_slice(), place, RWF_NOWAIT) };
     let first = place as u64;
+    let got = match may_have_come(entry, first) {
+        // SAFETY: mirror memory that is present.
+        true => unsafe { read_cached(entry.real, pieces.as_slice(), first, entry.size as u64) },
+        // SAFETY: as above.
+        false => unsafe { files::preadv2(entry.real, pieces.as_slice(), place, RWF_NOWAIT) },
+    };
     let there = match got {
         Ok(got) => (got as u64).min(bytes as u64),
         Err(error @ (Errno::EAGAIN | Errno::EOPNOTSUPP)) => {
@@ -399,6 +404,13 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Taken 
     }
     ask(entry.real, first + there, rest);
     Taken { asked: asked_for(entry, first + there, rest), before, missed: false }
+}
+
+/// Whether what is at `place` may be cached, so that it is worth a question where the file system does not tell. A small file that
+/// speculation has opened is taken for one that nobody has read.
+fn may_have_come(entry: &Descriptor, place: u64) -> bool {
+    let asked = || LEDGER.get().was_asked_for(entry.identity(), place / PAGE as u64, run::now());
+    !entry.speculative || entry.size > WHOLE_FILE || asked()
 }
 
 /// Up to where a request that ends at `end` is worth extending: to the end of a small file.

@@ -2,8 +2,9 @@
 
 use super::{KEPT_ALWAYS, Mirror, NoPage, PAGES_MOST, Region};
 use crate::absent::ABSENT;
+use crate::aside::read_cached;
 use crate::layout::{self, BOUNCE, BOUNCE_BYTES};
-use crate::mapped::{self, MAPPED};
+use crate::mapped::{self, MAPPED, Source};
 use crate::pagemap::{self, PAGEMAP};
 use crate::together::TOGETHER;
 use crate::views::VIEWS;
@@ -182,7 +183,7 @@ impl Mirror {
     /// Fills a page from its file with what is cached, or with zeros; None if it does not come from one. May
     /// end the speculation, or sleep until the program has come closer.
     fn fill_from_file(&mut self, region: Region, page: usize) -> Option<Result<(), NoPage>> {
-        let (real, offset, together) = MAPPED.get().source(region.file, page)?;
+        let Source { real, offset, size, together } = MAPPED.get().source(region.file, page)?;
         if self.present_count + together > PAGES_MOST {
             return Some(Err(NoPage::Full));
         }
@@ -201,7 +202,7 @@ impl Mirror {
         }
         let piece = [IoVec { base: BOUNCE, length: pages * PAGE }];
         // SAFETY: the bounce buffer is ours and holds `FILL_TOGETHER` pages, more than are filled together.
-        let (got, blank) = match unsafe { files::preadv2(real, &piece, offset as i64, files::RWF_NOWAIT) } {
+        let (got, blank) = match unsafe { read_cached(real, &piece, offset, size) } {
             // Behind the end of the file: the program would get SIGBUS.
             Ok(0) => return Some(Err(NoPage::Absent)),
             Ok(got) => (got, false),

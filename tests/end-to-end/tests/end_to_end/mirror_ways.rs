@@ -63,6 +63,8 @@ pub fn add(suite: &mut Suite) {
         suite.add(format!("mirror::reads are hinted where {left}"), needs.clone(), move || reads(way));
         suite.add(format!("mirror::faults are foretold where {left}"), needs, move || faults(way));
     }
+    let needs = slow_disk::WANTS.into_iter().chain(["command setpriv"]);
+    suite.add("mirror::reads of a container's root are hinted", needs, contained);
     let needs = || ["command gcc", "command python3"];
     suite.add("mirror::why no speculator can begin is reported", needs(), || refused(&Runahead::built()?));
     suite.add("mirror::why nothing can begin is said", needs(), || confined(&Runahead::built()?));
@@ -88,20 +90,24 @@ fn filter(test: &str) -> Result<PathBuf, String> {
     }
 }
 
-fn filtered<Fill: Fn(&Path) -> io::Result<()>>(
-    disk: Disk<Fill>,
-    name: &str,
-    way: &str,
-) -> Result<Disk<Fill>, String> {
-    Ok(disk.around([filter(name)?.to_string_lossy().into_owned(), way.to_owned()]))
+/// What confines itself in such a way and becomes a command.
+fn confiner(name: &str, way: &str) -> Result<[String; 2], String> {
+    Ok([filter(name)?.to_string_lossy().into_owned(), way.to_owned()])
 }
 
 fn disk_of_files(name: &'static str, way: &str) -> Result<Disk<impl Fn(&Path) -> io::Result<()>>, String> {
+    disk_of_files_around(name, confiner(name, way)?)
+}
+
+fn disk_of_files_around(
+    name: &'static str,
+    around: impl IntoIterator<Item = String>,
+) -> Result<Disk<impl Fn(&Path) -> io::Result<()>>, String> {
     const FILES: usize = 300;
     let disk = Disk::new(name, "cloud", |folder| {
         (0..FILES).try_for_each(|at| fs::write(folder.join(format!("{at:03}")), bytes(at as u64, 6000)))
     })?;
-    filtered(disk, name, way)
+    Ok(disk.around(around))
 }
 
 fn all_files(mount: &Path) -> Vec<PathBuf> {
@@ -122,6 +128,12 @@ fn reads(way: &'static str) -> Verdict {
     disk_of_files(name, way)?.until(&all_files, 1, are_hinted)
 }
 
+/// Root in a container may not look into processes that have capabilities which the looker lacks.
+fn contained() -> Verdict {
+    let root = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-all"].map(str::to_owned);
+    disk_of_files_around("mirror-reads-c", root)?.until(&all_files, 1, are_hinted)
+}
+
 /// Where nothing is left nobody runs ahead.
 fn unnoticed() -> Verdict {
     let Some(counts) = disk_of_files("mirror-reads-n", "nothing")?.counts(&all_files)? else { return Ok(()) };
@@ -137,7 +149,7 @@ fn faults(way: &'static str) -> Verdict {
     let name: &'static str = if way == "guards" { "mirror-faults-g" } else { "mirror-faults-p" };
     let program = guest("words")?.build()?;
     let disk = Disk::new(name, "cloud", |folder| fs::write(folder.join("cold.bin"), bytes(1, BYTES)))?;
-    let disk = filtered(disk, name, way)?;
+    let disk = disk.around(confiner(name, way)?);
     let words = |mount: &Path| vec![program.clone(), mount.join("cold.bin"), "1000".into(), "waits".into()];
     disk.until(&words, 1, |counts| match number(&counts["faults"], "foretold_pages")? {
         LEAST.. => Ok(()),

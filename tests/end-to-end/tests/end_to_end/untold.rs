@@ -29,7 +29,9 @@ const WORDS: u64 = 800;
 pub fn add(suite: &mut Suite) {
     let wants = slow_disk::WANTS.into_iter().chain(["command unshare"]);
     suite.add("untold::reads on an overlay are run ahead of", wants.clone(), reads);
-    suite.add("untold::mapped files on an overlay are run ahead of", wants, mapped);
+    suite.add("untold::mapped files on an overlay are run ahead of", wants.clone(), mapped);
+    let wants = wants.chain(["command python3"]);
+    suite.add("untold::what cached data leads to on an overlay is run ahead of", wants, led_to);
     suite.add("untold::reads under an older kernel are run ahead of", slow_disk::WANTS, || {
         reads_around("older", &[OLDER_KERNEL])
     });
@@ -75,6 +77,34 @@ fn mapped() -> Verdict {
     on_an_overlay("mapped", fill, &format!("{} data {WORDS}", program.display()), |counts| {
         let foretold = number(&counts["faults"], "foretold_pages")?;
         if foretold > WORDS / 4 { Ok(()) } else { Err(format!("{foretold} words foretold")) }
+    })
+}
+
+/// Records of a file of 16 MB that are found through an index in it: 4 KB each, in an order of the index's own.
+const LED_TO: &str = "
+import os, sys
+file = os.open('data', os.O_RDONLY)
+found = 0
+for number in range(400):
+    entry = os.pread(file, 8, number * 4096)
+    place = 2048 + int.from_bytes(entry, 'little') % 2048
+    found += os.pread(file, 100, place * 4096)[7]
+print(found)
+";
+
+fn led_to() -> Verdict {
+    let fill = |lower: &Path| {
+        fs::write(lower.join("led_to.py"), LED_TO)?;
+        fs::write(lower.join("data"), bytes(1, MAPPED))
+    };
+    // Half of the reads are of the index, which is foretold whatever is in it.
+    on_an_overlay("led-to", fill, "python3 led_to.py", |counts| {
+        let (reads, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
+        let posts = number(counts, "posts")?;
+        match hinted {
+            550.. => Ok(()),
+            _ => Err(format!("{hinted} of {reads} reads, {posts} posts")),
+        }
     })
 }
 

@@ -105,6 +105,11 @@ impl Frame {
         unsafe { &*self.description().state }
     }
 
+    /// The page below the stack of this call's area, which nobody touches.
+    pub fn guard(&self) -> usize {
+        self as *const Frame as usize - FRAME_AT
+    }
+
     pub fn arguments(&self) -> [usize; 6] {
         [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9].map(|r| r as usize)
     }
