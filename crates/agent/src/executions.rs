@@ -68,31 +68,37 @@ impl Execution {
 }
 
 /// Has the host put the agent into the program that comes next, where that is needed. Waits for it as long as
-/// [`LONGEST_NS`].
-pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) {
+/// [`LONGEST_NS`]. Whether the loader brings the agent in: a tracer may fail.
+pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> bool {
     // Of a process with several threads the kernel makes the one that executes the first one. It is left
     // alone.
     if state.process().refused.load(Ordering::Relaxed) != 0 || thread_id() != process_id() {
-        return;
+        return false;
     }
     // SAFETY: asks.
     if unsafe { prctl(PR_GET_MDWE, 0, 0, 0, 0) }.is_ok_and(|refuses| refuses != 0) {
-        return;
+        return false;
     }
     let execution = Execution::of(number, a);
     let carries = match environment(state, execution.environment) {
-        Carried::SwitchedOff => return,
+        Carried::SwitchedOff => return false,
         Carried::Ours => true,
         Carried::Others => false,
     };
     let executions = &state.header().executions;
     // What is not there will not be executed either.
-    let Some(file) = execution.file() else { return };
-    match executions.known(kin::key(file.st_dev, file.st_ino)) {
-        Known::LeaveAlone => {}
-        Known::ByItself if carries => {}
-        Known::No | Known::ByItself | Known::ToBePutIn => ask(state, executions, &execution, &file),
-    }
+    let Some(file) = execution.file() else { return true };
+    let key = kin::key(file.st_dev, file.st_ino);
+    let by_itself = match executions.known(key) {
+        Known::LeaveAlone => false,
+        Known::ByItself if carries => true,
+        Known::No | Known::ByItself | Known::ToBePutIn => {
+            ask(state, executions, &execution, &file);
+            carries && executions.known(key) == Known::ByItself
+        }
+    };
+    // Not into a program that gets rights from its file.
+    by_itself && file.st_mode & (n::S_ISUID | n::S_ISGID) == 0
 }
 
 /// What an environment says of us.

@@ -22,12 +22,12 @@ use runahead_kernel::arch::syscall;
 use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns};
 use runahead_kernel::uapi::general as n;
 
-/// How long a call waits for those who hold something: some look-ups of a slow network. It is also how long it keeps others
-/// from opening anything, if its thread is stopped or gone.
+/// How long a call waits for those who hold something: some look-ups of a slow network, or a speculator, last in every queue, getting a
+/// busy processor (0.3 s were seen). It is also how long it keeps others from opening anything, if its thread is stopped or gone.
 const LONGEST_NS: u64 = 1_000_000_000;
 
-/// The same for the program's own speculator alone.
-const OWN_LONGEST_NS: u64 = 200_000_000;
+/// The same before a program of which nobody knows whether it gives anything back.
+const UNSEEN_LONGEST_NS: u64 = 20_000_000;
 
 /// How often sleepers are woken: one may look, and fall asleep behind our call.
 const AGAIN_NS: u64 = 1_000_000;
@@ -79,7 +79,9 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
         n::__NR_dup2 | n::__NR_dup3 => closes(frame.state(), a[1] as u32 as usize, a[1] as u32 as usize),
         n::__NR_execve | n::__NR_execveat => {
             is_replaced(frame.state());
-            executions::announce(frame.state(), number, a);
+            if !executions::announce(frame.state(), number, a) {
+                lets_all_go(frame.state());
+            }
         }
         // Its page faults are its own to see from now on.
         n::__NR_userfaultfd => attach::retire(frame.state()),
@@ -89,23 +91,20 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
 }
 
 fn give_back(frame: &Frame, what: What, number: u32, a: [usize; 6]) -> Answer {
-    let state = frame.state();
-    let header = state.header();
-    let end = monotonic_ns().saturating_add(LONGEST_NS);
-    header.releasing.begins(what, end);
-    let mut wait = Wait { state, header, end, rung: false };
-    wait.for_nothing(&header.host_nameless);
-    if what != What::Mapping {
-        header.holders.speculators.iter().for_each(|holding| wait.for_nothing(holding));
-        wait.for_nothing(&header.host_files);
-    }
-    if what == What::All {
-        wait.for_nothing(&header.host_places);
-    }
+    let (state, header) = (frame.state(), frame.state().header());
+    Wait::begin(state, what, LONGEST_NS, true).for_all(what);
     // SAFETY: the program's own call with the program's own arguments. It is no cancellation point.
     let returned = unsafe { syscall(number as usize, a) };
     header.releasing.ends(what);
     Answer::done(frame, returned as usize)
+}
+
+/// A program is about to be executed in which there will be no agent: nobody will ask, whatever it gives back. So all that is held
+/// now is let go.
+#[inline(never)]
+fn lets_all_go(state: &Fixed) {
+    Wait::begin(state, What::All, UNSEEN_LONGEST_NS, false).for_all(What::All);
+    state.header().releasing.ends(What::All);
 }
 
 /// A call that waits until nobody holds anything.
@@ -113,11 +112,32 @@ struct Wait<'a> {
     state: &'a Fixed,
     header: &'a Header,
     end: u64,
+    /// Whoever does not let go in time is ended.
+    insists: bool,
     /// The host has been told.
     rung: bool,
 }
 
-impl Wait<'_> {
+impl<'a> Wait<'a> {
+    /// From now on nobody may take hold of such, until that is ended.
+    fn begin(state: &'a Fixed, what: What, longest: u64, insists: bool) -> Wait<'a> {
+        let (header, end) = (state.header(), monotonic_ns().saturating_add(longest));
+        header.releasing.begins(what, end);
+        Wait { state, header, end, insists, rung: false }
+    }
+
+    fn for_all(&mut self, what: What) {
+        let header = self.header;
+        self.for_nothing(&header.host_nameless);
+        if what != What::Mapping {
+            header.holders.speculators.iter().for_each(|holding| self.for_nothing(holding));
+            self.for_nothing(&header.host_files);
+        }
+        if what == What::All {
+            self.for_nothing(&header.host_places);
+        }
+    }
+
     fn for_nothing(&mut self, holding: &Holding) {
         loop {
             let seen = holding.0.load(Ordering::Acquire);
@@ -125,6 +145,9 @@ impl Wait<'_> {
                 return;
             }
             let now = monotonic_ns();
+            if now >= self.end && !self.insists {
+                return;
+            }
             if now >= self.end {
                 // The host ends it. Where there is no host any more there are no speculators either.
                 let _ = holding.0.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -201,7 +224,7 @@ fn is_replaced(state: &Fixed) {
 /// Waits while something is held; `is_held` is given what is found in `word`, on which the speculator wakes us. False if it does
 /// not let go in time.
 fn comes_forward(slot: &Slot, word: &AtomicU32, is_held: impl Fn(u32) -> bool) -> bool {
-    let end = monotonic_ns().saturating_add(OWN_LONGEST_NS);
+    let end = monotonic_ns().saturating_add(LONGEST_NS);
     loop {
         let seen = word.load(Ordering::Acquire);
         let gone = slot.speculator.activity.load(Ordering::Acquire) == activity::GONE;

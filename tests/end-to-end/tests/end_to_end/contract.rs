@@ -221,11 +221,10 @@ pub fn report_limited(runahead: &Runahead) -> Verdict {
 }
 
 /// However little of something there is: where the command alone runs, it runs. (Below 16 KB of stack, the kernel's random
-/// gap of up to 8 KB and the longer command line decide whether the launcher gets as far as its last resort. In less than 5 MB
-/// of addresses the loader does not get the launcher and its libraries in.)
+/// gap of up to 8 KB and the longer command line decide whether the launcher gets as far as its last resort.)
 pub fn limited(runahead: &Runahead) -> Verdict {
     let limits = "d 500 600 700 800 900 1000 1100 1200 1500 2000 2500 3000 5000 \
-                  v 5000 5500 6000 6500 7000 10000 20000 40000 80000 s 16 20 24 32 48 64 128 l 0 t 1 i 0";
+                  v 3000 3500 4000 5000 7000 10000 20000 40000 80000 s 16 20 24 32 48 64 128 l 0 t 1 i 0";
     let line = format!(
         "set -- $UNDER; one=$1; for word in {limits}; do case $word in [a-z]) which=$word; continue;; esac; \
          alone=$(ulimit -$which $word; exec /bin/echo ran) 2> /dev/null; \
