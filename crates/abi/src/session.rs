@@ -360,7 +360,9 @@ pub mod holding {
 
 /// What a speculator is doing.
 pub mod activity {
-    pub const STARTING: u32 = 0;
+    /// Nobody has begun to start one.
+    pub const NONE: u32 = 0;
+    pub const STARTING: u32 = 5;
     /// Waits for a post.
     pub const IDLE: u32 = 1;
     pub const RUNNING: u32 = 2;

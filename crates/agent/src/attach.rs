@@ -203,7 +203,8 @@ fn dismiss(slot: &Slot, header: &Header, why: u32, longest: u64) {
     }
     let wanted = |word: &AtomicU32| word.load(Ordering::Relaxed) != 0;
     let ahead = wanted(&agent.speculator_wanted) || wanted(&slot.faults.speculator_wanted);
-    if ahead {
+    // The host says that it is about to start one, and then looks whether it may.
+    if ahead && speculator.activity.load(Ordering::SeqCst) != activity::NONE {
         call_away(slot, end);
         // Its last note may have come after we looked.
         if !names && speculator.names.written() != 0 {

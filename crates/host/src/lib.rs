@@ -13,6 +13,7 @@
 mod confined;
 pub mod counts;
 mod disks;
+mod ends;
 mod executions;
 mod faults;
 mod filter;

@@ -1,6 +1,7 @@
 //! The host's loop: speculators for processes that attach, answers for agents that ask, the end.
 
 use crate::counts::Counts;
+use crate::ends::Ends;
 use crate::executions::Executions;
 use crate::faults::Faults;
 use crate::installation::Installation;
@@ -29,12 +30,11 @@ use runahead_gate::Gate;
 use runahead_kernel::process::monotonic_ns;
 use runahead_policy::memory::Then;
 use runahead_sites::SiteFile;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
+use std::num::NonZero;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -54,8 +54,10 @@ const LAST_WORDS: Duration = Duration::from_millis(20);
 /// How long the host sleeps at most while a program gives something back.
 const LOOK_RELEASING: Duration = Duration::from_millis(1);
 
-/// Bytes of the stack of a thread that only waits.
-const WATCHER_STACK: usize = 32 * 1024;
+/// Speculators that want a processor at a time, for each that there is. Who stands in line behind these gets ahead of no program; and
+/// where so many wait for the disk at once it is busy. (250 short processes at once, each with 8 cold reads, took three times as long
+/// with a speculator each.)
+const CROWD: usize = 2;
 
 /// How often it is looked at least whether a process is still allowed what it was: some 15 us each time.
 const RIGHTS_EVERY: Duration = Duration::from_millis(20);
@@ -135,6 +137,8 @@ pub struct Host {
     began: Instant,
     main: Option<OwnedFd>,
     main_process: u32,
+    /// That we may run on.
+    processors: usize,
     /// What the watchers of page faults have learned of the disks.
     block_costs: Arc<BlockCosts>,
     /// Boxed, as nearly all of them are empty: 60 KB of the program's memory control group else.
@@ -148,6 +152,8 @@ pub struct Host {
     cold: Option<Cold>,
     /// From the first speculator on.
     costs: Option<Costs>,
+    /// Processes whose ends we are told of.
+    ends: Ends,
     reported: bool,
     /// What we are allowed.
     own_rights: Option<Arc<Watched>>,
@@ -202,6 +208,7 @@ impl Host {
             began: Instant::now(),
             main,
             main_process: std::process::id(),
+            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             block_costs: Arc::default(),
             attached,
             leaving: Vec::new(),
@@ -210,6 +217,7 @@ impl Host {
             limits,
             cold: None,
             costs: None,
+            ends: Ends::default(),
             reported: false,
             own_rights: None,
             executions,
@@ -422,7 +430,7 @@ impl Host {
                     self.dismiss(earlier);
                 }
             }
-            self.watch(&handle);
+            self.ends.watch(&self.session.share(), &handle);
             let faults = Faults::new(self.block_costs.clone(), self.gate);
             let rights = if self.compromised { None } else { self.rights_of(process) };
             let attached = Attached {
@@ -446,24 +454,9 @@ impl Host {
         }
     }
 
-    /// Rings our own doorbell when a process ends, however it does: what is held open on its behalf is closed
-    /// then, and not at the next look.
-    fn watch(&self, process: &OwnedFd) {
-        let Ok(process) = process.try_clone() else { return };
-        let session = self.session.share();
-        let watcher = std::thread::Builder::new().name("runahead-watch".into()).stack_size(WATCHER_STACK);
-        // Without a thread the next look finds it.
-        let _ = watcher.spawn(move || {
-            let mut set = [PollFd::new(&process, PollFlags::IN)];
-            while poll(&mut set, None) == Err(Errno::INTR) {}
-            let doorbell = &session.header().doorbell;
-            doorbell.fetch_add(1, Ordering::Release);
-            wake(doorbell);
-        });
-    }
-
     /// Does what the attached processes want: a speculator, page faults watched, names looked up.
     fn attend(&mut self) {
+        let mut crowd = self.room_for_speculators();
         for index in 0..SLOTS {
             let Some(mut attached) = self.attached[index].take() else { continue };
             let slot = self.session.slot(index);
@@ -472,7 +465,7 @@ impl Host {
             let retires = slot.agent.retire.load(Ordering::Acquire) != 0;
             // Taken before it is asked what the process is allowed: so it was left by one who was.
             let notes = if retires { Notes::default() } else { self.names.notes(slot, &mut attached.taken) };
-            let starts = wanted && !retires && !attached.speculator_started;
+            let starts = wanted && !retires && !attached.speculator_started && crowd > 0;
             let mut known = true;
             if attached.rights.is_some()
                 && (starts || !notes.is_empty() || attached.rights_looked.elapsed() >= RIGHTS_EVERY)
@@ -489,7 +482,8 @@ impl Host {
                 self.attached[index] = Some(attached);
                 continue;
             }
-            if starts {
+            if starts && begins_to_start(slot) {
+                crowd -= 1;
                 attached.speculator_started = true;
                 self.limits.begin(slot);
                 attached.speculator = match self.start_speculator(attached.process, index) {
@@ -516,6 +510,18 @@ impl Host {
         if self.compromised {
             self.serve_nobody();
         }
+    }
+
+    /// How many speculators may be started now. Those that wait, for their program or for a post, are in nobody's way.
+    fn room_for_speculators(&self) -> usize {
+        let wants = |attached: &&Attached| attached.speculator.is_some();
+        let wants_processor = |(index, attached): (usize, &Option<Box<Attached>>)| {
+            let activity = &self.session.slot(index).speculator.activity;
+            let busy = [activity::STARTING, activity::RUNNING].contains(&activity.load(Ordering::Relaxed));
+            attached.as_deref().filter(wants).is_some() && busy
+        };
+        let wanting = self.attached.iter().enumerate().filter(|&each| wants_processor(each)).count();
+        (self.processors * CROWD).saturating_sub(wanting)
     }
 
     /// What a process is allowed, if that is what we are.
@@ -813,6 +819,17 @@ fn running<'a>(
         Some(Running { index, process: attached.process, speculator, slot: session.slot(index) })
     };
     attached.iter().enumerate().filter_map(which).collect()
+}
+
+/// Says that a speculator is about to be started. False: its program has sent everybody away, and need not wait for it. (Each says its
+/// own and then looks at the other's, so one of us sees the other.)
+fn begins_to_start(slot: &Slot) -> bool {
+    slot.speculator.activity.store(activity::STARTING, Ordering::SeqCst);
+    let stays = slot.agent.retire.load(Ordering::SeqCst) == 0;
+    if !stays {
+        say_gone(slot);
+    }
+    stays
 }
 
 /// Leaves word for the agent of a speculator that is no more: nothing will come, and nobody is to be
