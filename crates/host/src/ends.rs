@@ -38,7 +38,7 @@ impl Ends {
 
 fn begin(session: &Shared) -> Option<Arc<OwnedFd>> {
     let watched = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).ok()?);
-    let (ends, session) = (watched.clone(), session.clone());
+    let (ends, session) = (watched.clone(), *session);
     let thread = std::thread::Builder::new().name("runahead-watch".into()).stack_size(STACK);
     let begun = thread.spawn(move || {
         let mut events = Vec::with_capacity(EVENTS);
