@@ -15,7 +15,18 @@ pub fn confined_because() -> Option<&'static str> {
     if deny > 0 && deny & REFUSE_EXEC_GAIN != 0 {
         return Some("memory that was written to may not be executed here (PR_SET_MDWE)");
     }
-    (!may_read_processes()).then_some("the kernel lets no process be read by another (process_vm_readv)")
+    if !may_read_processes() {
+        return Some("the kernel lets no process be read by another (process_vm_readv)");
+    }
+    has_others_proc()
+        .then_some("/proc is of another namespace of processes (mount -t proc proc /proc mends that)")
+}
+
+/// Whether what is mounted at `/proc` numbers processes otherwise than we are numbered. (Where nothing is, that is found out
+/// elsewhere.)
+fn has_others_proc() -> bool {
+    let ourselves = std::fs::read_link("/proc/self");
+    ourselves.is_ok_and(|ourselves| ourselves.as_os_str() != std::process::id().to_string().as_str())
 }
 
 /// Whether the call that copies from a process is to be had. Of ourselves nothing else forbids it.

@@ -71,6 +71,9 @@ pub fn add(suite: &mut Suite) {
     suite.add_plain("mirror::few addresses are enough, and too few said", || {
         few_addresses(&Runahead::built()?)
     });
+    suite.add("mirror::a /proc of other processes is said", ["root", "command unshare"], || {
+        others_proc(&Runahead::built()?)
+    });
     let needs = slow_disk::WANTS.into_iter().chain(["command gcc"]);
     suite.add("canary::reads that are not hinted are noticed", needs, unnoticed);
 }
@@ -195,6 +198,13 @@ fn confined(runahead: &Runahead) -> Verdict {
     }
     expect_eight(&told, "\"plainly_because\": \"memory that was written to may not be executed")?;
     expect_eight(&told, "runahead: running the command plainly: memory that was written to")
+}
+
+fn others_proc(runahead: &Runahead) -> Verdict {
+    let command = "unshare -pf $1 run --verbose --report said.json -- true 2> told || exit 1; cat told";
+    let told = reasons("another proc", &[], "true", command, runahead)?;
+    expect_eight(&told, "\"plainly_because\": \"/proc is of another namespace")?;
+    expect_eight(&told, "runahead: running the command plainly: /proc is of another namespace")
 }
 
 fn few_addresses(runahead: &Runahead) -> Verdict {
