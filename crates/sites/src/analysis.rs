@@ -306,10 +306,11 @@ impl<'image> Analyser<'image> {
         if from_outside.iter().any(|a| function.arrival(*a).is_none()) {
             return Err(Distrust::BranchIntoInstruction);
         }
-        let numbers = Numbers::follow(&function, relatives.as_deref());
         let calls: Vec<usize> = (0..function.instructions().len())
             .filter(|index| numbers::is_syscall(&function.instructions()[*index]))
             .collect();
+        let numbers = Numbers::beside(&function, &calls, relatives.as_deref())
+            .unwrap_or_else(|| Numbers::follow(&function, relatives.as_deref()));
         self.result.found += calls.len();
         let sigreturn = calls.iter().any(|call| numbers.at(*call) == Some(u32::from(RT_SIGRETURN)));
 

@@ -9,13 +9,12 @@ use std::fs::File;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, UnwindSection};
 use object::elf::{EM_X86_64, PF_X, PT_GNU_EH_FRAME, PT_INTERP, SHF_EXECINSTR};
-use object::read::elf::{ElfFile64, ElfSymbol64, FileHeader as _, ProgramHeader as _};
+use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
 use object::{
     LittleEndian as ElfEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SectionFlags,
     SegmentFlags, SymbolKind,
 };
 
-type DynamicSymbol<'data, 'file> = ElfSymbol64<'data, 'file, ElfEndian, &'data ReadCache<File>>;
 type Elf<'data> = ElfFile64<'data, ElfEndian, &'data ReadCache<File>>;
 
 /// One executable segment: its bytes, where they are in memory and where in the file.
@@ -127,29 +126,31 @@ impl<'data> Image<'data> {
 
 /// Whether the file is the GNU C library, or what was its part for threads before 2.34.
 pub fn is_c_library(file: &ReadCache<File>) -> bool {
-    has_dynamic_symbol(file, |symbol, name| {
-        symbol.is_definition()
-            && [b"__libc_start_main".as_slice(), b"__pthread_initialize_minimal", b"_rtld_global"]
-                .contains(&name)
-    })
+    const NAMES: [&[u8]; 3] = [b"__libc_start_main", b"__pthread_initialize_minimal", b"_rtld_global"];
+    has_dynamic_symbol(file, &NAMES, true)
 }
 
 /// Whether frames of the file have something to be done when they are unwound by an exception or a
 /// cancellation: it names what the compilers of C++, and of C with clean-ups, have done that by.
 pub fn unwinds(file: &ReadCache<File>) -> bool {
-    has_dynamic_symbol(file, |_, name| {
-        [b"__gxx_personality_v0".as_slice(), b"__gcc_personality_v0"].contains(&name)
-    })
+    const NAMES: [&[u8]; 2] = [b"__gxx_personality_v0", b"__gcc_personality_v0"];
+    has_dynamic_symbol(file, &NAMES, false)
 }
 
-fn has_dynamic_symbol(
-    file: &ReadCache<File>,
-    is_meant: impl Fn(&DynamicSymbol<'_, '_>, &[u8]) -> bool,
-) -> bool {
+/// Whether the file names one of these, or, if it must, defines it.
+fn has_dynamic_symbol(file: &ReadCache<File>, names: &[&[u8]], defines: bool) -> bool {
     let Ok(elf) = Elf::parse(file) else {
         return false;
     };
-    elf.dynamic_symbols().any(|symbol| symbol.name_bytes().is_ok_and(|name| is_meant(&symbol, name)))
+    let table = elf.elf_dynamic_symbol_table();
+    // Read at once: asked for one by one, each name is a read of the file.
+    let section = elf.elf_section_table().section(table.string_section());
+    let Ok(strings) = section.and_then(|section| section.data(ElfEndian, file)) else { return false };
+    table.iter().any(|symbol| {
+        let name = strings.get(symbol.st_name(ElfEndian) as usize..).unwrap_or_default();
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        names.contains(&name) && (!defines || symbol.is_definition(ElfEndian, table.strings()))
+    })
 }
 
 fn executable_segments<'data>(elf: &Elf<'data>) -> Result<Vec<Code<'data>>, NoImage> {

@@ -75,12 +75,12 @@ pub const NEVER_PATCHED: &[u16] = &[
 ];
 
 pub const RT_SIGRETURN: u16 = 15;
+const PRCTL: u32 = 157;
 pub const EXIT_GROUP: u16 = 231;
 
 /// Whether a call with this number and this first argument, where known, can forbid others, the agent's among them: `seccomp`,
 /// and `prctl` with PR_SET_SECCOMP or PR_SET_SYSCALL_USER_DISPATCH.
 pub fn may_forbid(number: u32, first_argument: Option<u32>) -> bool {
-    const PRCTL: u32 = 157;
     const SECCOMP: u32 = 317;
     match number {
         SECCOMP => true,
@@ -164,6 +164,23 @@ impl Numbers {
     /// Its first argument.
     pub fn first_argument_at(&self, index: usize) -> Option<u32> {
         self.of.get(&index)?[1]
+    }
+
+    /// Where each of the function's `calls` has its number loaded right before it, nothing arrives between the two, and
+    /// nobody asks for its first argument. None: they have to be followed.
+    pub fn beside(function: &Function, calls: &[usize], from_outside: Option<&[u64]>) -> Option<Numbers> {
+        let from_outside = from_outside?;
+        let number = |&call: &usize| {
+            let instructions = function.instructions();
+            let address = instructions.get(call)?.ip();
+            let number = match load_of(instructions.get(call.checked_sub(1)?)?)? {
+                Load::Constant(number) => number,
+                Load::Zero => 0,
+            };
+            let is_alone = !function.is_target(address) && !from_outside.contains(&address);
+            (is_alone && number != PRCTL).then_some((call, [Some(number), None]))
+        };
+        Some(Numbers { of: calls.iter().map(number).collect::<Option<_>>()? })
     }
 
     /// `from_outside`: addresses in the function that other functions jump to; `None`: unknown.
