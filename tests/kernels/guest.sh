@@ -14,7 +14,7 @@ mount -t sysfs sys /sys
 mount -t tmpfs tmp /tmp
 mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm
 mkdir -m 700 /tmp/home-0 /tmp/home-1000 && chown 1000:1000 /tmp/home-1000
-mkdir -m 777 /tmp/out /tmp/pictures
+mkdir -m 777 /tmp/out
 rounds=3 only= delay=1000000 script=
 for word in $(cat /proc/cmdline); do
   case "$word" in rounds=*) rounds=${word#*=} ;; only=*) only=${word#*=} ;; delay=*) delay=${word#*=} ;; script=*) script=${word#*=} ;; esac
@@ -83,6 +83,7 @@ measure() {
   done
 }
 
+for cpu in /sys/devices/system/cpu/cpu[1-9]/online; do [ ! -e "$cpu" ] || echo 1 > "$cpu"; done
 say "kernel $(uname -r)"
 say "processors $(nproc)"
 if [ -n "$script" ]; then . "/$script"; fi
@@ -90,7 +91,7 @@ for user in 0 1000; do
   measure grep $user grep -r -f /data/pattern /data/tree
   measure gather $user bench-mapped /data/gather.bin computed 1000
   measure random $user bench-mapped --random /data/gather.bin computed 1500
-  measure slices $user bench-slices /data/volume.bin --edge 192 --slices 6 --out /tmp/pictures
+  measure slices $user bench-slices /data/volume.bin --edge 192 --slices 6 --out /tmp/home-$user
   measure sqlite $user sqlite3 -init /dev/null -batch -readonly /data/rows.db ".read /data/look-ups.sql"
 done
 cd /

@@ -102,10 +102,10 @@ for kernel in "$@"; do
   rm -rf "$at/reports" && mkdir "$at/reports"
   image reports "$at/reports" "$at/reports.img" 16
   say "Linux $release"
-  timeout "${KERNELS_PATIENCE:-1200}" qemu-system-x86_64 -M q35 -cpu max -smp "$processors" -m "${KERNELS_MEMORY:-1024}" \
+  timeout "${KERNELS_PATIENCE:-1200}" qemu-system-x86_64 -M q35 -cpu max,-erms,-fsrm -smp "$processors" -m "${KERNELS_MEMORY:-1024}" \
     "${accelerator[@]}" -nographic -no-reboot -nic none -monitor none \
     -kernel "$kernel"/boot/vmlinuz-* -initrd "$folder/start.cpio" \
-    -append "console=ttyS0 panic=-1 quiet mitigations=off rounds=$rounds ${KERNELS_ARGUMENTS:-}" \
+    -append "console=ttyS0 panic=-1 maxcpus=1 ${KERNELS_QUIET-quiet} mitigations=off rounds=$rounds ${KERNELS_ARGUMENTS:-}" \
     -device nvme,id=disks,serial=disks \
     -drive "file=$at/root.img,format=raw,if=none,id=root" -device nvme-ns,drive=root,bus=disks,nsid=1 \
     -drive "file=$folder/data.img,format=raw,if=none,id=data,snapshot=on" -device nvme-ns,drive=data,bus=disks,nsid=2 \
