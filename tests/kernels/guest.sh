@@ -12,6 +12,7 @@ die() { say "failed $*"; off; }
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t tmpfs tmp /tmp
+mkdir -p /var/tmp && chmod 1777 /var/tmp
 mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm
 mkdir -m 700 /tmp/home-0 /tmp/home-1000 && chown 1000:1000 /tmp/home-1000
 mkdir -m 777 /tmp/out
@@ -68,6 +69,8 @@ measure() {
   local name=$1 user=$2 round model same
   shift 2
   [ -z "$only" ] || [[ ",$only," = *",$name,"* ]] || return 0
+  # Programs are looked through when they are first started.
+  once /tmp/out/first "$user" runahead run -- "$@"
   for ((round = 0; round < rounds; round++)); do
     cold
     once /tmp/out/alone "$user" "$@"
@@ -86,7 +89,7 @@ measure() {
 for cpu in /sys/devices/system/cpu/cpu[1-9]/online; do [ ! -e "$cpu" ] || echo 1 > "$cpu"; done
 say "kernel $(uname -r)"
 say "processors $(nproc)"
-if [ -n "$script" ]; then . "/$script"; fi
+if [ -n "$script" ]; then . "/$script"; only=none; fi
 for user in 0 1000; do
   measure grep $user grep -r -f /data/pattern /data/tree
   measure gather $user bench-mapped /data/gather.bin computed 1000

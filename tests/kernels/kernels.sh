@@ -50,16 +50,14 @@ make_root() {
   install -m 755 "$here/guest.sh" "$root/init"
   for file in ${KERNELS_SCRIPTS:-}; do install -m 755 "$file" "$root/"; done
   modules=$(echo "$kernel"/{usr/,}lib/modules/"$release"/kernel)
-  for program in configfs null_blk loop squashfs overlay erofs fuse; do
-    for file in $(find $modules -name "$program.ko*" 2>/dev/null) $(needs_modules "$program" $modules); do
+  for program in configfs null_blk ${KERNELS_MODULES:-}; do
+    for file in $(find $modules -name "$program.ko*" 2>/dev/null); do
       install -D -m 644 "$file" "$root/lib/modules/$release/$(basename "$file")"
     done
   done
   ! ls "$root/lib/modules/$release"/*.xz >/dev/null 2>&1 || unxz "$root/lib/modules/$release"/*.xz
   busybox depmod -b "$root" "$release"
 }
-
-needs_modules() { :; }
 
 # image LABEL FOLDER FILE MEGABYTES
 image() {
@@ -92,10 +90,11 @@ START
 }
 
 make_start "$folder"
+[ -n "${KERNELS_KEEP:-}" ] || rm -rf "$folder/runs"
 for kernel in "$@"; do
   release=$(basename "$kernel"/boot/vmlinuz-*)
   release=${release#vmlinuz-}
-  at=$folder/$release
+  at=$folder/runs/$release
   mkdir -p "$at"
   make_root "$at/root" "$kernel" "$release"
   image root "$at/root" "$at/root.img" 160
@@ -114,3 +113,4 @@ for kernel in "$@"; do
   grep -a '^@' "$at/console" | tr -d '\r' > "$at/lines" || true
   debugfs -R "rdump / $at/reports" "$at/reports.img" 2>/dev/null || true
 done
+python3 "$here/table.py" "$folder/runs"
