@@ -13,7 +13,11 @@ const MAX_UNCLEAR: u8 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
-    Unknown { unclear: u8 },
+    /// No miss has been met: nothing is to be looked at, so that where no file system tells of misses nobody pays for it.
+    Unmet,
+    Unknown {
+        unclear: u8,
+    },
     Starts,
     OnlyTells,
 }
@@ -25,7 +29,7 @@ pub struct Misses {
 
 impl Misses {
     pub const fn new() -> Misses {
-        Misses { kernel: Kernel::Unknown { unclear: 0 } }
+        Misses { kernel: Kernel::Unmet }
     }
 
     /// Whether the account is to be looked at before and behind the next read.
@@ -36,6 +40,13 @@ impl Misses {
     /// Whether a miss is known to start the read.
     pub fn starts(&self) -> bool {
         self.kernel == Kernel::Starts
+    }
+
+    /// A read has missed, and was not looked at.
+    pub fn met(&mut self) {
+        if self.kernel == Kernel::Unmet {
+            self.kernel = Kernel::Unknown { unclear: 0 };
+        }
     }
 
     /// A read has missed: devices were asked for so many bytes by the read itself, and for so many by
@@ -64,6 +75,8 @@ mod tests {
     #[test]
     fn a_read_that_asked_the_device_starts_it() {
         let mut misses = Misses::new();
+        assert!(!misses.is_unknown() && !misses.starts());
+        misses.met();
         assert!(misses.is_unknown() && !misses.starts());
         misses.saw(4096, 0);
         assert!(misses.starts() && !misses.is_unknown());
@@ -75,6 +88,7 @@ mod tests {
     #[test]
     fn a_request_that_had_to_ask_shows_that_the_read_did_not() {
         let mut misses = Misses::new();
+        misses.met();
         misses.saw(0, 4096);
         assert!(!misses.starts() && !misses.is_unknown());
     }
@@ -82,6 +96,7 @@ mod tests {
     #[test]
     fn pages_on_their_way_tell_nothing() {
         let mut misses = Misses::new();
+        misses.met();
         for _ in 1..MAX_UNCLEAR {
             misses.saw(0, 0);
             assert!(misses.is_unknown());

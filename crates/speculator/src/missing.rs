@@ -23,19 +23,20 @@ const MAX_REQUEST: u64 = 128 * 1024;
 /// # Safety
 /// The pieces are overwritten.
 pub unsafe fn read(fd: i32, pieces: &[IoVec], place: u64) -> Result<usize> {
-    let before = account();
+    let before = MISSES.get().is_unknown().then(usage::delivered);
     // SAFETY: the caller's promise.
     let got = unsafe { files::preadv2(fd, pieces, place as i64, RWF_NOWAIT) };
     if got == Err(Errno::EAGAIN) && !MISSES.get().starts() {
         let bytes = pieces.iter().fold(0u64, |sum, piece| sum.saturating_add(piece.length as u64));
-        let between = account();
+        let between = before.map(|_| usage::delivered());
         let _ = files::readahead(fd, place, bytes.min(MAX_REQUEST));
-        MISSES.get().saw(between.saturating_sub(before), account().saturating_sub(between));
+        match before.zip(between) {
+            Some((before, between)) => {
+                let by_request = usage::delivered().saturating_sub(between);
+                MISSES.get().saw(between.saturating_sub(before), by_request);
+            }
+            None => MISSES.get().met(),
+        }
     }
     got
-}
-
-/// Bytes that devices were asked for on our account, if that is of interest.
-fn account() -> u64 {
-    if MISSES.get().is_unknown() { usage::delivered() } else { 0 }
 }
