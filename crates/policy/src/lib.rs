@@ -3,7 +3,7 @@
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that each can
 //! be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`], [`worth`], [`kin`],
 //! [`coldness`], [`noting`], [`untold`] and [`crowd`] inside the program; the speculator drives [`depth`],
-//! [`copies`], [`scattered`], [`overlay`], [`passed_names`], [`together`], [`views`], [`allowance`], and
+//! [`copies`], [`misses`], [`scattered`], [`overlay`], [`passed_names`], [`together`], [`views`], [`allowance`], and
 //! `coldness` and `noting` too; the host drives [`arming`], [`strides`], [`swapped`], [`touches`] and
 //! [`memory`]. Every constant carries its reason.
 //!
@@ -22,6 +22,7 @@ pub mod following;
 pub mod hold;
 pub mod kin;
 pub mod memory;
+pub mod misses;
 pub mod noting;
 pub mod overlay;
 pub mod passed_names;

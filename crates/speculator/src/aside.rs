@@ -8,7 +8,8 @@
 //! as well: so a page there is asked about first. Nothing is cached there.
 
 use crate::layout::{ASIDE, ASIDE_BYTES};
-use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
+use crate::missing;
+use runahead_kernel::files::{self, IoVec};
 use runahead_kernel::memory::{self, PROT_READ};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE, Result};
@@ -16,15 +17,15 @@ use runahead_kernel::{Errno, PAGE, Result};
 /// Pages of one read that are asked about; of a longer one it is not known.
 const MOST: usize = ASIDE_BYTES / PAGE;
 
-/// Reads from `offset` of a file of `size` bytes on, what is cached: bytes, 0 behind the end of the file. EAGAIN: nothing is, and that was
-/// noticed by the disk being asked for it. EOPNOTSUPP: the file system does not tell, and nothing is cached, or that is not
+/// Reads from `offset` of a file of `size` bytes on, what is cached: bytes, 0 behind the end of the file. EAGAIN: nothing is, and the
+/// disk has been asked for it. EOPNOTSUPP: the file system does not tell, and nothing is cached, or that is not
 /// to be known.
 ///
 /// # Safety
 /// The pieces, memory of ours, are overwritten.
 pub unsafe fn read_cached(descriptor: i32, pieces: &[IoVec], offset: u64, size: u64) -> Result<usize> {
     // SAFETY: the caller's promise.
-    let got = unsafe { files::preadv2(descriptor, pieces, offset as i64, RWF_NOWAIT) };
+    let got = unsafe { missing::read(descriptor, pieces, offset) };
     if got != Err(Errno::EOPNOTSUPP) {
         return got;
     }

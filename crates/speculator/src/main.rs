@@ -32,6 +32,7 @@ mod layout;
 mod ledger;
 mod mapped;
 mod mirror;
+mod missing;
 mod notes;
 mod pagemap;
 mod rights;

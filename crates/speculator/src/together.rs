@@ -5,6 +5,7 @@
 
 use crate::cell::Global;
 use crate::layout::{BOUNCE, BOUNCE_BYTES, READS, RING};
+use crate::missing;
 use runahead_kernel::files;
 use runahead_kernel::process::monotonic_ns;
 use runahead_kernel::submission::{Context, Read};
@@ -36,7 +37,7 @@ impl Held {
     /// Takes a read of so many bytes (128 KB at most) on, to be started with others. False if some of that is cached, or
     /// it is to be read by itself.
     pub fn holds(&mut self, descriptor: i32, offset: u64, bytes: usize) -> bool {
-        if self.refused || !self.was_missing {
+        if self.refused || !self.was_missing || !missing::starts() {
             return false;
         }
         let sends = self.policy.asks(monotonic_ns());

@@ -7,12 +7,13 @@ use crate::aside::read_cached;
 use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE};
 use crate::ledger::LEDGER;
+use crate::missing;
 use crate::together::TOGETHER;
 use crate::{run, shared};
 use core::sync::atomic::Ordering;
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::session::ended;
-use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
+use runahead_kernel::files::{self, IoVec};
 use runahead_kernel::uapi::{general as n, ioctl as c};
 use runahead_kernel::{Errno, PAGE};
 use runahead_policy::overlay::{File, moved};
@@ -376,7 +377,7 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Taken 
         // SAFETY: mirror memory that is present.
         true => unsafe { read_cached(entry.real, pieces.as_slice(), first, entry.size as u64) },
         // SAFETY: as above.
-        false => unsafe { files::preadv2(entry.real, pieces.as_slice(), place, RWF_NOWAIT) },
+        false => unsafe { missing::read(entry.real, pieces.as_slice(), first) },
     };
     let there = match got {
         Ok(got) => (got as u64).min(bytes as u64),
@@ -385,7 +386,7 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Taken 
             if place + bytes as i64 == entry.size {
                 pieces.end_line(bytes);
             }
-            // The miss itself has started a read of the size of the request, up to the kernel's
+            // The miss has started a read of the size of the request, up to the kernel's
             // read-ahead window; but not where the file system does not tell what is a miss.
             let missed = if error == Errno::EAGAIN { CHUNK.min(bytes as u64) } else { 0 };
             let started = first + missed;

@@ -35,6 +35,8 @@ pub fn add(suite: &mut Suite) {
     suite.add("untold::reads under an older kernel are run ahead of", slow_disk::WANTS, || {
         reads_around("older", &[OLDER_KERNEL])
     });
+    let wants = slow_disk::WANTS.into_iter().chain(["command python3"]);
+    suite.add("untold::reads whose misses start nothing are prefetched", wants, misses_that_only_tell);
     let wants = slow_disk::WANTS.into_iter().chain(["command setpriv"]);
     suite.add("untold::files of somebody else are run ahead of", wants.clone(), || {
         reads_around("others", &ORDINARY)
@@ -68,6 +70,33 @@ fn reads_around(name: &'static str, around: &'static [&'static str]) -> Verdict 
         std::iter::once(PathBuf::from("sha256sum")).chain(files).collect()
     };
     disk.until(&words, 1, most_are_foretold)
+}
+
+/// 4 KB each at computed places of a file of 16 MB, far from each other.
+const SCATTERED: &str = "
+import os, sys, zlib
+file = os.open(sys.argv[1], os.O_RDONLY)
+# The disk may have been unmounted in vain, where some other namespace has it.
+os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+print([zlib.crc32(os.pread(file, 4096, number * 1201 % 4096 * 4096)) for number in range(600)])
+";
+
+/// To the program each of its reads is one that would wait there: so what was brought in ahead shows in how long they took.
+fn misses_that_only_tell() -> Verdict {
+    let fill = |mount: &Path| fs::write(mount.join("data"), bytes(1, MAPPED));
+    let disk = Disk::new("only-tell", "cloud", fill)?.around([OLDER_KERNEL, "--misses-only-tell"]);
+    let words = |mount: &Path| -> Vec<PathBuf> {
+        let data = mount.join("data");
+        [Path::new("python3"), "-c".as_ref(), SCATTERED.as_ref(), &data].map(PathBuf::from).into()
+    };
+    disk.until(&words, 1, |counts| {
+        let (hinted, waited) = (number(counts, "reads_hinted")?, number(counts, "stall_ns")?);
+        match waited / 1000 {
+            // A disk of 1 ms, one request after the other: 300 to 600 ms.
+            0..200_000 if hinted > 300 => Ok(()),
+            waited => Err(format!("{hinted} reads were foretold, all took {waited} us")),
+        }
+    })
 }
 
 fn mapped() -> Verdict {
