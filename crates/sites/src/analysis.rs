@@ -301,14 +301,18 @@ impl<'image> Analyser<'image> {
     /// Turns the system calls of one function into sites, or says why the function is not trusted.
     fn function(&mut self, position: usize) -> Result<(), Distrust> {
         let function = self.decode(position)?;
+        let calls: Vec<usize> = (0..function.instructions().len())
+            .filter(|index| numbers::is_syscall(&function.instructions()[*index]))
+            .collect();
         let relatives = self.jumps_from_relatives(position, &function);
         let from_outside = relatives.as_deref().unwrap_or_default();
         if from_outside.iter().any(|a| function.arrival(*a).is_none()) {
             return Err(Distrust::BranchIntoInstruction);
         }
-        let calls: Vec<usize> = (0..function.instructions().len())
-            .filter(|index| numbers::is_syscall(&function.instructions()[*index]))
-            .collect();
+        // Constants and addresses may hold the two bytes.
+        if calls.is_empty() {
+            return Ok(());
+        }
         let numbers = Numbers::beside(&function, &calls, relatives.as_deref())
             .unwrap_or_else(|| Numbers::follow(&function, relatives.as_deref()));
         self.result.found += calls.len();
