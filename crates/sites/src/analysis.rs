@@ -12,7 +12,6 @@ use std::path::Path;
 use std::rc::Rc;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
-use memchr::memmem;
 use object::ReadCache;
 use runahead_abi::sites::{
     ANY_NUMBER, CANCELLATION_START, CHECKED_BYTES, NEAR_JUMP, SHORT_BRANCH, Site, form,
@@ -25,7 +24,7 @@ use crate::numbers::{self, EXIT_GROUP, Load, MUST_SEE, NEVER_PATCHED, Numbers, R
 use crate::padding::{Paddings, run_between, runs_inside};
 
 /// The two bytes of `syscall`.
-const SYSCALL: &[u8] = &[0x0f, 0x05];
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Farthest that a `jmp rel8` reaches, with room for the instruction and the padding themselves.
 const SHORT_REACH: u64 = 160;
@@ -66,7 +65,7 @@ impl Analysis {
         for site in self.sites.extract_if(.., |site| site.form == form::CANCELLATION) {
             let file_offset = site.patch_offset + u64::from(site.syscall_distance);
             let address = image.code.iter().find_map(|code| {
-                let end = code.file_offset_of(code.address) + code.bytes.len() as u64;
+                let end = code.file_offset_of(code.end());
                 let start = code.file_offset_of(code.address);
                 (start..end).contains(&file_offset).then(|| code.address + (file_offset - start))
             });
@@ -162,8 +161,9 @@ pub fn analyse(path: &Path) -> io::Result<Analysis> {
 
 /// Analyses an open file, from its start, wherever its position is.
 pub fn analyse_file(file: File) -> Analysis {
+    let Ok(again) = file.try_clone() else { return Analysis::default() };
     let cache = ReadCache::new(file);
-    match Image::parse(&cache) {
+    match Image::parse(&cache, &again) {
         Ok(image) => {
             let mut analysis = Analyser::new(&image).run();
             let is_cancellation = |site: &Site| site.form == form::CANCELLATION;
@@ -217,8 +217,8 @@ impl<'image> Analyser<'image> {
     fn run(mut self) -> Analysis {
         let mut functions: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
         for code in &self.image.code {
-            for position in memmem::find_iter(code.bytes, SYSCALL) {
-                let address = code.address + position as u64;
+            let Some(found) = code.find(&[SYSCALL]) else { return Analysis::default() };
+            for (_, address) in found {
                 match self.image.function_at(address) {
                     Some(index) => functions.entry(index).or_default().push(address),
                     None if self.image.holds_instructions(address) && !self.is_within_one(address) => {
@@ -282,7 +282,7 @@ impl<'image> Analyser<'image> {
         let Some(code) = self.image.code_at(address) else {
             return;
         };
-        let before = code.slice(code.address, address).unwrap_or_default();
+        let before = code.before(address, STREAMS.end as u64);
         let number = numbers::guess_from_bytes(before);
         if number.is_none() && !looks_like_instruction(before) {
             return;
@@ -294,7 +294,7 @@ impl<'image> Analyser<'image> {
             number,
             reason,
             first_argument: None,
-            goes_on: goes_on(code.slice(address, code.address + code.bytes.len() as u64).unwrap_or_default()),
+            goes_on: code.from(address, FORWARD).is_none_or(goes_on),
         });
     }
 
@@ -536,6 +536,9 @@ fn goes_on(code: &[u8]) -> bool {
     }
     true
 }
+
+/// Bytes that are looked at from an address on: as many instructions as [`goes_on`] wants, at their longest.
+const FORWARD: u64 = 16 * 15;
 
 /// How far back the streams start, in bytes: farther than the longest instruction.
 const STREAMS: std::ops::Range<usize> = 16..48;

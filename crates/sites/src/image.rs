@@ -6,13 +6,15 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, UnwindSection};
+use memchr::memmem;
 use object::elf::{EM_X86_64, PF_X, PT_GNU_EH_FRAME, PT_INTERP, SHF_EXECINSTR};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
 use object::{
-    LittleEndian as ElfEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SectionFlags,
-    SegmentFlags, SymbolKind,
+    LittleEndian as ElfEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, ReadRef as _,
+    SectionFlags, SegmentFlags, SymbolKind,
 };
 
 type Elf<'data> = ElfFile64<'data, ElfEndian, &'data ReadCache<File>>;
@@ -21,12 +23,65 @@ type Elf<'data> = ElfFile64<'data, ElfEndian, &'data ReadCache<File>>;
 pub struct Code<'data> {
     pub address: u64,
     pub file_offset: u64,
-    pub bytes: &'data [u8],
+    size: u64,
+    content: Content<'data>,
 }
+
+/// How the bytes of a segment are had.
+enum Content<'data> {
+    Whole(&'data [u8]),
+    /// Piece by piece: little of a large segment is looked at, and to read it all takes memory as large and three times as long as to
+    /// search it.
+    Pieces(&'data ReadCache<File>, &'data File),
+}
+
+/// A segment with more bytes than this is read in pieces.
+const WHOLE_MOST: u64 = 4 << 20;
+
+/// Bytes that are searched at a time: they stay in the processor's cache.
+const PIECE: usize = 256 << 10;
 
 impl<'data> Code<'data> {
     pub fn end(&self) -> u64 {
-        self.address + self.bytes.len() as u64
+        self.address + self.size
+    }
+
+    /// At most so many bytes before an address.
+    pub fn before(&self, address: u64, most: u64) -> &'data [u8] {
+        self.slice(address.saturating_sub(most).max(self.address), address).unwrap_or_default()
+    }
+
+    /// At most so many bytes from an address on. None: they cannot be read any more.
+    pub fn from(&self, address: u64, most: u64) -> Option<&'data [u8]> {
+        self.slice(address, address.saturating_add(most).min(self.end()))
+    }
+
+    /// Where each of these pairs of bytes occurs: its index, and addresses in order for each pair. None: the file cannot be read to the
+    /// segment's end any more.
+    pub fn find(&self, pairs: &[[u8; 2]]) -> Option<Vec<(usize, u64)>> {
+        let finders: Vec<_> = pairs.iter().map(memmem::Finder::new).collect();
+        let mut found = Vec::new();
+        let mut search = |address: u64, bytes: &[u8]| {
+            for (index, finder) in finders.iter().enumerate() {
+                found.extend(finder.find_iter(bytes).map(|at| (index, address + at as u64)));
+            }
+        };
+        match self.content {
+            Content::Whole(bytes) => search(self.address, bytes),
+            Content::Pieces(_, file) => {
+                let mut piece = vec![0; PIECE];
+                let mut at = 0;
+                // A pair may lie across the border of two pieces.
+                while at + 1 < self.size {
+                    let length = PIECE.min((self.size - at) as usize);
+                    let bytes = piece.get_mut(..length)?;
+                    file.read_exact_at(bytes, self.file_offset + at).ok()?;
+                    search(self.address + at, bytes);
+                    at += length as u64 - 1;
+                }
+            }
+        }
+        Some(found)
     }
 
     pub fn contains(&self, address: u64) -> bool {
@@ -35,9 +90,14 @@ impl<'data> Code<'data> {
 
     /// The bytes from `start` to `end` (addresses), if all of them are in the segment.
     pub fn slice(&self, start: u64, end: u64) -> Option<&'data [u8]> {
-        let from = usize::try_from(start.checked_sub(self.address)?).ok()?;
-        let to = usize::try_from(end.checked_sub(self.address)?).ok()?;
-        self.bytes.get(from..to)
+        let (from, to) = (start.checked_sub(self.address)?, end.checked_sub(self.address)?);
+        if from > to || to > self.size {
+            return None;
+        }
+        match self.content {
+            Content::Whole(bytes) => bytes.get(usize::try_from(from).ok()?..usize::try_from(to).ok()?),
+            Content::Pieces(file, _) => file.read_bytes_at(self.file_offset + from, to - from).ok(),
+        }
     }
 
     pub fn file_offset_of(&self, address: u64) -> u64 {
@@ -90,13 +150,14 @@ const CODE_LIMIT: u64 = 512 << 20;
 const SEGMENT_LIMIT: usize = 16;
 
 impl<'data> Image<'data> {
-    pub fn parse(file: &'data ReadCache<File>) -> Result<Image<'data>, NoImage> {
+    /// `again`: the same file once more, for what is read past `file`'s cache.
+    pub fn parse(file: &'data ReadCache<File>, again: &'data File) -> Result<Image<'data>, NoImage> {
         let elf = Elf::parse(file).map_err(|_| NoImage::NotForUs)?;
         let header = elf.elf_header();
         if header.e_machine(ElfEndian) != EM_X86_64 {
             return Err(NoImage::NotForUs);
         }
-        let code = executable_segments(&elf)?;
+        let code = executable_segments(&elf, file, again)?;
         let (symbols, entries, sized) = symbols_in(&elf, &code);
         let mut functions = unwind_ranges(&elf, &code);
         add_symbol_ranges(&mut functions, sized);
@@ -153,7 +214,11 @@ fn has_dynamic_symbol(file: &ReadCache<File>, names: &[&[u8]], defines: bool) ->
     })
 }
 
-fn executable_segments<'data>(elf: &Elf<'data>) -> Result<Vec<Code<'data>>, NoImage> {
+fn executable_segments<'data>(
+    elf: &Elf<'data>,
+    file: &'data ReadCache<File>,
+    again: &'data File,
+) -> Result<Vec<Code<'data>>, NoImage> {
     let mut code = Vec::new();
     let mut total = 0u64;
     for segment in elf.segments() {
@@ -168,12 +233,17 @@ fn executable_segments<'data>(elf: &Elf<'data>) -> Result<Vec<Code<'data>>, NoIm
         if total > CODE_LIMIT || code.len() == SEGMENT_LIMIT {
             return Err(NoImage::TooLarge);
         }
-        let bytes = segment.data().map_err(|_| NoImage::NotForUs)?;
         let address = segment.address();
-        if address.checked_add(bytes.len() as u64).is_none() {
+        let is_there =
+            file_offset.checked_add(size).is_some_and(|end| file.len().is_ok_and(|length| end <= length));
+        if !is_there || address.checked_add(size).is_none() {
             return Err(NoImage::NotForUs);
         }
-        code.push(Code { address, file_offset, bytes });
+        let content = match size {
+            0..=WHOLE_MOST => Content::Whole(segment.data().map_err(|_| NoImage::NotForUs)?),
+            _ => Content::Pieces(file, again),
+        };
+        code.push(Code { address, file_offset, size, content });
     }
     Ok(code)
 }
