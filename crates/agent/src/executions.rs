@@ -21,8 +21,9 @@ use runahead_kernel::process::{futex_wait, monotonic_ns, prctl, process_id, thre
 use runahead_kernel::uapi::general as n;
 
 /// How long the host is waited for, ns: until it has looked, and, once it is about to stop us, until it has.
-/// Whoever finds nobody there leaves the mailbox taken, so that nobody else waits.
-const LONGEST_NS: u64 = 100_000_000;
+/// Whoever finds nobody there leaves the mailbox taken, so that nobody else waits. (With a tenth of it, programs on a machine with every
+/// processor busy began without an agent, and nobody was asked to let go of what they unmounted at once.)
+const LONGEST_NS: u64 = 1_000_000_000;
 const STOPPED_LONGEST_NS: u64 = 2_000_000_000;
 
 /// prctl(2)'s question whether memory that was written to may be executed; the answer is inherited.

@@ -19,8 +19,7 @@ use runahead_abi::reads::{Length, Offset, of as read_call};
 use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahead};
 use runahead_abi::{names, pace, post};
 use runahead_kernel::files::{
-    IoVec, RWF_NOWAIT, cached_pages, fstat, is_direct, known_size, known_size_of_regular, position, preadv2,
-    readahead,
+    IoVec, RWF_NOWAIT, cached_pages, fstat, is_direct, known_size_of_regular, position, preadv2, readahead,
 };
 use runahead_kernel::process::{
     futex_wait, futex_wake, monotonic_ns, process_id, sleeps_and_blocks, thread_id,
@@ -442,7 +441,7 @@ impl Visit<'_> {
     fn untold(&mut self, frame: &Frame, fd: i32, place: i64, foretold: Option<Prediction>) -> Residency {
         self.judge_untold();
         // The end of a file is known, and what is read past the page cache is not to be brought into it.
-        let size = known_size(fd).unwrap_or(0);
+        let Ok(Some(size)) = known_size_of_regular(fd) else { return Residency::Cached };
         if place as u64 >= size || is_direct(fd) {
             return Residency::Cached;
         }
