@@ -1,8 +1,9 @@
 //! What is cached of a file whose system does not tell.
 //!
-//! An overlay (a container's root) refuses `RWF_NOWAIT`, and its `cachestat` says 0 whatever there is. A mapping of the file is of the one
-//! below, and `mincore` tells of that. So the guard below the agent's stack of this call shows the file for a moment: nobody may
-//! touch it either way, it is no new place, and it is as before when the call goes on.
+//! An overlay (a container's root) refuses `RWF_NOWAIT`, and its `cachestat` says 0 whatever there is. A
+//! mapping of the file is of the one below, and `mincore` tells of that. So the guard below the agent's
+//! stack of this call shows the file for a moment: nobody may touch it either way, it is no new place,
+//! and it is as before when the call goes on.
 //!
 //! Only in a process of one thread: a child that another one forked in that moment would keep the file mapped.
 
@@ -18,8 +19,8 @@ use runahead_kernel::uapi::general as n;
 const THREADS: &CStr = c"/proc/self/task";
 const LINKS_OF_ONE: u64 = 3;
 
-/// Whether the page at `place` of a file of `size` bytes is cached; None: that is not to be known. Async-signal-safe where signals are
-/// blocked, as they are in a visit.
+/// Whether the page at `place` of a file of `size` bytes is cached; None: that is not to be known.
+/// Async-signal-safe where signals are blocked, as they are in a visit.
 pub fn is_cached(frame: &Frame, fd: i32, place: u64, size: u64) -> Option<bool> {
     let state = frame.state();
     if place >= size || state.no_aside.load(Ordering::Relaxed) != 0 || !has_one_thread() {
@@ -29,8 +30,8 @@ pub fn is_cached(frame: &Frame, fd: i32, place: u64, size: u64) -> Option<bool> 
     let guard = frame.guard();
     let shown = ask(guard, fd, place & !(page - 1));
     let answer = shown.and_then(|cached| {
-        // To who neither owns the file nor may write to it (Linux 5.2) everything is said to be cached, what lies behind its end
-        // too. Nothing is cached there.
+        // To who neither owns the file nor may write to it (Linux 5.2) everything is said to be cached,
+        // what lies behind its end too. Nothing is cached there.
         let says_all = cached && ask(guard, fd, size.next_multiple_of(page)) != Some(false);
         (!says_all).then_some(cached)
     });

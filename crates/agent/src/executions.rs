@@ -20,9 +20,10 @@ use runahead_kernel::memory::read_process;
 use runahead_kernel::process::{futex_wait, monotonic_ns, prctl, process_id, thread_id};
 use runahead_kernel::uapi::general as n;
 
-/// How long the host is waited for, ns: until it has looked, and, once it is about to stop us, until it has.
-/// Whoever finds nobody there leaves the mailbox taken, so that nobody else waits. (With a tenth of it, programs on a machine with every
-/// processor busy began without an agent, and nobody was asked to let go of what they unmounted at once.)
+/// How long the host is waited for, ns: until it has looked, and, once it is about to stop us, until it
+/// has. Whoever finds nobody there leaves the mailbox taken, so that nobody else waits. (With a tenth of
+/// it, programs on a machine with every processor busy began without an agent, and nobody was asked to
+/// let go of what they unmounted at once.)
 const LONGEST_NS: u64 = 1_000_000_000;
 const STOPPED_LONGEST_NS: u64 = 2_000_000_000;
 

@@ -445,7 +445,8 @@ impl Visit<'_> {
         if place as u64 >= size || is_direct(fd) {
             return Residency::Cached;
         }
-        // All of these but overlays count what is cached. What was foretold begins nothing, whether it waits or not.
+        // All of these but overlays count what is cached. What was foretold begins nothing, whether it
+        // waits or not.
         let looks_cached = || foretold.is_none() && is_cached(frame, fd, place as u64, size) == Some(true);
         if self.counts_as_cached(fd, place) || looks_cached() {
             return Residency::Cached;

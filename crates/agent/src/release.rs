@@ -22,8 +22,9 @@ use runahead_kernel::arch::syscall;
 use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns};
 use runahead_kernel::uapi::general as n;
 
-/// How long a call waits for those who hold something: some look-ups of a slow network, or a speculator, last in every queue, getting a
-/// busy processor (0.3 s were seen). It is also how long it keeps others from opening anything, if its thread is stopped or gone.
+/// How long a call waits for those who hold something: some look-ups of a slow network, or a speculator,
+/// last in every queue, getting a busy processor (0.3 s were seen). It is also how long it keeps others
+/// from opening anything, if its thread is stopped or gone.
 const LONGEST_NS: u64 = 1_000_000_000;
 
 /// The same before a program of which nobody knows whether it gives anything back.
@@ -99,8 +100,8 @@ fn give_back(frame: &Frame, what: What, number: u32, a: [usize; 6]) -> Answer {
     Answer::done(frame, returned as usize)
 }
 
-/// A program is about to be executed in which there will be no agent: nobody will ask, whatever it gives back. So all that is held
-/// now is let go.
+/// A program is about to be executed in which there will be no agent: nobody will ask, whatever it gives
+/// back. So all that is held now is let go.
 #[inline(never)]
 fn lets_all_go(state: &Fixed) {
     Wait::begin(state, What::All, UNSEEN_LONGEST_NS, false).for_all(What::All);

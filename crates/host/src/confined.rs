@@ -22,8 +22,8 @@ pub fn confined_because() -> Option<&'static str> {
         .then_some("/proc is of another namespace of processes (mount -t proc proc /proc mends that)")
 }
 
-/// Whether what is mounted at `/proc` numbers processes otherwise than we are numbered. (Where nothing is, that is found out
-/// elsewhere.)
+/// Whether what is mounted at `/proc` numbers processes otherwise than we are numbered. (Where nothing
+/// is, that is found out elsewhere.)
 fn has_others_proc() -> bool {
     let ourselves = std::fs::read_link("/proc/self");
     ourselves.is_ok_and(|ourselves| ourselves.as_os_str() != std::process::id().to_string().as_str())

@@ -1,5 +1,5 @@
-//! Rings our own doorbell when a process ends, however it does: what is held open on its behalf is closed then, and not at
-//! the next look.
+//! Rings our own doorbell when a process ends, however it does: what is held open on its behalf is closed
+//! then, and not at the next look.
 
 use crate::session::Shared;
 use crate::supervise::wake;
@@ -16,14 +16,15 @@ const STACK: usize = 32 * 1024;
 /// Ends that are taken at once.
 const EVENTS: usize = 64;
 
-/// One thread for all processes: one for each took as long to start as the process took to stall.
+/// One thread for all processes.
 #[derive(Default)]
 pub struct Ends {
     watched: Option<Arc<OwnedFd>>,
 }
 
 impl Ends {
-    /// Watches a process until it ends or its descriptor is closed. Where that cannot be, the next look finds the end.
+    /// Watches a process until it ends or its descriptor is closed. Where that cannot be, the next look finds
+    /// the end.
     pub fn watch(&mut self, session: &Shared, process: &OwnedFd) {
         if self.watched.is_none() {
             self.watched = begin(session);

@@ -31,6 +31,7 @@ use runahead_kernel::process::monotonic_ns;
 use runahead_policy::memory::Then;
 use runahead_sites::SiteFile;
 use rustix::process::{PidfdFlags, pidfd_open};
+use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -54,10 +55,10 @@ const LAST_WORDS: Duration = Duration::from_millis(20);
 /// How long the host sleeps at most while a program gives something back.
 const LOOK_RELEASING: Duration = Duration::from_millis(1);
 
-/// Speculators that want a processor at a time, for each that there is. Who stands in line behind these gets ahead of no program; and
-/// where so many wait for the disk at once it is busy. (250 short processes at once, each with 8 cold reads, took three times as long
-/// with a speculator each.)
-const CROWD: usize = 2;
+/// Speculators that want a processor at a time, for each that there is: one that runs, and one whose page
+/// or process is being made ready meanwhile. Who stands in line behind these gets ahead of no program, and
+/// where so many programs wait the disk is busy (docs/design/start-up.md).
+const SPECULATORS_PER_PROCESSOR: usize = 2;
 
 /// How often it is looked at least whether a process is still allowed what it was: some 15 us each time.
 const RIGHTS_EVERY: Duration = Duration::from_millis(20);
@@ -137,8 +138,8 @@ pub struct Host {
     began: Instant,
     main: Option<OwnedFd>,
     main_process: u32,
-    /// That we may run on.
-    processors: usize,
+    /// That we may run on, asked when it first matters: that reads files of the control group.
+    processors: OnceCell<usize>,
     /// What the watchers of page faults have learned of the disks.
     block_costs: Arc<BlockCosts>,
     /// Boxed, as nearly all of them are empty: 60 KB of the program's memory control group else.
@@ -208,7 +209,7 @@ impl Host {
             began: Instant::now(),
             main,
             main_process: std::process::id(),
-            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
+            processors: OnceCell::new(),
             block_costs: Arc::default(),
             attached,
             leaving: Vec::new(),
@@ -456,7 +457,7 @@ impl Host {
 
     /// Does what the attached processes want: a speculator, page faults watched, names looked up.
     fn attend(&mut self) {
-        let mut crowd = self.room_for_speculators();
+        let mut room = None;
         for index in 0..SLOTS {
             let Some(mut attached) = self.attached[index].take() else { continue };
             let slot = self.session.slot(index);
@@ -465,7 +466,10 @@ impl Host {
             let retires = slot.agent.retire.load(Ordering::Acquire) != 0;
             // Taken before it is asked what the process is allowed: so it was left by one who was.
             let notes = if retires { Notes::default() } else { self.names.notes(slot, &mut attached.taken) };
-            let starts = wanted && !retires && !attached.speculator_started && crowd > 0;
+            let starts = wanted
+                && !retires
+                && !attached.speculator_started
+                && *room.get_or_insert_with(|| self.room_for_speculators()) > 0;
             let mut known = true;
             if attached.rights.is_some()
                 && (starts || !notes.is_empty() || attached.rights_looked.elapsed() >= RIGHTS_EVERY)
@@ -483,7 +487,7 @@ impl Host {
                 continue;
             }
             if starts && begins_to_start(slot) {
-                crowd -= 1;
+                room = room.map(|room| room.saturating_sub(1));
                 attached.speculator_started = true;
                 self.limits.begin(slot);
                 attached.speculator = match self.start_speculator(attached.process, index) {
@@ -512,16 +516,18 @@ impl Host {
         }
     }
 
-    /// How many speculators may be started now. Those that wait, for their program or for a post, are in nobody's way.
+    /// How many speculators may be started now. Those that wait, for their program or for a post, are in
+    /// nobody's way.
     fn room_for_speculators(&self) -> usize {
-        let wants = |attached: &&Attached| attached.speculator.is_some();
-        let wants_processor = |(index, attached): (usize, &Option<Box<Attached>>)| {
-            let activity = &self.session.slot(index).speculator.activity;
-            let busy = [activity::STARTING, activity::RUNNING].contains(&activity.load(Ordering::Relaxed));
-            attached.as_deref().filter(wants).is_some() && busy
+        let wants_processor = |running: &&Running| {
+            let activity = running.slot.speculator.activity.load(Ordering::Relaxed);
+            matches!(activity, activity::STARTING | activity::RUNNING)
         };
-        let wanting = self.attached.iter().enumerate().filter(|&each| wants_processor(each)).count();
-        (self.processors * CROWD).saturating_sub(wanting)
+        let all = running(&self.attached, &self.session, |attached| attached.speculator.is_some());
+        let wanting = all.iter().filter(wants_processor).count();
+        let count = || std::thread::available_parallelism().map_or(1, NonZero::get);
+        let most = self.processors.get_or_init(count) * SPECULATORS_PER_PROCESSOR;
+        most.saturating_sub(wanting)
     }
 
     /// What a process is allowed, if that is what we are.
@@ -821,8 +827,8 @@ fn running<'a>(
     attached.iter().enumerate().filter_map(which).collect()
 }
 
-/// Says that a speculator is about to be started. False: its program has sent everybody away, and need not wait for it. (Each says its
-/// own and then looks at the other's, so one of us sees the other.)
+/// Says that a speculator is about to be started. False: its program has sent everybody away, and need not
+/// wait for it. (Each says its own and then looks at the other's, so one of us sees the other.)
 fn begins_to_start(slot: &Slot) -> bool {
     slot.speculator.activity.store(activity::STARTING, Ordering::SeqCst);
     let stays = slot.agent.retire.load(Ordering::SeqCst) == 0;

@@ -127,8 +127,8 @@ pub fn cache_status(fd: i32, offset: u64, length: u64) -> Result<n::cachestat> {
     Ok(status)
 }
 
-/// The size of an open regular file, bytes, as far as it is known here: a network is not asked. None: it is none, and what stands for
-/// its size says nothing.
+/// The size of an open regular file, bytes, as far as it is known here: a network is not asked. None: it
+/// is none, and what stands for its size says nothing.
 pub fn known_size_of_regular(fd: i32) -> Result<Option<u64>> {
     let status = known(fd, n::STATX_TYPE | n::STATX_SIZE)?;
     let is_regular = u32::from(status.stx_mode) & n::S_IFMT == n::S_IFREG;

@@ -201,8 +201,8 @@ pub fn limit(resource: u32) -> u64 {
     soft
 }
 
-/// The calling thread's sets of capabilities, as capget(2) fills them in: effective, permitted, inheritable, first the low
-/// halves, then the high ones.
+/// The calling thread's sets of capabilities, as capget(2) fills them in: effective, permitted,
+/// inheritable, first the low halves, then the high ones.
 fn capabilities() -> Result<[u32; 6]> {
     let mut sets = [0u32; 6];
     let a = [CAPABILITY_HEADER.as_ptr() as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0];

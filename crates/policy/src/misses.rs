@@ -13,7 +13,8 @@ const MAX_UNCLEAR: u8 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
-    /// No miss has been met: nothing is to be looked at, so that where no file system tells of misses nobody pays for it.
+    /// No miss has been met: nothing is to be looked at, so that where no file system tells of misses
+    /// nobody pays for it.
     Unmet,
     Unknown {
         unclear: u8,

@@ -30,8 +30,8 @@ pub struct Code<'data> {
 /// How the bytes of a segment are had.
 enum Content<'data> {
     Whole(&'data [u8]),
-    /// Piece by piece: little of a large segment is looked at, and to read it all takes memory as large and three times as long as to
-    /// search it.
+    /// Piece by piece: little of a large segment is looked at, and to read it all takes memory as large
+    /// and three times as long as to search it.
     Pieces(&'data ReadCache<File>, &'data File),
 }
 
@@ -56,8 +56,8 @@ impl<'data> Code<'data> {
         self.slice(address, address.saturating_add(most).min(self.end()))
     }
 
-    /// Where each of these pairs of bytes occurs: its index, and addresses in order for each pair. None: the file cannot be read to the
-    /// segment's end any more.
+    /// Where each of these pairs of bytes occurs: its index, and addresses in order for each pair. None:
+    /// the file cannot be read to the segment's end any more.
     pub fn find(&self, pairs: &[[u8; 2]]) -> Option<Vec<(usize, u64)>> {
         let finders: Vec<_> = pairs.iter().map(memmem::Finder::new).collect();
         let mut found = Vec::new();

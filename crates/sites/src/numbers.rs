@@ -166,8 +166,8 @@ impl Numbers {
         self.of.get(&index)?[1]
     }
 
-    /// Where each of the function's `calls` has its number loaded right before it, nothing arrives between the two, and
-    /// nobody asks for its first argument. None: they have to be followed.
+    /// Where each of the function's `calls` has its number loaded right before it, nothing arrives
+    /// between the two, and nobody asks for its first argument. None: they have to be followed.
     pub fn beside(function: &Function, calls: &[usize], from_outside: Option<&[u64]>) -> Option<Numbers> {
         let from_outside = from_outside?;
         let number = |&call: &usize| {

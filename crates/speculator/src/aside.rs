@@ -1,11 +1,12 @@
 //! Reads what is cached of a file, and nothing that would wait.
 //!
-//! Overlays, FUSE, squashfs, erofs and networks refuse `RWF_NOWAIT`, and an overlay's `cachestat` says 0 whatever there is. A mapping of the
-//! file is asked there (`mincore`): an overlay maps the file that lies below it. It stays no longer than the question, so nothing is
-//! held. What is evicted between question and read is waited for, as the program would have to.
+//! Overlays, FUSE, squashfs, erofs and networks refuse `RWF_NOWAIT`, and an overlay's `cachestat` says 0
+//! whatever there is. A mapping of the file is asked there (`mincore`): an overlay maps the file that
+//! lies below it. It stays no longer than the question, so nothing is held. What is evicted between
+//! question and read is waited for, as the program would have to.
 //!
-//! To who neither owns the file nor may write to it `mincore` says that all is cached (Linux 5.2), what lies behind the file's end
-//! as well: so a page there is asked about first. Nothing is cached there.
+//! To who neither owns the file nor may write to it `mincore` says that all is cached (Linux 5.2), what
+//! lies behind the file's end as well: so a page there is asked about first. Nothing is cached there.
 
 use crate::layout::{ASIDE, ASIDE_BYTES};
 use crate::missing;
@@ -17,9 +18,9 @@ use runahead_kernel::{Errno, PAGE, Result};
 /// Pages of one read that are asked about; of a longer one it is not known.
 const MOST: usize = ASIDE_BYTES / PAGE;
 
-/// Reads from `offset` of a file of `size` bytes on, what is cached: bytes, 0 behind the end of the file. EAGAIN: nothing is, and the
-/// disk has been asked for it. EOPNOTSUPP: the file system does not tell, and nothing is cached, or that is not
-/// to be known.
+/// Reads from `offset` of a file of `size` bytes on, what is cached: bytes, 0 behind the end of the file.
+/// EAGAIN: nothing is, and the disk has been asked for it. EOPNOTSUPP: the file system does not tell, and
+/// nothing is cached, or that is not to be known.
 ///
 /// # Safety
 /// The pieces, memory of ours, are overwritten.

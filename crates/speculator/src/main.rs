@@ -213,8 +213,8 @@ fn program_directory(process: i32) -> Result<i32, i32> {
     is_the_program(process).map(|()| directory)
 }
 
-/// Whether the process is the one that posted, and may be read. Process ids mean different things in different namespaces: it is
-/// known by the agent's cookie.
+/// Whether the process is the one that posted, and may be read. Process ids mean different things in
+/// different namespaces: it is known by the agent's cookie.
 fn is_the_program(process: i32) -> Result<(), i32> {
     let agent = shared::agent();
     let mut cookie = 0u64;

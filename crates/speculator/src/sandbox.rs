@@ -19,8 +19,9 @@ const CAP_FOWNER: u32 = 3;
 const CAP_SYS_PTRACE: u32 = 19;
 const CAP_CHECKPOINT_RESTORE: u32 = 40;
 
-/// The capabilities that are needed, of those that there are. Without CAP_SYS_PTRACE (root in a container) only who has all that
-/// a process has may look into it (ptrace(2), access mode checking), so none is given up.
+/// The capabilities that are needed, of those that there are. Without CAP_SYS_PTRACE (root in a
+/// container) only who has all that a process has may look into it (ptrace(2), access mode checking), so
+/// none is given up.
 fn needed(effective: u64) -> u64 {
     if effective & 1 << CAP_SYS_PTRACE != 0 { KEPT } else { effective }
 }

@@ -407,8 +407,8 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Taken 
     Taken { asked: asked_for(entry, first + there, rest), before, missed: false }
 }
 
-/// Whether what is at `place` may be cached, so that it is worth a question where the file system does not tell. A small file that
-/// speculation has opened is taken for one that nobody has read.
+/// Whether what is at `place` may be cached, so that it is worth a question where the file system does
+/// not tell. A small file that speculation has opened is taken for one that nobody has read.
 fn may_have_come(entry: &Descriptor, place: u64) -> bool {
     let asked = || LEDGER.get().was_asked_for(entry.identity(), place / PAGE as u64, run::now());
     !entry.speculative || entry.size > WHOLE_FILE || asked()

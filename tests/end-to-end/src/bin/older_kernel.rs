@@ -1,11 +1,12 @@
 //! Runs a command as if under an older kernel: `older_kernel [--misses-only-tell] COMMAND ARGUMENTS`.
 //!
-//! What came after Linux 5.15 this answers as that kernel does: no such call, no such request. It shows what is done without them, and
-//! not how that kernel does other things (`./x kernels` runs such kernels). The filter is there before Runahead is, which
-//! takes one that comes later for the program's own.
+//! What came after Linux 5.15 this answers as that kernel does: no such call, no such request. It shows
+//! what is done without them, and not how that kernel does other things (`./x kernels` runs such
+//! kernels). The filter is there before Runahead is, which takes one that comes later for the program's
+//! own.
 //!
-//! With `--misses-only-tell` a read that may not wait (`RWF_NOWAIT`) always says that nothing is cached, and starts no read of it, as on
-//! Linux 5.10 and 6.1 where nothing is.
+//! With `--misses-only-tell` a read that may not wait (`RWF_NOWAIT`) always says that nothing is cached,
+//! and starts no read of it, as on Linux 5.10 and 6.1 where nothing is.
 
 use std::io;
 use std::os::unix::process::CommandExt;
