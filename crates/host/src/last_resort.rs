@@ -7,7 +7,8 @@
 //! with musl's functions the first handler lets signals in that may be blocked, and pending.
 
 use crate::program;
-use std::alloc::{GlobalAlloc, Layout, System};
+use dlmalloc::GlobalDlmalloc;
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
@@ -182,7 +183,8 @@ fn say(pieces: &[&[u8]]) {
     });
 }
 
-/// The system's allocator; where that has no more in the launcher, the command is run plainly.
+/// dlmalloc; where there is no more memory in the launcher, the command is run plainly. musl's allocator asks the kernel for
+/// many small mappings: to analyse a C library took 11 ms with it, 6 with this one (by hand, first time in a process).
 pub struct Allocator;
 
 impl Allocator {
@@ -194,25 +196,25 @@ impl Allocator {
     }
 }
 
-// SAFETY: passes everything on to `System`, and returns what that returns or not at all.
+// SAFETY: passes everything on to dlmalloc, and returns what that returns or not at all.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is `System`'s.
-        Self::checked(unsafe { System.alloc(layout) })
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is dlmalloc's.
+        Self::checked(unsafe { GlobalDlmalloc.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is `System`'s.
-        Self::checked(unsafe { System.alloc_zeroed(layout) })
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is dlmalloc's.
+        Self::checked(unsafe { GlobalDlmalloc.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is `System`'s.
-        Self::checked(unsafe { System.realloc(memory, layout, size) })
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is dlmalloc's.
+        Self::checked(unsafe { GlobalDlmalloc.realloc(memory, layout, size) })
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is `System`'s.
-        unsafe { System.dealloc(memory, layout) }
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract, which is dlmalloc's.
+        unsafe { GlobalDlmalloc.dealloc(memory, layout) }
     }
 }

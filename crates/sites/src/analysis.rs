@@ -33,6 +33,10 @@ const SHORT_REACH: u64 = 160;
 /// with more relatives than this goes without paddings and constants of its own.
 const RELATIVES_LIMIT: usize = 64;
 
+/// Functions that are kept decoded: those that a function has to do with mostly lie near it, and all of a C library's take
+/// 2 MB, whose pages cost more than to decode a few again.
+const DECODED_MOST: usize = 32;
+
 /// What was found in one file.
 #[derive(Debug, Default)]
 pub struct Analysis {
@@ -391,6 +395,9 @@ impl<'image> Analyser<'image> {
 
     fn decode(&mut self, position: usize) -> Result<Rc<Function>, Distrust> {
         let image = self.image;
+        if self.decoded.len() >= DECODED_MOST {
+            self.decoded.clear();
+        }
         self.decoded
             .entry(position)
             .or_insert_with(|| {
