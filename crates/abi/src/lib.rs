@@ -7,6 +7,7 @@
 
 pub mod begun;
 pub mod calls;
+pub mod check;
 pub mod durations;
 pub mod environment;
 pub mod executions;

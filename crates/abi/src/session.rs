@@ -1,7 +1,7 @@
 //! The session: the memory that the programs, the speculators and the host of one `runahead run`
 //! share.
 //!
-//! One memfd, owned by the host. It starts with a [`Header`] of three pages, then [`SLOTS`] slots of
+//! One memfd, owned by the host. It starts with a [`Header`] of some pages, then [`SLOTS`] slots of
 //! [`SLOT_BYTES`]. A process of the program claims a slot at its first stall; a speculator serves one
 //! slot. A slot is cut into parts by page, so that each process can map the others' parts read-only:
 //!
@@ -16,6 +16,7 @@
 //! Nothing in it is ever trusted: whoever reads a number uses it so that any value does no harm.
 
 use crate::begun;
+use crate::check::Checks;
 use crate::durations::Durations;
 use crate::environment::Cookie;
 use crate::executions::Executions;
@@ -26,7 +27,7 @@ use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use crate::release::{Closings, Holding, Numbers, Releasing};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess06");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess07");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -82,6 +83,8 @@ pub struct Header {
     pub holders: Holders,
     /// Programs that are about to be executed.
     pub executions: Executions,
+    /// Processes whose code is looked at while they run.
+    pub checks: Checks,
 }
 
 /// Which speculators hold something of a program's: a page by itself, as each speculator may write to it. (One that runs wild
@@ -328,6 +331,9 @@ pub mod care {
     pub const UNKNOWN_AT_START: u32 = 3;
     /// It leaves it alone since it has loaded code of either kind.
     pub const BLIND_LATER: u32 = 4;
+    /// It leaves it alone since the check ([`crate::check`]) has found code whose sites would have had to be rewritten at
+    /// the start.
+    pub const NOT_READY: u32 = 5;
 }
 
 /// Why nobody is to look at files on the program's behalf any more.
@@ -540,7 +546,7 @@ pub struct Slot {
     pub faults: FaultPart,
 }
 
-const _: () = assert!(HOLDERS_AT == PAGE && size_of::<Header>() == 3 * PAGE);
+const _: () = assert!(HOLDERS_AT == PAGE && size_of::<Header>() == 8 * PAGE);
 const _: () = assert!(size_of::<AgentPart>() == 4 * PAGE);
 const _: () = assert!(size_of::<SpeculatorPart>() == 3 * PAGE);
 const _: () = assert!(size_of::<FaultPart>() == PAGE);

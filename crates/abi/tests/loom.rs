@@ -8,6 +8,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
+use runahead_abi::check::{Check, Unchecked, verdict};
 use runahead_abi::log::{LOG_ENTRIES, Log, Prediction, kind};
 use runahead_abi::names::Ring;
 use runahead_abi::release::{Closings, Holding, Numbers, Releasing, What};
@@ -292,5 +293,37 @@ fn a_descriptor_that_is_closed_is_not_held() {
         let speculator = thread::spawn(move || speculators.0.may_hold(&[0; 2], &speculators.1, 3));
         let waits = shared.0.closes(&shared.1, 3, 3);
         assert!(waits || !speculator.join().unwrap());
+    });
+}
+
+/// A process maps code while the host looks at its mappings and the agent asks for the answer: whoever has mapped it looks
+/// at it himself, or the verdict that the agent takes is one on that code too.
+///
+/// Fails if the agent does not look at the count once more, if it looks before it says that it decides, and if the
+/// process counts before it has mapped.
+#[test]
+fn no_code_is_missed_by_a_check() {
+    loom::model(|| {
+        let shared = Arc::new((Check::default(), Unchecked::default(), AtomicU32::new(0), AtomicU32::new(0)));
+        shared.1.begins();
+        let maps = Arc::clone(&shared);
+        let mapper = thread::spawn(move || {
+            let (check, unchecked, mapped, _) = &*maps;
+            mapped.store(1, Ordering::SeqCst);
+            unchecked.has_mapped(check)
+        });
+        let looks = Arc::clone(&shared);
+        let host = thread::spawn(move || {
+            let (check, _, mapped, seen) = &*looks;
+            let count = check.mapped.load(Ordering::SeqCst);
+            seen.store(mapped.load(Ordering::SeqCst), Ordering::Relaxed);
+            check.say(verdict::CLEAN, count);
+        });
+        let (check, unchecked, _, seen) = &*shared;
+        let decided = unchecked.decide(check);
+        let was_seen = seen.load(Ordering::Relaxed) == 1;
+        let left_to_the_check = mapper.join().unwrap();
+        host.join().unwrap();
+        assert!(decided.is_none() || was_seen || !left_to_the_check);
     });
 }

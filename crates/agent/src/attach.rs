@@ -2,6 +2,7 @@
 
 use crate::arch::thread_base;
 use crate::state::{Fixed, Process};
+use crate::unchecked;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::environment::flags;
 use runahead_abi::kin;
@@ -21,8 +22,13 @@ use runahead_policy::kin::{Known, Life};
 /// How long an exiting program waits for the report to be printed, when one was asked for.
 const REPORT_WAIT_NS: u64 = 2_000_000_000;
 
-/// The slot of this process; claims one at the first call. None: run plainly.
+/// The slot of this process; claims one at the first call. None: run plainly. The caller holds the process's lock, or is the
+/// start: so a process that becomes unchecked ([`unchecked::again`]) is not attached at the same time.
 pub fn slot(state: &Fixed) -> Option<&'static Slot> {
+    if state.wait.unchecked.is_so() { None } else { slot_in_any_case(state) }
+}
+
+fn slot_in_any_case(state: &Fixed) -> Option<&'static Slot> {
     let process = state.process();
     if let Some(slot) = state.slot() {
         return Some(slot);
@@ -287,7 +293,7 @@ fn is_borrowed(state: &Fixed) -> bool {
 
 /// The process has asked to be told who opens files. The host is told even if it knew nothing of it.
 pub fn watches(state: &Fixed) {
-    let _ = slot(state);
+    let _ = slot_in_any_case(state);
     leave_alone(state, retire::WATCHES);
 }
 
@@ -314,6 +320,7 @@ pub fn leave(state: &Fixed) {
     // with four others takes its turn. (With 20 ms, one unmount of fifteen failed on a machine under load 9.)
     const LONGEST_NS: u64 = 200_000_000;
     let header = state.header();
+    unchecked::leave(state);
     if let Some(slot) = own_slot(state) {
         tell_kin(state.process(), slot, header);
         dismiss(slot, header, retire::BEARS_NOBODY, LONGEST_NS);

@@ -1,7 +1,7 @@
 //! What the agent does with the calls that reach it.
 
 use crate::arch::{Answer, Frame};
-use crate::{attach, names, patch, reads, release};
+use crate::{attach, names, patch, reads, release, unchecked};
 use core::sync::atomic::Ordering;
 use runahead_abi::reads::of as read_call;
 use runahead_abi::session::{care, watch};
@@ -106,12 +106,19 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
     if state.is_off() {
         return Answer::plain(frame);
     }
-    state.begin();
+    if state.begin() {
+        unchecked::forked(state);
+    }
     let a = frame.arguments();
     if changes_ours(frame, a) {
         attach::withdraw(state);
         patch::undo(state);
         return Answer::plain(frame);
+    }
+    if unchecked::is_so(frame)
+        && let Some(answer) = unchecked::call(frame, a)
+    {
+        return answer;
     }
     match frame.rax as u32 {
         n::__NR_read => reads::here(frame, a[0] as i32, a[2]),
@@ -133,11 +140,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             map_executable(frame, a)
         }
         n::__NR_mmap if a[3] as u32 & n::MAP_ANONYMOUS != 0 => {
-            let least = n::PROT_READ | n::PROT_WRITE;
-            let not = n::MAP_STACK | n::MAP_NORESERVE;
-            if a[2] as u32 & least == least && a[3] as u32 & not == 0 {
-                own_memory(frame, a[1]);
-            }
+            maps_memory(frame, a);
             Answer::plain(frame)
         }
         n::__NR_mmap if a[1] >= WATCHED_LEAST => {
@@ -227,6 +230,15 @@ fn changes_ours(frame: &Frame, a: [usize; 6]) -> bool {
     }
 }
 
+/// An anonymous mapping, with these arguments.
+pub fn maps_memory(frame: &Frame, a: [usize; 6]) {
+    let least = n::PROT_READ | n::PROT_WRITE;
+    let not = n::MAP_STACK | n::MAP_NORESERVE;
+    if a[2] as u32 & least == least && a[3] as u32 & not == 0 {
+        own_memory(frame, a[1]);
+    }
+}
+
 /// The program's heap is to end there. (0: it asks where it ends.)
 fn heap_ends(frame: &Frame, end: usize) {
     if end == 0 || frame.state().counts_memory.load(Ordering::Relaxed) == 0 {
@@ -254,6 +266,10 @@ fn own_memory(frame: &Frame, length: usize) {
     if mapped < SWAPPED_LEAST || process.mapped_told.load(Ordering::Relaxed) != 0 {
         return;
     }
+    if unchecked::watch_later(frame.state(), watch::MEMORY) {
+        process.mapped_told.store(1, Ordering::Relaxed);
+        return;
+    }
     // Where somebody else holds the lock now, the next mapping tries again.
     reads::with_process(frame, |visit| {
         visit.process.mapped_told.store(1, Ordering::Relaxed);
@@ -266,7 +282,7 @@ fn map_executable(frame: &Frame, a: [usize; 6]) -> Answer {
     // SAFETY: the program's own call with the program's own arguments; mapping neither blocks nor is
     // it a cancellation point, so it need not happen at the original instruction.
     let returned = unsafe { syscall(n::__NR_mmap as usize, a) };
-    if returned > 0 {
+    if returned > 0 && !unchecked::has_mapped(frame.state()) {
         let mapping = patch::Mapping { start: returned as usize, length: a[1], offset: a[5] as u64 };
         if !patch::new_mapping(frame, a[4] as i32, mapping, a[2] as u32) {
             attach::cares(frame.state(), care::BLIND_LATER);

@@ -41,6 +41,7 @@ mod release;
 mod session;
 mod start;
 mod state;
+mod unchecked;
 mod unwind;
 
 runahead_kernel::freestanding_memory!();

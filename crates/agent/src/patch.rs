@@ -15,7 +15,7 @@ use crate::arch::{self, CODE_BYTES, Description, Frame, Load, POOL_BYTES, Patch,
 use crate::attach;
 use crate::calls::{is_measured, is_sampled, is_wanted};
 use crate::state::Fixed;
-use crate::unwind;
+use crate::{unchecked, unwind};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use runahead_abi::sites::{self, ANY_NUMBER, FileKey, NEAR_JUMP, Site, form};
@@ -48,6 +48,10 @@ pub struct Visited {
     pub is_blind: bool,
     /// So it is as there is code that could not be looked at.
     pub is_unknown: bool,
+    /// Some code is being analysed.
+    pub is_unchecked: bool,
+    /// Bytes of files whose analysis was waited for.
+    waited_for: u64,
 }
 
 /// A mapping of code that was found at the start.
@@ -58,18 +62,27 @@ pub struct Candidate {
     key: FileKey,
 }
 
+/// What is done where a large file is not analysed yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// Its analysis is waited for: a static program makes all of its system calls there.
+    Waits,
+    /// The process runs on and is checked meanwhile.
+    MayRun,
+}
+
 /// Visits every executable mapping of the process. Called once, at the start, when no code of the
 /// program has run yet and there is one thread.
 ///
 /// All are looked at before any is rewritten: code that makes calls which nobody can see speaks against
 /// rewriting anything at all. What turns out not to be rewritten is such code, too.
-pub fn whole_process(state: &Fixed) -> Visited {
+pub fn whole_process(state: &Fixed, unknown: Unknown) -> Visited {
     let mut visited = Visited::default();
     // SAFETY: the start is alone.
     let (lines, path, candidates) = unsafe { state.start_buffers() };
     let mut count = 0;
     each_mapping(lines, |map| {
-        let candidate = look_at(state, map, path, &mut visited)?;
+        let candidate = look_at(state, map, path, unknown, &mut visited)?;
         match candidates.get_mut(count) {
             Some(place) => *place = candidate,
             None => visited.is_blind = true,
@@ -77,11 +90,19 @@ pub fn whole_process(state: &Fixed) -> Visited {
         count += 1;
         Some(())
     });
+    if visited.is_unchecked && !visited.is_blind && !unchecked::begin(state) {
+        return whole_process(state, Unknown::Waits);
+    }
     let rewrite =
         |found: &Candidate| rewrite(state, &found.key, found.mapping, found.protection, Phase::Start);
     if !visited.is_blind && !candidates.iter().take(count).all(rewrite) {
         visited.is_blind = true;
         undo(state);
+    }
+    if visited.is_blind {
+        unchecked::leave(state)
+    } else {
+        unchecked::asks(state)
     }
     visited
 }
@@ -117,21 +138,40 @@ fn each_mapping(lines: &mut [u8], mut action: impl FnMut(&text::MapsLine) -> Opt
     let _ = close(fd);
 }
 
-/// Makes sure that the file is analysed, and notes what it means for the process: what cannot be looked at may do
-/// anything. None: there is nothing to be rewritten. `room`: for its path.
-fn look_at(state: &Fixed, map: &text::MapsLine, room: &mut [u8], visited: &mut Visited) -> Option<Candidate> {
-    visited.code += map.end - map.start;
-    let Some((key, known)) = find(state, map, room) else {
+/// Makes sure that the file is analysed, or is being, and notes what it means for the process: what cannot be looked at may
+/// do anything. None: there is nothing to be rewritten. `room`: for its path.
+fn look_at(
+    state: &Fixed,
+    map: &text::MapsLine,
+    room: &mut [u8],
+    unknown: Unknown,
+    visited: &mut Visited,
+) -> Option<Candidate> {
+    let mapping = Mapping { start: map.start, length: map.end - map.start, offset: map.offset };
+    visited.code += mapping.length;
+    let Some((key, name)) = find(map, room) else {
         (visited.is_blind, visited.is_unknown) = (true, true);
         return None;
     };
-    visited.is_blind |= known.is_blind();
-    let mapping = Mapping { start: map.start, length: map.end - map.start, offset: map.offset };
+    let mut entry = entry_of(state, &key);
+    if entry.is_none() {
+        let waits = unchecked::is_waited_for(map.name, key.size, &mut visited.waited_for);
+        if unknown == Unknown::MayRun && !waits {
+            visited.is_unchecked = true;
+            return None;
+        }
+        entry = analysed(state, &key, name.to_bytes());
+    }
+    let Some(entry) = entry else {
+        (visited.is_blind, visited.is_unknown) = (true, true);
+        return None;
+    };
+    visited.is_blind |= entry.is_blind();
     Some(Candidate { mapping, protection: map.protection, key })
 }
 
-/// The file of a mapping and what is known of it. None: nothing is.
-fn find(state: &Fixed, map: &text::MapsLine, room: &mut [u8]) -> Option<(FileKey, sites::Entry<'static>)> {
+/// The file of a mapping, with its path in `room`. None: it is not there any more.
+fn find<'a>(map: &text::MapsLine, room: &'a mut [u8]) -> Option<(FileKey, &'a CStr)> {
     room.get_mut(map.name.len()..)?.fill(0);
     for (to, from) in room.iter_mut().zip(map.name) {
         *to = *from;
@@ -141,8 +181,7 @@ fn find(state: &Fixed, map: &text::MapsLine, room: &mut [u8]) -> Option<(FileKey
     if stat.st_ino != map.inode {
         return None; // replaced on disk since it was mapped
     }
-    let key = key_of(&stat);
-    Some((key, known(state, &key, name.to_bytes())?))
+    Some((key_of(&stat), name))
 }
 
 /// Visits a mapping that the program has just made from descriptor `fd`. False if its code makes calls
@@ -161,8 +200,14 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) ->
             .push(b"/fd/")
             .push_number(fd as u64);
         let key = key_of(&stat);
+        let mut entry = entry_of(state, &key);
+        if entry.is_none() && !unchecked::is_waited_for(b"", key.size, &mut 0) && unchecked::again(state) {
+            lock.release();
+            return true;
+        }
+        entry = entry.or_else(|| analysed(state, &key, path.as_c_str().to_bytes()));
         // As at the start: what is not known may be anything.
-        is_blind = known(state, &key, path.as_c_str().to_bytes()).is_none_or(|known| known.is_blind());
+        is_blind = entry.is_none_or(|known| known.is_blind());
         if !is_blind {
             is_blind = !rewrite(state, &key, mapping, protection, Phase::Later);
         }
@@ -182,11 +227,8 @@ fn key_of(stat: &Stat) -> FileKey {
     }
 }
 
-/// What the site file says of a file; asks for its analysis where it says nothing yet.
-fn known(state: &Fixed, key: &FileKey, path: &[u8]) -> Option<sites::Entry<'static>> {
-    if let Some(entry) = entry_of(state, key) {
-        return Some(entry);
-    }
+/// What the site file says of a file once it is analysed, which it is not yet.
+fn analysed(state: &Fixed, key: &FileKey, path: &[u8]) -> Option<sites::Entry<'static>> {
     if attach::request_analysis(state, path, ANALYSIS_WAIT_NS) { entry_of(state, key) } else { None }
 }
 
@@ -269,6 +311,9 @@ fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phas
         return false;
     };
     let is_here = |site: &&Site| mapped_bytes(mapping, site.patch_offset, 1).is_some();
+    if entry.sites.iter().any(|site| is_here(&site)) {
+        unchecked::has_rewritten(state, mapping.start);
+    }
     let forbidding = entry.sites.iter().filter(is_here).filter(|site| may_forbid(site)).count();
     // What can only be executed cannot be compared: some processors refuse to read it.
     let rewritten = match protection & PROT_READ {

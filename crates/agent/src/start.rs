@@ -3,7 +3,7 @@
 use crate::executions::PRELOAD_KEPT;
 use crate::session::Address;
 use crate::state::{self, Fixed};
-use crate::{arch, attach, loader, patch, session};
+use crate::{arch, attach, loader, patch, session, unchecked};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::environment::{self, Session, flags, least};
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn runahead_agent_start(
     unsafe { loader::step_aside() };
     // SAFETY: as for the environment, behind which it lies.
     let hwcap2 = unsafe { auxiliary_value(environment, AT_HWCAP2) };
-    begin(&told, hwcap2);
+    begin(&told, hwcap2, patch::Unknown::MayRun);
 }
 
 /// What the image's entrance calls, on a stack that is gone afterwards, in a program that no loader has
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn runahead_agent_insert(inserted: &Inserted) {
     told.session = Session::parse(text).filter(|_| !told.is_off);
     // SAFETY: as above.
     let hwcap2 = unsafe { auxiliary_value(environment, AT_HWCAP2) };
-    begin(&told, hwcap2);
+    begin(&told, hwcap2, patch::Unknown::Waits);
 }
 
 /// The instructions that brought the image in are nobody's any more. (Where memory that was written to may
@@ -125,7 +125,7 @@ unsafe fn hide(environment: *mut *const c_char) {
 const AT_IGNORE: usize = 1;
 
 /// Joins the run and leads the program's sites through stubs, in whatever way the agent has come in.
-fn begin(told: &Told, hwcap2: usize) {
+fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) {
     let Some(session) = told.session.filter(|_| !told.is_off) else {
         return;
     };
@@ -138,14 +138,15 @@ fn begin(told: &Told, hwcap2: usize) {
     if fixed.has(flags::RESTRICTED_TRACING) {
         attach::let_host_read(fixed);
     }
-    let visited = patch::whole_process(fixed);
+    let visited = patch::whole_process(fixed, unknown);
     let how = match (visited.is_blind, visited.is_unknown) {
         (true, true) => care::UNKNOWN_AT_START,
         (true, false) => care::BLIND_AT_START,
         (false, _) => care::HELPED,
     };
     attach::cares(fixed, how);
-    if !visited.is_blind && visited.code >= LARGE && was_cold() {
+    if !visited.is_blind && visited.code >= LARGE && was_cold() && !unchecked::watch_later(fixed, watch::FILE)
+    {
         attach::want_watch(fixed, watch::FILE);
     }
 }

@@ -20,6 +20,7 @@ use crate::executions::PRELOAD_KEPT;
 use crate::names::Names;
 use crate::patch::{Candidate, Stubs};
 use crate::session::Address;
+use crate::unchecked::Wait;
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -87,6 +88,8 @@ pub struct Fixed {
     /// through the kernel, as somebody may cut the file.
     pub site_file: AtomicUsize,
     pub site_file_length: AtomicUsize,
+    /// While the process's code is not all known.
+    pub wait: Wait,
     /// How what the loader preloads begins, where it begins with the agent; zeros behind it.
     pub preload: [u8; PRELOAD_KEPT],
 }
@@ -178,13 +181,16 @@ impl Fixed {
         crate::forked::end(self.process());
     }
 
-    /// Called first in each visit: a child of fork finds out which areas nobody will give back.
-    pub fn begin(&self) {
+    /// Called first in each visit: a child of fork finds out which areas nobody will give back. True: it is the first
+    /// visit of such a child.
+    pub fn begin(&self) -> bool {
         let process = self.process();
-        if process.begun.load(Ordering::Relaxed) == 0 {
+        let is_first = process.begun.load(Ordering::Relaxed) == 0;
+        if is_first {
             process.lost_areas.store(arch::areas_in_use(self).saturating_sub(1), Ordering::Relaxed);
             process.begun.store(1, Ordering::Relaxed);
         }
+        is_first
     }
 
     /// Waits until no other thread is inside the agent, at most `longest` ns; for after [`Fixed::stand_down`].

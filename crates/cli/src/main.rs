@@ -37,6 +37,15 @@ enum Action {
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
+    /// Look at the machine's programs and libraries now, so that no user's first run has to
+    Prepare {
+        /// Keep it in FILE [beside the agent, where every run looks]
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Files and folders [the usual places of programs and libraries]
+        #[arg(value_name = "PATH")]
+        places: Vec<PathBuf>,
+    },
 }
 
 #[derive(Args)]
@@ -71,6 +80,19 @@ fn daemon(socket: Option<PathBuf>) -> u8 {
     let Err(error) = runahead_host::daemon(socket.as_deref());
     eprintln!("runahead: cannot serve the view: {error}");
     USAGE
+}
+
+fn prepare(places: Vec<PathBuf>, output: Option<PathBuf>) -> u8 {
+    match runahead_host::prepare(places, output) {
+        Ok(said) => {
+            println!("{said}");
+            0
+        }
+        Err(why) => {
+            eprintln!("runahead: {why}");
+            1
+        }
+    }
 }
 
 impl Run {
@@ -176,6 +198,7 @@ fn act(allowed: Result<(), String>) -> u8 {
             (options, stat.command)
         }
         Action::Daemon { socket } => return daemon(socket),
+        Action::Prepare { output, places } => return prepare(places, output),
     };
     let first = looked_at - command.len();
     if may_arm {
@@ -207,7 +230,7 @@ mod tests {
             let command = match Arguments::try_parse_from(&words).unwrap().action {
                 Action::Run(run) => run.command,
                 Action::Stat(stat) => stat.command,
-                Action::Daemon { .. } => unreachable!(),
+                Action::Daemon { .. } | Action::Prepare { .. } => unreachable!(),
             };
             let place = place_of_command(words.iter().copied());
             assert_eq!(place, Some(words.len() - command.len()), "{line}");

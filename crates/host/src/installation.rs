@@ -3,11 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The two files that a run needs besides the command.
+/// The files that a run needs besides the command.
 #[derive(Clone, Debug)]
 pub struct Installation {
     pub agent: PathBuf,
     pub speculator: PathBuf,
+    /// Analyses of the machine's files, by content; it need not be there.
+    pub known: PathBuf,
 }
 
 const AGENT: &str = "librunahead_agent.so";
@@ -20,7 +22,11 @@ impl Installation {
         let beside = executable.parent().unwrap_or(Path::new("/"));
         let library = beside.join("../lib/runahead");
         for directory in [beside, library.as_path()] {
-            let found = Installation { agent: directory.join(AGENT), speculator: directory.join(SPECULATOR) };
+            let found = Installation {
+                agent: directory.join(AGENT),
+                speculator: directory.join(SPECULATOR),
+                known: directory.join(runahead_sites::KNOWN_NAME),
+            };
             if found.agent.is_file() && found.speculator.is_file() {
                 return found.usable();
             }

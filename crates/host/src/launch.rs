@@ -231,7 +231,7 @@ fn prepare(
         return Err(reason.into());
     }
     let installation = Installation::find().map_err(|e| e.to_string())?;
-    let sites = SiteFile::open_or_make().map_err(|e| e.to_string())?;
+    let sites = SiteFile::open_or_make().map_err(|e| e.to_string())?.with_known(installation.known.clone());
     let below = |resource, bytes| getrlimit(resource).current.is_some_and(|limit| limit < bytes);
     if below(Resource::Stack, LEAST_STACK) {
         return Err("the limit on the stack (ulimit -s) leaves no room for the agent's start".into());

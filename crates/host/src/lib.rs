@@ -10,6 +10,7 @@
 //!
 //! The host is the speculators' parent: they die with it, and nobody else waits for them.
 
+mod checks;
 mod confined;
 pub mod counts;
 mod disks;
@@ -40,6 +41,37 @@ pub use launch::{Failure, Options, check_filters, run};
 pub use program::{arguments, fill_standard_descriptors};
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
+
+/// Analyses executable files for all who use this installation, so that their first runs need not: those below `places`, or where
+/// programs and libraries usually are. Returns what there is to say, or why it failed.
+pub fn prepare(places: Vec<std::path::PathBuf>, to: Option<std::path::PathBuf>) -> Result<String, String> {
+    const USUAL: [&str; 11] = [
+        "/lib",
+        "/lib64",
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/libexec",
+        "/usr/local/lib",
+        "/bin",
+        "/sbin",
+        "/usr/bin",
+        "/usr/sbin",
+        "/usr/local/bin",
+    ];
+    let to = match to {
+        Some(to) => to,
+        None => installation::Installation::find().map_err(|error| error.to_string())?.known,
+    };
+    let places = if places.is_empty() { USUAL.map(Into::into).into() } else { places };
+    let prepared = runahead_sites::prepare(&places, &to)
+        .map_err(|error| format!("cannot prepare {}: {error}", to.display()))?;
+    Ok(format!(
+        "{} programs and libraries looked at, {} kept in {}",
+        prepared.files,
+        prepared.kept,
+        to.display()
+    ))
+}
 
 /// Hands the view of all users out, at `socket` or the usual place, until it is ended.
 pub fn daemon(socket: Option<&std::path::Path>) -> std::io::Result<std::convert::Infallible> {

@@ -146,7 +146,7 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &'static Header {
         // SAFETY: mapped for the life of the process.
         unsafe { &*self.base.cast::<Header>() }
     }

@@ -1,5 +1,6 @@
 //! The host's loop: speculators for processes that attach, answers for agents that ask, the end.
 
+use crate::checks::Background;
 use crate::counts::Counts;
 use crate::ends::Ends;
 use crate::executions::Executions;
@@ -14,7 +15,8 @@ use crate::processes::{
 };
 use crate::program;
 use crate::reasons::{
-    BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, OTHER_RIGHTS, UNKNOWN, refused_because,
+    BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, UNKNOWN,
+    refused_because,
 };
 use crate::report::{Report, VERSION};
 use crate::rights::{Look, Watched};
@@ -130,7 +132,8 @@ pub struct Host {
     session: Session,
     gate: Gate,
     /// Agents read it through our descriptor.
-    sites: SiteFile,
+    sites: Arc<SiteFile>,
+    checks: Background,
     installation: Installation,
     wishes: Wishes,
     /// Number of the command among our own arguments, for the report.
@@ -202,7 +205,8 @@ impl Host {
         Host {
             session,
             gate,
-            sites,
+            sites: Arc::new(sites),
+            checks: Background::new(),
             installation,
             wishes,
             command,
@@ -237,7 +241,7 @@ impl Host {
 
     /// Serves until the command and everybody who attached have ended.
     pub fn serve(mut self) -> ! {
-        let Installation { agent, speculator } = &self.installation;
+        let Installation { agent, speculator, .. } = &self.installation;
         let sites = self.sites.path();
         own_files::ask_for([Some(agent.as_path()), sites, Some(speculator.as_path())].into_iter().flatten());
         self.leave_the_terminal();
@@ -255,6 +259,9 @@ impl Host {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
             self.let_go();
             self.answer_analysis();
+            if !self.compromised {
+                self.checks.attend(&self.session.share(), &self.sites, self.gate);
+            }
             let own = self.own_rights.as_ref().filter(|_| !self.compromised);
             self.executions.answer(own);
             self.welcome();
@@ -782,6 +789,7 @@ impl Host {
                 care::BLIND_AT_START => (Some(BLIND), None),
                 care::UNKNOWN_AT_START => (Some(UNKNOWN), None),
                 care::BLIND_LATER => (None, Some(BLIND_LATER)),
+                care::NOT_READY => (None, Some(NOT_READY)),
                 _ => (None, None),
             };
             let report = Report {

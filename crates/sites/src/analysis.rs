@@ -22,6 +22,7 @@ use crate::function::{Distrust, Function};
 use crate::image::{self, Image, NoImage};
 use crate::numbers::{self, EXIT_GROUP, Load, MUST_SEE, NEVER_PATCHED, Numbers, RT_SIGRETURN};
 use crate::padding::{Paddings, run_between, runs_inside};
+use crate::source::Source;
 
 /// The two bytes of `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -165,8 +166,14 @@ pub fn analyse(path: &Path) -> io::Result<Analysis> {
 
 /// Analyses an open file, from its start, wherever its position is.
 pub fn analyse_file(file: File) -> Analysis {
-    let Ok(again) = file.try_clone() else { return Analysis::default() };
-    let cache = ReadCache::new(file);
+    let Ok(length) = file.metadata().map(|metadata| metadata.len()) else { return Analysis::default() };
+    analyse_source(Source::new(Rc::new(file), length))
+}
+
+/// The same of a file that is had in whatever way.
+pub fn analyse_source(source: Source) -> Analysis {
+    let again = source.clone();
+    let cache = ReadCache::new(source);
     match Image::parse(&cache, &again) {
         Ok(image) => {
             let mut analysis = Analyser::new(&image).run();

@@ -5,8 +5,6 @@
 //! are read, not mapped: a file that is cut short meanwhile ends in an error, not in a signal.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, UnwindSection};
 use memchr::memmem;
@@ -17,7 +15,12 @@ use object::{
     SectionFlags, SegmentFlags, SymbolKind,
 };
 
-type Elf<'data> = ElfFile64<'data, ElfEndian, &'data ReadCache<File>>;
+use crate::source::Source;
+
+/// The file, with a cache of what is looked at again.
+pub type Cached = ReadCache<Source>;
+
+type Elf<'data> = ElfFile64<'data, ElfEndian, &'data Cached>;
 
 /// One executable segment: its bytes, where they are in memory and where in the file.
 pub struct Code<'data> {
@@ -32,7 +35,7 @@ enum Content<'data> {
     Whole(&'data [u8]),
     /// Piece by piece: little of a large segment is looked at, and to read it all takes memory as large
     /// and three times as long as to search it.
-    Pieces(&'data ReadCache<File>, &'data File),
+    Pieces(&'data Cached, &'data Source),
 }
 
 /// A segment with more bytes than this is read in pieces.
@@ -151,7 +154,7 @@ const SEGMENT_LIMIT: usize = 16;
 
 impl<'data> Image<'data> {
     /// `again`: the same file once more, for what is read past `file`'s cache.
-    pub fn parse(file: &'data ReadCache<File>, again: &'data File) -> Result<Image<'data>, NoImage> {
+    pub fn parse(file: &'data Cached, again: &'data Source) -> Result<Image<'data>, NoImage> {
         let elf = Elf::parse(file).map_err(|_| NoImage::NotForUs)?;
         let header = elf.elf_header();
         if header.e_machine(ElfEndian) != EM_X86_64 {
@@ -186,20 +189,20 @@ impl<'data> Image<'data> {
 }
 
 /// Whether the file is the GNU C library, or what was its part for threads before 2.34.
-pub fn is_c_library(file: &ReadCache<File>) -> bool {
+pub fn is_c_library(file: &Cached) -> bool {
     const NAMES: [&[u8]; 3] = [b"__libc_start_main", b"__pthread_initialize_minimal", b"_rtld_global"];
     has_dynamic_symbol(file, &NAMES, true)
 }
 
 /// Whether frames of the file have something to be done when they are unwound by an exception or a
 /// cancellation: it names what the compilers of C++, and of C with clean-ups, have done that by.
-pub fn unwinds(file: &ReadCache<File>) -> bool {
+pub fn unwinds(file: &Cached) -> bool {
     const NAMES: [&[u8]; 2] = [b"__gxx_personality_v0", b"__gcc_personality_v0"];
     has_dynamic_symbol(file, &NAMES, false)
 }
 
 /// Whether the file names one of these, or, if it must, defines it.
-fn has_dynamic_symbol(file: &ReadCache<File>, names: &[&[u8]], defines: bool) -> bool {
+fn has_dynamic_symbol(file: &Cached, names: &[&[u8]], defines: bool) -> bool {
     let Ok(elf) = Elf::parse(file) else {
         return false;
     };
@@ -216,8 +219,8 @@ fn has_dynamic_symbol(file: &ReadCache<File>, names: &[&[u8]], defines: bool) ->
 
 fn executable_segments<'data>(
     elf: &Elf<'data>,
-    file: &'data ReadCache<File>,
-    again: &'data File,
+    file: &'data Cached,
+    again: &'data Source,
 ) -> Result<Vec<Code<'data>>, NoImage> {
     let mut code = Vec::new();
     let mut total = 0u64;

@@ -20,20 +20,26 @@
 //! | `flags` | whether the status flags are dead after a system call |
 //! | `numbers` | which call it is; which ones must be seen, which ones are never patched |
 //! | `padding` | bytes that are never executed, for the sites too short for a near jump |
+//! | `source` | the file's bytes, and when it may be open |
 //! | `analysis` | the above put together for one file |
 //! | `site_file` | the file in which the results are kept |
+//! | `known` | what comes with the installation, by content |
 //! | `location` | the user's directory, in which that file is |
 
 mod analysis;
 mod flags;
 mod function;
 mod image;
+mod known;
 mod location;
 mod numbers;
 mod padding;
 mod site_file;
+mod source;
 
 pub use analysis::{Analysis, Reason, Unproven, analyse, analyse_file};
 pub use function::Distrust;
+pub use known::{NAME as KNOWN_NAME, Prepared, prepare};
 pub use numbers::{MUST_SEE, NEVER_PATCHED};
 pub use site_file::{Outcome, SiteFile, SiteFileError, file_key};
+pub use source::Turns;

@@ -25,7 +25,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::rc::Rc;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memmap2::Mmap;
@@ -33,12 +34,14 @@ use runahead_abi::sites::{
     BLIND, Entry, FileHeader, FileKey, HASH_SLOTS, Index, Plain, SITES_OFFSET, Site, UNWINDS, lookup_entry,
     slot_offset,
 };
-use runahead_abi::trust::{self, Found};
+use runahead_abi::trust;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::process::{Resource, getrlimit};
 
-use crate::analysis::{Analysis, analyse_file};
+use crate::analysis::{Analysis, analyse_source};
+use crate::known::Known;
 use crate::location::{directories, effective_user, private_directory};
+use crate::source::{InTurns, Source, Turns};
 
 /// The file's name in its directory.
 const NAME: &str = "sites";
@@ -60,6 +63,9 @@ const SETTLED_NANOSECONDS: u64 = 20_000_000;
 pub struct SiteFile {
     place: Place,
     open: Mutex<Open>,
+    /// Where analyses are that others have made; opened when the first file is not known.
+    known_at: Option<PathBuf>,
+    known: OnceLock<Option<Known>>,
 }
 
 /// Where a site file is.
@@ -84,6 +90,23 @@ impl Place {
 struct Open {
     file: File,
     mapping: Mmap,
+}
+
+/// What is kept of an analysis.
+#[derive(Debug)]
+struct Found {
+    sites: Vec<Site>,
+    /// As [`Index::unproven`].
+    unproven: u32,
+}
+
+impl From<&Analysis> for Found {
+    fn from(analysis: &Analysis) -> Found {
+        let unproven = u32::try_from(analysis.unproven().count()).unwrap_or(u32::MAX).min(UNWINDS - 1);
+        let flag = |is_so: bool, flag: u32| if is_so { flag } else { 0 };
+        let unproven = unproven | flag(analysis.is_blind(), BLIND) | flag(analysis.unwinds, UNWINDS);
+        Found { sites: analysis.sites.clone(), unproven }
+    }
 }
 
 /// What [`SiteFile::ensure`] did.
@@ -129,6 +152,13 @@ fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> S
     move |cause| SiteFileError { what, path: path.to_owned(), cause }
 }
 
+/// Opens an executable file. (It may be something else by now that is waited for when it is opened; then its key is another,
+/// too.)
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
 /// The key of a file with this metadata.
 pub fn file_key(metadata: &Metadata) -> FileKey {
     let nanoseconds =
@@ -154,7 +184,20 @@ impl SiteFile {
         let place = Place::Memory;
         let file = make_in_memory().map_err(failed("make a site file", place.name()))?;
         let mapping = map(&file, place.name())?;
-        Ok(SiteFile { place, open: Mutex::new(Open { file, mapping }) })
+        Ok(SiteFile::new(place, Open { file, mapping }))
+    }
+
+    fn new(place: Place, open: Open) -> SiteFile {
+        SiteFile { place, open: Mutex::new(open), known_at: None, known: OnceLock::new() }
+    }
+
+    /// Lets it take analyses from the file at `path` ([`crate::prepare`]), if one is there.
+    pub fn with_known(self, path: PathBuf) -> SiteFile {
+        SiteFile { known_at: Some(path), ..self }
+    }
+
+    fn known(&self) -> Option<&Known> {
+        self.known.get_or_init(|| Known::open(self.known_at.as_deref()?)).as_ref()
     }
 
     fn open_in(directory: &Path) -> Result<SiteFile> {
@@ -174,7 +217,7 @@ impl SiteFile {
             Err(error) => return Err(error),
         };
         let place = Place::At(path.to_owned());
-        let site_file = SiteFile { place: place.clone(), open: Mutex::new(open) };
+        let site_file = SiteFile::new(place.clone(), open);
         let mut open = site_file.opened();
         if !open.is_ours() {
             open.lock(&place)?;
@@ -212,6 +255,60 @@ impl SiteFile {
     /// Makes sure that the executable file at `executable` has its entry: analyses it if it has none.
     /// For a known file this is a `stat` and a look-up; the file is not opened.
     pub fn ensure(&self, executable: &Path) -> Result<Outcome> {
+        let (key, known) = self.look(executable)?;
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let started = SystemTime::now();
+        let file = open_to_read(executable).map_err(failed("open", executable))?;
+        let opened = file.metadata().map_err(failed("look at", executable))?;
+        if file_key(&opened) != key {
+            return Ok(Outcome::Unsettled);
+        }
+        let watched = file.try_clone().map_err(failed("open", executable))?;
+        let found = self.found(Source::new(Rc::new(file), key.size), key.size);
+        let after = watched.metadata().map_err(failed("look at", executable))?;
+        if file_key(&opened) != key || file_key(&after) != key || !settled(&key, started) {
+            return Ok(Outcome::Unsettled);
+        }
+        self.append(&key, &found)
+    }
+
+    /// The same; the file is open only while a piece of it is read, in its `turns`. Fails when there are no more.
+    pub fn ensure_in_turns(&self, executable: &Path, turns: Rc<dyn Turns>) -> Result<Outcome> {
+        let (key, known) = self.look(executable)?;
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let started = SystemTime::now();
+        let pieces = Rc::new(InTurns::new(executable.to_owned(), key, turns));
+        let found = self.found(Source::new(pieces.clone(), key.size), key.size);
+        let after = fs::metadata(executable).map_err(failed("look at", executable))?;
+        if file_key(&after) != key || !settled(&key, started) {
+            return Ok(Outcome::Unsettled);
+        }
+        if pieces.has_failed() {
+            return Err(failed("read", executable)(io::ErrorKind::TimedOut.into()));
+        }
+        self.append(&key, &found)
+    }
+
+    /// What somebody has found out about a file, or its analysis.
+    fn found(&self, source: Source, size: u64) -> Found {
+        let known = self.known().and_then(|known| known.lookup(&source, size));
+        known.map_or_else(
+            || Found::from(&analyse_source(source)),
+            |(sites, unproven)| Found { sites, unproven },
+        )
+    }
+
+    /// Keeps the analysis of a file with this key.
+    pub(crate) fn keep(&self, key: &FileKey, analysis: &Analysis) -> Result<()> {
+        self.append(key, &Found::from(analysis)).map(drop)
+    }
+
+    /// The key of the file at `executable`, and what is known of it.
+    fn look(&self, executable: &Path) -> Result<(FileKey, Option<Outcome>)> {
         let metadata = fs::metadata(executable).map_err(failed("look at", executable))?;
         if !metadata.is_file() {
             return Err(failed("analyse", executable)(io::Error::new(
@@ -220,46 +317,22 @@ impl SiteFile {
             )));
         }
         let key = file_key(&metadata);
-        {
-            let mut open = self.opened();
-            // Another process may have appended since the file was mapped; or somebody who knows nothing of our
-            // rules has cut it, and to look at what it no longer has would end the host.
-            open.refresh(&self.place)?;
-            if let Some(known) = open.known(&key) {
-                return Ok(known);
-            }
-        }
-        let started = SystemTime::now();
-        // It may be something else by now that is waited for when it is opened; then its key is another, too.
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
-            .open(executable)
-            .map_err(failed("open", executable))?;
-        let opened = file.metadata().map_err(failed("look at", executable))?;
-        if file_key(&opened) != key {
-            return Ok(Outcome::Unsettled);
-        }
-        let watched = file.try_clone().map_err(failed("open", executable))?;
-        let analysis = analyse_file(file);
-        let after = watched.metadata().map_err(failed("look at", executable))?;
-        if file_key(&opened) != key || file_key(&after) != key || !settled(&key, started) {
-            return Ok(Outcome::Unsettled);
-        }
-        self.append(&key, &analysis)
+        let mut open = self.opened();
+        // Another process may have appended since the file was mapped; or somebody who knows nothing of our
+        // rules has cut it, and to look at what it no longer has would end the host.
+        open.refresh(&self.place)?;
+        Ok((key, open.known(&key)))
     }
 
-    fn append(&self, key: &FileKey, analysis: &Analysis) -> Result<Outcome> {
-        let unproven = u32::try_from(analysis.unproven().count()).unwrap_or(u32::MAX).min(UNWINDS - 1);
-        let flag = |is_so: bool, flag: u32| if is_so { flag } else { 0 };
-        let unproven = unproven | flag(analysis.is_blind(), BLIND) | flag(analysis.unwinds, UNWINDS);
+    fn append(&self, key: &FileKey, found: &Found) -> Result<Outcome> {
+        let Found { sites, unproven } = found;
         let mut open = self.opened();
         open.lock(&self.place)?;
         let outcome = match open.known(key) {
             Some(known) => Ok(known),
             None => open
-                .append(&self.place, key, &analysis.sites, unproven)
-                .map(|()| Outcome::Analysed { sites: analysis.sites.len(), unproven }),
+                .append(&self.place, key, sites, *unproven)
+                .map(|()| Outcome::Analysed { sites: sites.len(), unproven: *unproven }),
         };
         open.unlock(&self.place)?;
         outcome
@@ -280,7 +353,7 @@ impl Open {
             .open(path)
             .map_err(failed("open the site file", path))?;
         let metadata = file.metadata().map_err(failed("open the site file", path))?;
-        let found = Found { mode: metadata.mode(), owner: metadata.uid(), size: metadata.len() };
+        let found = trust::Found { mode: metadata.mode(), owner: metadata.uid(), size: metadata.len() };
         // The agents ask the same.
         if trust::site_file(&found, effective_user()).is_err() {
             return Err(failed("use the site file", path)(io::Error::new(
@@ -551,7 +624,7 @@ mod tests {
         let path = directory.path().join(NAME);
         let (first, second) = (analysis(1..4), analysis(10..15));
         let file = SiteFile::open_or_create(&path).unwrap();
-        file.append(&key(1), &first).unwrap();
+        file.keep(&key(1), &first).unwrap();
         let writes = {
             let open = file.opened();
             let room = open.room_for(&key(2), second.sites.len()).unwrap();
@@ -575,7 +648,7 @@ mod tests {
             assert_eq!(file.lookup(&key(1)), Some((first.sites.clone(), 0)));
             assert_eq!(file.lookup(&key(2)).is_some(), published, "after {done}");
             // And the next writer goes on from there.
-            file.append(&key(2), &second).unwrap();
+            file.keep(&key(2), &second).unwrap();
             assert_eq!(file.lookup(&key(1)), Some((first.sites.clone(), 0)));
             assert_eq!(file.lookup(&key(2)), Some((second.sites.clone(), 0)));
             let slots = file.opened().header().unwrap().used_slots;

@@ -55,6 +55,9 @@ fn files(folder: &Path) -> Vec<String> {
     files
 }
 
+/// What is made where it is installed.
+const MADE: &str = "lib/runahead/runahead-sites";
+
 const FILES: [&str; 8] = [
     "bin/runahead",
     "include/runahead.h",
@@ -79,7 +82,10 @@ fn installed_and_removed() -> Verdict {
     let prefix = folder.join("prefix");
     let wanted = ["--prefix", &prefix.to_string_lossy()];
     well("install", x(&[&["install"][..], &wanted].concat(), None)?)?;
-    expect_files(&prefix, &FILES)?;
+    let mut with_sites = FILES.to_vec();
+    with_sites.push(MADE);
+    with_sites.sort_unstable();
+    expect_files(&prefix, &with_sites)?;
 
     let data = folder.join("data");
     fs::write(&data, [3; 20_000]).map_err(|error| error.to_string())?;

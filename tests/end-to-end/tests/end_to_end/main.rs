@@ -24,6 +24,7 @@ mod stepping;
 mod suite;
 mod swap;
 mod torture;
+mod unchecked;
 mod untold;
 
 use libtest_mimic::Arguments;
@@ -67,6 +68,7 @@ fn main() {
     mirror_ways::add(&mut suite);
     names::add(&mut suite);
     untold::add(&mut suite);
+    unchecked::add(&mut suite);
     copying::add(&mut suite);
     large_program::add(&mut suite);
     swap::add(&mut suite);

@@ -25,10 +25,12 @@
 use super::stub::{Description, Patch};
 use super::{SYSCALL_BYTES, thread_base};
 use crate::state::{AREA_BYTES, AREAS, Fixed, OFFSET_OF_AREAS, OFFSET_OF_SLOT, Process, WINDOW_BYTES};
+use crate::unchecked::{LOOKED_AT, Wait};
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
+use runahead_abi::check::verdict;
 use runahead_abi::registers::Registers;
 use runahead_abi::release::{COUNTS, Closings, NUMBERS};
 use runahead_abi::session::{AgentPart, Slot, SpeculatorPart};
@@ -617,6 +619,40 @@ global_asm!(
     d_detour = const offset_of!(Description, detour),
 );
 
+// While the process's code is not all known (`crate::unchecked`): once it is found to be clean, and until there is an
+// answer for the calls that are looked at even so, into the agent; else past it, without a system call.
+//
+// SAFETY: as above; reads words of the agent's block and of the session's, which are mapped for good.
+global_asm!(
+    ".globl runahead_agent_unchecked",
+    ".hidden runahead_agent_unchecked",
+    ".type runahead_agent_unchecked, @function",
+    "runahead_agent_unchecked:",
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06",
+    "  mov r11, [rcx + {d_state}]",
+    "  mov r11, [r11 + {verdict}]",
+    "  cmp dword ptr [r11], {clean}",
+    "  je runahead_agent_entry",
+    "  cmp dword ptr [r11], 0",
+    "  jne runahead_agent_past",
+    "  cmp eax, {numbers}",
+    "  jae runahead_agent_past",
+    "  mov r11, [rcx + {d_state}]",
+    "  bt dword ptr [r11 + {looked_at}], eax",
+    "  jc runahead_agent_entry",
+    "  jmp runahead_agent_past",
+    ".cfi_endproc",
+    ".size runahead_agent_unchecked, . - runahead_agent_unchecked",
+    d_state = const offset_of!(Description, state),
+    verdict = const offset_of!(Fixed, wait) + offset_of!(Wait, verdict),
+    clean = const verdict::CLEAN,
+    looked_at = const offset_of!(Fixed, wait) + offset_of!(Wait, looked_at),
+    numbers = const 64 * LOOKED_AT,
+);
+
 // The place where glibc makes all calls that may be cancelled. A function's arguments come in: rdi points to
 // the thread's state of cancellation, rsi is the number, rdx, rcx, r8, r9 and two words above the return
 // address are the call's own arguments; rax, r10 and r11 are free, as for any function. What the agent does
@@ -721,6 +757,7 @@ global_asm!(
 unsafe extern "C" {
     fn runahead_agent_entry();
     fn runahead_agent_past();
+    fn runahead_agent_unchecked();
     fn runahead_agent_cancellation();
     fn runahead_agent_cancellation_back();
 }
@@ -749,6 +786,11 @@ pub fn image() -> Range<usize> {
 /// Address of the entry code, for [`Fixed::entry`].
 pub fn entry_address() -> usize {
     runahead_agent_entry as *const () as usize
+}
+
+/// Address of the code that passes most calls by, for [`Fixed::entry`] too.
+pub fn unchecked_address() -> usize {
+    runahead_agent_unchecked as *const () as usize
 }
 
 /// Address of the code that goes past the agent, for [`Fixed::entry`] too.

@@ -9,7 +9,9 @@ use crate::loader::Debug;
 use crate::state::Fixed;
 use core::arch::asm;
 use core::sync::atomic::Ordering;
-pub use entry::{Answer, Frame, SseRegisters, areas_in_use, entry_address, image, past_address};
+pub use entry::{
+    Answer, Frame, SseRegisters, areas_in_use, entry_address, image, past_address, unchecked_address,
+};
 use runahead_abi::registers::VECTOR_STATE_MASK;
 pub use stub::{
     CODE_BYTES, Description, Load, POOL_BYTES, Patch, STUB_BYTES, description_at, near_jump, pool_address,

@@ -1,0 +1,283 @@
+//! Analyses that come with the installation, by what the files hold.
+//!
+//! A user's site file knows files by what `stat` says of them, so in a fresh home, container or CI job it knows none. Its
+//! C library is the distribution's all the same, and was looked at when Runahead was installed (`runahead prepare`). To
+//! read a file and take its hash (XXH3, 128 bits) takes 0.5 ms for libc instead of 5.
+//!
+//! The format is the site file's, whose keys hold the hash here. Whoever may write to the file may have sites rewritten in
+//! programs of whoever reads it, so it must be the user's own or the superuser's.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use memmap2::Mmap;
+use runahead_abi::sites::{
+    FileHeader, FileKey, HASH_SLOTS, INDEX_OFFSET, Index, Plain as _, Site, lookup_entry,
+};
+use runahead_abi::trust::{self, Found};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::analysis::{Analysis, analyse_source};
+use crate::location::effective_user;
+use crate::site_file::{SiteFile, open_to_read};
+use crate::source::Source;
+
+/// The file's name in the installation.
+pub const NAME: &str = "runahead-sites";
+
+/// Bytes that are hashed at a time.
+const PIECE: usize = 64 << 10;
+
+/// Files that are kept at most: there is room for some more.
+const MOST: usize = HASH_SLOTS / 2;
+
+/// Files below this, bytes, that have nothing to rewrite are not kept: their analysis is as quick.
+const SMALL: u64 = 128 << 10;
+
+/// The key of no file.
+const NOTHING: FileKey = FileKey { device: 0, inode: 0, size: 0, modified: 0, changed: 0 };
+
+/// Stands where a file's device does: no hash is taken for a real file.
+const BY_CONTENT: u64 = u64::from_le_bytes(*b"content1");
+
+/// The analyses of an installation.
+#[derive(Debug)]
+pub struct Known {
+    mapping: Mmap,
+}
+
+impl Known {
+    /// None: there are none, or none that are to be believed.
+    pub fn open(path: &Path) -> Option<Known> {
+        let file = open_to_read(path).ok()?;
+        let metadata = file.metadata().ok()?;
+        let found = Found { mode: metadata.mode(), owner: metadata.uid(), size: metadata.len() };
+        let is_trusted = |user| trust::site_file(&found, user).is_ok();
+        if !is_trusted(effective_user()) && !is_trusted(0) {
+            return None;
+        }
+        // SAFETY: it is replaced as a whole, never cut or changed, by those who may.
+        let mapping = unsafe { Mmap::map(&file) }.ok()?;
+        FileHeader::read(&mapping)?.is_ours().then_some(Known { mapping })
+    }
+
+    /// Whether a file of so many bytes may be known: else nobody need read it.
+    fn has_size(&self, size: u64) -> bool {
+        let index = self.mapping.get(INDEX_OFFSET..).unwrap_or_default();
+        index.chunks_exact(size_of::<Index>()).take(HASH_SLOTS).any(|slot| {
+            let mut entry = Index::new(NOTHING, 0, &[], 0);
+            entry.bytes_mut().copy_from_slice(slot);
+            entry.key_hash != 0 && entry.key.size == size
+        })
+    }
+
+    /// The sites of a file of `size` bytes, and what is said of the others.
+    pub fn lookup(&self, source: &Source, size: u64) -> Option<(Vec<Site>, u32)> {
+        if !self.has_size(size) {
+            return None;
+        }
+        let entry = lookup_entry(&self.mapping, &content_key(source, size).ok()?)?;
+        Some((entry.sites.to_vec(), entry.unproven))
+    }
+}
+
+/// The key of what a file holds.
+fn content_key(source: &Source, size: u64) -> io::Result<FileKey> {
+    let mut hash = Xxh3::new();
+    let mut piece = vec![0; PIECE];
+    let mut at = 0;
+    while at < size {
+        let bytes = &mut piece[..PIECE.min(usize::try_from(size - at).unwrap_or(PIECE))];
+        source.read_exact_at(bytes, at)?;
+        hash.update(bytes);
+        at += bytes.len() as u64;
+    }
+    let hash = hash.digest128();
+    Ok(FileKey { device: BY_CONTENT, inode: hash as u64, size, modified: (hash >> 64) as u64, changed: 0 })
+}
+
+/// What [`prepare`] has found.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prepared {
+    /// Executable files that were looked at, and those that are kept.
+    pub files: usize,
+    pub kept: usize,
+}
+
+/// Analyses the executable files below `places`, and those that are named there, into a new file at `to`, on as many threads as
+/// there are processors. What cannot be read is passed over.
+pub fn prepare(places: &[PathBuf], to: &Path) -> io::Result<Prepared> {
+    let mut files = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    let mut work = places.to_vec();
+    while let Some(path) = work.pop() {
+        let named = places.contains(&path);
+        let Ok(metadata) = (if named { fs::metadata(&path) } else { fs::symlink_metadata(&path) }) else {
+            continue;
+        };
+        if metadata.is_dir() {
+            work.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        } else if metadata.is_file() && seen.insert((metadata.dev(), metadata.ino())) {
+            files.push((path, metadata.len()));
+        }
+    }
+    // The largest first: no thread is left with one at the end.
+    files.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+    let aside = to.with_extension("new");
+    let _ = fs::remove_file(&aside);
+    let site_file = SiteFile::open_or_create(&aside).map_err(io::Error::other)?;
+    let prepared = Mutex::new(Prepared::default());
+    let next = AtomicUsize::new(0);
+    let full = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((path, size)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let Some((key, analysis)) = look(path, *size) else { continue };
+                    let mut prepared = prepared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    prepared.files += 1;
+                    if analysis.sites.is_empty() && analysis.others.is_empty() && *size < SMALL {
+                        continue;
+                    }
+                    if prepared.kept == MOST {
+                        return;
+                    }
+                    match site_file.keep(&key, &analysis) {
+                        Ok(()) => prepared.kept += 1,
+                        Err(error) => {
+                            *full.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error)
+                        }
+                    }
+                }
+            });
+        }
+    });
+    if let Some(error) = full.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        let _ = fs::remove_file(&aside);
+        return Err(io::Error::other(error));
+    }
+    fs::set_permissions(&aside, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    fs::rename(&aside, to)?;
+    Ok(prepared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+/// The analysis of a file and the key of what it holds. None: it is no program or library for this machine.
+fn look(path: &Path, size: u64) -> Option<(FileKey, Analysis)> {
+    let file = open_to_read(path).ok()?;
+    let mut begin = [0; 4];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut begin, 0).ok()?;
+    if begin != object::elf::ELFMAG {
+        return None;
+    }
+    let source = Source::new(Rc::new(file), size);
+    let key = content_key(&source, size).ok()?;
+    let analysis = analyse_source(source);
+    analysis.understood.then_some((key, analysis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site_file::Outcome;
+    use crate::source::Turns;
+    use crate::{analyse, file_key};
+    use std::cell::Cell;
+
+    fn c_library() -> PathBuf {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.contains("/libc.so.6")).unwrap();
+        line[line.find('/').unwrap()..].into()
+    }
+
+    /// A copy that nobody has just written.
+    fn copy(from: &Path, to: &Path) {
+        fs::copy(from, to).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+
+    #[test]
+    fn a_copy_of_a_prepared_file_is_known_and_a_changed_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (places, known) = (folder.path().join("places"), folder.path().join(NAME));
+        fs::create_dir(&places).unwrap();
+        let (first, again) = (places.join("libc.so.6"), folder.path().join("again"));
+        copy(&c_library(), &first);
+        fs::write(places.join("text"), "no program").unwrap();
+        std::os::unix::fs::symlink("libc.so.6", places.join("link")).unwrap();
+        let prepared = prepare(std::slice::from_ref(&places), &known).unwrap();
+        assert_eq!((prepared.files, prepared.kept), (1, 1));
+        let found = Known::open(&known).unwrap();
+        let source = |path: &Path| {
+            Source::new(Rc::new(fs::File::open(path).unwrap()), fs::metadata(path).unwrap().len())
+        };
+        let size = fs::metadata(&first).unwrap().len();
+        copy(&first, &again);
+        let (sites, _) = found.lookup(&source(&again), size).expect("the copy is known");
+        assert_eq!(sites, analyse(&first).unwrap().sites);
+        let mut bytes = fs::read(&again).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&again, bytes).unwrap();
+        assert!(found.lookup(&source(&again), size).is_none(), "another file of the same size");
+    }
+
+    /// What is known is taken, and nothing analysed: here it is something else than an analysis would find.
+    #[test]
+    fn a_run_takes_what_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let (known, library) = (folder.path().join(NAME), folder.path().join("library"));
+        copy(&c_library(), &library);
+        let size = fs::metadata(&library).unwrap().len();
+        let source = Source::new(Rc::new(fs::File::open(&library).unwrap()), size);
+        let kept = SiteFile::open_or_create(&known).unwrap();
+        kept.keep(&content_key(&source, size).unwrap(), &Analysis::default()).unwrap();
+        let run = SiteFile::in_memory().unwrap().with_known(known.clone());
+        assert_eq!(run.ensure(&library).unwrap(), Outcome::Analysed { sites: 0, unproven: 0 });
+        // Where others may write to it, it is nothing.
+        fs::set_permissions(&known, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        let run = SiteFile::in_memory().unwrap().with_known(known);
+        let outcome = run.ensure(&library).unwrap();
+        assert!(matches!(outcome, Outcome::Analysed { sites: 100.., .. }), "{outcome:?}");
+    }
+
+    struct Some(Cell<u32>, Cell<u32>);
+
+    impl Turns for Some {
+        fn begin(&self) -> bool {
+            assert_eq!(self.1.replace(1), 0, "one piece at a time");
+            let left = self.0.get();
+            self.0.set(left.saturating_sub(1));
+            if left == 0 {
+                self.1.set(0);
+            }
+            left != 0
+        }
+
+        fn end(&self) {
+            self.1.set(0);
+        }
+    }
+
+    #[test]
+    fn a_file_in_turns_is_analysed_whole_or_not_at_all() {
+        let library = c_library();
+        let whole = analyse(&library).unwrap();
+        for turns in [0, 1, 2, 7] {
+            let file = SiteFile::in_memory().unwrap();
+            let turns = Rc::new(Some(Cell::new(turns), Cell::new(0)));
+            assert!(file.ensure_in_turns(&library, turns).is_err());
+            assert_eq!(file.lookup(&file_key(&fs::metadata(&library).unwrap())), None);
+        }
+        let file = SiteFile::in_memory().unwrap();
+        let outcome =
+            file.ensure_in_turns(&library, Rc::new(Some(Cell::new(u32::MAX), Cell::new(0)))).unwrap();
+        assert!(
+            matches!(outcome, Outcome::Analysed { sites, .. } if sites == whole.sites.len()),
+            "{outcome:?}"
+        );
+    }
+}

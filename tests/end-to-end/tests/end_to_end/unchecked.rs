@@ -1,0 +1,251 @@
+//! Programs with large files of code that nobody has analysed yet: they run on while that is done, are helped from then on, and
+//! whatever they do meanwhile, everything is as it is alone. Each run has a cache folder of its own, so all is unknown.
+
+use crate::programs::files;
+use crate::slow_disk::{self, Disk, number};
+use crate::suite::Suite;
+use runahead_end_to_end::Verdict;
+use runahead_end_to_end::locate::{Runahead, build_folder};
+use runahead_end_to_end::scenario::{COLD, Scenario, WARM, bytes};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A library of 24 MB, or of 2. `SITES`: it reads by a system call of its own. `BLIND`: it makes calls of which nobody can say what they are.
+const LIBRARY: &str = r#"
+    #ifdef NOTHING
+    __asm__(".text\n.balign 4096\n.fill 24 << 20, 1, 0x90\n");
+    #else
+    __asm__(".text\n.balign 4096\n.fill 2 << 20, 1, 0x90\n");
+    #endif
+    long enter(long number, long a, long b, long c) {
+        long result = -38;
+    #ifdef BLIND
+        register long fourth __asm__("r10") = 0, fifth __asm__("r8") = 0;
+        __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth) : "rcx", "r11", "memory");
+    #endif
+    #ifdef SITES
+        (void)number;
+        __asm__ volatile("mov $0, %%eax\n syscall" : "=a"(result) : "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    #endif
+        (void)number, (void)a, (void)b, (void)c;
+        return result;
+    }
+"#;
+
+const PROGRAM: &str = r#"
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <linux/audit.h>
+    #include <linux/filter.h>
+    #include <linux/seccomp.h>
+    #include <pthread.h>
+    #include <stddef.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <sys/prctl.h>
+    #include <sys/syscall.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    extern long enter(long, long, long, long);
+    static long count = 300;
+    static void *reads(void *from) {
+        static __thread char data[8192];
+        unsigned long sum = 5381;
+        for (long file = (long)from; file < count; file++) {
+            char name[40];
+            sprintf(name, "many/%ld", file);
+            int fd = open(name, O_RDONLY);
+            ssize_t got = fd < 0 ? -errno : read(fd, data, sizeof data);
+            for (ssize_t at = 0; at < got; at++) sum = sum * 33 + data[at];
+            sum = sum * 33 + got;
+            close(fd);
+        }
+        return (void *)sum;
+    }
+    static void say(const char *what, unsigned long sum) {
+        char line[80];
+        if (write(1, line, sprintf(line, "%s %lu\n", what, sum)) < 0) _exit(3);
+    }
+    static void all(const char *what) { say(what, (unsigned long)reads(0)); }
+    /* Nothing but what the program itself calls from here on, or it is killed. */
+    static long forbids(void) {
+        static const int allowed[] = {SYS_read, SYS_write, SYS_openat, SYS_close, SYS_exit_group, SYS_clock_nanosleep};
+        enum { CALLS = sizeof allowed / sizeof *allowed };
+        static struct sock_filter filter[CALLS + 3];
+        filter[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+        for (int at = 0; at < CALLS; at++)
+            filter[1 + at] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[at], CALLS - at, 0);
+        filter[CALLS + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+        filter[CALLS + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+        static struct sock_fprog program = {CALLS + 3, filter};
+        if (enter(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0)) return 1;
+        return enter(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program);
+    }
+    int main(int words, char **word) {
+        const char *what = words > 1 ? word[1] : "reads";
+        if (words > 2) count = atol(word[2]);
+        if (!strcmp(what, "long"))
+            for (int round = 0; round < 40; round++) usleep(5000);
+        if (!strcmp(what, "filter")) { if (forbids()) return 4; all("before"); usleep(150000); all(what); _exit(0); }
+        if (!strcmp(what, "own")) {
+            char data[64] = {0};
+            int fd = open("many/1", O_RDONLY);
+            say("own", enter(0, fd, (long)data, 64) + data[3]);
+        }
+        if (!strcmp(what, "strict")) { prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT); say(what, 1); syscall(SYS_exit, 0); }
+        if (!strcmp(what, "user")) { if (setgid(65534) || setuid(65534)) return 5; }
+        if (!strcmp(what, "fork"))
+            for (int child = 0; child < 3; child++)
+                if (!fork()) {
+                    if (child == 1) dlopen("./libsites.so", RTLD_NOW);
+                    all("child");
+                    _exit(0);
+                } else wait(0);
+        if (!strcmp(what, "vfork"))
+            for (int child = 0; child < 20; child++) { if (!vfork()) _exit(child); wait(0); }
+        if (!strcmp(what, "loads")) {
+            const char *names[] = {"./libclean.so", "./libsites.so", "./libblind.so"};
+            for (int at = 0; at < 3; at++) {
+                void *library = dlopen(names[at], RTLD_NOW);
+                long (*own)(long, long, long, long) = library ? dlsym(library, "enter") : 0;
+                int fd = open("many/2", O_RDONLY);
+                char data[64] = {0};
+                say(names[at], own ? own(SYS_read, fd, (long)data, 64) + data[5] : 0);
+                close(fd);
+                all("after");
+            }
+        }
+        if (!strcmp(what, "threads")) {
+            pthread_t thread[4];
+            unsigned long sum = 0;
+            for (long at = 0; at < 4; at++) pthread_create(&thread[at], 0, reads, (void *)at);
+            for (long at = 0; at < 4; at++) { void *got; pthread_join(thread[at], &got); sum += (unsigned long)got; }
+            say(what, sum);
+        }
+        if (!strcmp(what, "again")) { execl(word[0], word[0], "reads", "50", (char *)0); return 6; }
+        if (!strcmp(what, "closed")) close_range(3, ~0U, 0);
+        if (!strcmp(what, "brief")) _exit(7);
+        if (!strcmp(what, "killed")) kill(getpid(), 9);
+        all(what);
+        return 0;
+    }
+"#;
+
+/// What the program does, each with all of its code unknown: linked against the library that has nothing, against the one with
+/// a read of its own, and against the one that may call anything.
+const MANNERS: &str = "for kind in clean sites blind; do \
+    for manner in reads long filter own strict user fork vfork loads threads again closed brief killed; do \
+    $UNDER ./$kind $manner; echo $? $kind $manner; rm -r $XDG_CACHE_HOME; mkdir $XDG_CACHE_HOME; done; done 2> /dev/null";
+
+/// The file system that a program and its library are on is unmounted the moment it ends.
+const UNMOUNTS: &str = "cd ..; for round in $(seq 30); do mkdir -p mounted; mount -t tmpfs tmpfs mounted; \
+    cp -r all/clean all/libclean.so all/many mounted/; \
+    (cd mounted; LD_LIBRARY_PATH=$PWD $UNDER ./clean reads $((round * 7 % 20))); umount mounted; echo $?; \
+    rm -r $XDG_CACHE_HOME; mkdir $XDG_CACHE_HOME; done";
+
+const FILES: u64 = 600;
+
+pub fn add(suite: &mut Suite) {
+    let wants = ["command gcc"];
+    suite.add("unchecked::whatever a program does meanwhile is as alone", wants, as_alone);
+    let wants = ["command gcc", "root", "command unshare"];
+    suite.add("unchecked::its files can be unmounted at its end", wants, unmounted);
+    let wants = slow_disk::WANTS.into_iter().chain(["command gcc"]);
+    suite.add("unchecked::it is helped once it is known", wants.clone(), helped);
+    suite.add("unchecked::one with calls of its own is left alone", wants, left_alone);
+}
+
+/// The folder with the program in three ways and its libraries, made once.
+fn built() -> Result<PathBuf, String> {
+    let folder = build_folder().join(format!("unchecked-{}", std::process::id()));
+    if folder.join("blind").exists() {
+        return Ok(folder);
+    }
+    let aside =
+        build_folder().join(format!("unchecked-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let line = "set -e; for kind in clean:NOTHING sites:SITES blind:BLIND; do name=${kind%%:*}; \
+        gcc -O1 -shared -fPIC -D${kind##*:} -o lib$name.so library.c; \
+        gcc -O1 -pthread -o $name program.c -L. -l$name -Wl,-rpath,'$ORIGIN'; done";
+    fs::create_dir_all(&aside)
+        .and_then(|()| fs::write(aside.join("library.c"), LIBRARY))
+        .and_then(|()| fs::write(aside.join("program.c"), PROGRAM))
+        .map_err(|error| error.to_string())?;
+    let output = Command::new("bash").args(["-c", line]).current_dir(&aside).output();
+    let output = output.map_err(|error| format!("bash: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    // Another test may have been quicker.
+    if fs::rename(&aside, &folder).is_err() {
+        let _ = fs::remove_dir_all(&aside);
+    }
+    Ok(folder)
+}
+
+const PARTS: [&str; 6] = ["clean", "sites", "blind", "libclean.so", "libsites.so", "libblind.so"];
+
+fn fill(from: &Path, to: &Path, count: u64) -> io::Result<()> {
+    for part in PARTS {
+        fs::copy(from.join(part), to.join(part))?;
+    }
+    let many = to.join("many");
+    fs::create_dir(&many)?;
+    (0..count).try_for_each(|number| fs::write(many.join(number.to_string()), bytes(number, 6000)))
+}
+
+fn as_alone() -> Verdict {
+    let from = built()?;
+    let line = format!("export XDG_CACHE_HOME=$PWD/cache; mkdir cache; {MANNERS}; rm -r cache");
+    Scenario::shell("unchecked manners", &line)
+        .prepare(move |folder| {
+            files(folder)?;
+            fill(&from, folder, 40)
+        })
+        .modes([COLD, WARM])
+        .check(&Runahead::built()?)
+}
+
+fn unmounted() -> Verdict {
+    let from = built()?;
+    let line = format!(
+        "export XDG_CACHE_HOME=$PWD/cache; mkdir cache; cd all; exec unshare --mount --propagation private \
+         bash -c '{UNMOUNTS}; rm -r $XDG_CACHE_HOME mounted'"
+    );
+    Scenario::shell("unchecked unmounted", &line)
+        .prepare(move |folder| {
+            fs::create_dir(folder.join("all"))?;
+            fill(&from, &folder.join("all"), 20)
+        })
+        .modes([WARM])
+        .check(&Runahead::built()?)
+}
+
+/// Reads of a program of which nobody knew at its start, and those that were foretold.
+fn run(kind: &'static str, good: impl Fn(u64, u64) -> bool) -> Verdict {
+    let from = built()?;
+    let disk = Disk::new(kind, "cloud", |folder: &Path| fill(&from, folder, FILES))?;
+    // It sleeps for 0.2 s at its start, in which everything is analysed even on a busy machine, mostly. Its files are new.
+    let line = format!("cd $0; ./{kind} long {FILES}");
+    disk.until(
+        &|mount: &Path| vec!["bash".into(), "-c".into(), line.clone().into(), mount.into()],
+        1,
+        |counts| {
+            let (reads, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
+            if good(reads, hinted) { Ok(()) } else { Err(format!("{hinted} of {reads} reads")) }
+        },
+    )
+}
+
+fn helped() -> Verdict {
+    run("clean", |_, hinted| hinted > FILES / 2)
+}
+
+fn left_alone() -> Verdict {
+    run("sites", |reads, _| reads < FILES / 2)
+}
