@@ -273,6 +273,8 @@ pub struct SpeculatorPart {
     pub touched: AtomicU32,
     /// `st_dev` of the file that was asked for last; 0: none yet.
     pub device: AtomicU64,
+    /// `st_dev` of the file system behind which a FUSE server was met last; 0: none.
+    pub server: AtomicU64,
     /// Bytes that devices have delivered for the speculator.
     pub delivered: AtomicU64,
     /// Written by the host.
@@ -317,6 +319,8 @@ pub mod names_ahead {
     pub const BUSY: u32 = 1;
     /// It has stopped for good, on request or since it does not pay, and holds no directory open.
     pub const GONE: u32 = 2;
+    /// Nothing on the file system where the process was met last. A note in a while tells whether it is elsewhere.
+    pub const LEFT: u32 = 3;
 }
 
 /// What the agent does with a program.

@@ -33,7 +33,13 @@ pub struct Names {
     listing: u32,
     crowd: Crowd,
     noting: Noting,
+    /// Waits of which the host was not told, as it leaves the file system to the program.
+    untold: u32,
 }
+
+/// While the host leaves the file system to the program it may be told of one wait in so many. A note wakes it, and takes as much
+/// processor time as a server at hand needs for one of the program's requests.
+const TOLD: u32 = 64;
 
 /// A look-up that is over.
 struct LookedUp {
@@ -82,7 +88,7 @@ pub fn list(frame: &Frame, a: [usize; 6]) -> Answer {
 impl Visit<'_> {
     /// A look-up took `took` ns; so many other threads are looking names up.
     fn looked_up(&mut self, looked_up: &LookedUp, took: u64, beside: u32) {
-        if self.names_are_off() || !self.name_passed(took) {
+        if self.names_are_off() || !self.name_passed(took) || self.need_not_tell() {
             return;
         }
         match self.inner.names.crowd.waited(beside) {
@@ -115,7 +121,7 @@ impl Visit<'_> {
         if let Some(slot) = self.state.slot() {
             count(&slot.agent.counts.listings, 1);
         }
-        if self.inner.names.coldness.is_cold() {
+        if self.inner.names.coldness.is_cold() && !self.need_not_tell() {
             // Each listing is news, though the descriptor's number may be the same.
             self.inner.names.noting.forget();
             self.note(kind::LISTED, fd, &[], took);
@@ -164,6 +170,16 @@ impl Visit<'_> {
         if self.inner.names.noting.wants(mark, may_be_argument(directory, path), took) {
             self.tell(kind, directory, path);
         }
+    }
+
+    /// Whether the host need not hear of a wait.
+    fn need_not_tell(&mut self) -> bool {
+        let ahead = |slot: &Slot| slot.speculator.names_ahead.load(Ordering::Relaxed);
+        if self.state.slot().is_none_or(|slot| ahead(slot) != names_ahead::LEFT) {
+            return false;
+        }
+        self.inner.names.untold = (self.inner.names.untold + 1) % TOLD;
+        self.inner.names.untold != 0
     }
 
     /// Tells the host, with which it attaches.

@@ -19,7 +19,8 @@ use runahead_abi::reads::{Length, Offset, of as read_call};
 use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahead};
 use runahead_abi::{names, pace, post};
 use runahead_kernel::files::{
-    IoVec, RWF_NOWAIT, cached_pages, fstat, is_direct, known_size_of_regular, position, preadv2, readahead,
+    IoVec, RWF_NOWAIT, cached_pages, file_system_type, fstat, is_direct, known_size_and_device,
+    known_size_of_regular, position, preadv2, readahead,
 };
 use runahead_kernel::process::{
     futex_wait, futex_wake, monotonic_ns, process_id, sleeps_and_blocks, thread_id,
@@ -380,10 +381,22 @@ impl Visit<'_> {
             Passing::Off { cancel } => {
                 if cancel {
                     count(&slot.agent.counts.mismatches, 1);
-                    slot.agent.cancelled.store(self.inner.epoch, Ordering::Release);
-                    futex_wake(&slot.agent.passed);
+                    self.cancel(slot);
                 }
             }
+        }
+    }
+
+    /// Nothing more is to be predicted in this epoch.
+    fn cancel(&self, slot: &Slot) {
+        slot.agent.cancelled.store(self.inner.epoch, Ordering::Release);
+        futex_wake(&slot.agent.passed);
+    }
+
+    /// Speculation that may well be right is of no use at present.
+    fn leaves_track(&mut self, slot: &Slot) {
+        if self.inner.track.leaves() {
+            self.cancel(slot);
         }
     }
 
@@ -410,6 +423,13 @@ impl Visit<'_> {
         let stall = self.inner.hold.expected_stall();
         let sync = slot.speculator.sync_cost_ns.load(Ordering::Relaxed);
         self.inner.worth.read(foretold.is_some(), stall, sync, monotonic_ns);
+        let server = slot.speculator.server.load(Ordering::Relaxed);
+        if server != 0 {
+            let ahead = if self.inner.track.is_on() { self.ahead(slot) } else { 0 };
+            if self.inner.served.read(server, ahead, monotonic_ns) {
+                self.leaves_track(slot);
+            }
+        }
     }
 
     /// Whether a read of `length` bytes at `place` would wait; starts it if so, the way that the read
@@ -441,10 +461,13 @@ impl Visit<'_> {
     fn untold(&mut self, frame: &Frame, fd: i32, place: i64, foretold: Option<Prediction>) -> Residency {
         self.judge_untold();
         // The end of a file is known, and what is read past the page cache is not to be brought into it.
-        let Ok(Some(size)) = known_size_of_regular(fd) else { return Residency::Cached };
-        if place as u64 >= size || is_direct(fd) {
+        let Ok(Some((size, (major, minor)))) = known_size_and_device(fd) else { return Residency::Cached };
+        let device = names::device_number(major, minor);
+        // What has a number without a disk may be a server's, which is not to be asked what it is.
+        if place as u64 >= size || is_direct(fd) || (major != 0 && self.is_unpacked(fd, device)) {
             return Residency::Cached;
         }
+        self.inner.untold_device = device;
         // All of these but overlays count what is cached. What was foretold begins nothing, whether it
         // waits or not.
         let looks_cached = || foretold.is_none() && is_cached(frame, fd, place as u64, size) == Some(true);
@@ -455,6 +478,15 @@ impl Visit<'_> {
         let (sleeps, blocks) = sleeps_and_blocks();
         let waits = self.inner.untold.begins(thread_base(self.state), Counted { sleeps, blocks });
         if waits { Residency::Missing } else { Residency::Cached }
+    }
+
+    /// Whether a file lies on squashfs: it keeps a few unpacked blocks only, of many files each. What is read ahead there is unpacked once
+    /// more, by the processors that the program wants, and drops what it reads next.
+    fn is_unpacked(&mut self, fd: i32, device: u64) -> bool {
+        if self.inner.unpacked.0 != device {
+            self.inner.unpacked = (device, file_system_type(fd) == Ok(SQUASHFS));
+        }
+        self.inner.unpacked.1
     }
 
     /// Whether the latest read of which the file system did not tell has waited.
@@ -502,8 +534,10 @@ impl Visit<'_> {
         if !self.saw_a_stall || self.must_see() {
             return 0;
         }
-        let stall = self.inner.hold.expected_stall();
-        self.inner.worth.look_away(stall)
+        match self.inner.served.look_away() {
+            0 => self.inner.worth.look_away(self.inner.hold.expected_stall()),
+            unseen => unseen,
+        }
     }
 
     pub fn set_calm(&self, skip: u32) {
@@ -518,7 +552,8 @@ impl Visit<'_> {
             .state
             .slot()
             .is_some_and(|slot| slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::BUSY);
-        self.inner.track.is_on() || names || self.tells_all_files() || self.state.has(flags::ALWAYS_ACTIVE)
+        let compared = self.inner.track.is_on() || self.inner.served.watches();
+        compared || names || self.tells_all_files() || self.state.has(flags::ALWAYS_ACTIVE)
     }
 
     /// The program is going to wait for this read.
@@ -540,7 +575,10 @@ impl Visit<'_> {
         }
         // While speculation is on track and says what comes, it knows better.
         let says_little = !self.inner.track.is_on() || self.inner.following.is_silent();
-        let tells = place == 0 && foretold.is_none() && says_little;
+        let untold = if stalled.unasked > 0 { self.inner.untold_device } else { 0 };
+        self.inner.served.stalls(untold);
+        let may = self.inner.served.may_restart(untold);
+        let tells = place == 0 && foretold.is_none() && says_little && may;
         if !tells {
             self.begins(fd, place);
         }
@@ -548,7 +586,8 @@ impl Visit<'_> {
         if !gone && !self.is_patient(slot) && self.restarts(slot, foretold) {
             let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
             // What is invested in a hold was saved up for that.
-            if self.inner.worth.posting() || matches!(wait, Wait::Invest(_)) {
+            let posting = self.inner.worth.posting() || matches!(wait, Wait::Invest(_));
+            if posting && may {
                 return self.post(frame, slot, Stalled { tells, ..stalled }, wait);
             }
         }
@@ -609,6 +648,14 @@ impl Visit<'_> {
             slot.agent.names.write(names::kind::READ, fd, &[]);
             attach::ring_host(self.state);
         }
+    }
+
+    /// Operations that the log holds and the program has not passed yet.
+    fn ahead(&self, slot: &Slot) -> u32 {
+        let speculator = &slot.speculator;
+        let present = speculator.synced.load(Ordering::Acquire) == self.inner.epoch;
+        let written = if present { speculator.written.load(Ordering::Acquire) } else { 0 };
+        written.saturating_sub(self.inner.passed)
     }
 
     /// Operations that the program has passed and the log does not hold yet.
@@ -711,6 +758,9 @@ fn wait_for_epoch(word: &AtomicU32, epoch: u32, longest: u64) {
         }
     }
 }
+
+/// Squashfs (linux/magic.h).
+const SQUASHFS: i64 = 0x7371_7368;
 
 /// How many of `asked` bytes at `place` a read can give: a file ends.
 fn can_come(fd: i32, place: u64, asked: u64) -> u64 {

@@ -31,6 +31,7 @@ use runahead_kernel::{PAGE, process};
 use runahead_policy::attention::Attention;
 use runahead_policy::following::Following;
 use runahead_policy::hold::Hold;
+use runahead_policy::served::Served;
 use runahead_policy::track::Track;
 use runahead_policy::untold::Untold;
 use runahead_policy::worth::Worth;
@@ -140,9 +141,14 @@ pub struct Inner {
     pub following: Following,
     pub hold: Hold,
     pub worth: Worth,
+    pub served: Served,
     pub untold: Untold,
     /// Descriptor and place of the latest read of which the kernel does not tell.
     pub untold_at: (i32, i64),
+    /// Its device.
+    pub untold_device: u64,
+    /// A device, and whether squashfs is on it; 0: none was asked about yet.
+    pub unpacked: (u64, bool),
     pub names: Names,
     pub epoch: u32,
     /// Operations passed in this epoch.

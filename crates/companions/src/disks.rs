@@ -31,6 +31,8 @@ struct Disk {
     quick: u32,
     /// How often there was nothing to learn.
     silent: u32,
+    /// Somebody serves each request there.
+    served: bool,
 }
 
 /// How to ask for a file.
@@ -54,7 +56,7 @@ impl Disks {
     /// How to ask for a file on this disk now. After [`Ask::AndWait`] nobody else asks before the answer is told.
     pub fn ask(&mut self, device: u64) -> Ask {
         let disk = self.0.entry(device).or_default();
-        if disk.is_quick() {
+        if disk.is_left() {
             return Ask::Never;
         }
         if disk.is_known() {
@@ -81,20 +83,26 @@ impl Disks {
         }
     }
 
+    /// Somebody serves each request on this file system: what is asked for beside what the program waits for takes the time in which
+    /// that is served, and opening a file of a FUSE server's drops what is cached of it.
+    pub fn is_served(&mut self, device: u64) {
+        self.0.entry(device).or_default().served = true;
+    }
+
     /// Whether files on this disk may be asked for, many at a time.
     pub fn is_worth_it(&self, device: u64) -> bool {
-        self.0.get(&device).is_some_and(|disk| disk.is_known() && !disk.is_quick())
+        self.0.get(&device).is_some_and(|disk| disk.is_known() && !disk.is_left())
     }
 
     /// Whether files on this disk are not to be asked for.
-    pub fn is_quick(&self, device: u64) -> bool {
-        self.0.get(&device).is_some_and(Disk::is_quick)
+    pub fn is_left(&self, device: u64) -> bool {
+        self.0.get(&device).is_some_and(Disk::is_left)
     }
 }
 
 impl Disk {
-    fn is_quick(&self) -> bool {
-        self.quick >= QUICK
+    fn is_left(&self) -> bool {
+        self.served || self.quick >= QUICK
     }
 
     fn is_known(&self) -> bool {
@@ -123,7 +131,7 @@ mod tests {
         let others = [Some(1_000_000), Some(50_000), Some(1_000_000), Some(400_000), Some(1_100_000)];
         answers(&mut disks, 2, &others);
         assert_eq!(disks.ask(2), Ask::AndGoOn);
-        assert!(disks.is_quick(1) && !disks.is_quick(2) && !disks.is_quick(3));
+        assert!(disks.is_left(1) && !disks.is_left(2) && !disks.is_left(3));
     }
 
     #[test]

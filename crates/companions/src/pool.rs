@@ -207,7 +207,14 @@ impl Shared {
 
     fn take(self: &Arc<Self>, place: &Place, stops: u64) {
         let Some(pass) = self.gate.pass(All) else { return };
+        // Who serves a file system is not even asked to open the directory.
+        if self.lock().disks.is_left(place.file.device) {
+            return;
+        }
         let Some((directory, identity)) = files::open_directory(&place.directory) else { return };
+        if look::is_served(&directory) {
+            return self.lock().disks.is_served(identity.device);
+        }
         let directory = Directory(directory, pass);
         if files::is_library(&place.name)
             && let Ok(name) = CString::new(place.name.clone())
@@ -217,9 +224,6 @@ impl Shared {
         }
         let list = {
             let mut state = self.lock();
-            if state.disks.is_quick(identity.device) {
-                return;
-            }
             state.choice.waited(identity, &place.name)
         };
         if list {

@@ -27,7 +27,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ const STOP_LONGEST: Duration = Duration::from_millis(100);
 const INTEREST: Duration = Duration::from_millis(250);
 
 /// What was taken of a program's rings so far.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Taken {
     program: Place,
     speculator: Place,
@@ -53,6 +53,8 @@ pub struct Taken {
     since: Option<Instant>,
     /// Number of the process under which its arguments are known.
     arguments: u64,
+    /// The file system where it was met last is left to it.
+    left: Arc<AtomicBool>,
     /// When it last waited for a file.
     waited: Option<Instant>,
 }
@@ -170,8 +172,11 @@ impl Names {
                 self.stop_names(slot);
             } else if taken.names {
                 // The speculator is the one to be followed otherwise, and it always counts.
-                let ahead =
-                    if news || self.lookahead.is_busy() { names_ahead::BUSY } else { names_ahead::IDLE };
+                let ahead = match self.lookahead.is_busy() {
+                    false if taken.left.load(Ordering::Relaxed) => names_ahead::LEFT,
+                    is_busy if is_busy || news => names_ahead::BUSY,
+                    _ => names_ahead::IDLE,
+                };
                 slot.speculator.names_ahead.store(ahead, Ordering::Relaxed);
             }
         }
@@ -235,7 +240,7 @@ impl Names {
     fn waited(&mut self, process: u32, note: &Note, is_news: bool, taken: &mut Taken) {
         let name = name(note);
         if note.kind == kind::LISTED {
-            return self.lookahead.note(path(process, note.directory, name), true);
+            return self.lookahead.note(path(process, note.directory, name), true, &taken.left);
         }
         if taken.arguments == 0 {
             self.numbered += 1;
@@ -258,7 +263,8 @@ impl Names {
             }
         }
         if is_news {
-            self.lookahead.note(path(process, note.directory, directory_of(name)), false);
+            let directory = path(process, note.directory, directory_of(name));
+            self.lookahead.note(directory, false, &taken.left);
         }
     }
 

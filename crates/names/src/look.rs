@@ -19,6 +19,9 @@ use std::path::Path;
 /// Names taken from one directory at most; the rest of a larger one is left to the program.
 const LISTING_MOST: usize = 65_536;
 
+/// linux/fcntl.h; rustix has no name for it.
+const AT_STATX_DONT_SYNC: u32 = 0x4000;
+
 /// File systems whose names are not data: looking there is slow, useless, or has effects. Magic numbers of
 /// linux/magic.h and the file systems' own sources.
 const PSEUDO: [u64; 8] = [
@@ -30,6 +33,13 @@ const PSEUDO: [u64; 8] = [
     0x6367_7270, // cgroup2
     0x0187,      // autofs
     0x1cd1,      // devpts
+];
+
+/// File systems on which each request takes the time of somebody who serves it: a process (FUSE), or the kernel, which
+/// unpacks (squashfs) and keeps a few blocks only. No inode there brings others along.
+const SERVED: [u64; 2] = [
+    0x6573_5546, // fuse
+    0x7371_7368, // squashfs
 ];
 
 /// A directory's device and inode number.
@@ -53,6 +63,18 @@ pub fn open_root(path: &Path) -> io::Result<(OwnedFd, Identity)> {
 /// Whether a file lies where names are not data.
 pub fn is_pseudo(file: impl AsFd) -> io::Result<bool> {
     Ok(PSEUDO.contains(&(fstatfs(file)?.f_type as u64)))
+}
+
+/// Whether a file lies where each request takes the time of somebody who serves it.
+pub fn is_served(file: impl AsFd) -> bool {
+    fstatfs(file).is_ok_and(|status| SERVED.contains(&(status.f_type as u64)))
+}
+
+/// The device of the directory at `path`, as the kernel knows it: whoever serves it is not asked.
+pub fn device(path: &Path) -> Option<u64> {
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
+    let seen = statx(CWD, path, flags, StatxFlags::empty()).ok()?;
+    Some(makedev(seen.stx_dev_major, seen.stx_dev_minor))
 }
 
 /// Opens the directory `name` inside `parent`, if it is on the same device, no link, and neither a mount nor

@@ -15,7 +15,7 @@ use crate::lists::{self, List};
 use crate::look::{self, Identity};
 use crate::neighbours::{Neighbours, Verdict};
 use crate::pace::Pace;
-use crate::restraint::Restraint;
+use crate::restraint::{self, Restraint};
 use crate::walk::{Job, Key, Name, Walk};
 use runahead_abi::release::What::{All, Files};
 use runahead_gate::{Gate, Pass};
@@ -25,7 +25,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -48,6 +48,9 @@ const NOTES: usize = 64;
 /// Directories that are remembered as walked; more than any program walks between two changes of mind.
 const REMEMBERED: usize = 1 << 20;
 
+/// File systems of which it is remembered whether somebody serves them.
+const DEVICES: usize = 256;
+
 /// What the program has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
@@ -66,7 +69,7 @@ struct Told {
 
 enum What {
     /// The program waited in this directory. `listed`: it lists it, and does not just look up a name there.
-    Met { path: PathBuf, listed: bool },
+    Met { path: PathBuf, listed: bool, left: Arc<AtomicBool> },
     /// It is expected at these names below the directory, which are some process's, and not at all that are there.
     Names { path: PathBuf, whose: u64, names: Vec<Name> },
     /// Of this process, by its folder in /proc and its command line, the lists are wanted.
@@ -102,6 +105,10 @@ struct State {
     pace: Pace,
     restraint: Restraint,
     neighbours: Neighbours,
+    /// Of file systems, by device, whether each request takes the time of somebody who serves it; and the one where the walk
+    /// began last.
+    served: HashMap<u64, bool>,
+    device: u64,
     /// Directories listed so far, and the names in them.
     directories_listed: u64,
     names_listed: u64,
@@ -151,6 +158,8 @@ impl Lookahead {
             pace: Pace::default(),
             restraint: Restraint::default(),
             neighbours: Neighbours::default(),
+            served: HashMap::new(),
+            device: 0,
             directories_listed: 0,
             names_listed: 0,
             stops: 0,
@@ -173,9 +182,10 @@ impl Lookahead {
         Lookahead { shared: Arc::new(shared), notes: None }
     }
 
-    /// The program has stalled in the directory at `path`: it has `listed` it, or looked a name up there. Does not wait.
-    pub fn note(&mut self, path: PathBuf, listed: bool) {
-        self.tell(What::Met { path, listed });
+    /// The program has stalled in the directory at `path`: it has `listed` it, or looked a name up there. Does not wait. Later `left`
+    /// says whether that file system is left to it.
+    pub fn note(&mut self, path: PathBuf, listed: bool, left: &Arc<AtomicBool>) {
+        self.tell(What::Met { path, listed, left: left.clone() });
     }
 
     /// The process `whose` has stalled at one of its arguments: these come next, to be looked up from `path`. Does not wait.
@@ -290,6 +300,18 @@ impl State {
         self.restraint.is_spent(self.pace.cold(), done.looked_up)
     }
 
+    /// Whether this file system is left to the program, as somebody serves it who is near at hand.
+    fn leaves(&self, device: u64, done: Done) -> bool {
+        self.served.get(&device) == Some(&true) && !restraint::is_far(done.waited, done.looked_up)
+    }
+
+    fn remember_device(&mut self, device: u64, is_served: bool) {
+        if self.served.len() >= DEVICES {
+            self.served.clear();
+        }
+        self.served.insert(device, is_served);
+    }
+
     fn may_issue(&mut self, done: Done) -> bool {
         self.pace.may_issue(done.looked_up)
             && self.restraint.may_issue(self.pace.cold(), done.looked_up, done.listed)
@@ -328,6 +350,7 @@ impl State {
         self.arguments.clear();
         self.sent.clear();
         self.above.clear();
+        self.served.clear();
     }
 
     /// Nothing more is to be looked up until the next note.
@@ -363,7 +386,7 @@ impl Shared {
             }
             // What cannot be opened is the program's to find out.
             let _ = match told.what {
-                What::Met { path, .. } => self.begin_at(&path),
+                What::Met { path, left, .. } => self.begin_at(&path, &left),
                 What::Names { path, whose, names } => self.begin_with(&path, whose, names),
                 What::Lists { process, command_line, lists } => {
                     if let Some(_pass) = self.gate.pass(Files) {
@@ -406,10 +429,28 @@ impl Shared {
         true
     }
 
-    /// Opens and lists the directory at `path`, and walks on from there.
-    fn begin_at(&self, path: &Path) -> io::Result<()> {
-        let pass = self.pass()?;
+    /// Opens the directory at `path`, for a walk to begin. None: its file system is left to the program.
+    fn open(&self, path: &Path) -> io::Result<Option<(OwnedFd, Identity)>> {
+        let leaves = |device| self.lock().leaves(device, (self.done)());
+        // Who serves a file system that is known to be left is not even asked to open the directory.
+        if look::device(path).is_some_and(leaves) {
+            return Ok(None);
+        }
         let (fd, identity) = look::open_root(path)?;
+        self.lock().remember_device(identity.device, look::is_served(&fd));
+        if leaves(identity.device) {
+            return Ok(None);
+        }
+        self.lock().device = identity.device;
+        Ok(Some((fd, identity)))
+    }
+
+    /// Opens and lists the directory at `path`, and walks on from there.
+    fn begin_at(&self, path: &Path, left: &AtomicBool) -> io::Result<()> {
+        let pass = self.pass()?;
+        let opened = self.open(path)?;
+        left.store(opened.is_none(), Ordering::Relaxed);
+        let Some((fd, identity)) = opened else { return Ok(()) };
         {
             let mut state = self.lock();
             if let Some(known) = state.known.get(&identity).cloned() {
@@ -441,7 +482,7 @@ impl Shared {
     /// Looks these names up below the directory at `path`.
     fn begin_with(&self, path: &Path, whose: u64, names: Vec<Name>) -> io::Result<()> {
         let pass = self.pass()?;
-        let (fd, identity) = look::open_root(path)?;
+        let Some((fd, identity)) = self.open(path)? else { return Ok(()) };
         let mut state = self.lock();
         self.may_keep()?;
         if state.has_arguments(whose) || state.walk.is_full() {
@@ -526,7 +567,8 @@ impl Shared {
                 return;
             }
             let done = (self.done)();
-            if state.is_spent(done) || state.pace.is_warm() || state.pace.is_pointless() {
+            let leaves = state.leaves(state.device, done);
+            if leaves || state.is_spent(done) || state.pace.is_warm() || state.pace.is_pointless() {
                 state.give_up();
             }
             state.restraint.waits(self.began.elapsed().as_nanos() as u64, done.waited);
@@ -671,12 +713,40 @@ mod tests {
     fn a_tree_is_walked_and_nothing_stays_open() {
         let folder = tree();
         let mut ahead = Lookahead::new(Gate::default(), following());
-        ahead.note(folder.path().to_owned(), true);
+        ahead.note(folder.path().to_owned(), true, &Arc::default());
         // A listing for each directory; of 400 names those that share no block of inodes with another.
         assert!(until(|| ahead.looked_up() > DIRECTORIES && !ahead.is_busy()), "{}", ahead.looked_up());
         assert!(ahead.looked_up() <= DIRECTORIES * (FILES + 2), "{}", ahead.looked_up());
         assert!(ahead.stop(Duration::from_secs(120)));
         assert_eq!(open_inside(folder.path()), 0);
+    }
+
+    #[test]
+    fn a_server_at_hand_is_left_to_the_program_and_nothing_else_is() {
+        let folder = tree();
+        let device = look::device(folder.path()).unwrap();
+        let waited = Arc::new(AtomicU64::new(0));
+        let (told, follows) = (waited.clone(), following());
+        let done = move || Done { waited: told.load(Ordering::Relaxed), ..follows() };
+        let mut ahead = Lookahead::new(Gate::default(), done);
+        let left = Arc::new(AtomicBool::new(false));
+        ahead.shared.lock().served.insert(device, true);
+        ahead.note(folder.path().to_owned(), true, &left);
+        assert!(until(|| left.load(Ordering::Relaxed) && !ahead.is_busy()));
+        assert_eq!((ahead.looked_up(), open_inside(folder.path())), (0, 0));
+        // Where the program waits long for each name it is far away.
+        waited.store(u64::MAX, Ordering::Relaxed);
+        ahead.note(folder.path().to_owned(), true, &left);
+        assert!(until(|| ahead.looked_up() > DIRECTORIES && !ahead.is_busy()));
+        assert!(!left.load(Ordering::Relaxed));
+        // What is left where the walk began says nothing of other file systems.
+        waited.store(0, Ordering::Relaxed);
+        let before = ahead.looked_up();
+        ahead.shared.lock().known.clear();
+        ahead.shared.lock().served = HashMap::from([(device, false), (device + 1, true)]);
+        ahead.shared.lock().device = device + 1;
+        ahead.note(folder.path().to_owned(), true, &left);
+        assert!(until(|| ahead.looked_up() > before));
     }
 
     #[test]
@@ -686,14 +756,14 @@ mod tests {
         let path = |place: usize| folder.path().join(listing[place].name.to_str().unwrap());
         assert_eq!(listing.len() as u64, DIRECTORIES);
         let mut ahead = Lookahead::new(Gate::default(), following());
-        ahead.note(path(2), true);
+        ahead.note(path(2), true, &Arc::default());
         assert!(until(|| ahead.looked_up() > 0 && !ahead.is_busy()));
         let known = |ahead: &Lookahead| ahead.shared.lock().known.len();
         assert_eq!(known(&ahead), 1);
         // Backwards: a program that opens files here and there.
-        ahead.note(path(1), true);
+        ahead.note(path(1), true, &Arc::default());
         assert!(until(|| known(&ahead) == 2 && !ahead.is_busy()));
-        ahead.note(path(4), true);
+        ahead.note(path(4), true, &Arc::default());
         // Those three, the one above, and the three behind.
         assert!(until(|| known(&ahead) == 7 && !ahead.is_busy()), "{} are known", known(&ahead));
     }
@@ -720,7 +790,7 @@ mod tests {
         let again = names.iter().map(|name| Name { inode: name.inode + (1 << 50), ..name.clone() }).collect();
         ahead.arguments(7, folder.path().to_owned(), again);
         fs::create_dir(folder.path().join("empty")).unwrap();
-        ahead.note(folder.path().join("empty"), false);
+        ahead.note(folder.path().join("empty"), false, &Arc::default());
         assert!(until(|| ahead.shared.lock().directories_listed == 1 && !ahead.is_busy()));
         assert_eq!(ahead.looked_up(), 21);
         assert!(ahead.stop(Duration::from_secs(120)));
@@ -740,7 +810,7 @@ mod tests {
         ahead.arguments(7, folder.path().to_owned(), (0..DIRECTORIES).map(name).collect());
         assert!(until(|| ahead.looked_up() >= DIRECTORIES && !ahead.is_busy()));
         assert_eq!(ahead.looked_up(), DIRECTORIES);
-        ahead.note(folder.path().join("directory3"), true);
+        ahead.note(folder.path().join("directory3"), true, &Arc::default());
         assert!(until(|| ahead.looked_up() > DIRECTORIES && !ahead.is_busy()));
         assert!(ahead.looked_up() <= DIRECTORIES + FILES, "{}", ahead.looked_up());
     }
@@ -750,7 +820,7 @@ mod tests {
         let folder = tree();
         for _ in 0..50 {
             let mut ahead = Lookahead::new(Gate::default(), following());
-            ahead.note(folder.path().to_owned(), true);
+            ahead.note(folder.path().to_owned(), true, &Arc::default());
             until(|| ahead.looked_up() > 0);
             assert!(ahead.stop(Duration::from_secs(120)));
             assert!(!ahead.is_busy());
@@ -766,10 +836,10 @@ mod tests {
     fn what_is_not_there_harms_nothing() {
         let folder = tree();
         let mut ahead = Lookahead::new(Gate::default(), following());
-        ahead.note(folder.path().join("absent"), true);
-        ahead.note(folder.path().join("directory0/file0"), true);
-        ahead.note(PathBuf::from("/proc"), true);
-        ahead.note(folder.path().join("directory1"), true);
+        ahead.note(folder.path().join("absent"), true, &Arc::default());
+        ahead.note(folder.path().join("directory0/file0"), true, &Arc::default());
+        ahead.note(PathBuf::from("/proc"), true, &Arc::default());
+        ahead.note(folder.path().join("directory1"), true, &Arc::default());
         assert!(until(|| ahead.looked_up() > 0 && !ahead.is_busy()));
         assert!(ahead.looked_up() <= FILES);
     }

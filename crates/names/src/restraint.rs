@@ -118,6 +118,17 @@ impl Restraint {
     }
 }
 
+/// Look-ups for which the program must have waited, at the least: its first ones are the slowest.
+const SERVED_LEAST: u64 = 64;
+
+/// Whether look-ups ahead are worth it where each takes the time of somebody who serves it: of a program that has looked
+/// `looked_up` names up and waited `waited` ns for them. A server at hand answers within some 100 us on the average, whatever disk is
+/// beneath; ahead it would be asked for the same, or for what nobody keeps, and the program's own requests stand behind
+/// that. One that is far away is asked many at a time.
+pub fn is_far(waited: u64, looked_up: u64) -> bool {
+    waited >= QUICK_NS.saturating_mul(looked_up.max(SERVED_LEAST))
+}
+
 /// Answers of a disk that tell whether it is quick, and stretches of so many that must agree: others read there, too.
 const ANSWERS: u64 = 16;
 const AGREE: u32 = 2;
@@ -228,6 +239,15 @@ mod tests {
         assert!((0..10).all(|_| restraint.wants_name(SLOW)));
         restraint.looked_up(false);
         assert!((0..10).all(|_| restraint.wants_name(QUICK)));
+    }
+
+    #[test]
+    fn a_server_is_far_away_where_the_program_waits_long_for_each_name() {
+        assert!(!is_far(0, 0));
+        // The first directory of a server at hand, from a cold disk.
+        assert!(!is_far(5_000_000, 3));
+        assert!(!is_far(2000 * QUICK, 2000));
+        assert!(is_far(64 * SLOW, 64) && is_far(2000 * SLOW, 2000));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that each
 //! can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`], [`worth`],
-//! [`kin`], [`coldness`], [`noting`], [`untold`] and [`crowd`] inside the program; the speculator drives
-//! [`depth`], [`copies`], [`misses`], [`scattered`], [`overlay`], [`passed_names`], [`together`],
+//! [`kin`], [`coldness`], [`noting`], [`untold`], [`served`] and [`crowd`] inside the program; the speculator
+//! drives [`depth`], [`copies`], [`misses`], [`scattered`], [`overlay`], [`passed_names`], [`together`],
 //! [`views`], [`allowance`], and `coldness` and `noting` too; the host drives [`arming`], [`strides`],
 //! [`swapped`], [`touches`] and [`memory`]. Every constant carries its reason.
 //!
@@ -27,6 +27,7 @@ pub mod noting;
 pub mod overlay;
 pub mod passed_names;
 pub mod scattered;
+pub mod served;
 pub mod shown;
 pub mod strides;
 pub mod swapped;

@@ -66,6 +66,11 @@ impl Track {
         self.on
     }
 
+    /// Nothing is predicted any more. True if something was.
+    pub fn leaves(&mut self) -> bool {
+        core::mem::take(&mut self.on)
+    }
+
     /// The program does a read; `next` is only looked at while on track.
     pub fn passes(&mut self, next: Next) -> Passing {
         self.foretold = false;

@@ -31,7 +31,7 @@ const BENEFIT_OF_THE_DOUBT: u32 = 64 * SIXTEENTHS;
 /// lost half and two thirds of their gain). Where a sync takes several times as long, most starts are torn and
 /// all are dear: python importing numpy and pandas on that disk, syncs of 2.8 ms, took 1.19 s with 200 posts, 1.09 alone.
 /// (Once as long is not enough: GNU ld, syncs of 1.3 ms, gained 1.8 times instead of 2.35.)
-const LONG_STALL: u64 = 150_000;
+pub const LONG_STALL: u64 = 150_000;
 const LONG_SYNC: u64 = 3;
 
 /// On a disk that has arms to move ([`depth::is_slow`]) requests in vain stand in line before the program's own. So there long stalls are

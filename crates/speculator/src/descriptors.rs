@@ -13,6 +13,7 @@
 //! [`SpeculatorPart::held`]: runahead_abi::session::SpeculatorPart::held
 
 use crate::cell::Global;
+use crate::emulate::names::file_system;
 use crate::rights;
 use crate::run::{self, RUN};
 use crate::shared::{agent, speculator};
@@ -508,7 +509,10 @@ pub fn look_at(process_directory: i32, path: &CStr) -> Result<Descriptor> {
             _ => {
                 let same = Text::<32>::new().push(b"/proc/self/fd/").push_number(seen as u64);
                 match open_quietly(n::AT_FDCWD, same.as_c_str().as_ptr() as usize, more) {
-                    Ok(real) => found.real = real,
+                    Ok(real) => {
+                        found.real = real;
+                        let _ = file_system(real, found.device);
+                    }
                     Err(_) => found.kind = Kind::Sink,
                 }
             }

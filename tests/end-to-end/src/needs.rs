@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 /// The first need that is not met, in words; `None` if the test can run. Needs are written
 /// `root`, `kernel 6.0`, `command gdb`, `file /dev/fuse`, `flag avx512f`, `header zlib.h`,
-/// `release trixie libc6`, `multilib`, `userns`, `memory-cgroup`, `tty`, `go` (with cgo).
+/// `release trixie libc6`, `multilib`, `filesystem squashfs` (known to the kernel now), `userns`, `memory-cgroup`, `tty`, `go` (with cgo).
 pub fn missing(needs: &[String]) -> Option<String> {
     needs.iter().find(|need| !is_met(need)).cloned()
 }
@@ -24,6 +24,8 @@ fn is_met(need: &str) -> bool {
         "header" => compiles(&format!("#include <{rest}>\nint main(void){{return 0;}}"), &[]),
         "go" => go().is_some(),
         "release" => crate::locate::other_release(rest).join(crate::locate::LOADER).exists(),
+        "filesystem" => fs::read_to_string("/proc/filesystems")
+            .is_ok_and(|known| known.split_whitespace().any(|word| word == rest)),
         "memory-cgroup" => memory_cgroup().is_some(),
         _ => panic!("unknown need '{need}': see needs.rs for the list"),
     }

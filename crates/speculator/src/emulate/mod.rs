@@ -19,7 +19,7 @@ mod attributes;
 mod changes;
 pub mod files;
 pub mod memory;
-mod names;
+pub mod names;
 mod others;
 mod overlay;
 mod transfers;

@@ -13,6 +13,8 @@ use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE, open_quietly, process_directory};
 use crate::notes;
 use crate::rights;
+use crate::shared::speculator;
+use core::sync::atomic::Ordering;
 use runahead_abi::session::ended;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::files::{self, Stat};
@@ -295,19 +297,34 @@ fn open_for_real(
     Ok(descriptor)
 }
 
-/// Devices (file systems) that were asked about: number, and whether it is a pseudo file system.
-static ASKED: Global<([(u64, bool); 16], usize)> = Global::new(([(0, false); 16], 0));
+/// Devices (file systems) that were asked about: number, and which type of file system it is.
+static ASKED: Global<([(u64, i64); 16], usize)> = Global::new(([(0, 0); 16], 0));
 
 fn is_pseudo(fd: i32, device: u64) -> bool {
-    let (asked, next) = ASKED.get();
-    if let Some(&(_, pseudo)) = asked.iter().find(|(known, _)| *known == device && device != 0) {
-        return pseudo;
-    }
-    let pseudo = files::file_system_type(fd).map_or(true, |kind| PSEUDO.contains(&kind));
-    asked[*next % asked.len()] = (device, pseudo);
-    *next += 1;
-    pseudo
+    file_system(fd, device).is_none_or(|kind| PSEUDO.contains(&kind))
 }
+
+/// The type of the file system with this number, on which `fd` is open. The program's agent wants to know which of them are
+/// a server's.
+pub fn file_system(fd: i32, device: u64) -> Option<i64> {
+    let (asked, next) = ASKED.get();
+    let known = asked.iter().find(|(known, _)| *known == device && device != 0);
+    let kind = match known {
+        Some(&(_, kind)) => kind,
+        None => {
+            let kind = files::file_system_type(fd).ok()?;
+            asked[*next % asked.len()] = (device, kind);
+            *next += 1;
+            kind
+        }
+    };
+    if kind == FUSE {
+        speculator().server.store(device, Ordering::Relaxed);
+    }
+    Some(kind)
+}
+
+const FUSE: i64 = 0x6573_5546;
 
 /// File systems whose files are not data: reading them may have effects or answers about the reader.
 /// Magic numbers of linux/magic.h and the file systems' own sources.

@@ -18,6 +18,7 @@ mod names;
 mod programs;
 mod releases;
 mod security;
+mod servers;
 mod slow_disk;
 mod starts;
 mod stepping;
@@ -74,6 +75,7 @@ fn main() {
     swap::add(&mut suite);
     hostile::add(&mut suite);
     inserted::add(&mut suite);
+    servers::add(&mut suite);
     security::add(&mut suite);
     forked::add(&mut suite);
     model::add(&mut suite);

@@ -51,6 +51,11 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
         })
     }
 
+    /// Where it will be mounted.
+    pub fn mount(&self) -> PathBuf {
+        self.folder.join("mount")
+    }
+
     /// Commands that set the scene, as a scenario's.
     pub fn around<Word: Into<String>>(mut self, words: impl IntoIterator<Item = Word>) -> Self {
         self.around = words.into_iter().map(Into::into).collect();
@@ -111,7 +116,7 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
     }
 
     fn run(&self, words: &impl Fn(&Path) -> Vec<PathBuf>, mode: &Mode) -> Result<Option<Outcome>, String> {
-        let mount = self.folder.join("mount");
+        let mount = self.mount();
         let up =
             ["up", self.profile, "--name", self.name, "--size", "64M", "--dir", &mount.to_string_lossy()];
         let loop_device = match self.tool(&up) {
