@@ -467,6 +467,22 @@ pub struct SpeculatorCounts {
     pub processor_ns: AtomicU64,
     /// Speculations by how they ended, indexed by [`ended`].
     pub endings: [AtomicU64; ended::COUNT],
+    /// Those that a system call ended, by its number.
+    pub calls: CallCounts,
+}
+
+/// Numbers of system calls that are counted apart: more than there are.
+pub const CALL_NUMBERS: usize = 512;
+
+/// A count for each system call.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CallCounts(pub [AtomicU32; CALL_NUMBERS]);
+
+impl Default for CallCounts {
+    fn default() -> CallCounts {
+        CallCounts([const { AtomicU32::new(0) }; CALL_NUMBERS])
+    }
 }
 
 /// What the host writes about the process's page faults.

@@ -4,7 +4,9 @@ use crate::limits::Looks;
 use runahead_abi::durations::Lengths;
 use runahead_abi::session::{Slot, ended};
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use syscalls::Sysno;
 
 /// What is counted, in the order of the report. Times in ns, sizes in bytes or 4 KiB pages.
 #[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
@@ -119,12 +121,19 @@ pub struct Endings {
     pub names: u64,
     /// The system call that ended the latest one that a system call ended, of the last process.
     pub last_system_call: u64,
+    /// The system calls that ended some, by name.
+    pub system_calls: BTreeMap<String, u64>,
     /// The latest fault: instruction and address, in hexadecimal, of the last process that had one.
     pub last_fault: Option<String>,
 }
 
 fn median<S: Serializer>(lengths: &Lengths, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(lengths.median())
+}
+
+/// What a system call is called; its number where it has no name yet.
+fn name_of(number: usize) -> String {
+    Sysno::new(number).map_or_else(|| number.to_string(), |call| call.name().to_owned())
 }
 
 fn get(counter: &AtomicU64) -> u64 {
@@ -231,6 +240,13 @@ impl Counts {
         let call = slot.speculator.ended_by.load(Ordering::Relaxed);
         if call != 0 {
             endings.last_system_call = u64::from(call);
+        }
+        for (number, counter) in counts.calls.0.iter().enumerate() {
+            let times = counter.load(Ordering::Relaxed);
+            if times != 0 {
+                let sum = endings.system_calls.entry(name_of(number)).or_default();
+                *sum = sum.wrapping_add(u64::from(times));
+            }
         }
     }
 }

@@ -212,11 +212,10 @@ impl Report {
         line(
             "  ended by",
             format!(
-                "overtaken {}, cancelled {}, call {} (last: {}), fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}, scan {}, released {}, names {}",
+                "overtaken {}, cancelled {}, call {}, fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}, scan {}, released {}, names {}",
                 e.overtaken,
                 e.cancelled,
                 e.system_call,
-                e.last_system_call,
                 e.fault,
                 e.time,
                 e.exit,
@@ -228,6 +227,11 @@ impl Report {
                 e.names,
             ),
         );
+        if !e.system_calls.is_empty() {
+            let calls: Vec<_> =
+                e.system_calls.iter().map(|(name, times)| format!("{name} {times}")).collect();
+            line("    calls", calls.join(", "));
+        }
         text
     }
 }

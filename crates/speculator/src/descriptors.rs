@@ -33,6 +33,9 @@ use runahead_policy::scattered::Scattered;
 /// Descriptor numbers that speculation can deal with; higher ones end it.
 pub const MOST: usize = NUMBERS;
 
+/// Their major number (the kernel's Documentation/admin-guide/devices.txt).
+const MEMORY_DEVICES: u64 = 1;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Open in the program; not looked at since the sync.
@@ -80,6 +83,8 @@ pub struct Descriptor {
     pub appends: bool,
     /// It was seen to start a read without waiting for it: its reads may be started together.
     pub tells: bool,
+    /// It may be a terminal.
+    pub may_be_terminal: bool,
     /// Whether the kernel is to read ahead for our own descriptor.
     pub scattered: Scattered,
 }
@@ -98,6 +103,7 @@ const NOTHING: Descriptor = Descriptor {
     made: FileId::NONE,
     appends: false,
     tells: false,
+    may_be_terminal: false,
     scattered: Scattered::new(),
 };
 
@@ -485,6 +491,8 @@ impl Descriptor {
             n::S_IFDIR => Kind::Directory,
             _ => Kind::Sink,
         };
+        // The devices of memory (/dev/null, /dev/zero) are none.
+        self.may_be_terminal = stat.st_mode & n::S_IFMT == n::S_IFCHR && stat.st_rdev >> 8 != MEMORY_DEVICES;
         self.size = stat.st_size;
         self.device = stat.st_dev;
         self.inode = stat.st_ino;

@@ -601,6 +601,9 @@ pub fn end(reason: u32, by: u32) -> ! {
     part.ended.store(reason, Ordering::Relaxed);
     if reason == ended::SYSTEM_CALL {
         part.ended_by.store(by, Ordering::Relaxed);
+        if let Some(counter) = part.counts.calls.0.get(by as usize) {
+            counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
     }
     if let Some(counter) = part.counts.endings.get(reason as usize) {
         count(counter, 1);

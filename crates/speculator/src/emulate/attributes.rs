@@ -1,5 +1,5 @@
-//! Extended attributes: those of files that exist are read for real, those of speculation's own are none,
-//! and setting them succeeds where it is known to.
+//! Extended attributes, and what file systems say of themselves: those of files that exist are read for real,
+//! those of speculation's own are none, and setting them succeeds where it is known to.
 
 use super::names::{is_off_limits, path_length};
 use super::overlay::{self, table, user};
@@ -32,6 +32,8 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
         n::__NR_removexattr => by_name(a[0], true, |file| remove(file, a[1])),
         n::__NR_lremovexattr => by_name(a[0], false, |file| remove(file, a[1])),
         n::__NR_fremovexattr => open(a[0] as i32, |file| remove(file, a[1])),
+        n::__NR_statfs => by_name(a[0], true, |file| file_system(file, a[1])),
+        n::__NR_fstatfs => open(a[0] as i32, |file| file_system(file, a[1])),
         _ => return None,
     };
     Some(match done {
@@ -121,6 +123,19 @@ fn read(file: File, name: Option<usize>, out: usize, length: usize) -> Done {
         }
     };
     check(returned).map_err(Outcome::from)
+}
+
+/// What the file system says of itself: `struct statfs`.
+fn file_system(file: File, out: usize) -> Done {
+    const BYTES: usize = size_of::<n::statfs>();
+    let File::Real(real) = file else { return Err(UNKNOWN) };
+    if !room(out, BYTES) {
+        return Err(UNKNOWN);
+    }
+    rights::hold();
+    // SAFETY: a call that only asks; what it writes is mirror memory that is there.
+    check(unsafe { syscall(n::__NR_fstatfs as usize, [real as usize, out, 0, 0, 0, 0]) })
+        .map_err(Outcome::from)
 }
 
 /// The kinds of attributes that whoever owns a file may set.

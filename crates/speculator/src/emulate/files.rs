@@ -684,15 +684,23 @@ fn status(fd: i32, out: usize) -> Outcome {
 }
 
 fn input_output_control(fd: i32, request: u32, argument: usize) -> Outcome {
-    let regular = match TABLE.get().get(fd) {
+    let (regular, no_terminal, left) = match TABLE.get().get(fd) {
         None => return Outcome::End(ended::DESCRIPTOR),
         Some(Err(e)) => return e.into(),
-        Some(Ok(entry)) => entry.kind != Kind::Sink,
+        Some(Ok(entry)) => {
+            (entry.kind != Kind::Sink, !entry.may_be_terminal, entry.size.saturating_sub(entry.position))
+        }
     };
     const ENOTTY: Errno = Errno(25);
     match request {
-        // "Is this a terminal?", "how wide is it?": of a file, never.
-        c::TCGETS | c::TIOCGWINSZ if regular => ENOTTY.into(),
+        // "Is this a terminal?", "how wide is it?": of a file or a pipe, never.
+        c::TCGETS | c::TIOCGWINSZ | c::TIOCGPGRP if no_terminal => ENOTTY.into(),
+        // How much is there to be read.
+        c::FIONREAD if regular => {
+            put(argument, &i32::try_from(left).unwrap_or(i32::MAX));
+            Outcome::Return(0)
+        }
+        c::FIONBIO => Outcome::Return(0),
         c::FICLONE if regular => transfers::share_blocks(fd, argument as i32),
         // The source's descriptor is the first word.
         // SAFETY: one plain word.

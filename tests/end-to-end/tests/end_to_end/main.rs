@@ -1,5 +1,6 @@
 //! The end-to-end suite. See `tests/README.md` for how a test is written and run.
 
+mod calls;
 mod canaries;
 mod contract;
 mod copying;
@@ -71,6 +72,7 @@ fn main() {
     untold::add(&mut suite);
     unchecked::add(&mut suite);
     copying::add(&mut suite);
+    calls::add(&mut suite);
     large_program::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);

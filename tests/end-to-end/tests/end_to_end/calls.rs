@@ -1,0 +1,125 @@
+//! System calls that say nothing of the disk and end no speculation: a program that makes all of them before each read of a cold file
+//! is run ahead of.
+
+use crate::slow_disk::{self, Disk, number};
+use crate::suite::Suite;
+use runahead_end_to_end::Verdict;
+use runahead_end_to_end::locate::build_folder;
+use runahead_end_to_end::scenario::bytes;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FILES: u64 = 300;
+
+const PROGRAM: &str = r#"
+    #define _GNU_SOURCE
+    #include <fcntl.h>
+    #include <linux/ioprio.h>
+    #include <poll.h>
+    #include <sched.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/epoll.h>
+    #include <sys/eventfd.h>
+    #include <sys/inotify.h>
+    #include <sys/ioctl.h>
+    #include <sys/mman.h>
+    #include <sys/prctl.h>
+    #include <sys/resource.h>
+    #include <sys/socket.h>
+    #include <sys/statfs.h>
+    #include <sys/syscall.h>
+    #include <sys/time.h>
+    #include <sys/timerfd.h>
+    #include <unistd.h>
+    static char data[8192];
+    static unsigned long sum = 5381;
+    static void add(long value) { sum = sum * 33 + (unsigned long)value; }
+    static void asks(int fd) {
+        uid_t users[3];
+        gid_t groups[3];
+        int ends[2], left = 0;
+        struct sched_param parameters;
+        struct itimerval timer;
+        struct statfs status;
+        struct pollfd polled = {fd, POLLIN, 0};
+        sigset_t pending;
+        add(getppid() == getppid());
+        add(getpgrp() == getpgid(0)), add(getsid(0) > 0);
+        add(getresuid(users, users + 1, users + 2)), add(getresgid(groups, groups + 1, groups + 2));
+        add(getpriority(PRIO_PROCESS, 0)), add(sched_getscheduler(0)), add(sched_getparam(0, &parameters));
+        add(getitimer(ITIMER_REAL, &timer)), add(sigpending(&pending));
+        add(prctl(PR_SET_NAME, "asks")), add(syscall(SYS_ioprio_set, 1, 0, IOPRIO_PRIO_VALUE(2, 4)));
+        if (!pipe2(ends, O_CLOEXEC)) add(write(ends[1], "x", 1)), close(ends[0]), close(ends[1]);
+        if (!socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) close(ends[0]), close(ends[1]);
+        int events = epoll_create1(0), event = eventfd(0, EFD_NONBLOCK), time = timerfd_create(CLOCK_MONOTONIC, 0);
+        struct epoll_event wanted = {EPOLLIN, {0}}, found;
+        struct itimerspec after = {{0, 0}, {1000, 0}};
+        add(epoll_ctl(events, EPOLL_CTL_ADD, event, &wanted)), add(epoll_wait(events, &found, 1, 0));
+        add(timerfd_settime(time, 0, &after, 0));
+        close(events), close(event), close(time), close(inotify_init1(0));
+        add(poll(&polled, 1, 0)), add(polled.revents);
+        add(ioctl(fd, FIONREAD, &left)), add(left), add(isatty(fd)), add(isatty(1));
+        add(fstatfs(fd, &status)), add(status.f_bsize), add(statfs(".", &status)), add(status.f_type);
+    }
+    int main(int words, char **word) {
+        for (long file = 0; file < atol(word[1]); file++) {
+            char name[40];
+            sprintf(name, "%ld", file);
+            int fd = open(name, O_RDONLY);
+            asks(fd);
+            ssize_t got = read(fd, data, sizeof data);
+            for (ssize_t at = 0; at < got; at++) sum = sum * 33 + data[at];
+            close(fd);
+        }
+        printf("%lu\n", sum);
+        return words == 0;
+    }
+"#;
+
+pub fn add(suite: &mut Suite) {
+    let wants = slow_disk::WANTS.into_iter().chain(["command gcc"]);
+    suite.add("calls::those that only ask end no speculation", wants, none_ends);
+}
+
+fn none_ends() -> Verdict {
+    let program = compiled()?;
+    let fill = |folder: &Path| {
+        fs::copy(&program, folder.join("asks"))?;
+        (0..FILES).try_for_each(|number| fs::write(folder.join(number.to_string()), bytes(number, 6000)))
+    };
+    let line = format!("cd $0; exec ./asks {FILES} | cat");
+    let verdict = Disk::new("asks", "cloud", fill)?.until(
+        &|mount: &Path| vec!["bash".into(), "-c".into(), line.clone().into(), mount.into()],
+        1,
+        |counts| {
+            let hinted = number(counts, "reads_hinted")?;
+            let calls = counts["speculator"]["endings"]["system_calls"].as_object().ok_or("no calls")?;
+            // The end of the shell's part, and of the program's.
+            let mut others =
+                calls.keys().filter(|name| !matches!(name.as_str(), "wait4" | "execve" | "clone"));
+            match others.next() {
+                None if hinted > FILES / 2 => Ok(()),
+                _ => Err(format!("{hinted} reads foretold; ended by {calls:?}")),
+            }
+        },
+    );
+    let _ = fs::remove_file(program);
+    verdict
+}
+
+fn compiled() -> Result<PathBuf, String> {
+    let program = build_folder().join(format!("asks-{}", std::process::id()));
+    let source = program.with_extension("c");
+    let written = fs::create_dir_all(build_folder()).and_then(|()| fs::write(&source, PROGRAM));
+    written.map_err(|error| error.to_string())?;
+    let output = Command::new("gcc").arg("-O1").arg("-o").arg(&program).arg(&source).output();
+    let _ = fs::remove_file(source);
+    let output = output.map_err(|error| format!("gcc: {error}"))?;
+    match output.status.success() {
+        true => Ok(program),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
