@@ -210,38 +210,43 @@ fn became(name: &OsStr, error: &io::Error) -> Failure {
 /// A limit (getrlimit(2)) with too little room for us.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needed {
-    resource: Resource,
+    pub resource: Resource,
     /// Bytes.
     pub least: u64,
-    /// As `ulimit` calls it.
+    /// As `ulimit` and prlimit(1) call it.
     pub option: char,
+    pub long: &'static str,
     pub reason: &'static str,
 }
 
 /// What the command's limits must leave. Of the stack the loader and the agent's start take some.
-const NEEDED: [Needed; 4] = [
+pub(crate) const NEEDED: [Needed; 4] = [
     Needed {
         resource: Resource::Stack,
         least: 64 << 10,
         option: 's',
+        long: "stack",
         reason: "the limit on the stack (ulimit -s) leaves no room for the agent's start",
     },
     Needed {
         resource: Resource::As,
         least: least::ADDRESSES,
         option: 'v',
+        long: "as",
         reason: "the limit on memory (ulimit -v or -d) leaves no room for the agent",
     },
     Needed {
         resource: Resource::Data,
         least: least::DATA,
         option: 'd',
+        long: "data",
         reason: "the limit on memory (ulimit -v or -d) leaves no room for the agent",
     },
     Needed {
         resource: Resource::Fsize,
         least: SESSION_BYTES as u64,
         option: 'f',
+        long: "fsize",
         reason: "the limit on file sizes (ulimit -f) leaves no room for shared memory",
     },
 ];

@@ -3,6 +3,7 @@
 mod canaries;
 mod contract;
 mod copying;
+mod doctor;
 mod faults;
 mod forked;
 mod given_back;
@@ -71,6 +72,7 @@ fn main() {
     untold::add(&mut suite);
     unchecked::add(&mut suite);
     copying::add(&mut suite);
+    doctor::add(&mut suite);
     large_program::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);
