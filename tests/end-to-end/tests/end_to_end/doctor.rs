@@ -372,7 +372,7 @@ fn filters(runahead: &Runahead) -> Verdict {
     let told = examine(runahead, &[&filtered, "errno", &both], nothing, &["--", "true"])?;
     told.expect("page faults", "limits", "perf_event_open: EPERM", "perf_event_open")
         .or_else(|_| told.expect("page faults", "limits", "perf_event_open: EPERM", "seccomp=unconfined"))?;
-    let mirror = told.line("mirror").ok_or("no mirror")?;
+    let mirror = told.line("memory copies").ok_or("no memory copies")?;
     if !as_text(&mirror["found"]).contains("no userfaultfd (EPERM)") || mirror["verdict"] == "stops" {
         return Err(format!("without userfaultfd it says {mirror}"));
     }

@@ -78,17 +78,17 @@ fn gains(path: &Path, rights: Rights) -> Line {
             let line = Line::stops(about::FILE_RIGHTS, format!("setuid, as user {user}: {plainly}"));
             // Who is that user already gets nothing by it.
             match user {
-                0 => line.mended_by(format!("sudo runahead run -- {} …", path.display())),
-                user => line.mended_by(format!("sudo -u '#{user}' runahead run -- {} …", path.display())),
+                0 => line.mended_by(format!("sudo runahead run -- {} ...", path.display())),
+                user => line.mended_by(format!("sudo -u '#{user}' runahead run -- {} ...", path.display())),
             }
         }
         Rights::Group(group) => {
             Line::stops(about::FILE_RIGHTS, format!("setgid, as group {group}: {plainly}"))
-                .mended_by(format!("sudo -g '#{group}' runahead run -- {} …", path.display()))
+                .mended_by(format!("sudo -g '#{group}' runahead run -- {} ...", path.display()))
         }
         Rights::Capabilities => {
             let line = Line::stops(about::FILE_RIGHTS, format!("file capabilities: {plainly}"));
-            line.mended_by(format!("sudo runahead run -- {} …", path.display()))
+            line.mended_by(format!("sudo runahead run -- {} ...", path.display()))
         }
     }
 }

@@ -41,7 +41,7 @@ pub fn standing(standing: &Standing) -> Vec<Line> {
         Proc::Own => {}
         Proc::Others => {
             let line = Line::stops(about::PROC, "it is of another namespace of processes");
-            lines.push(line.mended_by("mount -t proc proc /proc   (or: unshare --mount-proc …)"));
+            lines.push(line.mended_by("mount -t proc proc /proc   (or: unshare --mount-proc ...)"));
         }
         Proc::None => {
             let line = Line::stops(about::PROC, "nothing is mounted there");
@@ -169,10 +169,10 @@ pub fn mirror(mirror: &Mirror, around: &Surroundings) -> Line {
         return line.perhaps_mended_by((around.filters > 0).then_some(EXECUTE_WRITTEN));
     }
     match (mirror.userfault, mirror.has_guards) {
-        (Ok(()), _) => Line::ok(about::MIRROR, "userfaultfd tells what a speculator lacks"),
-        (Err(_), true) => Line::ok(about::MIRROR, format!("by guard pages, which do as well: {userfault}")),
+        (Ok(()), _) => Line::ok(about::MIRROR, "by userfaultfd"),
+        (Err(_), true) => Line::ok(about::MIRROR, format!("by guard pages, which do as well; {userfault}")),
         (Err(number), false) => {
-            let found = format!("by protection, which costs more a page: {userfault}, no guard pages");
+            let found = format!("by protection, which costs more a page; {userfault}, no guard pages");
             Line::limits(about::MIRROR, found).perhaps_mended_by(for_userfault(number, mirror, around))
         }
     }
@@ -298,7 +298,7 @@ pub fn memory(memory: &Memory, around: &Surroundings) -> Line {
     let what = if memory.is_group { "the control group's" } else { "the machine's" };
     let found = format!("{} free of {what} {}", size(memory.free), size(memory.limit));
     let remedy = match (memory.is_group, around.in_container) {
-        (true, true) => "docker (or podman) run --memory 1g …",
+        (true, true) => "docker (or podman) run --memory 1g ...",
         (true, false) => "systemctl set-property UNIT MemoryMax=1G",
         (false, _) => "end what uses it: ps --sort=-rss -eo rss,pid,comm | head",
     };

@@ -104,7 +104,7 @@ fn told(sample: &Sample, may_not_wait: Result<(), i32>, kind: &str, around: &Sur
 /// Who owns the files is told more of them.
 fn as_owner(owner: u32, around: &Surroundings) -> String {
     match owner {
-        owner if around.in_container => format!("docker (or podman) run --user {owner} …"),
+        owner if around.in_container => format!("docker (or podman) run --user {owner} ..."),
         0 => "sudo runahead run -- COMMAND".to_owned(),
         owner => format!("sudo -u '#{owner}' runahead run -- COMMAND"),
     }
