@@ -40,12 +40,12 @@ enum Failure {
 }
 
 /// What `look` says within [`PATIENCE`], and if that was not all, a line about `about` that says why.
-pub fn apart(about: &str, look: impl FnOnce(&mut Say)) -> Vec<Line> {
+pub fn apart(about: &str, look: &dyn Fn(&mut Say)) -> Vec<Line> {
     apart_within(PATIENCE, about, "it", look)
 }
 
 /// The same with another limit, and of something with a name.
-pub fn apart_within(patience: Duration, about: &str, what: &str, look: impl FnOnce(&mut Say)) -> Vec<Line> {
+pub fn apart_within(patience: Duration, about: &str, what: &str, look: &dyn Fn(&mut Say)) -> Vec<Line> {
     let (told, failure) = match gather(patience, look) {
         Ok(gathered) => gathered,
         Err(number) => (Vec::new(), Some(Failure::None(number))),
@@ -72,7 +72,7 @@ fn failed(about: &str, what: &str, failure: Failure, patience: Duration) -> Line
     }
 }
 
-fn gather(patience: Duration, look: impl FnOnce(&mut Say)) -> Result<(Vec<u8>, Option<Failure>), i32> {
+fn gather(patience: Duration, look: &dyn Fn(&mut Say)) -> Result<(Vec<u8>, Option<Failure>), i32> {
     let (from, to) = pipe_with(PipeFlags::CLOEXEC).map_err(rustix::io::Errno::raw_os_error)?;
     // SAFETY: one thread; the child goes on with a copy of all memory, and ends itself.
     match unsafe { libc::fork() } {

@@ -36,28 +36,36 @@ pub struct Line {
 }
 
 impl Line {
-    fn new(about: &str, verdict: Verdict, found: impl Into<String>) -> Line {
-        Line { about: about.into(), verdict, found: found.into(), remedy: None }
+    /// Out of line, as all that lines are made with: the launcher is to be small.
+    #[inline(never)]
+    fn new(about: &str, verdict: Verdict, found: String) -> Line {
+        Line { about: about.into(), verdict, found, remedy: None }
     }
 
     pub fn ok(about: &str, found: impl Into<String>) -> Line {
-        Line::new(about, Verdict::Ok, found)
+        Line::new(about, Verdict::Ok, found.into())
     }
 
     pub fn limits(about: &str, found: impl Into<String>) -> Line {
-        Line::new(about, Verdict::Limits, found)
+        Line::new(about, Verdict::Limits, found.into())
     }
 
     pub fn stops(about: &str, found: impl Into<String>) -> Line {
-        Line::new(about, Verdict::Stops, found)
+        Line::new(about, Verdict::Stops, found.into())
     }
 
     pub fn mended_by(self, remedy: impl Into<String>) -> Line {
-        Line { remedy: Some(remedy.into()), ..self }
+        self.with(Some(remedy.into()))
     }
 
     pub fn perhaps_mended_by(self, remedy: Option<impl Into<String>>) -> Line {
-        Line { remedy: remedy.map(Into::into), ..self }
+        self.with(remedy.map(Into::into))
+    }
+
+    #[inline(never)]
+    fn with(mut self, remedy: Option<String>) -> Line {
+        self.remedy = remedy;
+        self
     }
 }
 
@@ -112,6 +120,7 @@ pub fn to_text(lines: &[Line]) -> String {
 }
 
 /// Adds words behind `start`, in as many lines as they need, all but the first of them indented.
+#[inline(never)]
 fn wrap(text: &mut String, start: &str, words: &str, indent: usize) {
     text.push_str(start);
     let mut column = start.chars().count();
@@ -134,6 +143,7 @@ fn wrap(text: &mut String, start: &str, words: &str, indent: usize) {
 }
 
 /// How an error's number is called, and what it says.
+#[inline(never)]
 pub fn errno(number: i32) -> String {
     const NAMES: [(i32, &str); 28] = [
         (libc::EPERM, "EPERM"),

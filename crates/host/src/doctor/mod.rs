@@ -42,7 +42,7 @@ pub fn examine(subject: Subject, allowed: Result<(), String>, json: bool) -> u8 
     let surroundings = machine::Surroundings::look();
     let mut lines = verdicts::machine::filters(allowed, &surroundings);
     // Whoever is ended for a call that a run makes must not make it here; and all of it takes processes.
-    let none = if forbidden { Vec::new() } else { apart(about::READING, |_| {}) };
+    let none = if forbidden { Vec::new() } else { apart(about::READING, &|_| {}) };
     if forbidden || !none.is_empty() {
         lines.extend(none);
     } else {
@@ -51,11 +51,11 @@ pub fn examine(subject: Subject, allowed: Result<(), String>, json: bool) -> u8 
         lines.extend(match subject {
             Subject::Place(path) => {
                 let look = |say: &mut apart::Say| place::look(&path, &surroundings, say);
-                apart_within(apart::PATIENCE, about::PATH, &path.to_string_lossy(), look)
+                apart_within(apart::PATIENCE, about::PATH, &path.to_string_lossy(), &look)
             }
             Subject::Command(words) => {
                 let look = |say: &mut apart::Say| command::look(&words, traces, say);
-                apart_within(COMMAND_PATIENCE, about::COMMAND, "it", look)
+                apart_within(COMMAND_PATIENCE, about::COMMAND, "it", &look)
             }
         });
     }
@@ -87,7 +87,7 @@ fn of_machine(filters: Vec<Line>, surroundings: &machine::Surroundings) -> Vec<L
     // What fails for a limit alone says nothing of itself.
     let minds_limits = |about| matches!(about, about::INSTALLATION | about::SHARED | about::KNOWN);
     for (about, look) in looks.into_iter().filter(|(about, _)| !(is_too_low && minds_limits(*about))) {
-        lines.extend(apart(about, |to| look().iter().for_each(|line| to.line(line))));
+        lines.extend(apart(about, &|to| look().iter().for_each(|line| to.line(line))));
     }
     lines.push(say::processors(machine::processors()));
     lines

@@ -274,7 +274,7 @@ fn try_peers() -> Result<&'static Answers, i32> {
     // SAFETY: as above; all of it is atomic, and zeros are a value.
     let answers: &'static Answers = unsafe { &*page.cast() };
     let parent = std::process::id();
-    let watched = child(|| {
+    let watched = child(&|| {
         if launch::is_tracing_restricted() {
             // As the agent says who may read the program: the host, and who descends from it.
             // SAFETY: names a process; changes nothing else.
@@ -283,7 +283,7 @@ fn try_peers() -> Result<&'static Answers, i32> {
         answers.ready.store(1, Ordering::Release);
         std::thread::sleep(10 * COMES_UP);
     })?;
-    let looks = child(|| {
+    let looks = child(&|| {
         let since = Instant::now();
         while answers.ready.load(Ordering::Acquire) == 0 && since.elapsed() < COMES_UP {
             std::thread::sleep(Duration::from_micros(100));
@@ -303,7 +303,7 @@ fn try_peers() -> Result<&'static Answers, i32> {
 }
 
 /// A child that does something and ends.
-fn child(does: impl FnOnce()) -> Result<libc::pid_t, i32> {
+fn child(does: &dyn Fn()) -> Result<libc::pid_t, i32> {
     // SAFETY: one thread; the child goes on with a copy of all memory, and ends itself.
     match unsafe { libc::fork() } {
         -1 => Err(number(&io::Error::last_os_error())),

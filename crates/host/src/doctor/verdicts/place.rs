@@ -117,7 +117,7 @@ const QUICK_NS: u64 = 100_000;
 
 fn cold(sample: &Sample, kind: &str) -> Line {
     let mut reads: Vec<&ColdRead> = sample.cold.iter().collect();
-    reads.sort_by_key(|read| read.ns);
+    reads.sort_unstable_by_key(|read| read.ns);
     let Some(middle) = reads.get(reads.len() / 2) else {
         let by_cachestat = kind != "overlay" && sample.cachestat == Some(Ok(()));
         let untold = sample.may_not_wait != Some(Ok(())) && !sample.is_told && !by_cachestat;
