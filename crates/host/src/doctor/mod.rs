@@ -38,41 +38,59 @@ const COMMAND_PATIENCE: Duration = Duration::from_secs(20);
 pub fn examine(subject: Subject, allowed: Result<(), String>, json: bool) -> u8 {
     // SAFETY: a child's end is to be told, whatever we were started with.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    let forbidden = allowed.is_err();
     let surroundings = machine::Surroundings::look();
-    let mut lines = verdicts::machine::filters(allowed, &surroundings);
-    // Whoever is ended for a call that a run makes must not make it here; and all of it takes processes.
-    let none = if forbidden { Vec::new() } else { apart(about::READING, &|_| {}) };
-    if forbidden || !none.is_empty() {
-        lines.extend(none);
-    } else {
-        lines = of_machine(lines, &surroundings);
+    let mut lines = begin(allowed, &surroundings);
+    if !lines.iter().any(|line| ENDS.contains(&&line.about[..]) && line.verdict == Verdict::Stops) {
+        lines.extend(of_machine(&surroundings));
         let traces = lines.iter().any(|line| line.about == about::TRACING && line.verdict == Verdict::Ok);
-        lines.extend(match subject {
-            Subject::Place(path) => {
-                let look = |say: &mut apart::Say| place::look(&path, &surroundings, say);
-                apart_within(apart::PATIENCE, about::PATH, &path.to_string_lossy(), &look)
-            }
-            Subject::Command(words) => {
-                let look = |say: &mut apart::Say| command::look(&words, traces, say);
-                apart_within(COMMAND_PATIENCE, about::COMMAND, "it", &look)
-            }
-        });
+        lines.extend(of_subject(subject, traces, &surroundings));
     }
     let text = if json { line::to_json(&lines) } else { line::to_text(&lines) };
     let _ = std::io::stdout().write_all(text.as_bytes());
     line::status(&lines)
 }
 
-/// The machine's lines, with `filters` in its place.
-fn of_machine(filters: Vec<Line>, surroundings: &machine::Surroundings) -> Vec<Line> {
+/// What stops by these makes all other looks misleading: whoever is ended for a call that a run makes must not make it
+/// here, what fails for a limit alone says nothing of itself, and each look takes a process.
+const ENDS: [&str; 3] = [about::FILTERS, about::RESOURCES, about::READING];
+
+/// What is known without another process, and whether there may be one.
+fn begin(allowed: Result<(), String>, surroundings: &machine::Surroundings) -> Vec<Line> {
     use verdicts::machine as say;
+    let is_allowed = allowed.is_ok();
+    let filters = say::filters(allowed, surroundings);
+    if !is_allowed {
+        return filters;
+    }
     let mut lines = vec![say::kernel(machine::release())];
     lines.extend(say::standing(&machine::standing()));
     lines.extend(filters);
     let resources = machine::resources();
     let is_too_low = resources.too_low.is_some();
     lines.push(say::resources(resources));
+    if !is_too_low {
+        lines.extend(apart(about::READING, &|_| {}));
+    }
+    lines
+}
+
+fn of_subject(subject: Subject, traces: bool, surroundings: &machine::Surroundings) -> Vec<Line> {
+    match subject {
+        Subject::Place(path) => {
+            let look = |say: &mut apart::Say| place::look(&path, surroundings, say);
+            apart_within(apart::PATIENCE, about::PATH, &path.to_string_lossy(), &look)
+        }
+        Subject::Command(words) => {
+            let look = |say: &mut apart::Say| command::look(&words, traces, say);
+            apart_within(COMMAND_PATIENCE, about::COMMAND, "it", &look)
+        }
+    }
+}
+
+/// What takes a process of its own.
+fn of_machine(surroundings: &machine::Surroundings) -> Vec<Line> {
+    use verdicts::machine as say;
+    let mut lines = Vec::new();
     let looks: [(&str, &dyn Fn() -> Vec<Line>); 7] = [
         (about::INSTALLATION, &|| vec![say::installation(machine::installation())]),
         (about::SHARED, &|| vec![say::shared(machine::shared(), surroundings)]),
@@ -84,9 +102,7 @@ fn of_machine(filters: Vec<Line>, surroundings: &machine::Surroundings) -> Vec<L
         (about::MEMORY, &|| vec![say::memory(&machine::memory(), surroundings)]),
         (about::KNOWN, &|| vec![say::known(machine::known())]),
     ];
-    // What fails for a limit alone says nothing of itself.
-    let minds_limits = |about| matches!(about, about::INSTALLATION | about::SHARED | about::KNOWN);
-    for (about, look) in looks.into_iter().filter(|(about, _)| !(is_too_low && minds_limits(*about))) {
+    for (about, look) in looks {
         lines.extend(apart(about, &|to| look().iter().for_each(|line| to.line(line))));
     }
     lines.push(say::processors(machine::processors()));

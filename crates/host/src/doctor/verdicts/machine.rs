@@ -124,7 +124,8 @@ pub fn resources(resources: Resources) -> Line {
     if let Some(needed) = resources.too_low {
         // In KB; of files some shells count blocks of half as much.
         let unit = if needed.option == 'f' { 512 } else { 1024 };
-        let line = Line::stops(about::RESOURCES, needed.reason);
+        let found = format!("{}; nothing else was looked at", needed.reason);
+        let line = Line::stops(about::RESOURCES, found);
         return line.mended_by(match resources.may_be_raised {
             true => format!("ulimit -{} {}", needed.option, needed.least.div_ceil(unit)),
             false => format!("sudo prlimit --pid $$ --{}={}", needed.long, needed.least),
