@@ -4,7 +4,7 @@
 #![cfg_attr(not(test), no_main)]
 
 use clap::{Args, Parser, Subcommand};
-use runahead_host::{Limits, Options};
+use runahead_host::{DoctorSubject, Limits, Options};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -31,6 +31,8 @@ enum Action {
     Run(Run),
     /// Run a command without speculation, and say how much of its time it waits for the disk
     Stat(Stat),
+    /// Say what Runahead can do here, and what is in the way
+    Doctor(Doctor),
     /// Let the programs of all users share the devices, not only those of each user (never ends)
     Daemon {
         /// Where to listen [$RUNAHEAD_DAEMON, or /run/runahead/view.socket]
@@ -123,6 +125,33 @@ struct Stat {
     command: Vec<OsString>,
 }
 
+#[derive(Args)]
+#[command(
+    after_help = "Exit status: 0 nothing is in the way, 1 something limits what is gained, 2 something stops it.\n\
+                        docs/doctor.md says what each line means."
+)]
+struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// A folder or file with what is to be read [the current folder]
+    #[arg(conflicts_with = "command")]
+    path: Option<PathBuf>,
+    /// A command that is to be helped; it is looked at and not run
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Doctor {
+    fn examine(self, allowed: Result<(), String>) -> u8 {
+        let subject = match self.command.is_empty() {
+            true => DoctorSubject::Place(self.path.unwrap_or_else(|| ".".into())),
+            false => DoctorSubject::Command(self.command),
+        };
+        runahead_host::doctor(subject, allowed, self.json)
+    }
+}
+
 /// Exit status for what is wrong with our own command line; the command was not started.
 const USAGE: u8 = 125;
 
@@ -197,6 +226,7 @@ fn act(allowed: Result<(), String>) -> u8 {
                 Options { stats: true, report: stat.report, no_speculate: true, ..Options::default() };
             (options, stat.command)
         }
+        Action::Doctor(doctor) => return doctor.examine(allowed),
         Action::Daemon { socket } => return daemon(socket),
         Action::Prepare { output, places } => return prepare(places, output),
     };
@@ -230,12 +260,18 @@ mod tests {
             let command = match Arguments::try_parse_from(&words).unwrap().action {
                 Action::Run(run) => run.command,
                 Action::Stat(stat) => stat.command,
-                Action::Daemon { .. } | Action::Prepare { .. } => unreachable!(),
+                Action::Doctor(_) | Action::Daemon { .. } | Action::Prepare { .. } => unreachable!(),
             };
             let place = place_of_command(words.iter().copied());
             assert_eq!(place, Some(words.len() - command.len()), "{line}");
         }
-        for line in ["runahead", "runahead run", "runahead daemon --socket x", "runahead run --report x"] {
+        for line in [
+            "runahead",
+            "runahead run",
+            "runahead daemon --socket x",
+            "runahead doctor a",
+            "runahead run --report x",
+        ] {
             assert_eq!(place_of_command(line.split(' ').map(OsStr::new)), None, "{line}");
         }
     }

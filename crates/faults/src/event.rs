@@ -204,6 +204,11 @@ impl Event {
     }
 }
 
+/// Whether a thread's faults may be seen: tries each kind of event. The error tells why not.
+pub fn may_watch(thread: i32) -> io::Result<()> {
+    [Kind::Every, Kind::Waited].into_iter().try_for_each(|kind| Event::open(thread, kind).map(drop))
+}
+
 /// An event that records every fault of a thread without its registers, into another one's ring.
 pub struct Sharing {
     fd: OwnedFd,

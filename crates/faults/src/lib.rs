@@ -36,6 +36,7 @@ mod waits;
 pub mod watch;
 
 pub use blocks::BlockCosts;
+pub use event::may_watch;
 pub use pursuit::{CameTo, Link, Touch};
 pub use record::{Fault, REGISTERS_COUNT};
 pub use runahead_policy::drift::REQUEST;

@@ -10,9 +10,7 @@ const REFUSE_EXEC_GAIN: libc::c_int = 1;
 
 /// Why there is nothing for us to do here.
 pub fn confined_because() -> Option<&'static str> {
-    // SAFETY: a question; other kernels answer -1.
-    let deny = unsafe { libc::prctl(PR_GET_MDWE, 0, 0, 0, 0) };
-    if deny > 0 && deny & REFUSE_EXEC_GAIN != 0 {
+    if refuses_exec_gain() {
         return Some("memory that was written to may not be executed here (PR_SET_MDWE)");
     }
     if !may_read_processes() {
@@ -22,9 +20,16 @@ pub fn confined_because() -> Option<&'static str> {
         .then_some("/proc is of another namespace of processes (mount -t proc proc /proc mends that)")
 }
 
+/// Whether this process and its children may execute nothing that was written to.
+pub(crate) fn refuses_exec_gain() -> bool {
+    // SAFETY: a question; other kernels answer -1.
+    let deny = unsafe { libc::prctl(PR_GET_MDWE, 0, 0, 0, 0) };
+    deny > 0 && deny & REFUSE_EXEC_GAIN != 0
+}
+
 /// Whether what is mounted at `/proc` numbers processes otherwise than we are numbered. (Where nothing
 /// is, that is found out elsewhere.)
-fn has_others_proc() -> bool {
+pub(crate) fn has_others_proc() -> bool {
     let ourselves = std::fs::read_link("/proc/self");
     ourselves.is_ok_and(|ourselves| ourselves.as_os_str() != std::process::id().to_string().as_str())
 }

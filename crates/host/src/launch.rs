@@ -207,8 +207,56 @@ fn became(name: &OsStr, error: &io::Error) -> Failure {
     }
 }
 
-/// A command's stack below which there is no agent in it, bytes: the loader and the agent's start take some of it.
-const LEAST_STACK: u64 = 64 << 10;
+/// A limit (getrlimit(2)) with too little room for us.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needed {
+    pub resource: Resource,
+    /// Bytes.
+    pub least: u64,
+    /// As `ulimit` and prlimit(1) call it.
+    pub option: char,
+    pub long: &'static str,
+    pub reason: &'static str,
+}
+
+/// What the command's limits must leave. Of the stack the loader and the agent's start take some.
+pub(crate) const NEEDED: [Needed; 4] = [
+    Needed {
+        resource: Resource::Stack,
+        least: 64 << 10,
+        option: 's',
+        long: "stack",
+        reason: "the limit on the stack (ulimit -s) leaves no room for the agent's start",
+    },
+    Needed {
+        resource: Resource::As,
+        least: least::ADDRESSES,
+        option: 'v',
+        long: "as",
+        reason: "the limit on memory (ulimit -v or -d) leaves no room for the agent",
+    },
+    Needed {
+        resource: Resource::Data,
+        least: least::DATA,
+        option: 'd',
+        long: "data",
+        reason: "the limit on memory (ulimit -v or -d) leaves no room for the agent",
+    },
+    Needed {
+        resource: Resource::Fsize,
+        least: SESSION_BYTES as u64,
+        option: 'f',
+        long: "fsize",
+        reason: "the limit on file sizes (ulimit -f) leaves no room for shared memory",
+    },
+];
+
+/// The first limit that leaves too little.
+pub(crate) fn too_low() -> Option<Needed> {
+    let is_below =
+        |needed: &Needed| getrlimit(needed.resource).current.is_some_and(|limit| limit < needed.least);
+    NEEDED.into_iter().find(is_below)
+}
 
 /// What the host was started for.
 struct Begun {
@@ -232,15 +280,8 @@ fn prepare(
     }
     let installation = Installation::find().map_err(|e| e.to_string())?;
     let sites = SiteFile::open_or_make().map_err(|e| e.to_string())?.with_known(installation.known.clone());
-    let below = |resource, bytes| getrlimit(resource).current.is_some_and(|limit| limit < bytes);
-    if below(Resource::Stack, LEAST_STACK) {
-        return Err("the limit on the stack (ulimit -s) leaves no room for the agent's start".into());
-    }
-    if below(Resource::As, least::ADDRESSES) || below(Resource::Data, least::DATA) {
-        return Err("the limit on memory (ulimit -v or -d) leaves no room for the agent".into());
-    }
-    if below(Resource::Fsize, SESSION_BYTES as u64) {
-        return Err("the limit on file sizes (ulimit -f) leaves no room for shared memory".into());
+    if let Some(limit) = too_low() {
+        return Err(limit.reason.into());
     }
     let session = Session::create().map_err(|e| format!("no shared memory for the session: {e}"))?;
     let descriptor = session.descriptor.as_raw_fd();
@@ -281,7 +322,7 @@ fn prepare(
 
 /// Whether a process may read another of its user only where that one says so: Yama's scope 1 (the kernel's
 /// Documentation/admin-guide/LSM/Yama.rst).
-fn is_tracing_restricted() -> bool {
+pub(crate) fn is_tracing_restricted() -> bool {
     std::fs::read("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope.first() == Some(&b'1'))
 }
 

@@ -14,6 +14,7 @@ mod checks;
 mod confined;
 pub mod counts;
 mod disks;
+mod doctor;
 mod ends;
 mod executions;
 mod faults;
@@ -36,6 +37,7 @@ mod standing;
 mod start_files;
 mod supervise;
 
+pub use doctor::{Subject as DoctorSubject, examine as doctor};
 pub use last_resort::{Allocator, arm as arm_last_resort};
 pub use launch::{Failure, Options, check_filters, run};
 pub use program::{arguments, fill_standard_descriptors};

@@ -31,7 +31,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 /// Text that a terminal shows and does not obey.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|shown| if shown.is_control() { '\u{fffd}' } else { shown }).collect()
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const HEAD_BYTES: u64 = 4096;
 
 /// How many scripts may stand one behind the other, as in the kernel.
-const SCRIPTS: usize = 4;
+pub const SCRIPTS: usize = 4;
 
 /// How the file names of glibc's loaders begin.
 const LOADER: &[u8] = b"ld-linux";
@@ -127,7 +127,7 @@ pub fn program_of(path: &Path) -> Option<Entrance> {
 }
 
 /// Whether the kernel lets us execute it, as far as its mode and its file system's tell (faccessat(2)).
-fn may_be_executed(path: &Path) -> bool {
+pub fn may_be_executed(path: &Path) -> bool {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
     // SAFETY: a terminated string.
     unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }

@@ -77,6 +77,31 @@ pub unsafe fn advise(address: usize, length: usize, advice: u32) -> Result<()> {
 pub const MADV_GUARD_INSTALL: u32 = 102;
 pub const MADV_GUARD_REMOVE: u32 = 103;
 
+/// Does something with a page of memory that is there for the question only.
+fn with_a_page(ask: impl FnOnce(usize) -> Result<()>) -> Result<()> {
+    // SAFETY: a new mapping.
+    let page = unsafe { map(0, PAGE, PROT_NONE, n::MAP_PRIVATE | n::MAP_ANONYMOUS, -1, 0) }?;
+    let answer = ask(page);
+    // SAFETY: nobody else knows of it.
+    let _ = unsafe { unmap(page, PAGE) };
+    answer
+}
+
+/// Whether the kernel has guards (`MADV_GUARD_INSTALL`), as far as it lets us have them.
+pub fn has_guards() -> bool {
+    // SAFETY: a page that nobody uses.
+    with_a_page(|page| unsafe { advise(page, PAGE, MADV_GUARD_INSTALL) }).is_ok()
+}
+
+/// Whether memory that was written may become executable: `PR_SET_MDWE` and filters like it forbid that.
+pub fn may_execute_written() -> Result<()> {
+    // SAFETY: a page that nobody uses.
+    with_a_page(|page| unsafe {
+        protect(page, PAGE, PROT_READ | PROT_WRITE)?;
+        protect(page, PAGE, PROT_READ | PROT_EXEC)
+    })
+}
+
 /// Which pages of a mapping are cached or in memory: the lowest bit of a byte for each (`mincore`). Of a file, all of them to
 /// who neither owns it nor may write to it (Linux 5.2). EINVAL if `told` has too few bytes.
 pub fn cached_pages(address: usize, length: usize, told: &mut [u8]) -> Result<()> {

@@ -179,6 +179,14 @@ impl SiteFile {
         kept.map_or_else(SiteFile::in_memory, Ok)
     }
 
+    /// Why [`SiteFile::open_or_make`] keeps nothing: what failed in the first of the user's directories. None: there
+    /// is no such directory, or something is kept.
+    pub fn kept_nowhere_because() -> Option<SiteFileError> {
+        let mut tried = directories().into_iter().map(|directory| SiteFile::open_in(&directory));
+        let first = tried.next()?.err()?;
+        tried.all(|other| other.is_err()).then_some(first)
+    }
+
     /// One for this run alone, of which nothing is left.
     pub fn in_memory() -> Result<SiteFile> {
         let place = Place::Memory;

@@ -18,7 +18,7 @@
 use crate::cell::Global;
 use crate::mirror::NoPage;
 use runahead_kernel::memory::{
-    self, MADV_GUARD_INSTALL, MADV_GUARD_REMOVE, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE,
+    self, MADV_GUARD_INSTALL, MADV_GUARD_REMOVE, PROT_NONE, PROT_READ, PROT_WRITE,
 };
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE, Result};
@@ -89,8 +89,9 @@ impl Absent {
             (self.way, self.descriptor) = (Way::Userfault, descriptor);
             return Ok(());
         }
-        self.way = if has_guards() { Way::Guard } else { Way::Protect };
-        may_show_code()
+        self.way = if memory::has_guards() { Way::Guard } else { Way::Protect };
+        // Or the program's code cannot be had.
+        memory::may_execute_written()
     }
 
     /// Whether missing pages raise SIGSEGV, as bad addresses do.
@@ -414,28 +415,3 @@ impl Absent {
 
 /// Whether something appeared.
 pub type Placed = core::result::Result<(), NoPage>;
-
-/// Does something with a page of memory that is there for the question only.
-fn with_a_page(ask: impl FnOnce(usize) -> Result<()>) -> Result<()> {
-    // SAFETY: a new mapping.
-    let page = unsafe { memory::map(0, PAGE, PROT_NONE, n::MAP_PRIVATE | n::MAP_ANONYMOUS, -1, 0) }?;
-    let answer = ask(page);
-    // SAFETY: nobody else knows of it.
-    let _ = unsafe { memory::unmap(page, PAGE) };
-    answer
-}
-
-fn has_guards() -> bool {
-    // SAFETY: a page that nobody uses.
-    with_a_page(|page| unsafe { memory::advise(page, PAGE, MADV_GUARD_INSTALL) }).is_ok()
-}
-
-/// Memory that was written must become executable, or the program's code cannot be had
-/// (`PR_SET_MDWE` and filters like it forbid that).
-fn may_show_code() -> Result<()> {
-    // SAFETY: a page that nobody uses.
-    with_a_page(|page| unsafe {
-        memory::protect(page, PAGE, PROT_READ | PROT_WRITE)?;
-        memory::protect(page, PAGE, PROT_READ | PROT_EXEC)
-    })
-}

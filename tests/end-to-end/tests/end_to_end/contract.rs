@@ -276,7 +276,7 @@ fn report_in(outcome: &Outcome, name: &str) -> Result<serde_json::Value, String>
 }
 
 /// A call of which nobody can say what it is, and in front of which nobody can put another.
-const BLIND_CALL: &str = r#"
+pub const BLIND_CALL: &str = r#"
     volatile long number = 39;
     long blind(void) {
         long result;

@@ -4,6 +4,7 @@ mod calls;
 mod canaries;
 mod contract;
 mod copying;
+mod doctor;
 mod faults;
 mod forked;
 mod given_back;
@@ -73,6 +74,7 @@ fn main() {
     unchecked::add(&mut suite);
     copying::add(&mut suite);
     calls::add(&mut suite);
+    doctor::add(&mut suite);
     large_program::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);
