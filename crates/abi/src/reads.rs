@@ -78,6 +78,18 @@ const CALLS: [ReadCall; 8] = [
     },
 ];
 
+/// Bytes of a file's mapping from which on page faults are watched: those of smaller ones are over after some of the kernel's
+/// own read-ahead, so to map one is where the program begins to wait.
+pub const LARGE_MAPPING: usize = 8 << 20;
+
+/// Whether mmap(2) with these arguments shows a small file, which the program is going to read.
+pub fn maps_small_file(a: &[usize; 6]) -> bool {
+    let [_, length, protection, flags, ..] = *a;
+    let shows = protection as u32 & (n::PROT_READ | n::PROT_EXEC) == n::PROT_READ;
+    let anywhere = flags as u32 & (n::MAP_ANONYMOUS | n::MAP_FIXED | n::MAP_FIXED_NOREPLACE) == 0;
+    shows && anywhere && (1..LARGE_MAPPING).contains(&length)
+}
+
 /// What is known of the call with this number, if it reads.
 pub fn of(number: usize) -> Option<&'static ReadCall> {
     CALLS.iter().find(|call| call.number as usize == number)

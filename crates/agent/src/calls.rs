@@ -3,7 +3,7 @@
 use crate::arch::{Answer, Frame};
 use crate::{attach, names, patch, reads, release, unchecked};
 use core::sync::atomic::Ordering;
-use runahead_abi::reads::of as read_call;
+use runahead_abi::reads::{LARGE_MAPPING, maps_small_file, of as read_call};
 use runahead_abi::session::{care, watch};
 use runahead_abi::sites::ANY_NUMBER;
 use runahead_kernel::arch::syscall;
@@ -15,10 +15,9 @@ use runahead_kernel::uapi::prctl::{
 };
 use runahead_kernel::uapi::ptrace as n_ptrace;
 
-/// Bytes of a file's mapping from which on it is worth watching the page faults. A smaller one is in memory after
-/// some misses of the kernel's own read-ahead; and many a program that reads nothing maps its locale, 3 to 6 MB,
-/// and should not pay 50 us for it.
-pub const WATCHED_LEAST: usize = 8 << 20;
+/// Bytes of a file's mapping from which on it is worth watching the page faults. Many a program that reads nothing maps
+/// its locale, 3 to 6 MB, and should not pay 50 us for it.
+pub const WATCHED_LEAST: usize = LARGE_MAPPING;
 
 /// What reading ahead does to files, as inotify(7) tells it. (Most programs watch for changes only.)
 const SEEN_BY_WATCHERS: u32 = n::IN_ACCESS | n::IN_OPEN | n::IN_CLOSE_NOWRITE;
@@ -147,6 +146,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             reads::with_process(frame, |visit| attach::want_watch(visit.state, watch::FILE));
             Answer::plain(frame)
         }
+        n::__NR_mmap if maps_small_file(&a) => reads::mapped(frame, a),
         n::__NR_brk => {
             heap_ends(frame, a[0]);
             Answer::plain(frame)

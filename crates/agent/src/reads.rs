@@ -71,6 +71,25 @@ pub fn elsewhere(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
     Answer::plain(frame)
 }
 
+/// A small file is mapped (`mmap(address, length, protection, flags, fd, offset)`): what the program touches first it waits for,
+/// as in a read of the beginning.
+pub fn mapped(frame: &Frame, a: [usize; 6]) -> Answer {
+    let (length, fd, offset) = (a[1], a[4] as i32, a[5] as i64);
+    let operation = Prediction {
+        kind: kind::READ_AT,
+        marks: 0,
+        subject: fd,
+        detail: length as u64,
+        place: offset as u64,
+    };
+    // A device's memory is nothing to be asked about.
+    let is_file = || matches!(known_size_of_regular(fd), Ok(Some(1..)));
+    if offset >= 0 && is_file() {
+        with_process(frame, |visit| visit.ask_about(frame, operation, Some(offset)));
+    }
+    Answer::plain(frame)
+}
+
 /// A word of the program's, copied through the kernel, so that a bad address is no fault.
 fn word_at(address: usize) -> Option<i64> {
     let mut word = 0i64;

@@ -14,6 +14,7 @@ use crate::layout::{ANONYMOUS_ARENA, ANONYMOUS_ARENA_BYTES, BOUNCE, FILE_ARENA, 
 use crate::mirror::{MIRROR, NoPage};
 use crate::run::{self, RUN};
 use crate::shared;
+use runahead_abi::reads::maps_small_file;
 use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
 use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
@@ -138,7 +139,7 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
     let a = call.arguments;
     Some(match call.number as u32 {
         n::__NR_brk => set_break(a[0]),
-        n::__NR_mmap => map(a),
+        n::__NR_mmap => map(call),
         n::__NR_munmap => unmap(a[0], a[1]),
         n::__NR_mprotect => protect(a[0], a[1], a[2] as u32),
         n::__NR_mremap => remap(a),
@@ -191,7 +192,8 @@ fn set_break(wanted: usize) -> Outcome {
     Outcome::Return(wanted as isize)
 }
 
-fn map(a: [usize; 6]) -> Outcome {
+fn map(call: &Call) -> Outcome {
+    let a = call.arguments;
     let Some(length) = round_up(a[1]) else {
         return Errno::EINVAL.into();
     };
@@ -200,7 +202,7 @@ fn map(a: [usize; 6]) -> Outcome {
     if flags & n::MAP_ANONYMOUS != 0 {
         return if fixed { map_fixed(a, length) } else { map_anonymous(length, a[2] as u32) };
     }
-    map_file(a, length, fixed)
+    map_file(call, length, fixed)
 }
 
 /// Whether so many bytes are more than a speculator may have altogether.
@@ -240,7 +242,8 @@ fn map_fixed(a: [usize; 6], length: usize) -> Outcome {
     if add_mapping(none) { Outcome::Return(a[0] as isize) } else { Outcome::End(ended::MEMORY) }
 }
 
-fn map_file(a: [usize; 6], length: usize, fixed: bool) -> Outcome {
+fn map_file(call: &Call, length: usize, fixed: bool) -> Outcome {
+    let a = call.arguments;
     let table = TABLE.get();
     let entry = match table.get(a[4] as i32) {
         None => return Outcome::End(ended::DESCRIPTOR),
@@ -274,12 +277,17 @@ fn map_file(a: [usize; 6], length: usize, fixed: bool) -> Outcome {
     };
     table.is_shared(a[4] as i32);
     let mapping = FileMapping { start, end: start + length, real, offset: a[5] as u64 };
-    if add_mapping(mapping) {
-        Outcome::Return(start as isize)
-    } else {
+    if !add_mapping(mapping) {
         let _ = files::close(real);
-        Outcome::End(ended::MEMORY)
+        return Outcome::End(ended::MEMORY);
     }
+    if maps_small_file(&a) {
+        // What the program will touch first; the rest is asked for when it is touched here.
+        let (place, first) = (a[5] as i64, a[1].min(AROUND) as i64);
+        let bytes = entry.size.saturating_sub(place).clamp(0, first) as usize;
+        super::files::read_nowhere(call, &entry, a[4] as i32, a[1], Some(place), place, bytes);
+    }
+    Outcome::Return(start as isize)
 }
 
 fn add_mapping(mapping: FileMapping) -> bool {

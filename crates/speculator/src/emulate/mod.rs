@@ -29,7 +29,7 @@ use crate::descriptors::TABLE;
 use crate::mirror::{self, MIRROR};
 use crate::together::TOGETHER;
 use crate::{rights, run, shared};
-use runahead_abi::reads::{Target, of as read_call};
+use runahead_abi::reads::{Target, maps_small_file, of as read_call};
 use runahead_abi::registers::Registers;
 use runahead_abi::session::ended;
 use runahead_kernel::uapi::general as n;
@@ -129,7 +129,15 @@ pub fn find_posted(registers: &Registers) {
         {
             TABLE.get().find_posted(target as i32);
         }
+    } else if let Some(file) = mapped_file(registers.rax as usize, &registers.arguments().map(|r| r as usize))
+    {
+        TABLE.get().find_posted(file);
     }
+}
+
+/// The descriptor of a small file that the call maps.
+fn mapped_file(number: usize, arguments: &[usize; 6]) -> Option<i32> {
+    (number as u32 == n::__NR_mmap && maps_small_file(arguments)).then_some(arguments[4] as i32)
 }
 
 /// Emulates the call at which the program stalled.
@@ -147,6 +155,9 @@ pub fn stalled_call(registers: &Registers) -> isize {
             TABLE.get().set_posted_position(source);
         }
         files::ask_whole_of_stalled(source);
+    } else if let Some(file) = mapped_file(stalled.number, &stalled.arguments) {
+        TABLE.get().note_programs_read(file);
+        files::ask_whole_of_stalled(file);
     }
     run::programs_own(true);
     let returned = call(&stalled);

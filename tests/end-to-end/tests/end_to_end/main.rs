@@ -22,6 +22,7 @@ mod releases;
 mod security;
 mod servers;
 mod slow_disk;
+mod small_maps;
 mod starts;
 mod stepping;
 mod suite;
@@ -74,6 +75,7 @@ fn main() {
     unchecked::add(&mut suite);
     copying::add(&mut suite);
     calls::add(&mut suite);
+    small_maps::add(&mut suite);
     doctor::add(&mut suite);
     large_program::add(&mut suite);
     swap::add(&mut suite);

@@ -405,7 +405,7 @@ global_asm!(
     ".cfi_escape 0x16, 0x10, 2, 0x72, 0", // the caller: rcx
     "  mov dword ptr [r11 + {busy}], 0",
     "  jmp rcx",
-    // ---- mmap: the agent looks at those over something of its own, at code, at large files, and, while
+    // ---- mmap: the agent looks at those over something of its own, at code, at files, and, while
     // it counts them, at memory of the program's own.
     ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06",
     "30:",
@@ -423,6 +423,10 @@ global_asm!(
     "  jnz 20b",
     "  cmp rsi, {watched_least}",
     "  jae 20b",
+    // A small file's is a read: some pass unseen while the agent is calm.
+    "  mov r11, [rcx + {d_state}]",
+    "  dec dword ptr [r11 + {calm}]",
+    "  js 20b",
     "  jmp 49b",
     "35:",
     "  mov r11, [rcx + {d_state}]",
@@ -555,6 +559,7 @@ global_asm!(
     map_anonymous = const n::MAP_ANONYMOUS,
     prot_exec = const n::PROT_EXEC,
     watched_least = const crate::calls::WATCHED_LEAST,
+    calm = const offset_of!(Fixed, calm),
     d_syscall = const offset_of!(Description, syscall_address),
     d_detour = const offset_of!(Description, detour),
     d_state = const offset_of!(Description, state),

@@ -1,0 +1,172 @@
+//! Programs that map small files and read them there: to map a cold one is where they begin to wait.
+
+use crate::programs::files;
+use crate::slow_disk::{self, Disk, number};
+use crate::suite::Suite;
+use runahead_end_to_end::Verdict;
+use runahead_end_to_end::locate::{Runahead, build_folder};
+use runahead_end_to_end::scenario::{COLD, NO_SPECULATION, Scenario, WARM, bytes};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FILES: u64 = 400;
+
+/// Maps the files one after the other, in an order of its own; `odd`: and does with mmap what can be done.
+const PROGRAM: &str = r#"
+    #define _GNU_SOURCE
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <pthread.h>
+    #include <setjmp.h>
+    #include <signal.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <sys/stat.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static sigjmp_buf back;
+    static void faulted(int signal) { siglongjmp(back, signal); }
+    static unsigned long add(unsigned long sum, const unsigned char *at, long length) {
+        for (long place = 0; place < length; place++) sum = sum * 33 + at[place];
+        return sum;
+    }
+    static unsigned long all(long from, long count, int keeps) {
+        unsigned long sum = 5381;
+        for (long file = from; file < count; file++) {
+            char name[40];
+            sprintf(name, "many/%ld", file * 7 % count);
+            int fd = open(name, O_RDONLY);
+            struct stat status;
+            if (fd < 0 || fstat(fd, &status)) { sum = sum * 33 + errno; continue; }
+            unsigned char *at = mmap(0, status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+            close(fd);
+            if (at == MAP_FAILED) { sum = sum * 33 + errno; continue; }
+            sum = add(sum, at, status.st_size);
+            if (!keeps) munmap(at, status.st_size);
+        }
+        return sum;
+    }
+    static void *thread(void *from) { return (void *)all((long)from, 40, 0); }
+    /* What one mapping gives: the error, or the sum of what can be touched of it. */
+    static void one(const char *what, size_t length, int protection, int flags, int fd, off_t offset) {
+        errno = 0;
+        unsigned char *at = mmap(0, length, protection, flags, fd, offset);
+        unsigned long sum = 0;
+        int signal = 0;
+        if (at != MAP_FAILED && !(signal = sigsetjmp(back, 1))) {
+            volatile unsigned char *bytes = at;
+            for (size_t place = 0; place < length; place += 512) sum = sum * 33 + bytes[place];
+            if (protection & PROT_WRITE) bytes[3] = 9, sum = sum * 33 + bytes[3];
+        }
+        printf("%s: %d %d %lu\n", what, at == MAP_FAILED ? errno : 0, signal, sum);
+        if (at != MAP_FAILED) munmap(at, length);
+    }
+    static void odd(void) {
+        struct sigaction action = {.sa_handler = faulted};
+        sigaction(SIGBUS, &action, 0), sigaction(SIGSEGV, &action, 0);
+        int file = open("many/1", O_RDONLY), written = open("many/2", O_WRONLY), both = open("many/3", O_RDWR);
+        int folder = open(".", O_RDONLY), zero = open("/dev/zero", O_RDWR), ends[2], memory = memfd_create("m", 0);
+        if (pipe(ends) || ftruncate(memory, 9000) || file < 0) exit(3);
+        one("file", 4096, PROT_READ, MAP_PRIVATE, file, 0);
+        one("second page", 1000, PROT_READ, MAP_SHARED, file, 4096);
+        one("not aligned", 4096, PROT_READ, MAP_PRIVATE, file, 100);
+        one("behind the end", 8192, PROT_READ, MAP_PRIVATE, file, 1 << 20);
+        one("across the end", 16384, PROT_READ, MAP_PRIVATE, file, 0);
+        one("nothing", 0, PROT_READ, MAP_PRIVATE, file, 0);
+        one("neither kind", 4096, PROT_READ, 0, file, 0);
+        one("negative", 4096, PROT_READ, MAP_PRIVATE, file, -4096);
+        one("no descriptor", 4096, PROT_READ, MAP_PRIVATE, -1, 0);
+        one("closed", 4096, PROT_READ, MAP_PRIVATE, 900, 0);
+        one("only written", 4096, PROT_READ, MAP_PRIVATE, written, 0);
+        one("private, written", 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+        one("shared, not allowed", 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        one("shared, written", 4096, PROT_READ | PROT_WRITE, MAP_SHARED, both, 0);
+        one("no access", 4096, PROT_NONE, MAP_PRIVATE, file, 0);
+        one("at once", 6000, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 0);
+        one("folder", 4096, PROT_READ, MAP_PRIVATE, folder, 0);
+        one("zeros", 4096, PROT_READ, MAP_PRIVATE, zero, 0);
+        one("pipe", 4096, PROT_READ, MAP_PRIVATE, ends[0], 0);
+        one("memory", 8192, PROT_READ, MAP_SHARED, memory, 0);
+        unsigned char *at = mmap(0, 6000, PROT_READ, MAP_SHARED, both, 0);
+        int signal = sigsetjmp(back, 1);
+        if (!signal) {
+            if (ftruncate(both, 100)) exit(4);
+            signal = ((volatile unsigned char *)at)[5000];
+        }
+        printf("cut: %d\n", signal);
+        if (!fork()) { printf("child %lu\n", all(0, 30, 0)); exit(0); }
+        wait(0);
+        pthread_t threads[3];
+        unsigned long sum = 0;
+        for (long from = 0; from < 3; from++) pthread_create(&threads[from], 0, thread, (void *)from);
+        for (long from = 0; from < 3; from++) { void *got; pthread_join(threads[from], &got); sum += (unsigned long)got; }
+        printf("threads %lu\nkept %lu\n", sum, all(0, 40, 1));
+    }
+    int main(int words, char **word) {
+        setvbuf(stdout, 0, _IONBF, 0);
+        if (words > 2) odd();
+        printf("%lu\n", all(0, atol(word[1]), 0));
+        return 0;
+    }
+"#;
+
+pub fn add(suite: &mut Suite) {
+    suite.add("small maps::whatever is mapped is as alone", ["command gcc"], as_alone);
+    let wants = slow_disk::WANTS.into_iter().chain(["command gcc"]);
+    suite.add("small maps::files are run ahead of", wants, run_ahead);
+}
+
+fn fill(folder: &Path, count: u64) -> std::io::Result<()> {
+    fs::create_dir(folder.join("many"))?;
+    (0..count).try_for_each(|number| fs::write(folder.join(format!("many/{number}")), bytes(number, 6000)))
+}
+
+fn as_alone() -> Verdict {
+    let program = compiled("odd")?;
+    let words = [program.to_string_lossy().into_owned(), "40".to_owned(), "odd".to_owned()];
+    let verdict = Scenario::new("small maps", words)
+        .prepare(|folder| {
+            files(folder)?;
+            fill(folder, 40)
+        })
+        .modes([COLD, WARM, NO_SPECULATION])
+        .check(&Runahead::built()?);
+    let _ = fs::remove_file(program);
+    verdict
+}
+
+fn run_ahead() -> Verdict {
+    let program = compiled("ahead")?;
+    let on_disk = |folder: &Path| {
+        fs::copy(&program, folder.join("maps"))?;
+        fill(folder, FILES)
+    };
+    let line = format!("cd $0; exec ./maps {FILES}");
+    let verdict = Disk::new("small-maps", "cloud", on_disk)?.until(
+        &|mount: &Path| vec!["bash".into(), "-c".into(), line.clone().into(), mount.into()],
+        1,
+        |counts| {
+            let (seen, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
+            if hinted > FILES / 2 { Ok(()) } else { Err(format!("{hinted} of {seen} foretold")) }
+        },
+    );
+    let _ = fs::remove_file(program);
+    verdict
+}
+
+fn compiled(name: &str) -> Result<PathBuf, String> {
+    let program = build_folder().join(format!("small-maps-{name}-{}", std::process::id()));
+    let source = program.with_extension("c");
+    let written = fs::create_dir_all(build_folder()).and_then(|()| fs::write(&source, PROGRAM));
+    written.map_err(|error| error.to_string())?;
+    let output = Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).output();
+    let _ = fs::remove_file(source);
+    let output = output.map_err(|error| format!("gcc: {error}"))?;
+    match output.status.success() {
+        true => Ok(program),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
