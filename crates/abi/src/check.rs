@@ -144,7 +144,7 @@ impl Unchecked {
     /// The process has claimed a check, and asks or is to ask.
     pub fn begins(&self, check: &Check) {
         self.expected.store(u64::from(check.turn()) << 32 | u64::from(verdict::CLEAN), Ordering::Relaxed);
-        self.state.store(WAITS, Ordering::SeqCst);
+        self.state.swap(WAITS, Ordering::SeqCst);
     }
 
     /// It does not after all.

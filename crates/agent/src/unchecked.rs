@@ -182,19 +182,35 @@ pub fn again(state: &Fixed) -> bool {
         state.wait.code.store(CODE_UNKNOWN, Ordering::Relaxed);
         wait(state, check);
         // A call of ours that another thread is about to make may be forbidden soon.
-        let is_alone = state.is_alone_within(OTHERS_NS);
-        if !is_alone {
+        let may = state.is_alone_within(OTHERS_NS) && {
+            ask(state, check);
+            is_looked_at(check, state.wait.asked_as.load(Ordering::Relaxed))
+        };
+        if may {
+            state.wait.code.store(check.code.load(Ordering::Relaxed), Ordering::Relaxed);
+        } else {
             state.wait.unchecked.gives_up();
             leads(state, arch::unchecked_address(), arch::entry_address());
             free(state, check);
         }
-        is_alone
+        may
     });
-    if let Some(check) = check {
-        ask(state, check);
-    }
     process.lock.release();
     check.is_some()
+}
+
+/// Whether the host has seen, within some time, what code there is.
+fn is_looked_at(check: &Check, me: u32) -> bool {
+    const LONGEST_NS: u64 = 20_000_000;
+    const AGAIN_NS: u64 = 1_000_000;
+    let end = monotonic_ns().saturating_add(LONGEST_NS);
+    while check.code.load(Ordering::Acquire) & CODE_UNKNOWN != 0 {
+        if monotonic_ns() >= end {
+            return false;
+        }
+        futex_wait(&check.ready, me, Some(AGAIN_NS));
+    }
+    true
 }
 
 /// A child of fork is unchecked as its parent was, and may go another way from here.

@@ -61,6 +61,9 @@ impl Background {
             return;
         }
         self.seen = asked;
+        for check in &session.header().checks.each {
+            look_first(check);
+        }
         if self.thread.is_none() {
             let (sender, bell) = mpsc::channel();
             let (session, sites) = (*session, sites.clone());
@@ -136,13 +139,33 @@ fn has_image(maps: &[u8], check: &Check) -> bool {
     lines(maps).any(|line| memory::overlap(&(line.start..line.end), &image(check)))
 }
 
-/// Whether so much code is there as the process says. Where it does not know it says so, and what is there now is kept.
-fn is_all_there(check: &Check, bytes: u64) -> bool {
+/// Where a process does not know how much code there has to be, that is what is there now. It waits for this: what it has just
+/// mapped may be gone again soon.
+fn look_first(check: &'static Check) {
+    let Some(process) = check.asker() else { return };
     let code = check.code.load(Ordering::Acquire);
     if code & CODE_UNKNOWN == 0 {
-        return code == bytes;
+        return;
     }
-    check.code.compare_exchange(code, bytes, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    if check.code.compare_exchange(code, bytes_of_code(&maps, check), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    {
+        wake(&check.ready);
+    }
+}
+
+/// Private mappings of files' code but the agent's, as the agent finds them at the start (`agent::patch`).
+fn code<'a>(maps: &'a [u8], check: &'a Check) -> impl Iterator<Item = MapsLine<'a>> {
+    lines(maps).filter(|line| {
+        line.protection & PROT_EXEC != 0
+            && !line.shared
+            && line.name.first() == Some(&b'/')
+            && !memory::overlap(&(line.start..line.end), &image(check))
+    })
+}
+
+fn bytes_of_code(maps: &[u8], check: &Check) -> u64 {
+    code(maps, check).map(|line| (line.end - line.start) as u64).sum()
 }
 
 /// What is to be said of the process with these mappings. None: a file was written, or something mapped, a moment ago.
@@ -157,16 +180,10 @@ fn judge(
         let start = line.start as u64;
         check.rewritten.iter().any(|word| word.load(Ordering::Relaxed) == start)
     };
-    // As the agent does at the start (`agent::patch`).
-    let is_code = |line: &MapsLine| {
-        line.protection & PROT_EXEC != 0 && !line.shared && line.name.first() == Some(&b'/')
-    };
-    let is_ours = |line: &MapsLine| memory::overlap(&(line.start..line.end), &image(check));
-    let code = || lines(maps).filter(|line| is_code(line) && !is_ours(line));
-    if !is_all_there(check, code().map(|line| (line.end - line.start) as u64).sum()) {
+    if check.code.load(Ordering::Acquire) != bytes_of_code(maps, check) {
         return None;
     }
-    for line in code().filter(|line| !rewritten(line)) {
+    for line in code(maps, check).filter(|line| !rewritten(line)) {
         let path = Path::new(OsStr::from_bytes(line.name));
         let Some(metadata) = the_same(path, &line, process) else { return Some(verdict::UNSEEN) };
         let stays = fs::metadata("/").is_ok_and(|root| root.dev() == metadata.dev());
