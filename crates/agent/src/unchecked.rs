@@ -292,13 +292,30 @@ pub fn leave(state: &Fixed) {
     }
     let Some(check) = ours(state) else { return };
     let header = state.header();
-    let me = state.wait.asked_as.load(Ordering::Relaxed);
     free(state, check);
-    if me == header.main_process.load(Ordering::Relaxed) {
+    if state.wait.asked_as.load(Ordering::Relaxed) == header.main_process.load(Ordering::Relaxed) {
         header.checks.over.store(1, Ordering::Release);
     }
+    wait_for_host(state);
+}
+
+/// The process is about to execute another program. Where it cannot it stays unchecked. A child of vfork leaves its parent's
+/// check alone.
+pub fn executes(state: &Fixed) {
+    if state.wait.unchecked.is_so()
+        && let Some(check) = ours(state)
+        && attach::id_for_the_host() == Some(state.wait.asked_as.load(Ordering::Relaxed))
+    {
+        free(state, check);
+        wait_for_host(state);
+    }
+}
+
+/// Waits until the host has closed what it had open for the check that has been given up.
+fn wait_for_host(state: &Fixed) {
     fence(Ordering::SeqCst);
-    let held = &header.checks.held;
+    let held = &state.header().checks.held;
+    let me = state.wait.asked_as.load(Ordering::Relaxed);
     if me == 0 || held.load(Ordering::Acquire) != me {
         return;
     }

@@ -4,6 +4,7 @@
 //! while a piece of a file is read, and then neither while a program gives something back ([`Gate`]) nor once the
 //! process has said that it ends.
 
+use crate::processes::{has_ended, pid_of};
 use crate::session::Shared;
 use crate::supervise::wake;
 use runahead_abi::check::{CHECKS, CODE_UNKNOWN, Check, Checks, verdict};
@@ -15,8 +16,10 @@ use runahead_kernel::memory::{self, PROT_EXEC};
 use runahead_kernel::text::{self, MapsLine};
 use runahead_sites::{Outcome, SiteFile, Turns};
 use std::cell::{Cell, RefCell};
+use rustix::process::{PidfdFlags, pidfd_open};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -193,6 +196,7 @@ fn judge(
             process,
             mapping: (line.start, line.inode),
             looked: Cell::new(Instant::now()),
+            handle: pid_of(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
             stays,
             gate,
             pass: RefCell::default(),
@@ -226,6 +230,7 @@ struct InTurn {
     mapping: (usize, u64),
     /// When it was last seen to be.
     looked: Cell<Instant>,
+    handle: Option<OwnedFd>,
     /// The file is on the root file system, which nobody can be kept from unmounting: it is looked at to its end while the
     /// run lasts, for the next process that has it mapped.
     stays: bool,
@@ -240,6 +245,9 @@ impl InTurn {
 
     /// Whether the process has it mapped: it may have been killed, or have executed something else.
     fn is_mapped(&self) -> bool {
+        if self.handle.as_ref().is_none_or(has_ended) {
+            return false;
+        }
         if self.looked.get().elapsed() < LOOK_AGAIN {
             return true;
         }
@@ -253,13 +261,14 @@ impl InTurn {
 impl Turns for InTurn {
     fn begin(&self) -> bool {
         let held = &self.checks.held;
-        if !self.stays && !self.is_mapped() {
-            return false;
-        }
         loop {
             // Said before it is asked whether it is wanted still: one of us sees the other.
             held.store(self.process, Ordering::Release);
             fence(Ordering::SeqCst);
+            if !self.stays && !self.is_mapped() {
+                let_go(held);
+                return false;
+            }
             if !self.is_asked() {
                 // Nobody waits.
                 let_go(held);
