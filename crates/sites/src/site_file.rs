@@ -315,6 +315,14 @@ impl SiteFile {
         self.append(key, &Found::from(analysis)).map(drop)
     }
 
+    /// The size of the file at `executable` in bytes, if it has no entry and can have one; else 0.
+    pub fn unknown_size(&self, executable: &Path) -> u64 {
+        match self.look(executable) {
+            Ok((key, None)) => key.size,
+            Ok((_, Some(_))) | Err(_) => 0,
+        }
+    }
+
     /// The key of the file at `executable`, and what is known of it.
     fn look(&self, executable: &Path) -> Result<(FileKey, Option<Outcome>)> {
         let metadata = fs::metadata(executable).map_err(failed("look at", executable))?;
