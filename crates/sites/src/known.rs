@@ -48,6 +48,7 @@ const BY_CONTENT: u64 = u64::from_le_bytes(*b"content1");
 /// The analyses of an installation.
 #[derive(Debug)]
 pub struct Known {
+    file: fs::File,
     mapping: Mmap,
 }
 
@@ -63,7 +64,12 @@ impl Known {
         }
         // SAFETY: it is replaced as a whole, never cut or changed, by those who may.
         let mapping = unsafe { Mmap::map(&file) }.ok()?;
-        FileHeader::read(&mapping)?.is_ours().then_some(Known { mapping })
+        FileHeader::read(&mapping)?.is_ours().then_some(Known { file, mapping })
+    }
+
+    /// Whether somebody who knows nothing of our rules has cut it: to look at what it no longer has would end the host.
+    fn is_whole(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.len() >= self.mapping.len() as u64)
     }
 
     /// Whether a file of so many bytes may be known: else nobody need read it.
@@ -78,10 +84,11 @@ impl Known {
 
     /// The sites of a file of `size` bytes, and what is said of the others.
     pub fn lookup(&self, source: &Source, size: u64) -> Option<(Vec<Site>, u32)> {
-        if !self.has_size(size) {
+        if !self.is_whole() || !self.has_size(size) {
             return None;
         }
-        let entry = lookup_entry(&self.mapping, &content_key(source, size).ok()?)?;
+        let key = content_key(source, size).ok().filter(|_| self.is_whole())?;
+        let entry = lookup_entry(&self.mapping, &key)?;
         Some((entry.sites.to_vec(), entry.unproven))
     }
 }
@@ -223,6 +230,21 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&again, bytes).unwrap();
         assert!(found.lookup(&source(&again), size).is_none(), "another file of the same size");
+    }
+
+    #[test]
+    fn nothing_is_known_of_one_that_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let (known, library) = (folder.path().join(NAME), folder.path().join("library"));
+        copy(&c_library(), &library);
+        let size = fs::metadata(&library).unwrap().len();
+        let source = Source::new(Rc::new(fs::File::open(&library).unwrap()), size);
+        let kept = SiteFile::open_or_create(&known).unwrap();
+        kept.keep(&content_key(&source, size).unwrap(), &Analysis::default()).unwrap();
+        let found = Known::open(&known).unwrap();
+        assert!(found.lookup(&source, size).is_some());
+        fs::File::options().write(true).open(&known).unwrap().set_len(100).unwrap();
+        assert!(found.lookup(&source, size).is_none());
     }
 
     /// What is known is taken, and nothing analysed: here it is something else than an analysis would find.
