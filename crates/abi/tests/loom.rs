@@ -8,7 +8,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
-use runahead_abi::check::{Check, Unchecked, verdict};
+use runahead_abi::check::{Check, Unchecked, WAITS, verdict};
 use runahead_abi::log::{LOG_ENTRIES, Log, Prediction, kind};
 use runahead_abi::names::Ring;
 use runahead_abi::release::{Closings, Holding, Numbers, Releasing, What};
@@ -305,19 +305,19 @@ fn a_descriptor_that_is_closed_is_not_held() {
 fn no_code_is_missed_by_a_check() {
     loom::model(|| {
         let shared = Arc::new((Check::default(), Unchecked::default(), AtomicU32::new(0), AtomicU32::new(0)));
-        shared.1.begins();
+        shared.1.begins(&shared.0);
         let maps = Arc::clone(&shared);
         let mapper = thread::spawn(move || {
             let (check, unchecked, mapped, _) = &*maps;
             mapped.store(1, Ordering::SeqCst);
-            unchecked.has_mapped(check)
+            unchecked.has_mapped(check, 0)
         });
         let looks = Arc::clone(&shared);
         let host = thread::spawn(move || {
             let (check, _, mapped, seen) = &*looks;
-            let count = check.mapped.load(Ordering::SeqCst);
+            let turn = check.turn();
             seen.store(mapped.load(Ordering::SeqCst), Ordering::Relaxed);
-            check.say(verdict::CLEAN, count);
+            check.say(verdict::CLEAN, turn);
         });
         let (check, unchecked, _, seen) = &*shared;
         let decided = unchecked.decide(check);
@@ -325,5 +325,30 @@ fn no_code_is_missed_by_a_check() {
         let left_to_the_check = mapper.join().unwrap();
         host.join().unwrap();
         assert!(decided.is_none() || was_seen || !left_to_the_check);
+    });
+}
+
+/// A thread has an answer and decides, another has mapped code that is to be checked in its turn: in the end the process is
+/// unchecked.
+///
+/// Fails if whoever decides stores what becomes of it without looking whether that is still its own.
+#[test]
+fn whoever_decides_ends_no_new_check() {
+    loom::model(|| {
+        let shared = Arc::new((Check::default(), Check::default(), Unchecked::default()));
+        let (check, _, unchecked) = &*shared;
+        unchecked.begins(check);
+        check.say(verdict::CLEAN, check.turn());
+        let maps = Arc::clone(&shared);
+        let mapper = thread::spawn(move || {
+            let (check, again, unchecked) = &*maps;
+            if !unchecked.has_mapped(check, 0) {
+                unchecked.begins(again);
+            }
+        });
+        let _ = unchecked.decide(check);
+        mapper.join().unwrap();
+        // The latest value, which a load of the model need not find.
+        assert_eq!(unchecked.state.swap(0, Ordering::SeqCst), WAITS);
     });
 }

@@ -294,12 +294,15 @@ fn is_borrowed(state: &Fixed) -> bool {
 /// The process has asked to be told who opens files. The host is told even if it knew nothing of it.
 pub fn watches(state: &Fixed) {
     let _ = slot_in_any_case(state);
+    // Nor is a file looked at for the next program.
+    state.header().checks.over.store(1, Ordering::SeqCst);
     leave_alone(state, retire::WATCHES);
 }
 
 fn leave_alone(state: &Fixed, why: u32) {
     const LONGEST_NS: u64 = 1_000_000_000;
     state.stand_down();
+    unchecked::leave(state);
     // Also a parent's, of whose memory a child of vfork has just sent the agent away.
     if let Some(slot) = state.slot() {
         dismiss(slot, state.header(), why, LONGEST_NS);

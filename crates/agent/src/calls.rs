@@ -25,7 +25,7 @@ const SEEN_BY_WATCHERS: u32 = n::IN_ACCESS | n::IN_OPEN | n::IN_CLOSE_NOWRITE;
 
 /// Bytes of memory of a program's own, all that it has ever got, from which on it is worth looking whether some of
 /// it is on swap. To touch so much takes some ms; to attach, 50 us, once.
-const SWAPPED_LEAST: usize = 32 << 20;
+pub const SWAPPED_LEAST: usize = 32 << 20;
 
 /// The calls whose sites are rewritten.
 pub fn is_wanted(number: u16) -> bool {
@@ -230,8 +230,8 @@ fn changes_ours(frame: &Frame, a: [usize; 6]) -> bool {
     }
 }
 
-/// An anonymous mapping, with these arguments.
-pub fn maps_memory(frame: &Frame, a: [usize; 6]) {
+/// An anonymous mapping, with these arguments. (The entry code does the same while the process is unchecked.)
+fn maps_memory(frame: &Frame, a: [usize; 6]) {
     let least = n::PROT_READ | n::PROT_WRITE;
     let not = n::MAP_STACK | n::MAP_NORESERVE;
     if a[2] as u32 & least == least && a[3] as u32 & not == 0 {
@@ -266,10 +266,6 @@ fn own_memory(frame: &Frame, length: usize) {
     if mapped < SWAPPED_LEAST || process.mapped_told.load(Ordering::Relaxed) != 0 {
         return;
     }
-    if unchecked::watch_later(frame.state(), watch::MEMORY) {
-        process.mapped_told.store(1, Ordering::Relaxed);
-        return;
-    }
     // Where somebody else holds the lock now, the next mapping tries again.
     reads::with_process(frame, |visit| {
         visit.process.mapped_told.store(1, Ordering::Relaxed);
@@ -279,10 +275,12 @@ fn own_memory(frame: &Frame, length: usize) {
 
 /// A file is mapped executable: do it, then rewrite the sites in it before anybody can run them.
 fn map_executable(frame: &Frame, a: [usize; 6]) -> Answer {
+    // The entry code has made it, and has counted it, where another thread has ended the check at the same time.
+    let made = frame.measured().map(|measured| measured.returned);
     // SAFETY: the program's own call with the program's own arguments; mapping neither blocks nor is
     // it a cancellation point, so it need not happen at the original instruction.
-    let returned = unsafe { syscall(n::__NR_mmap as usize, a) };
-    if returned > 0 && !unchecked::has_mapped(frame.state()) {
+    let returned = made.unwrap_or_else(|| unsafe { syscall(n::__NR_mmap as usize, a) });
+    if returned > 0 && (made.is_some() || !unchecked::has_mapped(frame.state(), a[1])) {
         let mapping = patch::Mapping { start: returned as usize, length: a[1], offset: a[5] as u64 };
         if !patch::new_mapping(frame, a[4] as i32, mapping, a[2] as u32) {
             attach::cares(frame.state(), care::BLIND_LATER);

@@ -90,7 +90,7 @@ pub fn whole_process(state: &Fixed, unknown: Unknown) -> Visited {
         count += 1;
         Some(())
     });
-    if visited.is_unchecked && !visited.is_blind && !unchecked::begin(state) {
+    if visited.is_unchecked && !visited.is_blind && !unchecked::begin(state, visited.code) {
         return whole_process(state, Unknown::Waits);
     }
     let rewrite =
@@ -192,6 +192,8 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) ->
     if !lock.try_take() {
         return false;
     }
+    // What was there is gone.
+    unchecked::is_replaced(state, mapping.start..mapping.start.saturating_add(mapping.length));
     let mut is_blind = true;
     if let Ok(stat) = fstat(fd) {
         let path = Text::<64>::new()

@@ -14,7 +14,7 @@
 
 use crate::arch::{Answer, Frame};
 use crate::state::Fixed;
-use crate::{attach, executions};
+use crate::{attach, executions, unchecked};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use runahead_abi::release::{Holding, NUMBERS, What};
 use runahead_abi::session::{Header, Slot, activity, retire};
@@ -80,6 +80,7 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
         n::__NR_dup2 | n::__NR_dup3 => closes(frame.state(), a[1] as u32 as usize, a[1] as u32 as usize),
         n::__NR_execve | n::__NR_execveat => {
             is_replaced(frame.state());
+            unchecked::executes(frame.state());
             if !executions::announce(frame.state(), number, a) {
                 lets_all_go(frame.state());
             }

@@ -51,7 +51,7 @@ pub const AREA_BYTES: usize = 4 * PAGE;
 const OFFSET_OF_STUBS: usize = 2 * PAGE;
 const OFFSET_OF_SCRATCH: usize = 3 * PAGE;
 pub const OFFSET_OF_AREAS: usize = OFFSET_OF_SCRATCH + SCRATCH_BYTES + START_BYTES;
-const OFFSET_OF_HEADER: usize = OFFSET_OF_AREAS + AREAS * AREA_BYTES;
+pub const OFFSET_OF_HEADER: usize = OFFSET_OF_AREAS + AREAS * AREA_BYTES;
 pub const OFFSET_OF_SLOT: usize = OFFSET_OF_HEADER + HEADER_BYTES;
 /// Bytes of the block.
 pub const WINDOW_BYTES: usize = OFFSET_OF_SLOT + SLOT_BYTES;
@@ -201,11 +201,24 @@ impl Fixed {
 
     /// Waits until no other thread is inside the agent, at most `longest` ns; for after [`Fixed::stand_down`].
     pub fn wait_for_others(&self, longest: u64) {
-        let end = process::monotonic_ns().saturating_add(longest);
+        let _ = self.is_alone_within(longest);
+    }
+
+    /// Whether no other thread is inside the agent, or none is any more within `longest` ns.
+    pub fn is_alone_within(&self, longest: u64) -> bool {
         let lost = self.process().lost_areas.load(Ordering::Relaxed);
-        while arch::areas_in_use(self) > 1 + lost && process::monotonic_ns() < end {
-            process::yield_processor();
+        let is_alone = || arch::areas_in_use(self) <= 1 + lost;
+        if is_alone() {
+            return true;
         }
+        let end = process::monotonic_ns().saturating_add(longest);
+        while process::monotonic_ns() < end {
+            process::yield_processor();
+            if is_alone() {
+                return true;
+            }
+        }
+        false
     }
 
     pub fn has(&self, flag: u32) -> bool {

@@ -3,17 +3,19 @@
 //!
 //! Until it has answered nobody knows whether some code has forbidden calls of ours, so there are next to none: stubs go
 //! through [`arch::unchecked_address`], which passes by all but the calls after which we have to be out of the way, and
-//! those that map code. Nothing is held and nobody attached, so nothing has to be let go.
+//! those that map code. Of these the entry code does, without a system call, what ordinary programs do under a filter of
+//! their own: to map code, to remove and rename, to end, and most of fcntl and prctl. The others come here. Nothing is held
+//! and nobody attached, so nothing has to be let go.
 
 use crate::arch::{self, Answer, Frame};
-use crate::calls::{self, WATCHED_LEAST, is_measured, is_wanted};
+use crate::calls::{is_measured, is_wanted};
 use crate::state::Fixed;
 use crate::{attach, reads};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use runahead_abi::check::{Check, REWRITTEN, Unchecked, verdict};
+use runahead_abi::check::{CODE_UNKNOWN, Check, REWRITTEN, Unchecked, verdict};
 use runahead_abi::reads::of as read_call;
-use runahead_abi::session::watch;
+use runahead_kernel::PAGE;
 use runahead_kernel::memory::PROT_EXEC;
 use runahead_kernel::process::{futex_wait, monotonic_ns};
 use runahead_kernel::uapi::general as n;
@@ -49,14 +51,15 @@ pub struct Wait {
     pub unchecked: Unchecked,
     /// Which of the session's checks is ours, and the process id that it is in the name of.
     index: AtomicU32,
-    asked_as: AtomicU32,
+    pub asked_as: AtomicU32,
     /// One of `session::watch`, to be asked for when the process is checked; 0: none.
-    watch_later: AtomicU32,
+    pub watch_later: AtomicU32,
     /// 1: more than there is room for.
     has_more: AtomicU32,
-    _gap: [u32; 3],
-    /// Address of the check's verdict. The entry code reads both of these.
-    pub verdict: AtomicUsize,
+    /// As [`Check::code`], for a child of fork.
+    pub code: AtomicU64,
+    /// Address of the check. The entry code goes by all of these.
+    pub check: AtomicUsize,
     /// Numbers of the calls that the agent looks at meanwhile, a bit each.
     pub looked_at: [AtomicU64; LOOKED_AT],
     /// Where mappings start whose sites are rewritten.
@@ -76,7 +79,12 @@ pub fn is_so(frame: &Frame) -> bool {
     match state.wait.unchecked.decide(check) {
         None => return true,
         Some(verdict::CLEAN) => {
-            state.entry.store(arch::entry_address(), Ordering::SeqCst);
+            let (unchecked, entry) = (arch::unchecked_address(), arch::entry_address());
+            leads(state, unchecked, entry);
+            // Another thread may have begun anew just now.
+            if state.wait.unchecked.is_so() {
+                leads(state, entry, unchecked);
+            }
             free(state, check);
             let reason = state.wait.watch_later.load(Ordering::Relaxed);
             if reason != 0 {
@@ -86,28 +94,23 @@ pub fn is_so(frame: &Frame) -> bool {
         Some(_) => {
             // Nobody is attached, and calls of ours may be forbidden.
             state.stand_down();
+            free(state, check);
         }
     }
     state.is_off()
 }
 
-/// What becomes of a call meanwhile. None: it is looked at as at any time.
+/// Has stubs lead elsewhere, if nobody has stood down.
+fn leads(state: &Fixed, from: usize, to: usize) {
+    let _ = state.entry.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+}
+
+/// What becomes of a call meanwhile that the entry code has not done itself. None: it is looked at as at any time.
 pub fn call(frame: &Frame, a: [usize; 6]) -> Option<Answer> {
     let number = frame.rax as u32;
-    if number == n::__NR_mmap {
-        let (protection, flags) = (a[2] as u32, a[3] as u32);
-        let is_anonymous = flags & n::MAP_ANONYMOUS != 0;
-        if protection & PROT_EXEC != 0 && flags & (n::MAP_ANONYMOUS | n::MAP_TYPE) == n::MAP_PRIVATE {
-            return None;
-        }
-        if is_anonymous {
-            calls::maps_memory(frame, a);
-        } else if a[1] >= WATCHED_LEAST {
-            watch_later(frame.state(), watch::FILE);
-        }
-        return Some(Answer::plain(frame));
-    }
-    passes(number).then(|| Answer::plain(frame))
+    let (protection, flags) = (a[2] as u32, a[3] as u32);
+    let is_code = protection & PROT_EXEC != 0 && flags & (n::MAP_ANONYMOUS | n::MAP_TYPE) == n::MAP_PRIVATE;
+    (passes(number) || number == n::__NR_mmap && !is_code).then(|| Answer::plain(frame))
 }
 
 /// The process's page faults are to be watched once it is checked, if it is not yet. False: it is.
@@ -127,8 +130,9 @@ fn passes(number: u32) -> bool {
         || matches!(number, n::__NR_brk | n::__NR_close | n::__NR_close_range | n::__NR_dup2 | n::__NR_dup3)
 }
 
-/// Claims a check, at the start, which has found code that is not analysed. False: too many processes wait for theirs.
-pub fn begin(state: &Fixed) -> bool {
+/// Claims a check, at the start, which has found code that is not analysed among so many bytes. False: too many processes wait
+/// for theirs.
+pub fn begin(state: &Fixed, code: usize) -> bool {
     for number in 0..64 * LOOKED_AT as u32 {
         if is_wanted(number as u16)
             && !passes(number)
@@ -137,6 +141,7 @@ pub fn begin(state: &Fixed) -> bool {
             word.fetch_or(1 << (number % 64), Ordering::Relaxed);
         }
     }
+    state.wait.code.store(code as u64, Ordering::Relaxed);
     claim(state).is_some_and(|check| {
         wait(state, check);
         true
@@ -152,21 +157,59 @@ pub fn has_rewritten(state: &Fixed, mapping: usize) {
     }
 }
 
+/// Other code is mapped there now. To be called by the holder of the lock for rewriting.
+pub fn is_replaced(state: &Fixed, range: Range<usize>) {
+    for place in &state.wait.rewritten {
+        if range.contains(&(place.load(Ordering::Relaxed) as usize)) {
+            place.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
 /// A process that is checked and of which nobody knows has just mapped a large file that is not analysed: it waits for a
 /// check again. False: it cannot, or somebody is attached to it.
 pub fn again(state: &Fixed) -> bool {
+    /// Some visits; one that waits for a disk is not waited for.
+    const OTHERS_NS: u64 = 2_000_000;
     let process = state.process();
     if !process.lock.try_take() {
         return false;
     }
     let may = state.slot().is_none() && state.wait.has_more.load(Ordering::Relaxed) == 0;
     let check = if may { claim(state) } else { None };
-    if let Some(check) = check {
+    let check = check.filter(|check| {
+        state.wait.code.store(CODE_UNKNOWN, Ordering::Relaxed);
         wait(state, check);
-        ask(state, check);
-    }
+        // A call of ours that another thread is about to make may be forbidden soon.
+        let may = state.is_alone_within(OTHERS_NS) && {
+            ask(state, check);
+            is_looked_at(check, state.wait.asked_as.load(Ordering::Relaxed))
+        };
+        if may {
+            state.wait.code.store(check.code.load(Ordering::Relaxed), Ordering::Relaxed);
+        } else {
+            state.wait.unchecked.gives_up();
+            leads(state, arch::unchecked_address(), arch::entry_address());
+            free(state, check);
+        }
+        may
+    });
     process.lock.release();
     check.is_some()
+}
+
+/// Whether the host has seen, within some time, what code there is.
+fn is_looked_at(check: &Check, me: u32) -> bool {
+    const LONGEST_NS: u64 = 20_000_000;
+    const AGAIN_NS: u64 = 1_000_000;
+    let end = monotonic_ns().saturating_add(LONGEST_NS);
+    while check.code.load(Ordering::Acquire) & CODE_UNKNOWN != 0 {
+        if monotonic_ns() >= end {
+            return false;
+        }
+        futex_wait(&check.ready, me, Some(AGAIN_NS));
+    }
+    true
 }
 
 /// A child of fork is unchecked as its parent was, and may go another way from here.
@@ -179,7 +222,11 @@ pub fn forked(state: &Fixed) {
             wait(state, check);
             ask(state, check);
         }
-        None => attach::withdraw(state),
+        None => {
+            // What it finds is its parent's.
+            state.wait.asked_as.store(0, Ordering::Relaxed);
+            attach::withdraw(state);
+        }
     }
 }
 
@@ -195,9 +242,9 @@ fn claim(state: &Fixed) -> Option<&'static Check> {
 
 /// From now on calls go by.
 fn wait(state: &Fixed, check: &Check) {
-    state.wait.verdict.store(&raw const check.verdict as usize, Ordering::Relaxed);
-    state.wait.unchecked.begins();
-    state.entry.store(arch::unchecked_address(), Ordering::SeqCst);
+    state.wait.check.store(&raw const *check as usize, Ordering::Relaxed);
+    state.wait.unchecked.begins(check);
+    leads(state, arch::entry_address(), arch::unchecked_address());
 }
 
 /// Hands the check to the host: what is rewritten is known.
@@ -217,17 +264,25 @@ fn ask(state: &Fixed, check: &Check) {
     for (word, from) in check.rewritten.iter().zip(&state.wait.rewritten) {
         word.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
+    check.code.store(state.wait.code.load(Ordering::Relaxed), Ordering::Relaxed);
     check.asks();
     state.header().checks.asked.fetch_add(1, Ordering::Release);
     attach::ring_host(state);
 }
 
-/// The process has mapped code. True: the check looks at it.
-pub fn has_mapped(state: &Fixed) -> bool {
-    state.wait.unchecked.is_so() && ours(state).is_some_and(|check| state.wait.unchecked.has_mapped(check))
+/// The process has mapped so many bytes of code, which the entry code has not counted. True: the check looks at it.
+pub fn has_mapped(state: &Fixed, bytes: usize) -> bool {
+    let wait = &state.wait;
+    wait.unchecked.is_so()
+        && ours(state).is_some_and(|check| {
+            let bytes = bytes.next_multiple_of(PAGE) as u64;
+            wait.code.fetch_add(bytes, Ordering::Relaxed);
+            wait.unchecked.has_mapped(check, bytes)
+        })
 }
 
-/// The process ends: the host is told, and has closed what it had open. Makes no system call unless it has.
+/// The process ends, or is left alone: the host is told, and has closed what it had open. Makes no system call unless it has.
+/// (At most ends the entry code does this.)
 ///
 /// (A child of vfork that ends gives up its parent's check: that one stays unchecked.)
 pub fn leave(state: &Fixed) {
@@ -240,18 +295,36 @@ pub fn leave(state: &Fixed) {
     if state.wait.asked_as.load(Ordering::Relaxed) == header.main_process.load(Ordering::Relaxed) {
         header.checks.over.store(1, Ordering::Release);
     }
+    wait_for_host(state);
+}
+
+/// The process is about to execute another program. Where it cannot it stays unchecked. A child of vfork leaves its parent's
+/// check alone.
+pub fn executes(state: &Fixed) {
+    if state.wait.unchecked.is_so()
+        && let Some(check) = ours(state)
+        && attach::id_for_the_host() == Some(state.wait.asked_as.load(Ordering::Relaxed))
+    {
+        free(state, check);
+        wait_for_host(state);
+    }
+}
+
+/// Waits until the host has closed what it had open for the check that has been given up.
+fn wait_for_host(state: &Fixed) {
     fence(Ordering::SeqCst);
-    let held = &header.checks.held;
-    if held.load(Ordering::Acquire) == 0 {
+    let held = &state.header().checks.held;
+    let me = state.wait.asked_as.load(Ordering::Relaxed);
+    if me == 0 || held.load(Ordering::Acquire) != me {
         return;
     }
     let end = monotonic_ns().saturating_add(LONGEST_NS);
-    while held.load(Ordering::Acquire) != 0 {
+    while held.load(Ordering::Acquire) == me {
         let now = monotonic_ns();
         if now >= end {
             return;
         }
-        futex_wait(held, 1, Some(end - now));
+        futex_wait(held, me, Some(end - now));
     }
 }
 

@@ -4,9 +4,10 @@
 //! while a piece of a file is read, and then neither while a program gives something back ([`Gate`]) nor once the
 //! process has said that it ends.
 
+use crate::processes::{has_ended, pid_of};
 use crate::session::Shared;
 use crate::supervise::wake;
-use runahead_abi::check::{Check, Checks, verdict};
+use runahead_abi::check::{CHECKS, CODE_UNKNOWN, Check, Checks, verdict};
 use runahead_abi::release::What::Files;
 use runahead_abi::session::{Header, care};
 use runahead_abi::sites::BLIND;
@@ -14,9 +15,11 @@ use runahead_gate::{Gate, Pass};
 use runahead_kernel::memory::{self, PROT_EXEC};
 use runahead_kernel::text::{self, MapsLine};
 use runahead_sites::{Outcome, SiteFile, Turns};
-use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::fs;
+use rustix::process::{PidfdFlags, pidfd_open};
+use std::cell::{Cell, RefCell};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Metadata};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -24,7 +27,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How nice the thread is: a check is never waited for.
 const NICENESS: i32 = 10;
@@ -39,6 +42,9 @@ const GIVEN_BACK: Duration = Duration::from_micros(200);
 
 /// How often a file that has only just been written is tried.
 const TRIES: u32 = 5;
+
+/// How often it is looked at least whether a process still has a file mapped that is being read.
+const LOOK_AGAIN: Duration = Duration::from_millis(4);
 
 /// The host's side of the checks.
 pub struct Background {
@@ -58,6 +64,9 @@ impl Background {
             return;
         }
         self.seen = asked;
+        for check in &session.header().checks.each {
+            look_first(check);
+        }
         if self.thread.is_none() {
             let (sender, bell) = mpsc::channel();
             let (session, sites) = (*session, sites.clone());
@@ -80,30 +89,31 @@ impl Background {
 fn work(header: &'static Header, sites: &SiteFile, gate: Gate, bell: &Receiver<()>) {
     let checks = &header.checks;
     let mut pause = SHORTEST;
-    let mut tries = 0;
+    // For each, the turn that was last put off, and how often.
+    let mut put_off = [(0, 0); CHECKS];
     loop {
         let mut is_any = false;
-        for check in &checks.each {
+        for (check, put_off) in checks.each.iter().zip(&mut put_off) {
+            let turn = check.turn();
             let Some(process) = check.asker() else { continue };
             is_any = true;
-            let mapped = check.mapped.load(Ordering::Acquire);
-            let Ok(maps) = fs::read(format!("/proc/{process}/maps")) else {
-                // It is over, or nobody may look at it.
+            let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+            if !has_image(&maps, check) {
+                // It is over, has executed another program, or nobody may look at it.
                 check.free(process);
                 continue;
-            };
-            if check.answered.load(Ordering::Acquire) == mapped.wrapping_add(1) {
-                if !has_image(&maps, check) {
-                    check.free(process);
-                }
+            }
+            if check.verdict(turn).is_some() {
                 continue;
             }
             pause = SHORTEST;
             match judge(&maps, (checks, check), process, sites, gate) {
-                None if tries < TRIES => tries += 1,
+                None if *put_off != (turn, TRIES) => {
+                    *put_off = if put_off.0 == turn { (turn, put_off.1 + 1) } else { (turn, 1) };
+                }
                 verdict => {
                     let verdict = verdict.unwrap_or(verdict::UNSEEN);
-                    check.say(verdict, mapped);
+                    check.say(verdict, turn);
                     if verdict == verdict::UNSEEN && process == header.main_process.load(Ordering::Relaxed) {
                         header.care.store(care::NOT_READY, Ordering::Release);
                     }
@@ -132,7 +142,39 @@ fn has_image(maps: &[u8], check: &Check) -> bool {
     lines(maps).any(|line| memory::overlap(&(line.start..line.end), &image(check)))
 }
 
-/// What is to be said of the process with these mappings. None: a file was written a moment ago.
+/// Where a process does not know how much code there has to be, that is what is there now. It waits for this: what it has just
+/// mapped may be gone again soon.
+fn look_first(check: &'static Check) {
+    let Some(process) = check.asker() else { return };
+    let code = check.code.load(Ordering::Acquire);
+    if code & CODE_UNKNOWN == 0 {
+        return;
+    }
+    let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    if check
+        .code
+        .compare_exchange(code, bytes_of_code(&maps, check), Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+    {
+        wake(&check.ready);
+    }
+}
+
+/// Private mappings of files' code but the agent's, as the agent finds them at the start (`agent::patch`).
+fn code<'a>(maps: &'a [u8], check: &'a Check) -> impl Iterator<Item = MapsLine<'a>> {
+    lines(maps).filter(|line| {
+        line.protection & PROT_EXEC != 0
+            && !line.shared
+            && line.name.first() == Some(&b'/')
+            && !memory::overlap(&(line.start..line.end), &image(check))
+    })
+}
+
+fn bytes_of_code(maps: &[u8], check: &Check) -> u64 {
+    code(maps, check).map(|line| (line.end - line.start) as u64).sum()
+}
+
+/// What is to be said of the process with these mappings. None: a file was written, or something mapped, a moment ago.
 fn judge(
     maps: &[u8],
     (checks, check): (&'static Checks, &'static Check),
@@ -144,18 +186,24 @@ fn judge(
         let start = line.start as u64;
         check.rewritten.iter().any(|word| word.load(Ordering::Relaxed) == start)
     };
-    // As the agent does at the start (`agent::patch`).
-    let is_code = |line: &MapsLine| {
-        line.protection & PROT_EXEC != 0 && !line.shared && line.name.first() == Some(&b'/')
-    };
-    let is_ours = |line: &MapsLine| memory::overlap(&(line.start..line.end), &image(check));
-    for line in lines(maps).filter(|line| is_code(line) && !is_ours(line) && !rewritten(line)) {
+    if check.code.load(Ordering::Acquire) != bytes_of_code(maps, check) {
+        return None;
+    }
+    for line in code(maps, check).filter(|line| !rewritten(line)) {
         let path = Path::new(OsStr::from_bytes(line.name));
-        let metadata = fs::metadata(path).ok().filter(|metadata| metadata.ino() == line.inode);
-        let Some(metadata) = metadata else { return Some(verdict::UNSEEN) };
+        let Some(metadata) = the_same(path, &line, process) else { return Some(verdict::UNSEEN) };
         let stays = fs::metadata("/").is_ok_and(|root| root.dev() == metadata.dev());
-        let turns =
-            Rc::new(InTurn { checks, asker: (check, process), stays, gate, pass: RefCell::default() });
+        let turns = Rc::new(InTurn {
+            checks,
+            check,
+            process,
+            mapping: (line.start, line.inode),
+            looked: Cell::new(Instant::now()),
+            handle: pid_of(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
+            stays,
+            gate,
+            pass: RefCell::default(),
+        });
         match sites.ensure_in_turns(path, turns) {
             Ok(Outcome::Known { sites: 0, unproven } | Outcome::Analysed { sites: 0, unproven })
                 if unproven & BLIND == 0 => {}
@@ -166,11 +214,26 @@ fn judge(
     Some(verdict::CLEAN)
 }
 
+/// What is said of the file at `path`, if that is what the process has mapped: it may have another root, or other mounts.
+fn the_same(path: &Path, line: &MapsLine, process: u32) -> Option<Metadata> {
+    let key = |metadata: &Metadata| (metadata.dev(), metadata.ino());
+    let metadata = fs::metadata(path).ok().filter(|metadata| metadata.ino() == line.inode)?;
+    let mut there = OsString::from(format!("/proc/{process}/root"));
+    there.push(path);
+    (key(&fs::metadata(there).ok()?) == key(&metadata)).then_some(metadata)
+}
+
 /// A file is held while a piece of it is read.
 struct InTurn {
     checks: &'static Checks,
+    check: &'static Check,
     /// Whose check it is.
-    asker: (&'static Check, u32),
+    process: u32,
+    /// Where it is mapped there, and its inode.
+    mapping: (usize, u64),
+    /// When it was last seen to be.
+    looked: Cell<Instant>,
+    handle: Option<OwnedFd>,
     /// The file is on the root file system, which nobody can be kept from unmounting: it is looked at to its end while the
     /// run lasts, for the next process that has it mapped.
     stays: bool,
@@ -179,9 +242,22 @@ struct InTurn {
 }
 
 impl InTurn {
-    fn is_wanted(&self) -> bool {
-        let (check, process) = self.asker;
-        check.asker() == Some(process) || self.stays && self.checks.over.load(Ordering::Acquire) == 0
+    fn is_asked(&self) -> bool {
+        self.check.asker() == Some(self.process)
+    }
+
+    /// Whether the process has it mapped: it may have been killed, or have executed something else.
+    fn is_mapped(&self) -> bool {
+        if self.handle.as_ref().is_none_or(has_ended) {
+            return false;
+        }
+        if self.looked.get().elapsed() < LOOK_AGAIN {
+            return true;
+        }
+        self.looked.set(Instant::now());
+        let (start, inode) = self.mapping;
+        let maps = fs::read(format!("/proc/{}/maps", self.process)).unwrap_or_default();
+        lines(&maps).any(|line| line.start == start && line.inode == inode)
     }
 }
 
@@ -190,11 +266,18 @@ impl Turns for InTurn {
         let held = &self.checks.held;
         loop {
             // Said before it is asked whether it is wanted still: one of us sees the other.
-            held.store(1, Ordering::Release);
+            held.store(self.process, Ordering::Release);
             fence(Ordering::SeqCst);
-            if !self.is_wanted() {
+            if !self.stays && !self.is_mapped() {
                 let_go(held);
                 return false;
+            }
+            if !self.is_asked() {
+                // Nobody waits.
+                let_go(held);
+                if !self.stays || self.checks.over.load(Ordering::Acquire) != 0 {
+                    return false;
+                }
             }
             if let Some(pass) = self.gate.pass(Files) {
                 self.pass.replace(Some(pass));
@@ -212,6 +295,7 @@ impl Turns for InTurn {
 }
 
 fn let_go(held: &AtomicU32) {
-    held.store(0, Ordering::Release);
-    wake(held);
+    if held.swap(0, Ordering::AcqRel) != 0 {
+        wake(held);
+    }
 }

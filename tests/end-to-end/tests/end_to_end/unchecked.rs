@@ -47,6 +47,7 @@ const PROGRAM: &str = r#"
     #include <stdio.h>
     #include <stdlib.h>
     #include <string.h>
+    #include <sys/inotify.h>
     #include <sys/mman.h>
     #include <sys/prctl.h>
     #include <sys/syscall.h>
@@ -74,8 +75,9 @@ const PROGRAM: &str = r#"
     }
     static void all(const char *what) { say(what, (unsigned long)reads(0)); }
     /* Nothing but what the program itself calls from here on, or it is killed. */
-    static long forbids(void) {
-        static const int allowed[] = {SYS_read, SYS_write, SYS_openat, SYS_close, SYS_exit_group, SYS_clock_nanosleep};
+    static long forbids(long (*enter)(long, long, long, long)) {
+        static const int allowed[] = {SYS_read, SYS_write, SYS_openat, SYS_close, SYS_exit_group, SYS_clock_nanosleep,
+            SYS_fcntl, SYS_prctl, SYS_mmap, SYS_munmap, SYS_mremap, SYS_unlink, SYS_rename, SYS_futex};
         enum { CALLS = sizeof allowed / sizeof *allowed };
         static struct sock_filter filter[CALLS + 3];
         filter[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
@@ -92,7 +94,43 @@ const PROGRAM: &str = r#"
         if (words > 2) count = atol(word[2]);
         if (!strcmp(what, "long"))
             for (int round = 0; round < 40; round++) usleep(5000);
-        if (!strcmp(what, "filter")) { if (forbids()) return 4; all("before"); usleep(150000); all(what); _exit(0); }
+        if (!strcmp(what, "filter")) { if (forbids(enter)) return 4; all("before"); usleep(150000); all(what); _exit(0); }
+        /* The next calls come before anybody can have looked at the code. */
+        if (!strncmp(what, "atonce", 6)) {
+            if (forbids(enter)) return 4;
+            switch (what[6]) {
+                case 'f': fcntl(0, F_GETFL); break;
+                case 'n': prctl(PR_SET_NAME, "name"); break;
+                case 'm': mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, open(word[0], O_RDONLY), 0); break;
+                case 'u': unlink("nothing"); rename("nothing", "something"); break;
+                case 'r': mremap(mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096, 8192, MREMAP_MAYMOVE); break;
+            }
+            _exit(0);
+        }
+        if (!strcmp(what, "forks filtered")) {
+            for (int child = 0; child < 4; child++)
+                if (!fork()) { if (forbids(enter)) _exit(4); usleep(20000); all("child"); _exit(0); }
+                else { int status = 0; wait(&status); say("status", status); }
+        }
+        /* What has installed the filter is gone when somebody looks. */
+        if (!strcmp(what, "gone")) {
+            void *library = dlopen("./libblind.so", RTLD_NOW);
+            long (*own)(long, long, long, long) = library ? dlsym(library, "enter") : 0;
+            if (!own || forbids(own)) return 4;
+            dlclose(library);
+            usleep(60000);
+            all(what);
+            _exit(0);
+        }
+        if (!strcmp(what, "watches")) {
+            int fd = inotify_init1(IN_NONBLOCK);
+            char events[4096];
+            inotify_add_watch(fd, ".", IN_OPEN | IN_ACCESS | IN_CLOSE_NOWRITE);
+            usleep(60000);
+            say("events", read(fd, events, sizeof events) > 0);
+        }
+        if (!strcmp(what, "elsewhere")) { if (chdir("/") || execl("/bin/true", "true", (char *)0)) return 7; }
+
         if (!strcmp(what, "own")) {
             char data[64] = {0};
             int fd = open("many/1", O_RDONLY);
@@ -140,13 +178,15 @@ const PROGRAM: &str = r#"
 /// What the program does, each with all of its code unknown: linked against the library that has nothing, against the one with
 /// a read of its own, and against the one that may call anything.
 const MANNERS: &str = "for kind in clean sites blind; do \
-    for manner in reads long filter own strict user fork vfork loads threads again closed brief killed; do \
-    $UNDER ./$kind $manner; echo $? $kind $manner; rm -r $XDG_CACHE_HOME; mkdir $XDG_CACHE_HOME; done; done 2> /dev/null";
+    for manner in reads long filter own strict user fork vfork loads threads again closed brief killed \
+        atoncef atoncen atoncem atonceu atoncer atonce 'forks filtered' gone watches; do \
+    $UNDER ./$kind \"$manner\"; echo $? $kind $manner; rm -r $XDG_CACHE_HOME; mkdir $XDG_CACHE_HOME; done; done 2> /dev/null";
 
 /// The file system that a program and its library are on is unmounted the moment it ends.
-const UNMOUNTS: &str = "cd ..; for round in $(seq 30); do mkdir -p mounted; mount -t tmpfs tmpfs mounted; \
+const UNMOUNTS: &str = "cd ..; for round in $(seq 60); do mkdir -p mounted; mount -t tmpfs tmpfs mounted; \
     cp -r all/clean all/libclean.so all/many mounted/; \
-    (cd mounted; LD_LIBRARY_PATH=$PWD $UNDER ./clean reads $((round * 7 % 20))); umount mounted; echo $?; \
+    case $((round % 3)) in 0) how=user;; 1) how=elsewhere;; 2) how=reads;; esac; \
+    (cd mounted; LD_LIBRARY_PATH=$PWD $UNDER ./clean $how $((round * 7 % 20))); umount mounted; echo $?; \
     rm -r $XDG_CACHE_HOME; mkdir $XDG_CACHE_HOME; done";
 
 const FILES: u64 = 600;
