@@ -5,6 +5,9 @@
 //! stack of this call shows the file for a moment: nobody may touch it either way, it is no new place,
 //! and it is as before when the call goes on.
 //!
+//! Files of large pages (hugetlbfs) map a whole one wherever it fits, and so would replace what lies behind the guard: not from
+//! where one may begin.
+//!
 //! Only in a process of one thread: a child that another one forked in that moment would keep the file mapped.
 
 use crate::arch::Frame;
@@ -19,15 +22,22 @@ use runahead_kernel::uapi::general as n;
 const THREADS: &CStr = c"/proc/self/task";
 const LINKS_OF_ONE: u64 = 3;
 
+/// The smallest of the processor's large pages, bytes.
+const LARGE_PAGE: usize = 2 << 20;
+
 /// Whether the page at `place` of a file of `size` bytes is cached; None: that is not to be known.
 /// Async-signal-safe where signals are blocked, as they are in a visit.
 pub fn is_cached(frame: &Frame, fd: i32, place: u64, size: u64) -> Option<bool> {
     let state = frame.state();
-    if place >= size || state.no_aside.load(Ordering::Relaxed) != 0 || !has_one_thread() {
+    let guard = frame.guard();
+    if guard.is_multiple_of(LARGE_PAGE)
+        || place >= size
+        || state.no_aside.load(Ordering::Relaxed) != 0
+        || !has_one_thread()
+    {
         return None;
     }
     let page = PAGE as u64;
-    let guard = frame.guard();
     let shown = ask(guard, fd, place & !(page - 1));
     let answer = shown.and_then(|cached| {
         // To who neither owns the file nor may write to it (Linux 5.2) everything is said to be cached,
