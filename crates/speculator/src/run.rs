@@ -38,6 +38,10 @@ const TICK_US: u64 = 1000;
 /// Ticks of one speculation without any logged operation after which it ends.
 const TICKS_WITHOUT_PROGRESS: u32 = 100;
 
+/// Questions without any logged operation in between that a speculation may ask in vain: it would spin until it has had all of its ticks, on a
+/// processor that the one whom the program waits for may need.
+const VAIN_MOST: u32 = 16;
+
 /// Looks of a sleep ahead of the program after which the alarm is turned off: a tenth of a second.
 const LOOKS_WITH_ALARM: u32 = 100;
 
@@ -84,6 +88,8 @@ pub struct Run {
     pub written: u32,
     /// Alarms since the last operation.
     ticks: u32,
+    /// Questions since then whether something has come, to which the answer was no.
+    vain: u32,
     /// What it was when the post was made.
     voids: u32,
     pub depth: Depth,
@@ -124,6 +130,7 @@ pub static RUN: Global<Run> = Global::new(Run {
     posted: 0,
     written: 0,
     ticks: 0,
+    vain: 0,
     voids: 0,
     depth: Depth::new(),
     pages: [(0, 0); OPERATIONS],
@@ -399,6 +406,7 @@ fn sync(post: &Post) {
     run.pages_next = LEDGER.get().position();
     run.asked_before_next = run.asked;
     run.ticks = 0;
+    run.vain = 0;
     run.position = post.position;
     run.program_break = post.program_break;
     run.thread = post.thread;
@@ -489,6 +497,7 @@ fn touch(page: usize, pages: usize, marks: u8, device: u64) {
     let run = RUN.get();
     let part = speculator();
     run.ticks = 0;
+    run.vain = 0;
     if missing {
         count(&part.counts.prefetches, 1);
         count(&part.counts.prefetched_pages, pages as u64);
@@ -668,6 +677,13 @@ pub fn check() {
     }
 }
 
+/// The program asks whether something has come, or lets some time go by, and nothing will come here. Who does nothing else waits.
+pub fn asks_in_vain() -> bool {
+    let run = RUN.get();
+    run.vain += 1;
+    run.vain > VAIN_MOST
+}
+
 /// Called by the alarm while the program's code runs.
 pub fn tick() {
     TOGETHER.get().send_all();
@@ -697,6 +713,7 @@ pub fn log(prediction: &Prediction) {
     let run = RUN.get();
     let part = speculator();
     run.ticks = 0;
+    run.vain = 0;
     let passed = agent().passed.load(Ordering::Acquire);
     let asked_to = LEDGER.get().position();
     if run.written < passed {
@@ -832,6 +849,7 @@ fn sleep_ahead() {
     part.wake_at.store(0, Ordering::Relaxed);
     part.activity.store(activity::RUNNING, Ordering::Release);
     run.ticks = 0;
+    run.vain = 0;
     run.settle(agent().passed.load(Ordering::Acquire));
     run.depth.grow(is_slow());
 }

@@ -4,7 +4,7 @@ use super::{Outcome, UNKNOWN, get, overlay, put, put_bytes, room};
 use crate::arch::Call;
 use crate::descriptors::{Descriptor, Kind, TABLE, process_directory};
 use crate::mirror;
-use crate::run::RUN;
+use crate::run::{self, RUN};
 use runahead_abi::session::ended;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::text;
@@ -16,9 +16,7 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
     let a = call.arguments;
     Some(match call.number as u32 {
         // Questions with one answer for everybody, or with ours: same user, same limits.
-        n::__NR_getuid | n::__NR_geteuid | n::__NR_getgid | n::__NR_getegid | n::__NR_sched_yield => {
-            really(call, 0, 0)
-        }
+        n::__NR_getuid | n::__NR_geteuid | n::__NR_getgid | n::__NR_getegid => really(call, 0, 0),
         n::__NR_clock_gettime | n::__NR_clock_getres => really(call, a[1], 16),
         n::__NR_gettimeofday => match room(a[1], if a[1] == 0 { 0 } else { 8 }) {
             true => really(call, a[0], if a[0] == 0 { 0 } else { 16 }),
@@ -72,7 +70,7 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
         | n::__NR_membarrier => Outcome::Return(0),
         n::__NR_umask => overlay::set_mask(a[0] as u32),
         // Sleeping is over at once.
-        n::__NR_nanosleep | n::__NR_clock_nanosleep => Outcome::Return(0),
+        n::__NR_sched_yield | n::__NR_nanosleep | n::__NR_clock_nanosleep => nothing_comes(),
         // A connection cannot be had; most programs go on without one.
         n::__NR_socket => runahead_kernel::Errno::EACCES.into(),
 
@@ -91,7 +89,7 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
         n::__NR_timerfd_settime => zeros(a[3], if a[3] == 0 { 0 } else { 32 }, 0),
         n::__NR_poll => poll(a[0], a[1], a[2] as i32 == 0),
         n::__NR_ppoll => poll(a[0], a[1], false),
-        n::__NR_epoll_wait | n::__NR_epoll_pwait if a[3] as i32 == 0 => Outcome::Return(0),
+        n::__NR_epoll_wait | n::__NR_epoll_pwait if a[3] as i32 == 0 => nothing_comes(),
         n::__NR_exit | n::__NR_exit_group => Outcome::End(ended::EXIT),
         n::__NR_select
         | n::__NR_pselect6
@@ -158,6 +156,11 @@ fn pair(out: usize) -> Outcome {
     Outcome::Return(0)
 }
 
+/// Who asks again and again whether something has come waits for it.
+fn nothing_comes() -> Outcome {
+    if run::asks_in_vain() { Outcome::End(ended::WAITS) } else { Outcome::Return(0) }
+}
+
 /// poll(2): files are always ready. `at_once`: it does not wait.
 fn poll(out: usize, count: usize, at_once: bool) -> Outcome {
     const MOST: usize = 64;
@@ -180,7 +183,11 @@ fn poll(out: usize, count: usize, at_once: bool) -> Outcome {
         ready += isize::from(found != 0);
         put(place, &n::pollfd { revents: found, ..asked });
     }
-    if ready == 0 && !at_once { Outcome::End(ended::WAITS) } else { Outcome::Return(ready) }
+    match ready {
+        0 if at_once => nothing_comes(),
+        0 => Outcome::End(ended::WAITS),
+        _ => Outcome::Return(ready),
+    }
 }
 
 /// Nobody else runs in the mirror: waking wakes nobody, waiting would be for ever.

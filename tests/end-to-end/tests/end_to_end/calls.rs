@@ -33,6 +33,7 @@ const PROGRAM: &str = r#"
     #include <sys/syscall.h>
     #include <sys/time.h>
     #include <sys/timerfd.h>
+    #include <sys/wait.h>
     #include <unistd.h>
     static char data[8192];
     static unsigned long sum = 5381;
@@ -64,7 +65,29 @@ const PROGRAM: &str = r#"
         add(ioctl(fd, FIONREAD, &left)), add(left), add(isatty(fd)), add(isatty(1));
         add(fstatfs(fd, &status)), add(status.f_bsize), add(statfs(".", &status)), add(status.f_type);
     }
+    /* A child has the answer only after a while; whoever asks without waiting asks very often. */
+    static void asks_in_vain(void) {
+        int ends[2];
+        if (pipe(ends)) exit(3);
+        if (!fork()) {
+            usleep(300000);
+            if (write(ends[1], "x", 1) != 1) exit(4);
+            exit(0);
+        }
+        for (int file = 0; file < 8; file++) {
+            char name[] = {'0' + file, 0};
+            int fd = open(name, O_RDONLY);
+            add(read(fd, data, sizeof data)), close(fd);
+        }
+        struct pollfd polled = {ends[0], POLLIN, 0};
+        while (!poll(&polled, 1, 0)) ;
+        add(read(ends[0], data, 1));
+        wait(0);
+        printf("%lu\n", sum);
+        exit(0);
+    }
     int main(int words, char **word) {
+        if (atol(word[1]) == 0) asks_in_vain();
         for (long file = 0; file < atol(word[1]); file++) {
             char name[40];
             sprintf(name, "%ld", file);
@@ -81,11 +104,33 @@ const PROGRAM: &str = r#"
 
 pub fn add(suite: &mut Suite) {
     let wants = slow_disk::WANTS.into_iter().chain(["command gcc"]);
-    suite.add("calls::those that only ask end no speculation", wants, none_ends);
+    suite.add("calls::those that only ask end no speculation", wants.clone(), none_ends);
+    suite.add("calls::who asks again and again is not run ahead of", wants, in_vain);
+}
+
+/// The speculation ends where it would only spin, and not when its time is over: a tenth of a second.
+fn in_vain() -> Verdict {
+    let program = compiled("vain")?;
+    let fill = |folder: &Path| {
+        fs::copy(&program, folder.join("asks"))?;
+        (0..8).try_for_each(|number| fs::write(folder.join(number.to_string()), bytes(number, 6000)))
+    };
+    let verdict = Disk::new("vain", "cloud", fill)?.until(
+        &|mount: &Path| vec!["bash".into(), "-c".into(), "cd $0; exec ./asks 0 | cat".into(), mount.into()],
+        2,
+        |counts| {
+            let speculator = &counts["speculator"];
+            let (ns, waits) = (number(speculator, "processor_ns")?, number(&speculator["endings"], "waits")?);
+            let soon = waits > 0 && ns < 30_000_000;
+            if soon { Ok(()) } else { Err(format!("ended by waits {waits}, after {ns} ns")) }
+        },
+    );
+    let _ = fs::remove_file(program);
+    verdict
 }
 
 fn none_ends() -> Verdict {
-    let program = compiled()?;
+    let program = compiled("asks")?;
     let fill = |folder: &Path| {
         fs::copy(&program, folder.join("asks"))?;
         (0..FILES).try_for_each(|number| fs::write(folder.join(number.to_string()), bytes(number, 6000)))
@@ -110,8 +155,8 @@ fn none_ends() -> Verdict {
     verdict
 }
 
-fn compiled() -> Result<PathBuf, String> {
-    let program = build_folder().join(format!("asks-{}", std::process::id()));
+fn compiled(name: &str) -> Result<PathBuf, String> {
+    let program = build_folder().join(format!("{name}-{}", std::process::id()));
     let source = program.with_extension("c");
     let written = fs::create_dir_all(build_folder()).and_then(|()| fs::write(&source, PROGRAM));
     written.map_err(|error| error.to_string())?;
