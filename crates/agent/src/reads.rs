@@ -23,7 +23,7 @@ use runahead_kernel::files::{
     known_size_of_regular, position, preadv2, readahead,
 };
 use runahead_kernel::process::{
-    futex_wait, futex_wake, monotonic_ns, process_id, sleeps_and_blocks, thread_id,
+    futex_wait, futex_wake, major_faults_of_thread, monotonic_ns, process_id, sleeps_and_blocks, thread_id,
 };
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
@@ -71,8 +71,8 @@ pub fn elsewhere(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
     Answer::plain(frame)
 }
 
-/// A small file is mapped (`mmap(address, length, protection, flags, fd, offset)`): what the program touches first it waits for,
-/// as in a read of the beginning.
+/// A small file is mapped (`mmap(address, length, protection, flags, fd, offset)`): if the program touches it, it waits for that as
+/// for a read of the beginning.
 pub fn mapped(frame: &Frame, a: [usize; 6]) -> Answer {
     let (length, fd, offset) = (a[1], a[4] as i32, a[5] as i64);
     let operation = Prediction {
@@ -84,9 +84,11 @@ pub fn mapped(frame: &Frame, a: [usize; 6]) -> Answer {
     };
     // A device's memory is nothing to be asked about.
     let is_file = || matches!(known_size_of_regular(fd), Ok(Some(1..)));
-    if offset >= 0 && is_file() {
-        with_process(frame, |visit| visit.ask_about(frame, operation, Some(offset)));
-    }
+    let is_asked = offset >= 0 && is_file();
+    with_process(frame, |visit| match is_asked {
+        true => visit.ask_about_mapping(frame, operation),
+        false => visit.is_none_of_ours(),
+    });
     Answer::plain(frame)
 }
 
@@ -256,6 +258,53 @@ impl Visit<'_> {
                 self.hit(foretold);
             }
             Residency::Missing => self.stall(frame, foretold, Stalled { fd, place, unasked, tells: false }),
+        }
+    }
+
+    /// A mapping. Nothing of it is asked for here, unless the program is known to wait for what it maps: it may touch nothing.
+    fn ask_about_mapping(&mut self, frame: &Frame, operation: Prediction) {
+        self.end_of_stall();
+        if self.inner.mapped.is_open() {
+            self.inner.mapped.ends(thread_base(self.state), major_faults_of_thread());
+        }
+        if self.is_other_thread() {
+            return;
+        }
+        let (fd, place) = (operation.subject, operation.place as i64);
+        let foretold = self.compare(&operation);
+        if foretold.is_none() {
+            self.follow_track(&operation);
+        }
+        self.counted(&operation, foretold, None);
+        let is_hinted = |foretold: Prediction| foretold.marks & mark::PREFETCHED != 0;
+        let may_wait = foretold.is_none_or(is_hinted);
+        let cached = may_wait && self.counts_as_cached(fd, place);
+        let residency = if !may_wait {
+            Residency::Cached
+        } else if foretold.is_some() {
+            // Asked for where speculation touched it, which need not be here.
+            if cached { self.probe_started(fd, place) } else { Residency::Unknown }
+        } else if cached {
+            Residency::Cached
+        } else {
+            self.inner.mapped.begins(thread_base(self.state), major_faults_of_thread());
+            match self.inner.mapped.is_waited_for() {
+                true => self.probe_started(fd, place),
+                false => Residency::Unknown,
+            }
+        };
+        let is_untold = residency == Residency::Untold;
+        let residency = if is_untold { self.untold(frame, fd, place, foretold) } else { residency };
+        match residency {
+            Residency::Unknown | Residency::Untold => self.is_none_of_ours(),
+            Residency::Cached => {
+                self.begins(fd, place);
+                self.hit(foretold);
+            }
+            Residency::Missing => {
+                let unasked = if is_untold { operation.detail } else { 0 };
+                self.stall(frame, foretold, Stalled { fd, place, unasked, tells: false });
+            }
         }
     }
 

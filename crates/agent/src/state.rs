@@ -31,6 +31,7 @@ use runahead_kernel::{PAGE, process};
 use runahead_policy::attention::Attention;
 use runahead_policy::following::Following;
 use runahead_policy::hold::Hold;
+use runahead_policy::mapped::Mapped;
 use runahead_policy::served::Served;
 use runahead_policy::track::Track;
 use runahead_policy::untold::Untold;
@@ -143,6 +144,7 @@ pub struct Inner {
     pub worth: Worth,
     pub served: Served,
     pub untold: Untold,
+    pub mapped: Mapped,
     /// Descriptor and place of the latest read of which the kernel does not tell.
     pub untold_at: (i32, i64),
     /// Its device.

@@ -141,7 +141,6 @@ pub fn processor_ns() -> u64 {
 /// How often the calling thread has given its processor away by itself, as who waits does, and how many blocks of 512 bytes were
 /// brought in for it (getrusage(2), `ru_nvcsw` and `ru_inblock`).
 pub fn sleeps_and_blocks() -> (u64, u64) {
-    const THREAD: usize = 1;
     // The thirteenth of the counts.
     const SLEEPS: usize = 4 + 12;
     let usage = usage(THREAD);
@@ -152,11 +151,19 @@ pub fn sleeps_and_blocks() -> (u64, u64) {
 /// it (getrusage(2), `ru_majflt` and `ru_inblock`).
 pub fn major_faults_and_blocks() -> (u64, u64) {
     const PROCESS: usize = 0;
-    // The sixth of the counts, behind the faults that have not waited.
-    const MAJOR: usize = 4 + 5;
     let usage = usage(PROCESS);
     (usage[MAJOR], usage[BLOCKS])
 }
+
+/// How many page faults of the calling thread have waited for a disk.
+pub fn major_faults_of_thread() -> u64 {
+    usage(THREAD)[MAJOR]
+}
+
+const THREAD: usize = 1;
+
+/// The place of `ru_majflt` in what [`usage`] returns: the sixth of the counts, behind the faults that have not waited.
+const MAJOR: usize = 4 + 5;
 
 /// The place of `ru_inblock` in what [`usage`] returns: the eighth of the counts.
 const BLOCKS: usize = 4 + 7;

@@ -2,7 +2,7 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that each
 //! can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`], [`worth`],
-//! [`kin`], [`coldness`], [`noting`], [`untold`], [`served`] and [`crowd`] inside the program; the speculator
+//! [`kin`], [`coldness`], [`noting`], [`untold`], [`mapped`], [`served`] and [`crowd`] inside the program; the speculator
 //! drives [`depth`], [`copies`], [`misses`], [`scattered`], [`overlay`], [`passed_names`], [`together`],
 //! [`views`], [`allowance`], and `coldness` and `noting` too; the host drives [`arming`], [`strides`],
 //! [`swapped`], [`touches`] and [`memory`]. Every constant carries its reason.
@@ -21,6 +21,7 @@ pub mod drift;
 pub mod following;
 pub mod hold;
 pub mod kin;
+pub mod mapped;
 pub mod memory;
 pub mod misses;
 pub mod noting;

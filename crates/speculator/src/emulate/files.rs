@@ -421,14 +421,38 @@ fn end_of_request(entry: &Descriptor, end: u64) -> u64 {
 
 /// Books what was asked for; returns the number of pages.
 fn asked_for(entry: &Descriptor, place: u64, bytes: u64) -> u32 {
+    book(entry.device, entry.identity(), place, bytes)
+}
+
+fn book(device: u64, identity: u64, place: u64, bytes: u64) -> u32 {
     let count = pages(place, bytes.min(hint_most()));
     if run::is_programs_own() {
         return count;
     }
-    let entered = LEDGER.get().enter(entry.identity(), place / PAGE as u64, count, run::now());
+    let entered = LEDGER.get().enter(identity, place / PAGE as u64, count, run::now());
     shared::count(&shared::speculator().counts.prefetched_pages, u64::from(entered));
-    run::asked(entry.device, count);
+    run::asked(device, count);
     count
+}
+
+/// Asks for `bytes` bytes at `place` of a file of `device`, where speculation has touched what it maps of it.
+pub fn ask_for_touched(real: i32, device: u64, identity: u64, place: u64, bytes: u64) {
+    ask(real, place, bytes);
+    book(device, identity, place, bytes);
+}
+
+/// Logs a mapping of `bytes` bytes at `place`, of `length` that were wanted. What is not cached is asked for where it is touched: the
+/// log says that it will have been.
+pub fn log_mapping(call: &Call, entry: &Descriptor, length: usize, place: i64, bytes: usize) {
+    if bytes == 0 {
+        return log_read(call, call.arguments[4] as i32, length, Some(place), 0, 0, false);
+    }
+    let (first, looked) = (place as u64, bytes as u64);
+    let is_missing = entry.real >= 0
+        && files::cached_pages(entry.real, first, looked).unwrap_or(0) < u64::from(pages(first, looked));
+    let before = is_missing
+        || LEDGER.get().found(entry.identity(), first / PAGE as u64, pages(first, looked), run::now());
+    log_read(call, call.arguments[4] as i32, length, Some(place), bytes, 0, before);
 }
 
 fn pages(place: u64, bytes: u64) -> u32 {
@@ -684,20 +708,21 @@ fn status(fd: i32, out: usize) -> Outcome {
 }
 
 fn input_output_control(fd: i32, request: u32, argument: usize) -> Outcome {
-    let (regular, no_terminal, left) = match TABLE.get().get(fd) {
+    let (kind, no_terminal, size) = match TABLE.get().get(fd) {
         None => return Outcome::End(ended::DESCRIPTOR),
         Some(Err(e)) => return e.into(),
-        Some(Ok(entry)) => {
-            (entry.kind != Kind::Sink, !entry.may_be_terminal, entry.size.saturating_sub(entry.position))
-        }
+        Some(Ok(entry)) => (entry.kind, !entry.may_be_terminal, entry.size),
     };
+    let regular = kind != Kind::Sink;
     const ENOTTY: Errno = Errno(25);
     match request {
         // "Is this a terminal?", "how wide is it?": of a file or a pipe, never.
         c::TCGETS | c::TIOCGWINSZ | c::TIOCGPGRP if no_terminal => ENOTTY.into(),
         // How much is there to be read.
-        c::FIONREAD if regular => {
-            put(argument, &i32::try_from(left).unwrap_or(i32::MAX));
+        c::FIONREAD if kind == Kind::File => {
+            let Some(position) = TABLE.get().position(fd) else { return Outcome::End(ended::DESCRIPTOR) };
+            // As the kernel cuts it.
+            put(argument, &(size.saturating_sub(position) as i32));
             Outcome::Return(0)
         }
         c::FIONBIO => Outcome::Return(0),

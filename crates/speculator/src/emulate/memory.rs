@@ -13,7 +13,6 @@ use crate::descriptors::{Kind, TABLE};
 use crate::layout::{ANONYMOUS_ARENA, ANONYMOUS_ARENA_BYTES, BOUNCE, FILE_ARENA, FILE_ARENA_BYTES};
 use crate::mirror::{MIRROR, NoPage};
 use crate::run::{self, RUN};
-use crate::shared;
 use runahead_abi::reads::maps_small_file;
 use runahead_abi::session::ended;
 use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
@@ -24,7 +23,7 @@ use runahead_kernel::{Errno, PAGE, Result};
 /// Files that one speculation may have mapped at a time.
 const FILE_MAPPINGS: usize = 256;
 
-/// Bytes of a mapped file that a touch reads or asks for: the kernel's own fault-around is 64 KB.
+/// Bytes of a mapped file that a touch reads or asks for: the kernel's own fault-around is 64 KB. After `MADV_RANDOM` it is a page.
 const AROUND: usize = 64 * 1024;
 
 #[derive(Clone, Copy)]
@@ -34,6 +33,28 @@ struct FileMapping {
     real: i32,
     /// Offset in the file of `start`, bytes.
     offset: u64,
+    device: u64,
+    identity: u64,
+    /// Of which a touch asks for a page only.
+    random: bool,
+    /// The program waits in this very call, and for what it touches of it.
+    programs_own: bool,
+}
+
+impl FileMapping {
+    /// Zero pages.
+    const fn none(start: usize, end: usize) -> FileMapping {
+        FileMapping {
+            start,
+            end,
+            real: -1,
+            offset: 0,
+            device: 0,
+            identity: 0,
+            random: false,
+            programs_own: false,
+        }
+    }
 }
 
 struct Arenas {
@@ -54,7 +75,7 @@ static ARENAS: Global<Arenas> = Global::new(Arenas {
     file_next: FILE_ARENA,
     anonymous_end: ANONYMOUS_ARENA,
     file_end: FILE_ARENA,
-    mappings: [FileMapping { start: 0, end: 0, real: -1, offset: 0 }; FILE_MAPPINGS],
+    mappings: [FileMapping::none(0, 0); FILE_MAPPINGS],
     mapping_count: 0,
     break_now: 0,
     break_mapped: 0,
@@ -238,8 +259,11 @@ fn map_fixed(a: [usize; 6], length: usize) -> Outcome {
         return UNKNOWN;
     }
     drop_files(a[0], a[0] + length);
-    let none = FileMapping { start: a[0], end: a[0] + length, real: -1, offset: 0 };
-    if add_mapping(none) { Outcome::Return(a[0] as isize) } else { Outcome::End(ended::MEMORY) }
+    if add_mapping(FileMapping::none(a[0], a[0] + length)) {
+        Outcome::Return(a[0] as isize)
+    } else {
+        Outcome::End(ended::MEMORY)
+    }
 }
 
 fn map_file(call: &Call, length: usize, fixed: bool) -> Outcome {
@@ -276,16 +300,26 @@ fn map_file(call: &Call, length: usize, fixed: bool) -> Outcome {
         return Outcome::End(ended::DESCRIPTOR);
     };
     table.is_shared(a[4] as i32);
-    let mapping = FileMapping { start, end: start + length, real, offset: a[5] as u64 };
+    let mapping = FileMapping {
+        start,
+        end: start + length,
+        real,
+        offset: a[5] as u64,
+        device: entry.device,
+        identity: entry.identity(),
+        random: false,
+        programs_own: run::is_programs_own(),
+    };
     if !add_mapping(mapping) {
         let _ = files::close(real);
         return Outcome::End(ended::MEMORY);
     }
-    if maps_small_file(&a) {
-        // What the program will touch first; the rest is asked for when it is touched here.
-        let (place, first) = (a[5] as i64, a[1].min(AROUND) as i64);
+    // The agent does not look at mappings of empty files.
+    if maps_small_file(&a) && entry.size > 0 {
+        // What the program will touch first, most likely.
+        let (place, first) = (a[5] as i64, a[1].min(PAGE) as i64);
         let bytes = entry.size.saturating_sub(place).clamp(0, first) as usize;
-        super::files::read_nowhere(call, &entry, a[4] as i32, a[1], Some(place), place, bytes);
+        super::files::log_mapping(call, &entry, a[1], place, bytes);
     }
     Outcome::Return(start as isize)
 }
@@ -322,8 +356,9 @@ pub fn fill_file_page(address: usize) -> bool {
     let Some(mapping) = found else {
         return false;
     };
-    let start = (address & !(AROUND - 1)).max(mapping.start);
-    let end = (start + AROUND).min(mapping.end);
+    let around = if mapping.random { PAGE } else { AROUND };
+    let start = (address & !(around - 1)).max(mapping.start);
+    let end = (start + around).min(mapping.end);
     let length = end - start;
     // SAFETY: the bounce buffer is ours and longer than `AROUND`.
     unsafe { core::ptr::write_bytes(BOUNCE as *mut u8, 0, length) };
@@ -333,9 +368,12 @@ pub fn fill_file_page(address: usize) -> bool {
         // SAFETY: as above.
         let got = unsafe { files::preadv2(mapping.real, &piece, offset as i64, RWF_NOWAIT) };
         let got = got.unwrap_or(0);
-        if got < length && files::readahead(mapping.real, offset + got as u64, (length - got) as u64).is_ok()
-        {
-            shared::count(&shared::speculator().counts.prefetched_pages, ((length - got) / PAGE) as u64);
+        if got < length {
+            let (place, rest) = (offset + got as u64, (length - got) as u64);
+            let earlier = run::is_programs_own();
+            run::programs_own(earlier || mapping.programs_own);
+            super::files::ask_for_touched(mapping.real, mapping.device, mapping.identity, place, rest);
+            run::programs_own(earlier);
         }
     }
     // SAFETY: the bounce buffer is ours and longer than `AROUND`.
@@ -426,6 +464,14 @@ fn advise(start: usize, length: usize, advice: u32) -> Outcome {
         let arenas = ARENAS.get();
         let end = start.saturating_add(length).min(arenas.anonymous_next);
         drop_zeros(start & !(PAGE - 1), end);
+    }
+    if matches!(advice, n::MADV_NORMAL | n::MADV_RANDOM | n::MADV_SEQUENTIAL) && in_file_arena(start, length)
+    {
+        let arenas = ARENAS.get();
+        let mappings = arenas.mappings.iter_mut().take(arenas.mapping_count);
+        for mapping in mappings.filter(|m| (start..start + length).contains(&m.start)) {
+            mapping.random = advice == n::MADV_RANDOM;
+        }
     }
     Outcome::Return(0)
 }

@@ -157,7 +157,6 @@ pub fn stalled_call(registers: &Registers) -> isize {
         files::ask_whole_of_stalled(source);
     } else if let Some(file) = mapped_file(stalled.number, &stalled.arguments) {
         TABLE.get().note_programs_read(file);
-        files::ask_whole_of_stalled(file);
     }
     run::programs_own(true);
     let returned = call(&stalled);

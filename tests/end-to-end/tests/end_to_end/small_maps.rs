@@ -6,13 +6,15 @@ use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
 use runahead_end_to_end::locate::{Runahead, build_folder};
 use runahead_end_to_end::scenario::{COLD, NO_SPECULATION, Scenario, WARM, bytes};
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FILES: u64 = 400;
 
-/// Maps the files one after the other, in an order of its own; `odd`: and does with mmap what can be done.
+/// Maps the files one after the other, in an order of its own; `untouched`: and reads nothing of them; `odd`: and does with mmap what can be
+/// done.
 const PROGRAM: &str = r#"
     #define _GNU_SOURCE
     #include <errno.h>
@@ -33,6 +35,7 @@ const PROGRAM: &str = r#"
         for (long place = 0; place < length; place++) sum = sum * 33 + at[place];
         return sum;
     }
+    static int looks = 1;
     static unsigned long all(long from, long count, int keeps) {
         unsigned long sum = 5381;
         for (long file = from; file < count; file++) {
@@ -44,7 +47,7 @@ const PROGRAM: &str = r#"
             unsigned char *at = mmap(0, status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
             close(fd);
             if (at == MAP_FAILED) { sum = sum * 33 + errno; continue; }
-            sum = add(sum, at, status.st_size);
+            sum = looks ? add(sum, at, status.st_size) : sum + status.st_size;
             if (!keeps) munmap(at, status.st_size);
         }
         return sum;
@@ -70,6 +73,8 @@ const PROGRAM: &str = r#"
         int file = open("many/1", O_RDONLY), written = open("many/2", O_WRONLY), both = open("many/3", O_RDWR);
         int folder = open(".", O_RDONLY), zero = open("/dev/zero", O_RDWR), ends[2], memory = memfd_create("m", 0);
         if (pipe(ends) || ftruncate(memory, 9000) || file < 0) exit(3);
+        int empty = open("nothing", O_RDWR | O_CREAT, 0600);
+        one("empty", 4096, PROT_READ, MAP_PRIVATE, empty, 0);
         one("file", 4096, PROT_READ, MAP_PRIVATE, file, 0);
         one("second page", 1000, PROT_READ, MAP_SHARED, file, 4096);
         one("not aligned", 4096, PROT_READ, MAP_PRIVATE, file, 100);
@@ -107,7 +112,8 @@ const PROGRAM: &str = r#"
     }
     int main(int words, char **word) {
         setvbuf(stdout, 0, _IONBF, 0);
-        if (words > 2) odd();
+        looks = words < 3 || strcmp(word[2], "untouched");
+        if (words > 2 && looks) odd();
         printf("%lu\n", all(0, atol(word[1]), 0));
         return 0;
     }
@@ -116,7 +122,8 @@ const PROGRAM: &str = r#"
 pub fn add(suite: &mut Suite) {
     suite.add("small maps::whatever is mapped is as alone", ["command gcc"], as_alone);
     let wants = slow_disk::WANTS.into_iter().chain(["command gcc"]);
-    suite.add("small maps::files are run ahead of", wants, run_ahead);
+    suite.add("small maps::files are run ahead of", wants.clone(), run_ahead);
+    suite.add("small maps::what is not touched is not read", wants, untouched);
 }
 
 fn fill(folder: &Path, count: u64) -> std::io::Result<()> {
@@ -139,20 +146,30 @@ fn as_alone() -> Verdict {
 }
 
 fn run_ahead() -> Verdict {
-    let program = compiled("ahead")?;
-    let on_disk = |folder: &Path| {
+    on_disk("ahead", "", 1, |counts| {
+        let (seen, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
+        if hinted > FILES / 2 { Ok(()) } else { Err(format!("{hinted} of {seen} foretold")) }
+    })
+}
+
+/// A few are waited for: those of the program's start.
+fn untouched() -> Verdict {
+    on_disk("untouched", "untouched", 3, |counts| {
+        let (stalls, pages) = (number(counts, "stalls")?, number(&counts["speculator"], "prefetched_pages")?);
+        let few = stalls < FILES / 8 && pages < FILES / 8;
+        if few { Ok(()) } else { Err(format!("{stalls} stalls, {pages} pages prefetched")) }
+    })
+}
+
+fn on_disk(name: &'static str, word: &str, in_a_row: u32, good: impl Fn(&Value) -> Verdict) -> Verdict {
+    let program = compiled(name)?;
+    let filled = |folder: &Path| {
         fs::copy(&program, folder.join("maps"))?;
         fill(folder, FILES)
     };
-    let line = format!("cd $0; exec ./maps {FILES}");
-    let verdict = Disk::new("small-maps", "cloud", on_disk)?.until(
-        &|mount: &Path| vec!["bash".into(), "-c".into(), line.clone().into(), mount.into()],
-        1,
-        |counts| {
-            let (seen, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
-            if hinted > FILES / 2 { Ok(()) } else { Err(format!("{hinted} of {seen} foretold")) }
-        },
-    );
+    let line = format!("cd $0; exec ./maps {FILES} {word}");
+    let words = |mount: &Path| vec!["bash".into(), "-c".into(), line.clone().into(), mount.into()];
+    let verdict = Disk::new(name, "cloud", filled)?.until(&words, in_a_row, good);
     let _ = fs::remove_file(program);
     verdict
 }
