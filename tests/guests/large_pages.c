@@ -1,5 +1,5 @@
-// trap: a file of large pages that the agent shows itself replaces what lies behind the place, where a large page may begin there
-// run:
+// trap: a file of large pages that the agent shows itself replaces what lies behind the place, where a large
+// page may begin there run:
 #include "guest.h"
 #include <sys/personality.h>
 #include <sys/resource.h>

@@ -1,20 +1,22 @@
 //! Checks: a process whose code is not all analysed yet runs on, and the host looks at its code meanwhile.
 //!
-//! To analyse a large file takes longer than many a program lives. So an agent that finds one at its start does not
-//! wait: it has the sites rewritten of what is known, asks for a check, and until that is answered its stubs pass nearly
-//! everything by without a system call of the agent's. The host goes through the process's mappings. If all code
-//! there makes no system calls but at rewritten sites, the verdict is [`verdict::CLEAN`], and the agent begins; else it
-//! stays out of the program's way, for what is not rewritten at the start cannot be rewritten later: other threads
-//! may be executing it.
+//! To analyse a large file takes longer than many a program lives. So an agent that finds one at its start
+//! does not wait: it has the sites rewritten of what is known, asks for a check, and until that is answered
+//! its stubs pass nearly everything by without a system call of the agent's. The host goes through the
+//! process's mappings. If all code there makes no system calls but at rewritten sites, the verdict is
+//! [`verdict::CLEAN`], and the agent begins; else it stays out of the program's way, for what is not rewritten
+//! at the start cannot be rewritten later: other threads may be executing it.
 //!
-//! One word holds the answer: whose *turn* it is for, and the verdict. A turn ends when the process maps code (after it is
-//! mapped), and when the check is given up. The host answers by a compare-and-swap from "no answer yet" of the turn in which
-//! it has looked, so an answer that comes too late, or that is about whoever had the check before, is none. What was
-//! mapped and is gone again may have run, and nobody has looked at it: so the process tells how much code there has to be.
-//! An agent that begins says so first and then looks at the word once more, so that either it sees a new mapping, or
-//! whoever has mapped sees that the check is over.
+//! One word holds the answer: whose *turn* it is for, and the verdict. A turn ends when the process maps code
+//! (after it is mapped), and when the check is given up. The host answers by a compare-and-swap from "no
+//! answer yet" of the turn in which it has looked, so an answer that comes too late, or that is about whoever
+//! had the check before, is none. What was mapped and is gone again may have run, and nobody has looked at it:
+//! so the process tells how much code there has to be. An agent that begins says so first and then looks at
+//! the word once more, so that either it sees a new mapping, or whoever has mapped sees that the check is
+//! over.
 //!
-//! Nothing here is trusted: an answer of garbage is none, and what it concerns is the process's own memory alone.
+//! Nothing here is trusted: an answer of garbage is none, and what it concerns is the process's own memory
+//! alone.
 
 use crate::owner;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
@@ -48,11 +50,11 @@ pub struct Check {
     pub process: AtomicU32,
     /// The same once all below is filled in.
     pub ready: AtomicU32,
-    /// The turn, and below it 0, no answer yet, or one of [`verdict`]. The agent's entry code looks at it, and ends turns
-    /// ([`Unchecked::has_mapped`], [`Check::free`]).
+    /// The turn, and below it 0, no answer yet, or one of [`verdict`]. The agent's entry code looks at it,
+    /// and ends turns ([`Unchecked::has_mapped`], [`Check::free`]).
     pub answer: AtomicU64,
-    /// Bytes of private mappings of files' code but the agent's that the process has to have, or [`CODE_UNKNOWN`] and those
-    /// since it asked.
+    /// Bytes of private mappings of files' code but the agent's that the process has to have, or
+    /// [`CODE_UNKNOWN`] and those since it asked.
     pub code: AtomicU64,
     /// The agent's own image: start and end.
     pub image: [AtomicU64; 2],
@@ -77,7 +79,8 @@ impl Check {
         (self.ready.load(Ordering::Acquire) == process).then_some(process)
     }
 
-    /// Gives up what `process` has; nothing if it is somebody else's by now. (The agent's entry code does the same.)
+    /// Gives up what `process` has; nothing if it is somebody else's by now. (The agent's entry code does the
+    /// same.)
     pub fn free(&self, process: u32) {
         let (mine, closing) = (process, owner::CLOSING);
         if self.process.compare_exchange(mine, closing, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -119,7 +122,8 @@ pub struct Checks {
     pub asked: AtomicU32,
     /// Not 0: the host has a file open for a check of that process. A futex for one that ends meanwhile.
     pub held: AtomicU32,
-    /// Not 0: the main process ends, or somebody watches files, and nothing is to be opened any more but for who asks.
+    /// Not 0: the main process ends, or somebody watches files, and nothing is to be opened any more but for
+    /// who asks.
     pub over: AtomicU32,
     pub each: [Check; CHECKS],
 }
@@ -131,7 +135,8 @@ pub struct Checks {
 pub struct Unchecked {
     pub state: AtomicU32,
     _gap: u32,
-    /// What [`Check::answer`] is where all is known that is mapped. 0: that is not to be found out in this process.
+    /// What [`Check::answer`] is where all is known that is mapped. 0: that is not to be found out in this
+    /// process.
     pub expected: AtomicU64,
 }
 
@@ -161,7 +166,8 @@ impl Unchecked {
         check.verdict((self.expected.load(Ordering::Acquire) >> 32) as u32)
     }
 
-    /// Whether there is a verdict on all that is mapped. It is given to one caller, once, and the process is checked then.
+    /// Whether there is a verdict on all that is mapped. It is given to one caller, once, and the process is
+    /// checked then.
     pub fn decide(&self, check: &Check) -> Option<u32> {
         self.verdict(check)?;
         self.state.compare_exchange(WAITS, DECIDES, Ordering::AcqRel, Ordering::Relaxed).ok()?;
@@ -175,8 +181,8 @@ impl Unchecked {
         verdict.filter(|_| is_ours)
     }
 
-    /// The process has mapped code of so many bytes. True if the check will look at it; else it is the caller's to look at.
-    /// (For the models; the entry code does the same.)
+    /// The process has mapped code of so many bytes. True if the check will look at it; else it is the
+    /// caller's to look at. (For the models; the entry code does the same.)
     pub fn has_mapped(&self, check: &Check, bytes: u64) -> bool {
         check.code.fetch_add(bytes, Ordering::AcqRel);
         check.ends_turn();

@@ -78,8 +78,8 @@ const CALLS: [ReadCall; 8] = [
     },
 ];
 
-/// Bytes of a file's mapping from which on page faults are watched: those of smaller ones are over after some of the kernel's
-/// own read-ahead, so to map one is where the program begins to wait.
+/// Bytes of a file's mapping from which on page faults are watched: those of smaller ones are over after some
+/// of the kernel's own read-ahead, so to map one is where the program begins to wait.
 pub const LARGE_MAPPING: usize = 8 << 20;
 
 /// Whether mmap(2) with these arguments shows a small file, which the program is going to read.

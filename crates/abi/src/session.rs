@@ -319,7 +319,8 @@ pub mod names_ahead {
     pub const BUSY: u32 = 1;
     /// It has stopped for good, on request or since it does not pay, and holds no directory open.
     pub const GONE: u32 = 2;
-    /// Nothing on the file system where the process was met last. A note in a while tells whether it is elsewhere.
+    /// Nothing on the file system where the process was met last. A note in a while tells whether it is
+    /// elsewhere.
     pub const LEFT: u32 = 3;
 }
 
@@ -335,8 +336,8 @@ pub mod care {
     pub const UNKNOWN_AT_START: u32 = 3;
     /// It leaves it alone since it has loaded code of either kind.
     pub const BLIND_LATER: u32 = 4;
-    /// It leaves it alone since the check ([`crate::check`]) has found code whose sites would have had to be rewritten at
-    /// the start.
+    /// It leaves it alone since the check ([`crate::check`]) has found code whose sites would have had to be
+    /// rewritten at the start.
     pub const NOT_READY: u32 = 5;
 }
 

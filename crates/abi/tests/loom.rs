@@ -296,11 +296,11 @@ fn a_descriptor_that_is_closed_is_not_held() {
     });
 }
 
-/// A process maps code while the host looks at its mappings and the agent asks for the answer: whoever has mapped it looks
-/// at it himself, or the verdict that the agent takes is one on that code too.
+/// A process maps code while the host looks at its mappings and the agent asks for the answer: whoever has
+/// mapped it looks at it himself, or the verdict that the agent takes is one on that code too.
 ///
-/// Fails if the agent does not look at the count once more, if it looks before it says that it decides, and if the
-/// process counts before it has mapped.
+/// Fails if the agent does not look at the count once more, if it looks before it says that it decides, and if
+/// the process counts before it has mapped.
 #[test]
 fn no_code_is_missed_by_a_check() {
     loom::model(|| {
@@ -328,8 +328,8 @@ fn no_code_is_missed_by_a_check() {
     });
 }
 
-/// A thread has an answer and decides, another has mapped code that is to be checked in its turn: in the end the process is
-/// unchecked.
+/// A thread has an answer and decides, another has mapped code that is to be checked in its turn: in the end
+/// the process is unchecked.
 ///
 /// Fails if whoever decides stores what becomes of it without looking whether that is still its own.
 #[test]

@@ -1,12 +1,12 @@
 //! What is cached of a file whose system does not tell.
 //!
 //! An overlay (a container's root) refuses `RWF_NOWAIT`, and its `cachestat` says 0 whatever there is. A
-//! mapping of the file is of the one below, and `mincore` tells of that. So the guard below the agent's
-//! stack of this call shows the file for a moment: nobody may touch it either way, it is no new place,
-//! and it is as before when the call goes on.
+//! mapping of the file is of the one below, and `mincore` tells of that. So the guard below the agent's stack
+//! of this call shows the file for a moment: nobody may touch it either way, it is no new place, and it is as
+//! before when the call goes on.
 //!
-//! Files of large pages (hugetlbfs) map a whole one wherever it fits, and so would replace what lies behind the guard: not from
-//! where one may begin.
+//! Files of large pages (hugetlbfs) map a whole one wherever it fits, and so would replace what lies behind
+//! the guard: not from where one may begin.
 //!
 //! Only in a process of one thread: a child that another one forked in that moment would keep the file mapped.
 

@@ -22,8 +22,9 @@ use runahead_policy::kin::{Known, Life};
 /// How long an exiting program waits for the report to be printed, when one was asked for.
 const REPORT_WAIT_NS: u64 = 2_000_000_000;
 
-/// The slot of this process; claims one at the first call. None: run plainly. The caller holds the process's lock, or is the
-/// start: so a process that becomes unchecked ([`unchecked::again`]) is not attached at the same time.
+/// The slot of this process; claims one at the first call. None: run plainly. The caller holds the process's
+/// lock, or is the start: so a process that becomes unchecked ([`unchecked::again`]) is not attached at the
+/// same time.
 pub fn slot(state: &Fixed) -> Option<&'static Slot> {
     if state.wait.unchecked.is_so() { None } else { slot_in_any_case(state) }
 }

@@ -15,8 +15,8 @@ use runahead_kernel::uapi::prctl::{
 };
 use runahead_kernel::uapi::ptrace as n_ptrace;
 
-/// Bytes of a file's mapping from which on it is worth watching the page faults. Many a program that reads nothing maps
-/// its locale, 3 to 6 MB, and should not pay 50 us for it.
+/// Bytes of a file's mapping from which on it is worth watching the page faults. Many a program that reads
+/// nothing maps its locale, 3 to 6 MB, and should not pay 50 us for it.
 pub const WATCHED_LEAST: usize = LARGE_MAPPING;
 
 /// What reading ahead does to files, as inotify(7) tells it. (Most programs watch for changes only.)
@@ -275,7 +275,8 @@ fn own_memory(frame: &Frame, length: usize) {
 
 /// A file is mapped executable: do it, then rewrite the sites in it before anybody can run them.
 fn map_executable(frame: &Frame, a: [usize; 6]) -> Answer {
-    // The entry code has made it, and has counted it, where another thread has ended the check at the same time.
+    // The entry code has made it, and has counted it, where another thread has ended the check at the same
+    // time.
     let made = frame.measured().map(|measured| measured.returned);
     // SAFETY: the program's own call with the program's own arguments; mapping neither blocks nor is
     // it a cancellation point, so it need not happen at the original instruction.

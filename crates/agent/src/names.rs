@@ -37,8 +37,8 @@ pub struct Names {
     untold: u32,
 }
 
-/// While the host leaves the file system to the program it may be told of one wait in so many. A note wakes it, and takes as much
-/// processor time as a server at hand needs for one of the program's requests.
+/// While the host leaves the file system to the program it may be told of one wait in so many. A note wakes
+/// it, and takes as much processor time as a server at hand needs for one of the program's requests.
 const TOLD: u32 = 64;
 
 /// A look-up that is over.

@@ -138,8 +138,8 @@ fn each_mapping(lines: &mut [u8], mut action: impl FnMut(&text::MapsLine) -> Opt
     let _ = close(fd);
 }
 
-/// Makes sure that the file is analysed, or is being, and notes what it means for the process: what cannot be looked at may
-/// do anything. None: there is nothing to be rewritten. `room`: for its path.
+/// Makes sure that the file is analysed, or is being, and notes what it means for the process: what cannot be
+/// looked at may do anything. None: there is nothing to be rewritten. `room`: for its path.
 fn look_at(
     state: &Fixed,
     map: &text::MapsLine,

@@ -71,17 +71,11 @@ pub fn elsewhere(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
     Answer::plain(frame)
 }
 
-/// A small file is mapped (`mmap(address, length, protection, flags, fd, offset)`): if the program touches it, it waits for that as
-/// for a read of the beginning.
+/// A small file is mapped (`mmap(address, length, protection, flags, fd, offset)`): if the program touches
+/// it, it waits for that as for a read of the beginning.
 pub fn mapped(frame: &Frame, a: [usize; 6]) -> Answer {
     let (length, fd, offset) = (a[1], a[4] as i32, a[5] as i64);
-    let operation = Prediction {
-        kind: kind::READ_AT,
-        marks: 0,
-        subject: fd,
-        detail: length as u64,
-        place: offset as u64,
-    };
+    let operation = reads(fd, length, offset);
     // A device's memory is nothing to be asked about.
     let is_file = || matches!(known_size_of_regular(fd), Ok(Some(1..)));
     let is_asked = offset >= 0 && is_file();
@@ -150,15 +144,14 @@ fn pieces(address: usize, count: usize) -> Option<([IoVec; PIECES], usize, usize
     Some((copied, count, length))
 }
 
+/// A read of so many bytes at a given place, as the log would have it.
+fn reads(fd: i32, length: usize, offset: i64) -> Prediction {
+    Prediction { kind: kind::READ_AT, marks: 0, subject: fd, detail: length as u64, place: offset as u64 }
+}
+
 fn read_at(frame: &Frame, fd: i32, pieces: &[IoVec], offset: i64) -> Answer {
     let length = pieces.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.length));
-    let operation = Prediction {
-        kind: kind::READ_AT,
-        marks: 0,
-        subject: fd,
-        detail: length as u64,
-        place: offset as u64,
-    };
+    let operation = reads(fd, length, offset);
     let mut complete = None;
     // -1 would mean the descriptor's own position to preadv2; the program's own call knows better.
     if offset >= 0 && length > 0 && length <= LONGEST {
@@ -261,7 +254,8 @@ impl Visit<'_> {
         }
     }
 
-    /// A mapping. Nothing of it is asked for here, unless the program is known to wait for what it maps: it may touch nothing.
+    /// A mapping. Nothing of it is asked for here, unless the program is known to wait for what it maps: it
+    /// may touch nothing.
     fn ask_about_mapping(&mut self, frame: &Frame, operation: Prediction) {
         self.end_of_stall();
         if self.inner.mapped.is_open() {
@@ -548,8 +542,9 @@ impl Visit<'_> {
         if waits { Residency::Missing } else { Residency::Cached }
     }
 
-    /// Whether a file lies on squashfs: it keeps a few unpacked blocks only, of many files each. What is read ahead there is unpacked once
-    /// more, by the processors that the program wants, and drops what it reads next.
+    /// Whether a file lies on squashfs: it keeps a few unpacked blocks only, of many files each. What is read
+    /// ahead there is unpacked once more, by the processors that the program wants, and drops what it reads
+    /// next.
     fn is_unpacked(&mut self, fd: i32, device: u64) -> bool {
         if self.inner.unpacked.0 != device {
             self.inner.unpacked = (device, file_system_type(fd) == Ok(SQUASHFS));

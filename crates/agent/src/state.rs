@@ -189,8 +189,8 @@ impl Fixed {
         crate::forked::end(self.process());
     }
 
-    /// Called first in each visit: a child of fork finds out which areas nobody will give back. True: it is the first
-    /// visit of such a child.
+    /// Called first in each visit: a child of fork finds out which areas nobody will give back. True: it is
+    /// the first visit of such a child.
     pub fn begin(&self) -> bool {
         let process = self.process();
         let is_first = process.begun.load(Ordering::Relaxed) == 0;

@@ -1,11 +1,11 @@
 //! A process whose code is not all analysed yet runs on, and the host looks at its code meanwhile
 //! ([`runahead_abi::check`]).
 //!
-//! Until it has answered nobody knows whether some code has forbidden calls of ours, so there are next to none: stubs go
-//! through [`arch::unchecked_address`], which passes by all but the calls after which we have to be out of the way, and
-//! those that map code. Of these the entry code does, without a system call, what ordinary programs do under a filter of
-//! their own: to map code, to remove and rename, to end, and most of fcntl and prctl. The others come here. Nothing is held
-//! and nobody attached, so nothing has to be let go.
+//! Until it has answered nobody knows whether some code has forbidden calls of ours, so there are next to
+//! none: stubs go through [`arch::unchecked_address`], which passes by all but the calls after which we have
+//! to be out of the way, and those that map code. Of these the entry code does, without a system call, what
+//! ordinary programs do under a filter of their own: to map code, to remove and rename, to end, and most of
+//! fcntl and prctl. The others come here. Nothing is held and nobody attached, so nothing has to be let go.
 
 use crate::arch::{self, Answer, Frame};
 use crate::calls::{is_measured, is_wanted};
@@ -20,15 +20,16 @@ use runahead_kernel::memory::PROT_EXEC;
 use runahead_kernel::process::{futex_wait, monotonic_ns};
 use runahead_kernel::uapi::general as n;
 
-/// Bytes of all files of a process that are not known yet whose analysis is waited for at the start: it takes about a ms.
-/// What has sites of its own beside a C library is mostly small.
+/// Bytes of all files of a process that are not known yet whose analysis is waited for at the start: it takes
+/// about a ms. What has sites of its own beside a C library is mostly small.
 const WAITED_FOR: u64 = 512 << 10;
 
-/// How the names of C libraries begin, of their parts for threads, and of their loaders: what has to be rewritten for anything
-/// to be gained. glibc's takes 5 ms.
+/// How the names of C libraries begin, of their parts for threads, and of their loaders: what has to be
+/// rewritten for anything to be gained. glibc's takes 5 ms.
 const C_LIBRARIES: [&[u8]; 5] = [b"libc.so.", b"libc-2.", b"libc.musl-", b"libpthread", b"ld-"];
 
-/// Whether the analysis of a file of `size` bytes is waited for; `waited_for`: bytes of those for which it has been.
+/// Whether the analysis of a file of `size` bytes is waited for; `waited_for`: bytes of those for which it
+/// has been.
 pub fn is_waited_for(path: &[u8], size: u64, waited_for: &mut u64) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     if C_LIBRARIES.iter().any(|begin| name.starts_with(begin)) {
@@ -105,7 +106,8 @@ fn leads(state: &Fixed, from: usize, to: usize) {
     let _ = state.entry.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
 }
 
-/// What becomes of a call meanwhile that the entry code has not done itself. None: it is looked at as at any time.
+/// What becomes of a call meanwhile that the entry code has not done itself. None: it is looked at as at any
+/// time.
 pub fn call(frame: &Frame, a: [usize; 6]) -> Option<Answer> {
     let number = frame.rax as u32;
     let (protection, flags) = (a[2] as u32, a[3] as u32);
@@ -130,8 +132,8 @@ fn passes(number: u32) -> bool {
         || matches!(number, n::__NR_brk | n::__NR_close | n::__NR_close_range | n::__NR_dup2 | n::__NR_dup3)
 }
 
-/// Claims a check, at the start, which has found code that is not analysed among so many bytes. False: too many processes wait
-/// for theirs.
+/// Claims a check, at the start, which has found code that is not analysed among so many bytes. False: too
+/// many processes wait for theirs.
 pub fn begin(state: &Fixed, code: usize) -> bool {
     for number in 0..64 * LOOKED_AT as u32 {
         if is_wanted(number as u16)
@@ -166,8 +168,8 @@ pub fn is_replaced(state: &Fixed, range: Range<usize>) {
     }
 }
 
-/// A process that is checked and of which nobody knows has just mapped a large file that is not analysed: it waits for a
-/// check again. False: it cannot, or somebody is attached to it.
+/// A process that is checked and of which nobody knows has just mapped a large file that is not analysed: it
+/// waits for a check again. False: it cannot, or somebody is attached to it.
 pub fn again(state: &Fixed) -> bool {
     /// Some visits; one that waits for a disk is not waited for.
     const OTHERS_NS: u64 = 2_000_000;
@@ -270,7 +272,8 @@ fn ask(state: &Fixed, check: &Check) {
     attach::ring_host(state);
 }
 
-/// The process has mapped so many bytes of code, which the entry code has not counted. True: the check looks at it.
+/// The process has mapped so many bytes of code, which the entry code has not counted. True: the check looks
+/// at it.
 pub fn has_mapped(state: &Fixed, bytes: usize) -> bool {
     let wait = &state.wait;
     wait.unchecked.is_so()
@@ -281,8 +284,8 @@ pub fn has_mapped(state: &Fixed, bytes: usize) -> bool {
         })
 }
 
-/// The process ends, or is left alone: the host is told, and has closed what it had open. Makes no system call unless it has.
-/// (At most ends the entry code does this.)
+/// The process ends, or is left alone: the host is told, and has closed what it had open. Makes no system call
+/// unless it has. (At most ends the entry code does this.)
 ///
 /// (A child of vfork that ends gives up its parent's check: that one stays unchecked.)
 pub fn leave(state: &Fixed) {
@@ -298,8 +301,8 @@ pub fn leave(state: &Fixed) {
     wait_for_host(state);
 }
 
-/// The process is about to execute another program. Where it cannot it stays unchecked. A child of vfork leaves its parent's
-/// check alone.
+/// The process is about to execute another program. Where it cannot it stays unchecked. A child of vfork
+/// leaves its parent's check alone.
 pub fn executes(state: &Fixed) {
     if state.wait.unchecked.is_so()
         && let Some(check) = ours(state)

@@ -83,8 +83,9 @@ impl Disks {
         }
     }
 
-    /// Somebody serves each request on this file system: what is asked for beside what the program waits for takes the time in which
-    /// that is served, and opening a file of a FUSE server's drops what is cached of it.
+    /// Somebody serves each request on this file system: what is asked for beside what the program waits for
+    /// takes the time in which that is served, and opening a file of a FUSE server's drops what is cached of
+    /// it.
     pub fn is_served(&mut self, device: u64) {
         self.0.entry(device).or_default().served = true;
     }

@@ -1,8 +1,8 @@
 //! Looks at the code of processes that run meanwhile ([`runahead_abi::check`]).
 //!
-//! One thread, with the least claim to a processor, and only from the first check on. Nothing of a process's is open but
-//! while a piece of a file is read, and then neither while a program gives something back ([`Gate`]) nor once the
-//! process has said that it ends.
+//! One thread, with the least claim to a processor, and only from the first check on. Nothing of a process's
+//! is open but while a piece of a file is read, and then neither while a program gives something back
+//! ([`Gate`]) nor once the process has said that it ends.
 
 use crate::processes::{has_ended, pid_of};
 use crate::session::Shared;
@@ -32,22 +32,21 @@ use std::time::{Duration, Instant};
 /// How nice the thread is: a check is never waited for.
 const NICENESS: i32 = 10;
 
-/// How often it is looked at least and at most whether a process has mapped something more, while it has not taken its
-/// answer.
+/// How often it is looked at least and at most whether a process has mapped something more, while it has not
+/// taken its answer.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// What the analysis of a file takes for each of its bytes, ns: 1 to 3 ms for a MB that is cached.
 const NS_A_BYTE: u64 = 2;
 
-/// How often it is looked whether a process has lived for long enough.
-const EARLY: Duration = Duration::from_millis(8);
-
 /// How long the thread sleeps while a program gives something back.
 const GIVEN_BACK: Duration = Duration::from_micros(200);
 
-/// How often a file that has only just been written is tried.
+/// How often a file that has only just been written is tried, and after what time: in all longer than that is
+/// called so (`sites::site_file`).
 const TRIES: u32 = 5;
+const UNSETTLED: Duration = Duration::from_millis(8);
 
 /// How often it is looked at least whether a process still has a file mapped that is being read.
 const LOOK_AGAIN: Duration = Duration::from_millis(4);
@@ -63,7 +62,8 @@ impl Background {
         Background { seen: 0, thread: None }
     }
 
-    /// Has new checks looked at. Where there can be no thread they are never answered, and those processes left alone.
+    /// Has new checks looked at. Where there can be no thread they are never answered, and those processes
+    /// left alone.
     pub fn attend(&mut self, session: &Shared, sites: &Arc<SiteFile>, gate: Gate) {
         let asked = session.header().checks.asked.load(Ordering::Acquire);
         if asked == self.seen {
@@ -101,6 +101,7 @@ fn work(header: &'static Header, sites: &SiteFile, gate: Gate, bell: &Receiver<(
     let mut since = [(0, Instant::now()); CHECKS];
     loop {
         let mut is_any = false;
+        let mut next = LONGEST;
         for ((check, put_off), since) in checks.each.iter().zip(&mut put_off).zip(&mut since) {
             let turn = check.turn();
             let Some(process) = check.asker() else { continue };
@@ -117,17 +118,19 @@ fn work(header: &'static Header, sites: &SiteFile, gate: Gate, bell: &Receiver<(
             if since.0 != process {
                 *since = (process, Instant::now());
             }
-            // As long as the process has lived: what is short is not kept from the disk, and what it costs is no more than what
-            // has passed.
-            let lived = u64::try_from(since.1.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            if unknown_bytes(&maps, check, sites).saturating_mul(NS_A_BYTE) > lived {
-                pause = EARLY;
+            // Not before the process has lived for as long: what is short is not kept from the disk, and what
+            // it costs is no more than what has passed.
+            let takes = Duration::from_nanos(unknown_bytes(&maps, check, sites).saturating_mul(NS_A_BYTE));
+            let early = takes.saturating_sub(since.1.elapsed());
+            if !early.is_zero() {
+                next = next.min(early);
                 continue;
             }
             pause = SHORTEST;
             match judge(&maps, (checks, check), process, sites, gate) {
                 None if *put_off != (turn, TRIES) => {
                     *put_off = if put_off.0 == turn { (turn, put_off.1 + 1) } else { (turn, 1) };
+                    next = next.min(UNSETTLED);
                 }
                 verdict => {
                     let verdict = verdict.unwrap_or(verdict::UNSEEN);
@@ -141,7 +144,8 @@ fn work(header: &'static Header, sites: &SiteFile, gate: Gate, bell: &Receiver<(
         if !is_any {
             return;
         }
-        let is_told = bell.recv_timeout(pause).is_ok();
+        let wait = if next == LONGEST { pause } else { next.max(SHORTEST) };
+        let is_told = bell.recv_timeout(wait).is_ok();
         pause = if is_told { SHORTEST } else { LONGEST.min(pause * 2) };
     }
 }
@@ -160,8 +164,8 @@ fn has_image(maps: &[u8], check: &Check) -> bool {
     lines(maps).any(|line| memory::overlap(&(line.start..line.end), &image(check)))
 }
 
-/// Where a process does not know how much code there has to be, that is what is there now. It waits for this: what it has just
-/// mapped may be gone again soon.
+/// Where a process does not know how much code there has to be, that is what is there now. It waits for this:
+/// what it has just mapped may be gone again soon.
 fn look_first(check: &'static Check) {
     let Some(process) = check.asker() else { return };
     let code = check.code.load(Ordering::Acquire);
@@ -188,13 +192,18 @@ fn code<'a>(maps: &'a [u8], check: &'a Check) -> impl Iterator<Item = MapsLine<'
     })
 }
 
+/// The code whose sites the agent has not rewritten: there are to be none.
+fn unwritten<'a>(maps: &'a [u8], check: &'a Check) -> impl Iterator<Item = MapsLine<'a>> {
+    code(maps, check).filter(|line| {
+        let start = line.start as u64;
+        check.rewritten.iter().all(|word| word.load(Ordering::Relaxed) != start)
+    })
+}
+
 /// The sizes of its files that are not known yet, bytes.
 fn unknown_bytes(maps: &[u8], check: &Check, sites: &SiteFile) -> u64 {
-    let is_rewritten = |line: &MapsLine| {
-        check.rewritten.iter().any(|word| word.load(Ordering::Relaxed) == line.start as u64)
-    };
     let mut last = 0;
-    let unknown = code(maps, check).filter(|line| !is_rewritten(line)).filter_map(|line| {
+    let unknown = unwritten(maps, check).filter_map(|line| {
         let is_first = std::mem::replace(&mut last, line.inode) != line.inode;
         is_first.then(|| sites.unknown_size(Path::new(OsStr::from_bytes(line.name))))
     });
@@ -205,7 +214,8 @@ fn bytes_of_code(maps: &[u8], check: &Check) -> u64 {
     code(maps, check).map(|line| (line.end - line.start) as u64).sum()
 }
 
-/// What is to be said of the process with these mappings. None: a file was written, or something mapped, a moment ago.
+/// What is to be said of the process with these mappings. None: a file was written, or something mapped, a
+/// moment ago.
 fn judge(
     maps: &[u8],
     (checks, check): (&'static Checks, &'static Check),
@@ -213,14 +223,10 @@ fn judge(
     sites: &SiteFile,
     gate: Gate,
 ) -> Option<u32> {
-    let rewritten = |line: &MapsLine| {
-        let start = line.start as u64;
-        check.rewritten.iter().any(|word| word.load(Ordering::Relaxed) == start)
-    };
     if check.code.load(Ordering::Acquire) != bytes_of_code(maps, check) {
         return None;
     }
-    for line in code(maps, check).filter(|line| !rewritten(line)) {
+    for line in unwritten(maps, check) {
         let path = Path::new(OsStr::from_bytes(line.name));
         let Some(metadata) = the_same(path, &line, process) else { return Some(verdict::UNSEEN) };
         let stays = fs::metadata("/").is_ok_and(|root| root.dev() == metadata.dev());
@@ -245,7 +251,8 @@ fn judge(
     Some(verdict::CLEAN)
 }
 
-/// What is said of the file at `path`, if that is what the process has mapped: it may have another root, or other mounts.
+/// What is said of the file at `path`, if that is what the process has mapped: it may have another root, or
+/// other mounts.
 fn the_same(path: &Path, line: &MapsLine, process: u32) -> Option<Metadata> {
     let key = |metadata: &Metadata| (metadata.dev(), metadata.ino());
     let metadata = fs::metadata(path).ok().filter(|metadata| metadata.ino() == line.inode)?;
@@ -265,8 +272,8 @@ struct InTurn {
     /// When it was last seen to be.
     looked: Cell<Instant>,
     handle: Option<OwnedFd>,
-    /// The file is on the root file system, which nobody can be kept from unmounting: it is looked at to its end while the
-    /// run lasts, for the next process that has it mapped.
+    /// The file is on our root file system, which nobody unmounts while we run: it is looked at to its end
+    /// while the run lasts, for the next process that has it mapped.
     stays: bool,
     gate: Gate,
     pass: RefCell<Option<Pass>>,

@@ -183,8 +183,9 @@ fn say(pieces: &[&[u8]]) {
     });
 }
 
-/// dlmalloc; where there is no more memory in the launcher, the command is run plainly. musl's allocator asks the kernel for
-/// many small mappings: to analyse a C library took 11 ms with it, 6 with this one (by hand, first time in a process).
+/// dlmalloc; where there is no more memory in the launcher, the command is run plainly. musl's allocator asks
+/// the kernel for many small mappings: to analyse a C library took 11 ms with it, 6 with this one (by hand,
+/// first time in a process).
 pub struct Allocator;
 
 impl Allocator {

@@ -44,8 +44,9 @@ pub use program::{arguments, fill_standard_descriptors};
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
 
-/// Analyses executable files for all who use this installation, so that their first runs need not: those below `places`, or where
-/// programs and libraries usually are. Returns what there is to say, or why it failed.
+/// Analyses executable files for all who use this installation, so that their first runs need not: those
+/// below `places`, or where programs and libraries usually are. Returns what there is to say, or why it
+/// failed.
 pub fn prepare(places: Vec<std::path::PathBuf>, to: Option<std::path::PathBuf>) -> Result<String, String> {
     const USUAL: [&str; 11] = [
         "/lib",

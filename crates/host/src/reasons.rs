@@ -8,7 +8,8 @@ pub(crate) const BLIND: &str = "some of its code makes, or may make, system call
 pub(crate) const UNKNOWN: &str = "some of its code could not be analysed, or was written a moment ago";
 pub(crate) const BLIND_LATER: &str =
     "it has loaded code that makes, or may make, system calls that cannot be seen";
-pub(crate) const NOT_READY: &str = "large files of its code were not known yet, and some make system calls of their own: the next run will see them";
+pub(crate) const NOT_READY: &str = "large files of its code were not known yet, and some make system calls \
+    of their own: the next run will see them";
 pub(crate) const NOT_BEGUN: &str = "nothing of ours has begun in it: it was traced or filtered at its start, or ended before, or a loader ran no program";
 pub(crate) const GAVE_UP_RIGHTS: &str = "a process gave up rights";
 pub(crate) const OTHER_RIGHTS: &str = "a process has other rights than the host";

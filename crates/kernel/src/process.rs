@@ -162,7 +162,8 @@ pub fn major_faults_of_thread() -> u64 {
 
 const THREAD: usize = 1;
 
-/// The place of `ru_majflt` in what [`usage`] returns: the sixth of the counts, behind the faults that have not waited.
+/// The place of `ru_majflt` in what [`usage`] returns: the sixth of the counts, behind the faults that have
+/// not waited.
 const MAJOR: usize = 4 + 5;
 
 /// The place of `ru_inblock` in what [`usage`] returns: the eighth of the counts.

@@ -35,8 +35,8 @@ const PSEUDO: [u64; 8] = [
     0x1cd1,      // devpts
 ];
 
-/// File systems on which each request takes the time of somebody who serves it: a process (FUSE), or the kernel, which
-/// unpacks (squashfs) and keeps a few blocks only. No inode there brings others along.
+/// File systems on which each request takes the time of somebody who serves it: a process (FUSE), or the
+/// kernel, which unpacks (squashfs) and keeps a few blocks only. No inode there brings others along.
 const SERVED: [u64; 2] = [
     0x6573_5546, // fuse
     0x7371_7368, // squashfs

@@ -105,8 +105,8 @@ struct State {
     pace: Pace,
     restraint: Restraint,
     neighbours: Neighbours,
-    /// Of file systems, by device, whether each request takes the time of somebody who serves it; and the one where the walk
-    /// began last.
+    /// Of file systems, by device, whether each request takes the time of somebody who serves it; and the one
+    /// where the walk began last.
     served: HashMap<u64, bool>,
     device: u64,
     /// Directories listed so far, and the names in them.
@@ -182,8 +182,8 @@ impl Lookahead {
         Lookahead { shared: Arc::new(shared), notes: None }
     }
 
-    /// The program has stalled in the directory at `path`: it has `listed` it, or looked a name up there. Does not wait. Later `left`
-    /// says whether that file system is left to it.
+    /// The program has stalled in the directory at `path`: it has `listed` it, or looked a name up there.
+    /// Does not wait. Later `left` says whether that file system is left to it.
     pub fn note(&mut self, path: PathBuf, listed: bool, left: &Arc<AtomicBool>) {
         self.tell(What::Met { path, listed, left: left.clone() });
     }

@@ -121,10 +121,10 @@ impl Restraint {
 /// Look-ups for which the program must have waited, at the least: its first ones are the slowest.
 const SERVED_LEAST: u64 = 64;
 
-/// Whether look-ups ahead are worth it where each takes the time of somebody who serves it: of a program that has looked
-/// `looked_up` names up and waited `waited` ns for them. A server at hand answers within some 100 us on the average, whatever disk is
-/// beneath; ahead it would be asked for the same, or for what nobody keeps, and the program's own requests stand behind
-/// that. One that is far away is asked many at a time.
+/// Whether look-ups ahead are worth it where each takes the time of somebody who serves it: of a program that
+/// has looked `looked_up` names up and waited `waited` ns for them. A server at hand answers within some 100
+/// us on the average, whatever disk is beneath; ahead it would be asked for the same, or for what nobody
+/// keeps, and the program's own requests stand behind that. One that is far away is asked many at a time.
 pub fn is_far(waited: u64, looked_up: u64) -> bool {
     waited >= QUICK_NS.saturating_mul(looked_up.max(SERVED_LEAST))
 }

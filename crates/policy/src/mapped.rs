@@ -1,9 +1,10 @@
 //! Does the program wait for the small files that it maps?
 //!
-//! To map a file waits for nothing: what waits is the first touch of a page that is not there, if one comes. Many a program maps more than it
-//! touches (look-ups in one of many tables, libraries). So a mapping of a cold file is taken for the beginning of a wait if page
-//! faults of its thread have waited for the disk after one of the latest such mappings: the kernel counts these faults apart
-//! (`ru_majflt`), and neither computing nor a sleep for another reason does.
+//! To map a file waits for nothing: what waits is the first touch of a page that is not there, if one comes.
+//! Many a program maps more than it touches (look-ups in one of many tables, libraries). So a mapping of a
+//! cold file is taken for the beginning of a wait if page faults of its thread have waited for the disk after
+//! one of the latest such mappings: the kernel counts these faults apart (`ru_majflt`), and neither computing
+//! nor a sleep for another reason does.
 //!
 //! Rule: a wrong answer loses a post in vain, or lets a wait go by.
 

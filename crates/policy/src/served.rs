@@ -1,11 +1,13 @@
 //! Does speculation pay where a server brings the data?
 //!
-//! What is asked of a FUSE server ahead may stand in line before the program's own requests, though all of it was predicted.
-//! So how much is predicted decides nothing there; the program's own time for a read does. Stretches of reads without and
-//! with speculation alternate, and are compared. What was predicted before a stretch without is passed first, as its requests are
-//! still being served. A server that answers quickly without is left to the program at once.
+//! What is asked of a FUSE server ahead may stand in line before the program's own requests, though all of it
+//! was predicted. So how much is predicted decides nothing there; the program's own time for a read does.
+//! Stretches of reads without and with speculation alternate, and are compared. What was predicted before a
+//! stretch without is passed first, as its requests are still being served. A server that answers quickly
+//! without is left to the program at once.
 //!
-//! Errs towards going on: only a clear loss ends it, for a while. What it costs is bounded by the stretches of one verdict.
+//! Errs towards going on: only a clear loss ends it, for a while. What it costs is bounded by the stretches of
+//! one verdict.
 //!
 //! Driven by the agent. All is counted in reads that it looks at.
 
@@ -14,8 +16,8 @@ use crate::worth::LONG_STALL;
 /// Reads between two looks at the time.
 const LOOK: u32 = 8;
 
-/// A stretch: so many reads and so much time, ns, or longer with fewer reads. The longest time between two looks does not count: in it
-/// the program may have done something else, or nothing.
+/// A stretch: so many reads and so much time, ns, or longer with fewer reads. The longest time between two
+/// looks does not count: in it the program may have done something else, or nothing.
 const READS: u32 = 64;
 const MIN_READS: u32 = 2 * LOOK;
 const SHORT: u64 = 4_000_000;
@@ -24,8 +26,9 @@ const LONG: u64 = 25_000_000;
 /// What was predicted is passed for so long at most, ns: a queue of 64, served one by one in 1 to 2 ms each.
 const MAX_PASSING: u64 = 120_000_000;
 
-/// What counts as a loss, in percent of the time without, behind the first pair of stretches, the second and the third. Behind
-/// the third everything else is none; what gains as much as the next figure is none at once.
+/// What counts as a loss, in percent of the time without, behind the first pair of stretches, the second and
+/// the third. Behind the third everything else is none; what gains as much as the next figure is none at
+/// once.
 const LOSS: [u64; 3] = [200, 125, 104];
 const GAIN: u64 = 67;
 
@@ -132,8 +135,8 @@ impl Served {
         unseen
     }
 
-    /// The agent looked at a read. `server`: the device that a server was met behind; `ahead`: reads that have been predicted and not
-    /// passed; `now` tells the time in ns. True: speculation is to end here.
+    /// The agent looked at a read. `server`: the device that a server was met behind; `ahead`: reads that
+    /// have been predicted and not passed; `now` tells the time in ns. True: speculation is to end here.
     pub fn read(&mut self, server: u64, ahead: u32, now: impl FnOnce() -> u64) -> bool {
         if server != self.server {
             *self = Served { device: self.device, server, ..Served::default() };
@@ -232,8 +235,8 @@ mod tests {
     const STALL: u64 = 1_000_000;
     const SERVER: u64 = 41;
 
-    /// A program that takes so many ns for a read `with` speculation and `without`, of which `ahead` reads are predicted.
-    /// Returns the reads that were speculated for, of so many.
+    /// A program that takes so many ns for a read `with` speculation and `without`, of which `ahead` reads
+    /// are predicted. Returns the reads that were speculated for, of so many.
     fn run(served: &mut Served, reads: u32, with: u64, without: u64, ahead: u32) -> u32 {
         let (mut now, mut speculated, mut on) = (1, 0, false);
         for _ in 0..reads {

@@ -34,8 +34,8 @@ const SHORT_REACH: u64 = 160;
 /// with more relatives than this goes without paddings and constants of its own.
 const RELATIVES_LIMIT: usize = 64;
 
-/// Functions that are kept decoded: those that a function has to do with mostly lie near it, and all of a C library's take
-/// 2 MB, whose pages cost more than to decode a few again.
+/// Functions that are kept decoded: those that a function has to do with mostly lie near it, and all of a C
+/// library's take 2 MB, whose pages cost more than to decode a few again.
 const DECODED_MOST: usize = 32;
 
 /// What was found in one file.

@@ -1,11 +1,11 @@
 //! Analyses that come with the installation, by what the files hold.
 //!
-//! A user's site file knows files by what `stat` says of them, so in a fresh home, container or CI job it knows none. Its
-//! C library is the distribution's all the same, and was looked at when Runahead was installed (`runahead prepare`). To
-//! read a file and take its hash (XXH3, 128 bits) takes 0.5 ms for libc instead of 5.
+//! A user's site file knows files by what `stat` says of them, so in a fresh home, container or CI job it
+//! knows none. Its C library is the distribution's all the same, and was looked at when Runahead was installed
+//! (`runahead prepare`). To read a file and take its hash (XXH3, 128 bits) takes 0.5 ms for libc instead of 5.
 //!
-//! The format is the site file's, whose keys hold the hash here. Whoever may write to the file may have sites rewritten in
-//! programs of whoever reads it, so it must be the user's own or the superuser's.
+//! The format is the site file's, whose keys hold the hash here. Whoever may write to the file may have sites
+//! rewritten in programs of whoever reads it, so it must be the user's own or the superuser's.
 
 use std::fs;
 use std::io;
@@ -67,7 +67,8 @@ impl Known {
         FileHeader::read(&mapping)?.is_ours().then_some(Known { file, mapping })
     }
 
-    /// Whether somebody who knows nothing of our rules has cut it: to look at what it no longer has would end the host.
+    /// Whether somebody who knows nothing of our rules has cut it: to look at what it no longer has would end
+    /// the host.
     fn is_whole(&self) -> bool {
         self.file.metadata().is_ok_and(|metadata| metadata.len() >= self.mapping.len() as u64)
     }
@@ -116,8 +117,8 @@ pub struct Prepared {
     pub kept: usize,
 }
 
-/// Analyses the executable files below `places`, and those that are named there, into a new file at `to`, on as many threads as
-/// there are processors. What cannot be read is passed over.
+/// Analyses the executable files below `places`, and those that are named there, into a new file at `to`, on
+/// as many threads as there are processors. What cannot be read is passed over.
 pub fn prepare(places: &[PathBuf], to: &Path) -> io::Result<Prepared> {
     let mut files = Vec::new();
     let mut seen = std::collections::HashSet::new();
@@ -232,15 +233,22 @@ mod tests {
         assert!(found.lookup(&source(&again), size).is_none(), "another file of the same size");
     }
 
-    #[test]
-    fn nothing_is_known_of_one_that_is_cut() {
-        let folder = tempfile::tempdir().unwrap();
-        let (known, library) = (folder.path().join(NAME), folder.path().join("library"));
+    /// A file that says of a C library, its content here as a source of `u64` bytes, that there is nothing in
+    /// it.
+    fn says_nothing(folder: &Path) -> (PathBuf, PathBuf, Source, u64) {
+        let (known, library) = (folder.join(NAME), folder.join("library"));
         copy(&c_library(), &library);
         let size = fs::metadata(&library).unwrap().len();
         let source = Source::new(Rc::new(fs::File::open(&library).unwrap()), size);
         let kept = SiteFile::open_or_create(&known).unwrap();
         kept.keep(&content_key(&source, size).unwrap(), &Analysis::default()).unwrap();
+        (known, library, source, size)
+    }
+
+    #[test]
+    fn nothing_is_known_of_one_that_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let (known, _, source, size) = says_nothing(folder.path());
         let found = Known::open(&known).unwrap();
         assert!(found.lookup(&source, size).is_some());
         fs::File::options().write(true).open(&known).unwrap().set_len(100).unwrap();
@@ -251,12 +259,7 @@ mod tests {
     #[test]
     fn a_run_takes_what_is_known() {
         let folder = tempfile::tempdir().unwrap();
-        let (known, library) = (folder.path().join(NAME), folder.path().join("library"));
-        copy(&c_library(), &library);
-        let size = fs::metadata(&library).unwrap().len();
-        let source = Source::new(Rc::new(fs::File::open(&library).unwrap()), size);
-        let kept = SiteFile::open_or_create(&known).unwrap();
-        kept.keep(&content_key(&source, size).unwrap(), &Analysis::default()).unwrap();
+        let (known, library, ..) = says_nothing(folder.path());
         let run = SiteFile::in_memory().unwrap().with_known(known.clone());
         assert_eq!(run.ensure(&library).unwrap(), Outcome::Analysed { sites: 0, unproven: 0 });
         // Where others may write to it, it is nothing.
@@ -266,9 +269,10 @@ mod tests {
         assert!(matches!(outcome, Outcome::Analysed { sites: 100.., .. }), "{outcome:?}");
     }
 
-    struct Some(Cell<u32>, Cell<u32>);
+    /// Turns that are left, and whether one is under way.
+    struct Left(Cell<u32>, Cell<u32>);
 
-    impl Turns for Some {
+    impl Turns for Left {
         fn begin(&self) -> bool {
             assert_eq!(self.1.replace(1), 0, "one piece at a time");
             let left = self.0.get();
@@ -290,13 +294,13 @@ mod tests {
         let whole = analyse(&library).unwrap();
         for turns in [0, 1, 2, 7] {
             let file = SiteFile::in_memory().unwrap();
-            let turns = Rc::new(Some(Cell::new(turns), Cell::new(0)));
+            let turns = Rc::new(Left(Cell::new(turns), Cell::new(0)));
             assert!(file.ensure_in_turns(&library, turns).is_err());
             assert_eq!(file.lookup(&file_key(&fs::metadata(&library).unwrap())), None);
         }
         let file = SiteFile::in_memory().unwrap();
         let outcome =
-            file.ensure_in_turns(&library, Rc::new(Some(Cell::new(u32::MAX), Cell::new(0)))).unwrap();
+            file.ensure_in_turns(&library, Rc::new(Left(Cell::new(u32::MAX), Cell::new(0)))).unwrap();
         assert!(
             matches!(outcome, Outcome::Analysed { sites, .. } if sites == whole.sites.len()),
             "{outcome:?}"

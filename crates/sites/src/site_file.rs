@@ -152,8 +152,8 @@ fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> S
     move |cause| SiteFileError { what, path: path.to_owned(), cause }
 }
 
-/// Opens an executable file. (It may be something else by now that is waited for when it is opened; then its key is another,
-/// too.)
+/// Opens an executable file. (It may be something else by now that is waited for when it is opened; then its
+/// key is another, too.)
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(flags).open(path)
@@ -179,8 +179,8 @@ impl SiteFile {
         kept.map_or_else(SiteFile::in_memory, Ok)
     }
 
-    /// Why [`SiteFile::open_or_make`] keeps nothing: what failed in the first of the user's directories. None: there
-    /// is no such directory, or something is kept.
+    /// Why [`SiteFile::open_or_make`] keeps nothing: what failed in the first of the user's directories.
+    /// None: there is no such directory, or something is kept.
     pub fn kept_nowhere_because() -> Option<SiteFileError> {
         let mut tried = directories().into_iter().map(|directory| SiteFile::open_in(&directory));
         let first = tried.next()?.err()?;
@@ -282,7 +282,8 @@ impl SiteFile {
         self.append(&key, &found)
     }
 
-    /// The same; the file is open only while a piece of it is read, in its `turns`. Fails when there are no more.
+    /// The same; the file is open only while a piece of it is read, in its `turns`. Fails when there are no
+    /// more.
     pub fn ensure_in_turns(&self, executable: &Path, turns: Rc<dyn Turns>) -> Result<Outcome> {
         let (key, known) = self.look(executable)?;
         if let Some(known) = known {

@@ -1,7 +1,7 @@
 //! Where the bytes of a file that is analysed come from.
 //!
-//! For a program that waits the file is open meanwhile. For one that runs on it is opened for one piece at a time, by its
-//! name, and only when whoever asks says that it may be: nobody is to find it held.
+//! For a program that waits the file is open meanwhile. For one that runs on it is opened for one piece at a
+//! time, by its name, and only when whoever asks says that it may be: nobody is to find it held.
 
 use std::cell::Cell;
 use std::fs::File;

@@ -46,7 +46,8 @@ pub const FILE_ARENA_BYTES: usize = 64 << 30;
 pub const VIEWED: usize = 0x6e00_0000_0000;
 pub const VIEWED_BYTES: usize = 4 << 30;
 
-/// Not where a large page may begin: a file of such pages (hugetlbfs) would be mapped by whole ones, which do not go away with less.
+/// Not where a large page may begin: a file of such pages (hugetlbfs) would be mapped by whole ones, which do
+/// not go away with less.
 pub const ASIDE: usize = VIEWED + VIEWED_BYTES + PAGE;
 /// More than a program reads at once as a rule.
 pub const ASIDE_BYTES: usize = 1 << 20;

@@ -38,8 +38,8 @@ const TICK_US: u64 = 1000;
 /// Ticks of one speculation without any logged operation after which it ends.
 const TICKS_WITHOUT_PROGRESS: u32 = 100;
 
-/// Questions without any logged operation in between that a speculation may ask in vain: it would spin until it has had all of its ticks, on a
-/// processor that the one whom the program waits for may need.
+/// Questions without any logged operation in between that a speculation may ask in vain: it would spin until
+/// it has had all of its ticks, on a processor that the one whom the program waits for may need.
 const VAIN_MOST: u32 = 16;
 
 /// Looks of a sleep ahead of the program after which the alarm is turned off: a tenth of a second.
@@ -677,7 +677,8 @@ pub fn check() {
     }
 }
 
-/// The program asks whether something has come, or lets some time go by, and nothing will come here. Who does nothing else waits.
+/// The program asks whether something has come, or lets some time go by, and nothing will come here. Who does
+/// nothing else waits.
 pub fn asks_in_vain() -> bool {
     let run = RUN.get();
     run.vain += 1;

@@ -12,6 +12,7 @@
 //! * A comparison that has never failed is worth nothing: for each property there is a stand-in for
 //!   Runahead which violates just that one (`stand-ins/`), and a test that the harness notices.
 
+pub mod c_program;
 pub mod cold;
 pub mod compare;
 pub mod guest;

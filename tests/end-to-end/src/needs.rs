@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The first need that is not met, in words; `None` if the test can run. Needs are written
-/// `root`, `kernel 6.0`, `command gdb`, `file /dev/fuse`, `flag avx512f`, `header zlib.h`,
-/// `release trixie libc6`, `multilib`, `filesystem squashfs` (known to the kernel now), `userns`, `memory-cgroup`, `tty`, `go` (with cgo).
+/// The first need that is not met, in words; `None` if the test can run. Needs are written `root`, `kernel
+/// 6.0`, `command gdb`, `file /dev/fuse`, `flag avx512f`, `header zlib.h`, `release trixie libc6`,
+/// `multilib`, `filesystem squashfs` (known to the kernel now), `userns`, `memory-cgroup`, `tty`, `go` (with
+/// cgo).
 pub fn missing(needs: &[String]) -> Option<String> {
     needs.iter().find(|need| !is_met(need)).cloned()
 }

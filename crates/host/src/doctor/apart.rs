@@ -1,8 +1,8 @@
-//! Looking at something in a process of its own, with a limit of time: a device may hang, and a filter of system calls
-//! may end whoever asks.
+//! Looking at something in a process of its own, with a limit of time: a device may hang, and a filter of
+//! system calls may end whoever asks.
 //!
-//! Called by the doctor alone, which has one thread. The child holds nothing of the doctor's standard descriptors, so
-//! nobody who reads its output waits for a child that hangs.
+//! Called by the doctor alone, which has one thread. The child holds nothing of the doctor's standard
+//! descriptors, so nobody who reads its output waits for a child that hangs.
 
 use super::line::{Line, Verdict, errno};
 use rustix::event::{PollFd, PollFlags, poll};

@@ -4,8 +4,8 @@
 //! - [`verdicts`]: pure, from facts to lines;
 //! - [`line`]: lines as text and JSON; [`apart`]: each look in a process of its own, with a limit of time.
 //!
-//! Each fact is asked for as a run asks for it, by the same functions where there are any. Every line, and what it
-//! means, is in docs/doctor.md.
+//! Each fact is asked for as a run asks for it, by the same functions where there are any. Every line, and
+//! what it means, is in docs/doctor.md.
 
 mod apart;
 mod facts;
@@ -33,8 +33,8 @@ pub enum Subject {
 /// A program's libraries are analysed like itself, at their first time: some 10 ms for a C library.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Looks at everything and prints it; returns the exit status. `allowed` is [`check_filters`](crate::check_filters)'
-/// answer.
+/// Looks at everything and prints it; returns the exit status. `allowed` is
+/// [`check_filters`](crate::check_filters)' answer.
 pub fn examine(subject: Subject, allowed: Result<(), String>, json: bool) -> u8 {
     // SAFETY: a child's end is to be told, whatever we were started with.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -50,8 +50,8 @@ pub fn examine(subject: Subject, allowed: Result<(), String>, json: bool) -> u8 
     line::status(&lines)
 }
 
-/// What stops by these makes all other looks misleading: whoever is ended for a call that a run makes must not make it
-/// here, what fails for a limit alone says nothing of itself, and each look takes a process.
+/// What stops by these makes all other looks misleading: whoever is ended for a call that a run makes must
+/// not make it here, what fails for a limit alone says nothing of itself, and each look takes a process.
 const ENDS: [&str; 3] = [about::FILTERS, about::RESOURCES, about::READING];
 
 /// What is known without another process, and whether there may be one.

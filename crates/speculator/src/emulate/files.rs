@@ -441,8 +441,8 @@ pub fn ask_for_touched(real: i32, device: u64, identity: u64, place: u64, bytes:
     book(device, identity, place, bytes);
 }
 
-/// Logs a mapping of `bytes` bytes at `place`, of `length` that were wanted. What is not cached is asked for where it is touched: the
-/// log says that it will have been.
+/// Logs a mapping of `bytes` bytes at `place`, of `length` that were wanted. What is not cached is asked for
+/// where it is touched: the log says that it will have been.
 pub fn log_mapping(call: &Call, entry: &Descriptor, length: usize, place: i64, bytes: usize) {
     if bytes == 0 {
         return log_read(call, call.arguments[4] as i32, length, Some(place), 0, 0, false);

@@ -23,7 +23,8 @@ use runahead_kernel::{Errno, PAGE, Result};
 /// Files that one speculation may have mapped at a time.
 const FILE_MAPPINGS: usize = 256;
 
-/// Bytes of a mapped file that a touch reads or asks for: the kernel's own fault-around is 64 KB. After `MADV_RANDOM` it is a page.
+/// Bytes of a mapped file that a touch reads or asks for: the kernel's own fault-around is 64 KB. After
+/// `MADV_RANDOM` it is a page.
 const AROUND: usize = 64 * 1024;
 
 #[derive(Clone, Copy)]

@@ -304,8 +304,8 @@ fn is_pseudo(fd: i32, device: u64) -> bool {
     file_system(fd, device).is_none_or(|kind| PSEUDO.contains(&kind))
 }
 
-/// The type of the file system with this number, on which `fd` is open. The program's agent wants to know which of them are
-/// a server's.
+/// The type of the file system with this number, on which `fd` is open. The program's agent wants to know
+/// which of them are a server's.
 pub fn file_system(fd: i32, device: u64) -> Option<i64> {
     let (asked, next) = ASKED.get();
     let known = asked.iter().find(|(known, _)| *known == device && device != 0);

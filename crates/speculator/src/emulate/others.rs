@@ -133,7 +133,8 @@ fn is_itself(process: usize) -> bool {
     process as u32 == 0 || process as i64 == i64::from(mirror::process())
 }
 
-/// The program's parent (0), group (1) or session (2), as its `/proc/PID/stat` has them behind its name and state.
+/// The program's parent (0), group (1) or session (2), as its `/proc/PID/stat` has them behind its name and
+/// state.
 fn relative(which: usize) -> Outcome {
     let Ok(fd) = files::open_at(process_directory(), c"stat", files::QUIETLY, 0) else { return UNKNOWN };
     let mut line = [0; 128];

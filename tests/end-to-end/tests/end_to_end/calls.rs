@@ -1,14 +1,14 @@
-//! System calls that say nothing of the disk and end no speculation: a program that makes all of them before each read of a cold file
-//! is run ahead of.
+//! System calls that say nothing of the disk and end no speculation: a program that makes all of them before
+//! each read of a cold file is run ahead of.
 
 use crate::slow_disk::{self, Disk, number};
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
-use runahead_end_to_end::locate::build_folder;
+use runahead_end_to_end::c_program::compiled;
+
 use runahead_end_to_end::scenario::bytes;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 const FILES: u64 = 300;
 
@@ -110,7 +110,7 @@ pub fn add(suite: &mut Suite) {
 
 /// The speculation ends where it would only spin, and not when its time is over: a tenth of a second.
 fn in_vain() -> Verdict {
-    let program = compiled("vain")?;
+    let program = compiled("vain", PROGRAM, &["-O1"])?;
     let fill = |folder: &Path| {
         fs::copy(&program, folder.join("asks"))?;
         (0..8).try_for_each(|number| fs::write(folder.join(number.to_string()), bytes(number, 6000)))
@@ -130,7 +130,7 @@ fn in_vain() -> Verdict {
 }
 
 fn none_ends() -> Verdict {
-    let program = compiled("asks")?;
+    let program = compiled("asks", PROGRAM, &["-O1"])?;
     let fill = |folder: &Path| {
         fs::copy(&program, folder.join("asks"))?;
         (0..FILES).try_for_each(|number| fs::write(folder.join(number.to_string()), bytes(number, 6000)))
@@ -153,18 +153,4 @@ fn none_ends() -> Verdict {
     );
     let _ = fs::remove_file(program);
     verdict
-}
-
-fn compiled(name: &str) -> Result<PathBuf, String> {
-    let program = build_folder().join(format!("{name}-{}", std::process::id()));
-    let source = program.with_extension("c");
-    let written = fs::create_dir_all(build_folder()).and_then(|()| fs::write(&source, PROGRAM));
-    written.map_err(|error| error.to_string())?;
-    let output = Command::new("gcc").arg("-O1").arg("-o").arg(&program).arg(&source).output();
-    let _ = fs::remove_file(source);
-    let output = output.map_err(|error| format!("gcc: {error}"))?;
-    match output.status.success() {
-        true => Ok(program),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-    }
 }

@@ -1,5 +1,5 @@
-//! `runahead doctor`: in prepared situations it says what is there, with the exit status that goes with it; what it says
-//! stops a run does so (`run --verbose`), and what it says mends that does so, too.
+//! `runahead doctor`: in prepared situations it says what is there, with the exit status that goes with it;
+//! what it says stops a run does so (`run --verbose`), and what it says mends that does so, too.
 //!
 //! Each examination is made as text and as JSON, which must have the same lines.
 
@@ -101,8 +101,8 @@ impl Told {
     }
 }
 
-/// Runs `around RUNAHEAD doctor arguments` as text and as JSON. Whatever the situation is: the same lines, no wider than a
-/// screen but for what is to be pasted, and the worst of them as the exit status.
+/// Runs `around RUNAHEAD doctor arguments` as text and as JSON. Whatever the situation is: the same lines, no
+/// wider than a screen but for what is to be pasted, and the worst of them as the exit status.
 fn examine(
     runahead: &Runahead,
     around: &[&str],

@@ -4,10 +4,10 @@
 use crate::slow_disk::{self, Disk, number};
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
-use runahead_end_to_end::locate::build_folder;
+use runahead_end_to_end::c_program::compiled;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 /// How often it waits for pages of its code alone, of 12 MB, where the kernel reads 128 KB around each.
 const WAITS: u64 = 12 * 8;
@@ -102,7 +102,7 @@ fn as_alone() -> Verdict {
 /// Runs a shell's line, with the program's path as `$0`, until the times that page faults were watched and the waits spared are
 /// good.
 fn counted(name: &'static str, line: &str, good: impl Fn(u64, u64) -> bool) -> Verdict {
-    let program = compiled(name)?;
+    let program = compiled(&format!("large-{name}"), SOURCE, &["-O1", "-pie"])?;
     let on_disk = |folder: &Path| fs::copy(&program, folder.join("large")).map(drop);
     let verdict = Disk::new(name, "cloud", on_disk)?.until(
         &|mount: &Path| vec!["bash".into(), "-c".into(), line.into(), mount.join("large")],
@@ -118,18 +118,4 @@ fn counted(name: &'static str, line: &str, good: impl Fn(u64, u64) -> bool) -> V
     );
     let _ = fs::remove_file(program);
     verdict
-}
-
-fn compiled(name: &str) -> Result<PathBuf, String> {
-    let program = build_folder().join(format!("large-{name}-{}", std::process::id()));
-    let source = program.with_extension("c");
-    let written = fs::create_dir_all(build_folder()).and_then(|()| fs::write(&source, SOURCE));
-    written.map_err(|error| error.to_string())?;
-    let output = Command::new("gcc").args(["-O1", "-pie", "-o"]).arg(&program).arg(&source).output();
-    let _ = fs::remove_file(source);
-    let output = output.map_err(|error| format!("gcc: {error}"))?;
-    match output.status.success() {
-        true => Ok(program),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-    }
 }

@@ -1,6 +1,6 @@
-//! File systems of which somebody serves each request: FUSE servers that do one thing at a time (`bindfs -s`), over a disk of 1 ms,
-//! and squashfs. What is asked for ahead stands in line there before the program's own requests, or is unpacked once
-//! more, whatever was predicted; so little of it is asked for.
+//! File systems of which somebody serves each request: FUSE servers that do one thing at a time (`bindfs -s`),
+//! over a disk of 1 ms, and squashfs. What is asked for ahead stands in line there before the program's own
+//! requests, or is unpacked once more, whatever was predicted; so little of it is asked for.
 //!
 //! Counted, not timed: all that is asked for in vain is the program's loss there.
 
@@ -108,8 +108,8 @@ fn on_a_server(name: &'static str, line: &str, in_a_row: u32, good: impl Fn(&Val
     served(name, |mount| fill(&mount.join("lower")), "bindfs -s lower served", line, in_a_row, good)
 }
 
-/// What `serve` mounts is the scene: Runahead has nothing to do with the server, which ends with its mount. What the program has is a
-/// relative path, whose directory is no argument.
+/// What `serve` mounts is the scene: Runahead has nothing to do with the server, which ends with its mount.
+/// What the program has is a relative path, whose directory is no argument.
 fn served(
     name: &'static str,
     fill: impl Fn(&Path) -> io::Result<()>,

@@ -4,17 +4,20 @@ use crate::programs::files;
 use crate::slow_disk::{self, Disk, number};
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
-use runahead_end_to_end::locate::{Runahead, build_folder};
+use runahead_end_to_end::c_program::compiled;
+use runahead_end_to_end::locate::Runahead;
 use runahead_end_to_end::scenario::{COLD, NO_SPECULATION, Scenario, WARM, bytes};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 const FILES: u64 = 400;
 
-/// Maps the files one after the other, in an order of its own; `untouched`: and reads nothing of them; `odd`: and does with mmap what can be
-/// done.
+/// It has threads.
+const FLAGS: [&str; 2] = ["-O1", "-pthread"];
+
+/// Maps the files one after the other, in an order of its own; `untouched`: and reads nothing of them; `odd`:
+/// and does with mmap what can be done.
 const PROGRAM: &str = r#"
     #define _GNU_SOURCE
     #include <errno.h>
@@ -132,7 +135,7 @@ fn fill(folder: &Path, count: u64) -> std::io::Result<()> {
 }
 
 fn as_alone() -> Verdict {
-    let program = compiled("odd")?;
+    let program = compiled("small-maps-odd", PROGRAM, &FLAGS)?;
     let words = [program.to_string_lossy().into_owned(), "40".to_owned(), "odd".to_owned()];
     let verdict = Scenario::new("small maps", words)
         .prepare(|folder| {
@@ -162,7 +165,7 @@ fn untouched() -> Verdict {
 }
 
 fn on_disk(name: &'static str, word: &str, in_a_row: u32, good: impl Fn(&Value) -> Verdict) -> Verdict {
-    let program = compiled(name)?;
+    let program = compiled(&format!("small-maps-{name}"), PROGRAM, &FLAGS)?;
     let filled = |folder: &Path| {
         fs::copy(&program, folder.join("maps"))?;
         fill(folder, FILES)
@@ -172,18 +175,4 @@ fn on_disk(name: &'static str, word: &str, in_a_row: u32, good: impl Fn(&Value) 
     let verdict = Disk::new(name, "cloud", filled)?.until(&words, in_a_row, good);
     let _ = fs::remove_file(program);
     verdict
-}
-
-fn compiled(name: &str) -> Result<PathBuf, String> {
-    let program = build_folder().join(format!("small-maps-{name}-{}", std::process::id()));
-    let source = program.with_extension("c");
-    let written = fs::create_dir_all(build_folder()).and_then(|()| fs::write(&source, PROGRAM));
-    written.map_err(|error| error.to_string())?;
-    let output = Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).output();
-    let _ = fs::remove_file(source);
-    let output = output.map_err(|error| format!("gcc: {error}"))?;
-    match output.status.success() {
-        true => Ok(program),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-    }
 }

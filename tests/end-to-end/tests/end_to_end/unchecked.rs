@@ -1,5 +1,6 @@
-//! Programs with large files of code that nobody has analysed yet: they run on while that is done, are helped from then on, and
-//! whatever they do meanwhile, everything is as it is alone. Each run has a cache folder of its own, so all is unknown.
+//! Programs with large files of code that nobody has analysed yet: they run on while that is done, are helped
+//! from then on, and whatever they do meanwhile, everything is as it is alone. Each run has a cache folder of
+//! its own, so all is unknown.
 
 use crate::programs::files;
 use crate::slow_disk::{self, Disk, number};
@@ -12,7 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A library of 24 MB, or of 2. `SITES`: it reads by a system call of its own. `BLIND`: it makes calls of which nobody can say what they are.
+/// A library of 24 MB, or of 2. `SITES`: it reads by a system call of its own. `BLIND`: it makes calls of
+/// which nobody can say what they are.
 const LIBRARY: &str = r#"
     #ifdef NOTHING
     __asm__(".text\n.balign 4096\n.fill 24 << 20, 1, 0x90\n");
@@ -175,8 +177,8 @@ const PROGRAM: &str = r#"
     }
 "#;
 
-/// What the program does, each with all of its code unknown: linked against the library that has nothing, against the one with
-/// a read of its own, and against the one that may call anything.
+/// What the program does, each with all of its code unknown: linked against the library that has nothing,
+/// against the one with a read of its own, and against the one that may call anything.
 const MANNERS: &str = "for kind in clean sites blind; do \
     for manner in reads long filter own strict user fork vfork loads threads again closed brief killed \
         atoncef atoncen atoncem atonceu atoncer atonce 'forks filtered' gone watches; do \
@@ -270,7 +272,8 @@ fn unmounted() -> Verdict {
 fn run(kind: &'static str, good: impl Fn(u64, u64) -> bool) -> Verdict {
     let from = built()?;
     let disk = Disk::new(kind, "cloud", |folder: &Path| fill(&from, folder, FILES))?;
-    // It sleeps for 0.2 s at its start, in which everything is analysed even on a busy machine, mostly. Its files are new.
+    // It sleeps for 0.2 s at its start, in which everything is analysed even on a busy machine, mostly. Its
+    // files are new.
     let line = format!("cd $0; ./{kind} long {FILES}");
     disk.until(
         &|mount: &Path| vec!["bash".into(), "-c".into(), line.clone().into(), mount.into()],

@@ -22,7 +22,7 @@
 //! program's registers, stack pointer and signal mask, so that a signal interrupts it as it would at
 //! the site.
 
-use super::stub::{Description, Patch};
+use super::stub::Description;
 use super::{SYSCALL_BYTES, thread_base};
 use crate::state::{
     AREA_BYTES, AREAS, Fixed, OFFSET_OF_AREAS, OFFSET_OF_HEADER, OFFSET_OF_SLOT, Process, WINDOW_BYTES,
@@ -38,7 +38,6 @@ use runahead_abi::owner::CLOSING;
 use runahead_abi::registers::Registers;
 use runahead_abi::release::{COUNTS, Closings, NUMBERS};
 use runahead_abi::session::{AgentPart, HOLDERS_AT, Header, SLOTS, Slot, SpeculatorPart, watch};
-use runahead_abi::sites::CANCELLATION_START;
 use runahead_kernel::PAGE;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{
@@ -545,8 +544,8 @@ global_asm!(
     "  mov [rbx + {result}], rax",
     "  mov [rbx + {target}], rdx",
     "  jmp 25b",
-    // ---- Some code is not analysed, and may have forbidden any call but the program's own: what can be done without one
-    // is done here. rcx: the description; rdx: the block; r8 and r9 are the program's.
+    // ---- Some code is not analysed, and may have forbidden any call but the program's own: what can be done
+    // without one is done here. rcx: the description; rdx: the block; r8 and r9 are the program's.
     "170:",
     "  mov r11, [rdx + {check}]",
     "  mov rax, [r11 + {answer}]",
@@ -597,8 +596,8 @@ global_asm!(
     "  cmp eax, {renameat2}",
     "  je 189f",
     "  jmp 23b",
-    // ---- The end: the check is given up, and what the host holds for it is waited for, for 20 to 200 ms. A report is waited for
-    // by calls. (A child of fork that has not been here before has no check.)
+    // ---- The end: the check is given up, and what the host holds for it is waited for, for 20 to 200 ms. A
+    // report is waited for by calls. (A child of fork that has not been here before has no check.)
     "173:",
     "  test dword ptr [rdx + {flags}], {report}",
     "  jnz 23b",
@@ -684,8 +683,8 @@ global_asm!(
     "  mov dword ptr [rdx + {mapped_told}], 1",
     "  mov eax, {watch_memory}",
     "  jmp 185b",
-    // Code is mapped: it is counted after it is there (`Unchecked::has_mapped`). Mapping neither blocks nor is it a
-    // cancellation point.
+    // Code is mapped: it is counted after it is there (`Unchecked::has_mapped`). Mapping neither blocks nor
+    // is it a cancellation point.
     "184:",
     "  cmp dword ptr [rdx + {begun}], 0",
     "  jne 186f",
@@ -756,8 +755,8 @@ global_asm!(
     "  ja 23b",
     "192:",
     "  jmp r10",
-    // ---- Names are removed or renamed: looked at while somebody holds something. (Whoever looks at our code does so for
-    // short.)
+    // ---- Names are removed or renamed: looked at while somebody holds something. (Whoever looks at our code
+    // does so for short.)
     "189:",
     "  mov eax, {spins}",
     "193:",
@@ -950,9 +949,9 @@ global_asm!(
     d_detour = const offset_of!(Description, detour),
 );
 
-// While the process's code is not all known (`crate::unchecked`): once there is an answer, and until then for the calls that
-// are looked at even so, on to where it is seen whether the answer is for this process and all of its code; else past the
-// agent.
+// While the process's code is not all known (`crate::unchecked`): once there is an answer, and until then for
+// the calls that are looked at even so, on to where it is seen whether the answer is for this process and all
+// of its code; else past the agent.
 //
 // SAFETY: as above; reads words of the agent's block and of the session's, which are mapped for good.
 global_asm!(
@@ -983,123 +982,10 @@ global_asm!(
     numbers = const 64 * LOOKED_AT,
 );
 
-// The place where glibc makes all calls that may be cancelled. A function's arguments come in: rdi points to
-// the thread's state of cancellation, rsi is the number, rdx, rcx, r8, r9 and two words above the return
-// address are the call's own arguments; rax, r10 and r11 are free, as for any function. What the agent does
-// not look at goes on at once. The others are brought to where the kernel wants them, as the code at the site
-// will do again (rdi is kept where that keeps it, in a word that belongs to the function called), and go the
-// way of all stubs; the way back undoes it. A handler that cancels meanwhile finds a program counter that is
-// not the site's: it marks the thread and leaves it, and the site's own look comes after.
-//
-// SAFETY: reads and writes what the site's own code reads and writes next, and registers that are free.
-global_asm!(
-    ".globl runahead_agent_cancellation",
-    ".hidden runahead_agent_cancellation",
-    ".type runahead_agent_cancellation, @function",
-    "runahead_agent_cancellation:",
-    ".cfi_startproc",
-    ".cfi_signal_frame",
-    ".cfi_def_cfa rsp, 0",
-    ".cfi_escape 0x16, 0x10, 3, 0x7a, 0, 0x06", // the caller: *r10
-    "  cmp esi, {read}",
-    "  je 71f",
-    "  cmp esi, {pread}",
-    "  je 71f",
-    "  cmp esi, {readv}",
-    "  je 71f",
-    "  cmp esi, {preadv}",
-    "  je 71f",
-    "  cmp esi, {preadv2}",
-    "  je 71f",
-    "  cmp esi, {copy_file_range}",
-    "  je 71f",
-    "  cmp esi, {splice}",
-    "  je 71f",
-    "  cmp esi, {close}",
-    "  je 72f",
-    "  cmp esi, {fcntl}",
-    "  je 72f",
-    "70:",
-    "  mov r10, [r10 + {d_site}]",
-    ".cfi_escape 0x16, 0x10, 2, 0x7a, 0", // the caller: r10
-    "  add r10, {start}",
-    "  mov eax, [rdi]",
-    "  jmp r10",
-    ".cfi_escape 0x16, 0x10, 3, 0x7a, 0, 0x06",
-    "71:",
-    "  dec dword ptr [r11 + {calm}]",
-    "  jns 70b",
-    "72:",
-    "  mov rax, rsi",
-    "  mov r11, rdi",
-    "  mov rdi, rdx",
-    "  mov rsi, rcx",
-    "  mov rcx, r10",
-    ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06", // the caller: *rcx
-    "  mov rdx, r8",
-    "  mov r10, r9",
-    "  mov r8, [rsp + 8]",
-    "  mov r9, [rsp + 16]",
-    "  mov [rsp + 8], r11",
-    "  mov r11, [rcx + {d_state}]",
-    "  jmp [r11 + {entry}]",
-    ".cfi_endproc",
-    ".size runahead_agent_cancellation, . - runahead_agent_cancellation",
-    ".globl runahead_agent_cancellation_back",
-    ".hidden runahead_agent_cancellation_back",
-    ".type runahead_agent_cancellation_back, @function",
-    "runahead_agent_cancellation_back:",
-    ".cfi_startproc",
-    ".cfi_signal_frame",
-    ".cfi_def_cfa rsp, 0",
-    ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06",
-    "  mov r11, [rsp + 8]",
-    "  mov [rsp + 8], r8",
-    "  mov r9, r10",
-    "  mov r8, rdx",
-    "  mov r10, [rcx + {d_site}]",
-    ".cfi_escape 0x16, 0x10, 2, 0x7a, 0",
-    "  add r10, {start}",
-    "  mov rcx, rsi",
-    "  mov rdx, rdi",
-    "  mov rsi, rax",
-    "  mov rdi, r11",
-    "  mov eax, [rdi]",
-    "  jmp r10",
-    ".cfi_endproc",
-    ".size runahead_agent_cancellation_back, . - runahead_agent_cancellation_back",
-    read = const n::__NR_read,
-    pread = const n::__NR_pread64,
-    readv = const n::__NR_readv,
-    preadv = const n::__NR_preadv,
-    preadv2 = const n::__NR_preadv2,
-    copy_file_range = const n::__NR_copy_file_range,
-    splice = const n::__NR_splice,
-    close = const n::__NR_close,
-    fcntl = const n::__NR_fcntl,
-    start = const CANCELLATION_START,
-    calm = const offset_of!(Fixed, calm),
-    entry = const offset_of!(Fixed, entry),
-    d_site = const offset_of!(Description, site) + offset_of!(Patch, address),
-    d_state = const offset_of!(Description, state),
-);
-
 unsafe extern "C" {
     fn runahead_agent_entry();
     fn runahead_agent_past();
     fn runahead_agent_unchecked();
-    fn runahead_agent_cancellation();
-    fn runahead_agent_cancellation_back();
-}
-
-/// Where the stub of a cancellable place goes, with r10 = description and r11 = state.
-pub fn cancellation_address() -> usize {
-    runahead_agent_cancellation as *const () as usize
-}
-
-/// Where it goes back through, with rcx = description.
-pub fn cancellation_back_address() -> usize {
-    runahead_agent_cancellation_back as *const () as usize
 }
 
 /// Where the agent's image is in memory. (The linker's symbols: its beginning and its end.)

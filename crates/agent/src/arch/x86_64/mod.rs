@@ -1,6 +1,8 @@
-//! x86-64: [`entry`] from a stub into the agent and back, the [`stub`] of a site, and what else the
+//! x86-64: [`entry`] from a stub into the agent and back, [`cancellation`] to there from one place of newer C
+//! libraries, the [`stub`] of a site, and what else the
 //! processor decides.
 
+mod cancellation;
 mod entry;
 mod insert;
 mod stub;

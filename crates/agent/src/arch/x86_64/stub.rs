@@ -14,7 +14,7 @@
 //! information there as for any code, and everything of ours has its place before the program's first
 //! instruction.
 
-use super::entry::{cancellation_address, cancellation_back_address};
+use super::cancellation::{cancellation_address, cancellation_back_address};
 use crate::state::Fixed;
 use core::arch::global_asm;
 use core::mem::offset_of;

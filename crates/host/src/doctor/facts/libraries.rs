@@ -1,7 +1,7 @@
 //! Which libraries a program's loader will bring in, as far as files tell: nothing is run.
 //!
-//! As glibc's loader looks for them (ld.so(8)): run paths, `LD_LIBRARY_PATH`, the cache, the usual folders. What is
-//! not found so is passed over, and so is what a program loads later.
+//! As glibc's loader looks for them (ld.so(8)): run paths, `LD_LIBRARY_PATH`, the cache, the usual folders.
+//! What is not found so is passed over, and so is what a program loads later.
 
 use object::LittleEndian;
 use object::elf::{self, FileHeader64};

@@ -47,8 +47,8 @@ impl Surroundings {
     }
 }
 
-/// Whether our namespace of processes is not the machine's first, whose number is always the same (the kernel's
-/// `include/linux/proc_ns.h`).
+/// Whether our namespace of processes is not the machine's first, whose number is always the same (the
+/// kernel's `include/linux/proc_ns.h`).
 fn has_own_processes() -> bool {
     const FIRST: &str = "pid:[4026531836]";
     fs::read_link("/proc/self/ns/pid").is_ok_and(|space| space.as_os_str() != FIRST)
@@ -209,7 +209,8 @@ fn setting(path: &str) -> Option<i64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// What one process may do to another that is neither its parent nor its child, as speculator and host to a program.
+/// What one process may do to another that is neither its parent nor its child, as speculator and host to a
+/// program.
 #[derive(Clone, Debug)]
 pub struct Peers {
     /// Copying its memory (process_vm_readv).

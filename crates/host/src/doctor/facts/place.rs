@@ -1,7 +1,7 @@
 //! A folder or a file: on what it lies, and what can be known of what is cached there.
 //!
-//! Harmless: files are opened for reading, without following links and without waiting; what is read is three blocks
-//! at most, and as little of them as the file system lets anybody read.
+//! Harmless: files are opened for reading, without following links and without waiting; what is read is three
+//! blocks at most, and as little of them as the file system lets anybody read.
 
 use super::machine::Surroundings;
 use super::number;

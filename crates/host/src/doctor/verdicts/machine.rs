@@ -195,8 +195,8 @@ pub fn peers(peers: &Peers, around: &Surroundings) -> Vec<Line> {
     vec![reading(peers, around), tracing(peers, around), faults(peers, around), swap(peers)]
 }
 
-/// Yama's scopes (the kernel's Documentation/admin-guide/LSM/Yama.rst) beyond which nobody but root, or nobody, looks
-/// into another process.
+/// Yama's scopes (the kernel's Documentation/admin-guide/LSM/Yama.rst) beyond which nobody but root, or
+/// nobody, looks into another process.
 const ROOT_ONLY: i64 = 2;
 
 fn for_ptrace(name: &str, peers: &Peers, around: &Surroundings) -> Option<String> {

@@ -1,6 +1,7 @@
 //! What facts mean: pure functions from facts to lines.
 //!
-//! A remedy is a command that was seen to help, or the one thing that would; where nothing helps there is none.
+//! A remedy is a command that was seen to help, or the one thing that would; where nothing helps there is
+//! none.
 
 pub mod command;
 pub mod machine;

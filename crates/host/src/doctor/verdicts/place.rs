@@ -110,8 +110,8 @@ fn as_owner(owner: u32, around: &Surroundings) -> String {
     }
 }
 
-/// A cold read that takes longer, ns, is worth it for whoever reads much; one that takes less than the second figure is
-/// over before a speculator is in step.
+/// A cold read that takes longer, ns, is worth it for whoever reads much; one that takes less than the second
+/// figure is over before a speculator is in step.
 const SLOW_NS: u64 = 500_000;
 const QUICK_NS: u64 = 100_000;
 
