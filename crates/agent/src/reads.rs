@@ -19,7 +19,7 @@ use runahead_abi::reads::{Length, Offset, of as read_call};
 use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahead};
 use runahead_abi::{names, pace, post};
 use runahead_kernel::files::{
-    IoVec, RWF_NOWAIT, cached_pages, file_system_type, fstat, is_direct, known_size_and_device,
+    IoVec, RWF_NOWAIT, cached_pages, file_system_type, fstat, is_direct, known_regular,
     known_size_of_regular, position, preadv2, readahead,
 };
 use runahead_kernel::process::{
@@ -523,7 +523,8 @@ impl Visit<'_> {
     fn untold(&mut self, frame: &Frame, fd: i32, place: i64, foretold: Option<Prediction>) -> Residency {
         self.judge_untold();
         // The end of a file is known, and what is read past the page cache is not to be brought into it.
-        let Ok(Some((size, (major, minor)))) = known_size_and_device(fd) else { return Residency::Cached };
+        let Ok(Some(file)) = known_regular(fd) else { return Residency::Cached };
+        let (size, (major, minor)) = (file.size, file.device);
         let device = names::device_number(major, minor);
         // What has a number without a disk may be a server's, which is not to be asked what it is.
         if place as u64 >= size || is_direct(fd) || (major != 0 && self.is_unpacked(fd, device)) {
@@ -536,7 +537,7 @@ impl Visit<'_> {
         if self.counts_as_cached(fd, place) || looks_cached() {
             return Residency::Cached;
         }
-        self.inner.untold_at = (fd, place);
+        self.inner.untold_at = (fd, place, file.inode);
         let (sleeps, blocks) = sleeps_and_blocks();
         let waits = self.inner.untold.begins(thread_base(self.state), Counted { sleeps, blocks });
         if waits { Residency::Missing } else { Residency::Cached }
@@ -558,9 +559,13 @@ impl Visit<'_> {
             return;
         }
         let (sleeps, blocks) = sleeps_and_blocks();
-        let (fd, place) = self.inner.untold_at;
-        let came = self.counts_as_cached(fd, place);
-        self.inner.untold.ends(thread_base(self.state), Counted { sleeps, blocks }, || came);
+        let (fd, place, inode) = self.inner.untold_at;
+        let (can_tell, state) = (self.state.no_cachestat.load(Ordering::Relaxed) == 0, self.state);
+        // Whose descriptor is another file's by now cannot be asked, and was not cached before it was read.
+        let is_another = || !matches!(known_regular(fd), Ok(Some(file)) if file.inode == inode);
+        let came =
+            || can_tell && (cached_pages(fd, place as u64, 1).is_ok_and(|pages| pages > 0) || is_another());
+        self.inner.untold.ends(thread_base(state), Counted { sleeps, blocks }, came);
     }
 
     fn counts_as_cached(&self, fd: i32, place: i64) -> bool {

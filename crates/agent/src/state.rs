@@ -146,7 +146,7 @@ pub struct Inner {
     pub untold: Untold,
     pub mapped: Mapped,
     /// Descriptor and place of the latest read of which the kernel does not tell.
-    pub untold_at: (i32, i64),
+    pub untold_at: (i32, i64, u64),
     /// Its device.
     pub untold_device: u64,
     /// A device, and whether squashfs is on it; 0: none was asked about yet.

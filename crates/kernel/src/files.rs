@@ -130,14 +130,25 @@ pub fn cache_status(fd: i32, offset: u64, length: u64) -> Result<n::cachestat> {
 /// The size of an open regular file, bytes, as far as it is known here: a network is not asked. None: it
 /// is none, and what stands for its size says nothing.
 pub fn known_size_of_regular(fd: i32) -> Result<Option<u64>> {
-    Ok(known_size_and_device(fd)?.map(|(size, _)| size))
+    Ok(known_regular(fd)?.map(|file| file.size))
 }
 
-/// The same, with both numbers of its device.
-pub fn known_size_and_device(fd: i32) -> Result<Option<(u64, (u32, u32))>> {
-    let status = known(fd, n::STATX_TYPE | n::STATX_SIZE)?;
+/// What is known here of an open regular file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Bytes.
+    pub size: u64,
+    /// Major and minor number.
+    pub device: (u32, u32),
+    pub inode: u64,
+}
+
+/// The same, with what tells the file from others. None: it is no regular file.
+pub fn known_regular(fd: i32) -> Result<Option<Known>> {
+    let status = known(fd, n::STATX_TYPE | n::STATX_SIZE | n::STATX_INO)?;
     let is_regular = u32::from(status.stx_mode) & n::S_IFMT == n::S_IFREG;
-    Ok(is_regular.then_some((status.stx_size, (status.stx_dev_major, status.stx_dev_minor))))
+    let device = (status.stx_dev_major, status.stx_dev_minor);
+    Ok(is_regular.then_some(Known { size: status.stx_size, device, inode: status.stx_ino }))
 }
 
 /// What is known here of an open file.

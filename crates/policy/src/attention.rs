@@ -11,21 +11,35 @@ pub const CALM_AFTER: u32 = 256;
 /// The first reads of a process, all looked at: a cold program stalls on one of these.
 pub const FIRST_LOOK: u32 = 32;
 
-/// Calls skipped between two looks when calm; doubles from the first to the second with each calm
-/// look. At 64 a look costs a 4 KiB read 2%; a stalling program is noticed within 64 reads.
+/// Calls skipped between two looks when calm, in the mean; doubles from the first to the second with each calm
+/// look. At 64 a look costs a 4 KiB read 2%; a stalling program is noticed within some 64 reads.
 pub const SKIP_FIRST: u32 = 7;
 pub const SKIP_MOST: u32 = 63;
+/// The most that are skipped between two looks.
+pub const SKIP_LONGEST: u32 = SKIP_MOST / 2 + SKIP_MOST;
+
+/// Where the numbers that spread the looks begin; any but 0.
+const SEED: u32 = 0x9E37_79B9;
+
+/// The next of numbers that look like chance, all but 0, in a circle of 2^32 - 1 (Marsaglia, Xorshift RNGs, 2003).
+fn next(mut number: u32) -> u32 {
+    number ^= number << 13;
+    number ^= number >> 17;
+    number ^ number << 5
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
     quiet: u32,
     limit: u32,
     skip: u32,
+    /// Where in its range the latest skip was, of 2^32.
+    spread: u32,
 }
 
 impl Default for Attention {
     fn default() -> Self {
-        Self { quiet: 0, limit: FIRST_LOOK, skip: SKIP_FIRST }
+        Self { quiet: 0, limit: FIRST_LOOK, skip: SKIP_FIRST, spread: SEED }
     }
 }
 
@@ -35,20 +49,23 @@ impl Attention {
         self.quiet < self.limit
     }
 
-    /// A read was looked at and had all it wanted. Returns how many calls may pass unseen.
+    /// A read was looked at and had all it wanted. Returns how many calls may pass unseen: half to one and a half
+    /// times the mean. (A program that makes two calls for each file, one for its data and one for its end, had every
+    /// 64th call seen, and that was always the end.)
     pub fn hit(&mut self) -> u32 {
         self.quiet = self.quiet.saturating_add(1);
         if self.active() {
             return 0;
         }
-        let skip = self.skip;
-        self.skip = (skip * 2 + 1).min(SKIP_MOST);
-        skip
+        let mean = self.skip;
+        self.skip = (mean * 2 + 1).min(SKIP_MOST);
+        self.spread = next(self.spread);
+        mean / 2 + (u64::from(self.spread) * u64::from(mean + 1) >> 32) as u32
     }
 
     /// A read had to wait, or would have had without its prefetch.
     pub fn stall(&mut self) {
-        *self = Self { quiet: 0, limit: CALM_AFTER, skip: SKIP_FIRST };
+        *self = Self { quiet: 0, limit: CALM_AFTER, skip: SKIP_FIRST, spread: self.spread };
     }
 }
 
@@ -56,23 +73,52 @@ impl Attention {
 mod tests {
     use super::*;
 
-    #[test]
-    fn calms_down_by_and_by_and_wakes_at_once() {
+    fn calm() -> Attention {
         let mut attention = Attention::default();
         for _ in 1..FIRST_LOOK {
             assert_eq!(attention.hit(), 0);
         }
-        assert_eq!(attention.hit(), SKIP_FIRST);
-        assert_eq!(attention.hit(), 15);
-        for _ in 0..10 {
-            attention.hit();
-        }
-        assert_eq!(attention.hit(), SKIP_MOST);
+        attention
+    }
+
+    fn is_about(skip: u32, mean: u32) -> bool {
+        (mean / 2..=mean / 2 + mean).contains(&skip)
+    }
+
+    #[test]
+    fn calms_down_by_and_by_and_wakes_at_once() {
+        let mut attention = calm();
+        assert!(is_about(attention.hit(), SKIP_FIRST));
+        assert!(is_about(attention.hit(), 15));
+        let skips: Vec<u32> = (0..1000).map(|_| attention.hit()).collect();
+        assert!(skips[1..].iter().all(|&skip| is_about(skip, SKIP_MOST)));
+        let mean = skips.iter().sum::<u32>() / 1000;
+        assert!((SKIP_MOST - 1..=SKIP_MOST + 1).contains(&mean), "{mean}");
         attention.stall();
         assert!(attention.active());
         for _ in 1..CALM_AFTER {
             assert_eq!(attention.hit(), 0);
         }
         assert!(attention.hit() > 0);
+    }
+
+    /// Whatever a program does each time for a file, each of its calls is looked at once in a while.
+    #[test]
+    fn no_call_of_a_loop_is_never_looked_at() {
+        for period in 2..=32 {
+            for stalls in 0..3 {
+                let mut attention = calm();
+                for _ in 0..stalls {
+                    attention.stall();
+                    while attention.hit() == 0 {}
+                }
+                let (mut call, mut seen) = (0, vec![0; period as usize]);
+                for _ in 0..16 * period {
+                    call += attention.hit() + 1;
+                    seen[(call % period) as usize] += 1;
+                }
+                assert!(seen.iter().all(|&seen| seen >= 4), "{period}: {seen:?}");
+            }
+        }
     }
 }

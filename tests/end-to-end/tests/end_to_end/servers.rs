@@ -41,10 +41,22 @@ for number in range(1200):
 print(found)
 ";
 
+/// Of each file its data is read once, and it is closed: its descriptor is another file's when the next is read.
+const ONE_READ_EACH: &str = "
+import os, zlib
+found = 0
+for number in range(800):
+    file = os.open(f'beside{number // 40}/{number % 40}', os.O_RDONLY)
+    found = zlib.crc32(os.read(file, 65536), found)
+    os.close(file)
+print(found)
+";
+
 pub fn add(suite: &mut Suite) {
     let wants = slow_disk::WANTS.into_iter().chain(["command unshare"]);
     let bindfs = wants.clone().chain(["command bindfs", "command python3"]);
     suite.add("servers::names of a server at hand are not looked up ahead", bindfs.clone(), names);
+    suite.add("servers::files of one read each are seen to wait", bindfs.clone(), one_read_each);
     suite.add("servers::reads that stand in line are not run ahead of for long", bindfs, reads);
     let squashfs = wants.chain(["command mksquashfs", "filesystem squashfs"]);
     suite.add("servers::what squashfs unpacks is left to the program", squashfs, unpacked);
@@ -78,6 +90,20 @@ fn reads() -> Verdict {
         match number(counts, "reads_hinted")? {
             predicted if posts > 0 && predicted < MAX_PREDICTED => Ok(()),
             predicted => Err(format!("{predicted} reads were predicted, {posts} posts, {stalls} stalls")),
+        }
+    })
+}
+
+fn one_read_each() -> Verdict {
+    let fill = |mount: &Path| {
+        fill(&mount.join("lower"))?;
+        fs::write(mount.join("lower/one_read.py"), ONE_READ_EACH)
+    };
+    let line = "python3 -B -S one_read.py";
+    served("servers-one-read", fill, "bindfs lower served", line, 1, |counts| {
+        match (number(counts, "stalls")?, number(counts, "posts")?) {
+            (4.., 1..) => Ok(()),
+            (stalls, posts) => Err(format!("{stalls} stalls, {posts} posts")),
         }
     })
 }

@@ -37,6 +37,8 @@ pub fn add(suite: &mut Suite) {
     });
     let wants = slow_disk::WANTS.into_iter().chain(["command python3"]);
     suite.add("untold::reads whose misses start nothing are prefetched", wants, misses_that_only_tell);
+    let wants = slow_disk::WANTS.into_iter().chain(["command python3"]);
+    suite.add("untold::cold files after warm ones are noticed, whatever their calls", wants, after_warm_ones);
     let wants = slow_disk::WANTS.into_iter().chain(["command setpriv"]);
     suite.add("untold::files of somebody else are run ahead of", wants.clone(), || {
         reads_around("others", &ORDINARY)
@@ -98,6 +100,39 @@ fn misses_that_only_tell() -> Verdict {
             waited => Err(format!("{hinted} reads were foretold, all took {waited} us")),
         }
     })
+}
+
+/// So many calls as the agent looks at from the start on are warm, and a few more or less of them; then each cold file
+/// has two, one for its data and one for its end.
+fn after_warm_ones() -> Verdict {
+    (0..4).try_for_each(|more| {
+        script(
+            &format!("after-warm-{more}"),
+            "cloud",
+            format!(
+                "
+import os, sys, zlib
+with open(sys.executable, 'rb', 0) as warm:
+    for _ in range(200 + {more}): warm.read(64)
+found = 0
+for name in range(300):
+    file = os.open(sys.argv[1] + '/' + str(name), os.O_RDONLY)
+    while data := os.read(file, 1 << 20): found = zlib.crc32(data, found)
+    os.close(file)
+print(found)
+"
+            ),
+        )
+    })
+}
+
+fn script(name: &str, profile: &'static str, text: String) -> Verdict {
+    let name: &'static str = name.to_owned().leak();
+    let disk = Disk::new(name, profile, fill)?;
+    let words = |mount: &Path| -> Vec<PathBuf> {
+        [Path::new("python3"), "-S".as_ref(), "-c".as_ref(), text.as_ref(), mount].map(PathBuf::from).into()
+    };
+    disk.until(&words, 1, most_are_foretold)
 }
 
 fn mapped() -> Verdict {
