@@ -60,7 +60,7 @@ impl Attention {
         let mean = self.skip;
         self.skip = (mean * 2 + 1).min(SKIP_MOST);
         self.spread = next(self.spread);
-        mean / 2 + (u64::from(self.spread) * u64::from(mean + 1) >> 32) as u32
+        mean / 2 + ((u64::from(self.spread) * u64::from(mean + 1)) >> 32) as u32
     }
 
     /// A read had to wait, or would have had without its prefetch.
