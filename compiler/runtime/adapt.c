@@ -359,6 +359,7 @@ static bool start_helper(void) {
 /* The helper stayed with the parent. A child gets one of its own with its first region. */
 static void in_child(void) {
   atomic_store(&helped, false);
+  region_forget_lock();
   submit_forget();
 }
 

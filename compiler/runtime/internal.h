@@ -1,6 +1,6 @@
 /* The run-time layer's own parts and who uses whom:
  *
- *   map, static_arrays -> regions          what is out of core
+ *   map, static_arrays, heap -> regions    what is out of core
  *   nest -> plan -> shape                  from a loop's position to what it decides,
  *   nest -> tell -> prefetch -> walk -> filter -> submit   and on to the kernel
  *   nest -> keep -> submit                 what is thrown out, for the rest to stay
@@ -64,6 +64,7 @@ uint64_t region_total_bytes(void);
 /* The descriptor (or -1) is duplicated; `offset` is that of `start` in its file. */
 int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset);
 int region_remove(uint64_t start);
+void region_forget_lock(void); /* in a forked child */
 /* Does our descriptor still lead to the region's file? */
 bool region_has_file(const struct region *region);
 
@@ -138,6 +139,9 @@ uint64_t limits_read_ahead(uint64_t address); /* bytes that the kernel reads aro
 uint64_t limits_memory(void);      /* bytes that this process may keep in memory */
 bool limits_pressed(uint64_t room); /* less than so much of memory is free; costs microseconds */
 uint64_t limits_now(void);         /* nanoseconds, monotonic */
+/* "64M" as bytes. False: it is no size, or larger than numbers are. */
+bool size_read(const char *text, uint64_t *bytes);
+void size_complain(const char *name, const char *value, const char *instead);
 
 /* --- walk.c -------------------------------------------------------------- */
 

@@ -54,7 +54,8 @@ static uint64_t find_limit(void) {
   uint64_t best = (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE_BYTES;
   char text[4096];
   if (slurp("/proc/self/cgroup", text, sizeof text) <= 0) return best;
-  for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+  char *rest; /* strtok's own is the program's */
+  for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
     char *controllers = strchr(line, ':');
     char *group = controllers ? strchr(controllers + 1, ':') : NULL;
     if (!group) continue;
@@ -89,11 +90,42 @@ uint64_t limits_read_ahead(uint64_t address) {
   return got > 0 ? strtoull(text, NULL, 10) << 10 : 0;
 }
 
+/* Digits, then nothing, or K, M, G or T with what people write behind it. */
+bool size_read(const char *text, uint64_t *bytes) {
+  static const char units[] = "KMGT";
+  char *rest;
+  if (text[0] < '0' || text[0] > '9') return false;
+  int saved = errno;
+  errno = 0;
+  *bytes = strtoull(text, &rest, 10);
+  bool fits = errno == 0;
+  errno = saved;
+  const char *unit = *rest ? strchr(units, *rest & ~0x20) : NULL;
+  if (*rest && !unit) return false;
+  uint64_t factor = 1;
+  if (unit) factor = (uint64_t)1024 << 10 * (unit - units);
+  if (unit) rest++;
+  if (unit && (*rest == 'i' || *rest == 'I')) rest++;
+  if (unit && (*rest == 'b' || *rest == 'B')) rest++;
+  return fits && !*rest && !__builtin_mul_overflow(*bytes, factor, bytes);
+}
+
+void size_complain(const char *name, const char *value, const char *instead) {
+  char text[512];
+  snprintf(text, sizeof text,
+           "runahead: %s=%.100s is no size (a number of bytes, or one with K, M, G or T behind it): %s.\n", name, value,
+           instead);
+  (void)!write(STDERR_FILENO, text, strlen(text));
+}
+
 /* What the user says counts; how much of it is used, the group knows all the same. */
 static uint64_t told_or_found(void) {
-  uint64_t found = find_limit();
+  uint64_t found = find_limit(), bytes = 0;
   const char *told = getenv("RUNAHEAD_OOC_MEMORY");
-  return told && atoll(told) > 0 ? strtoull(told, NULL, 10) : found;
+  if (!told || !*told) return found;
+  if (size_read(told, &bytes) && bytes) return bytes;
+  size_complain("RUNAHEAD_OOC_MEMORY", told, "what the machine and the control group allow counts");
+  return found;
 }
 
 uint64_t limits_memory(void) {

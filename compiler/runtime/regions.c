@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Far more than programs have arrays; a linear search stays within a page. */
-#define SLOTS 256
+/* Far more than programs have arrays; a linear search stays within two pages. */
+#define SLOTS 1024
 
 static struct region *_Atomic slot[SLOTS];
 static _Atomic unsigned used; /* slots from 0 that were ever taken */
@@ -142,6 +142,9 @@ int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset) 
   adapt_rearm();
   return 0;
 }
+
+/* In a forked child: who held the lock is the parent's. Each slot is whole at any time. */
+void region_forget_lock(void) { pthread_mutex_init(&table, NULL); }
 
 int region_remove(uint64_t start) {
   start = (start + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
