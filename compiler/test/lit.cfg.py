@@ -6,6 +6,7 @@ same. Substitutions: %opt, %plugin, %cc, %cxx, %fc (the wrappers), %plaincc.
 import fcntl
 import os
 import shutil
+import subprocess
 
 import lit.formats
 
@@ -38,6 +39,7 @@ for name, value in {
     "%runtime": os.path.join(config.runahead_source, "runtime"),
     "%major": config.llvm_major,
     "%build": config.runahead_build,
+    "%limited": os.path.join(config.runahead_source, "test", "limited.py"),
     "%source": config.runahead_source,
 }.items():
     config.substitutions.append((name, value))
@@ -46,6 +48,11 @@ if shutil.which(f"flang-{config.llvm_major}") or shutil.which(f"flang-new-{confi
     config.available_features.add("flang")
 if any(os.path.exists(os.path.join(config.llvm_bin, "..", "lib", name)) for name in ("libomp.so", "libomp.a")):
     config.available_features.add("openmp")
+if subprocess.run([os.path.join(config.runahead_source, "test", "limited.py"), "32", "true"],
+                  stderr=subprocess.DEVNULL).returncode == 0:
+    config.available_features.add("memory-cgroup")
+if os.geteuid() == 0 and shutil.which("mke2fs") and os.path.exists("/dev/loop-control"):
+    config.available_features.add("small-disk")
 for other in ("19", "22"):
     if other != config.llvm_major and os.path.exists(f"/usr/lib/llvm-{other}/bin/opt"):
         config.available_features.add("other-llvm")
