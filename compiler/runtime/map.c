@@ -64,14 +64,3 @@ EXPORTED int runahead_ooc_unmap(void *address, size_t bytes) {
   region_remove((uint64_t)address);
   return munmap(address, bytes);
 }
-
-EXPORTED int runahead_ooc_register(void *address, size_t bytes) {
-  return region_add((uint64_t)address, bytes, -1, 0);
-}
-
-EXPORTED int runahead_ooc_register_file(void *address, size_t bytes, int descriptor,
-                                        uint64_t offset) {
-  return region_add((uint64_t)address, bytes, descriptor, offset);
-}
-
-EXPORTED int runahead_ooc_unregister(void *address) { return region_remove((uint64_t)address); }

@@ -170,3 +170,16 @@ int region_remove(uint64_t start) {
   if (found) errno = ENOENT;
   return found;
 }
+
+/* Here and not beside the other public calls: with any nest they are part of the program, and so found by a
+ * preloaded heap. */
+EXPORTED int runahead_ooc_register(void *address, size_t bytes) {
+  return region_add((uint64_t)address, bytes, -1, 0);
+}
+
+EXPORTED int runahead_ooc_register_file(void *address, size_t bytes, int descriptor,
+                                        uint64_t offset) {
+  return region_add((uint64_t)address, bytes, descriptor, offset);
+}
+
+EXPORTED int runahead_ooc_unregister(void *address) { return region_remove((uint64_t)address); }

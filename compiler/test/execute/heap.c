@@ -6,6 +6,7 @@
 // RUN: FileCheck --check-prefix=REMARK %s < %t.remarks
 // RUN: %t.plain 8 > %t.expected8
 // RUN: %t.plain 16 > %t.expected16
+// RUN: %t.plain 8 1000 > %t.few
 // RUN: not %limited 32 %t.plain 8
 // RUN: env RUNAHEAD_OOC_STATS=1 %limited 32 %t.ours 8 > %t.8 2> %t.err8
 // RUN: diff %t.expected8 %t.8
@@ -23,8 +24,8 @@
 // RUN: diff %t.expected8 %t.pre
 // RUN: FileCheck --check-prefix=STATS %s < %t.errp
 // And a program that knows nothing of the pass.
-// RUN: env RUNAHEAD_OOC_STATS=1 LD_PRELOAD=%build/librunahead_heap.so %limited 32 %t.plain 8 > %t.pre2 2> %t.errp2
-// RUN: diff %t.expected8 %t.pre2
+// RUN: env RUNAHEAD_OOC_STATS=1 LD_PRELOAD=%build/librunahead_heap.so %limited 32 %t.plain 8 1000 > %t.pre2 2> %t.errp2
+// RUN: diff %t.few %t.pre2
 // RUN: FileCheck --check-prefix=MOVED %s < %t.errp2
 // REMARK: prefetch inserted for 2 groups of references (1 indirect
 // STATS-DAG: runahead: nests entered {{[1-9]}}
@@ -49,7 +50,7 @@ static double column(const double *a, long rows, long columns) {
 }
 
 int main(int argc, char **argv) {
-  long n = (argc > 1 ? atol(argv[1]) : 1) << 19, lookups = 100000; /* 4 MB of doubles each */
+  long n = (argc > 1 ? atol(argv[1]) : 1) << 19, lookups = argc > 2 ? atol(argv[2]) : 50000; /* 4 MB of doubles each */
   double *a = malloc((size_t)n * 8), *b = calloc((size_t)n, 8);
   uint32_t *index = NULL;
   if (!a || !b) return 1;

@@ -39,7 +39,8 @@ int main() {
   std::printf("%.17g %d\n", sum, int(reinterpret_cast<uintptr_t>(wide) % 256));
   bool refused = false;
   try {
-    delete[] new char[(size_t)1 << 62];
+    volatile size_t much = (size_t)1 << 62;
+    delete[] new char[much];
   } catch (const std::bad_alloc &) {
     refused = true;
   }
