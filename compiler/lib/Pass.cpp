@@ -4,13 +4,16 @@
 #include "Runahead/SavedBody.h"
 #include "Runahead/Sites.h"
 #include "llvm/Analysis/AssumptionCache.h"
+#include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/Analysis/TargetTransformInfo.h"
+#include "llvm/Analysis/ValueTracking.h"
 #include "llvm/Transforms/Utils/LoopSimplify.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/Module.h"
 #include "llvm/IR/Verifier.h"
+#include <cstdlib>
 
 using namespace llvm;
 
@@ -44,6 +47,52 @@ static void remarkOnSite(const Site &S, OptimizationRemarkEmitter &ORE) {
              << " references inside the called function "
              << ore::NV("Callee", Call->getCalledFunction());
     });
+}
+
+/// What the wrappers were told to link (tools/runahead-cc.in).
+static bool isLinked(StringRef What) {
+  const char *Linked = std::getenv("RUNAHEAD_LINKED");
+  SmallVector<StringRef, 4> Words;
+  StringRef(Linked ? Linked : "").split(Words, ' ');
+  return is_contained(Words, What);
+}
+
+static bool isAllocator(StringRef Name) {
+  return Name == "malloc" || Name == "calloc" || Name == "realloc" || Name == "aligned_alloc" ||
+         Name == "memalign" || Name.starts_with("_Znw") || Name.starts_with("_Zna");
+}
+
+/// Where this memory is no region as things are, how it becomes one; else nothing.
+static std::string wantsRegion(const Value *Object) {
+  if (auto *Call = dyn_cast<CallBase>(Object)) {
+    const Function *Callee = Call->getCalledFunction();
+    if (!Callee || !isAllocator(Callee->getName()) || isLinked("heap"))
+      return "";
+    bool IsNew = Callee->getName().starts_with("_Z");
+    return ("an array here is of " + (IsNew ? StringRef("new") : Callee->getName()) +
+            ": it is in a region only if the program is linked with --runahead-heap")
+        .str();
+  }
+  if (auto *Global = dyn_cast<GlobalVariable>(Object))
+    if (!Global->isConstant() && !isLinked("static"))
+      return (Global->getName() +
+              " is a static array: it is in a region only if the program is linked with --runahead-static")
+          .str();
+  return "";
+}
+
+/// Before anything is changed: what is to be said of a site's memory, each once.
+static SmallVector<std::string, 2> remarksOnMemory(const Site &S) {
+  SmallVector<std::string, 2> Remarks;
+  for (const Reference &R : S.References) {
+    auto *Base = dyn_cast_or_null<SCEVUnknown>(R.Address.Base);
+    if (!Base)
+      continue;
+    std::string Remark = wantsRegion(getUnderlyingObject(Base->getValue()));
+    if (!Remark.empty() && !is_contained(Remarks, Remark))
+      Remarks.push_back(std::move(Remark));
+  }
+  return Remarks;
 }
 
 /// Loops that only copy or set memory are calls by now, and the program has some of its own:
@@ -175,6 +224,9 @@ PreservedAnalyses OutOfCorePass::run(Function &F, FunctionAnalysisManager &FAM) 
 
   std::optional<RuntimeInterface> Runtime;
   SmallVector<Site, 4> Sites = emittableSites(F, FAM);
+  SmallVector<SmallVector<std::string, 2>, 4> OfMemory;
+  for (const Site &S : Sites)
+    OfMemory.push_back(remarksOnMemory(S));
   if (!Sites.empty()) {
     if (!Before)
       Before.emplace(F);
@@ -199,6 +251,11 @@ PreservedAnalyses OutOfCorePass::run(Function &F, FunctionAnalysisManager &FAM) 
       remarkOnCopy(Call, ORE);
     for (const Site &S : Sites)
       remarkOnSite(S, ORE);
+    for (auto [S, Remarks] : zip(Sites, OfMemory))
+      for (const std::string &Remark : Remarks)
+        ORE.emit([&, &S = S] {
+          return OptimizationRemark("runahead", "Region", S.Start, S.root()->getHeader()) << Remark;
+        });
   }
   AC.clear(); // assumptions were copied, or are others now; they are looked for anew
   return PreservedAnalyses::none();

@@ -60,6 +60,7 @@ struct region *region_at(uint64_t address, struct region *hint);
 void region_gap(uint64_t address, uint64_t *start, uint64_t *end);
 struct region *region_number(unsigned index); /* NULL: free slot */
 unsigned region_slots(void);
+bool regions_ever(void); /* was there one? */
 uint64_t region_total_bytes(void);
 /* The descriptor (or -1) is duplicated; `offset` is that of `start` in its file. */
 int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset);

@@ -23,6 +23,8 @@ static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 
 unsigned region_slots(void) { return atomic_load_explicit(&used, memory_order_acquire); }
 
+bool regions_ever(void) { return region_slots() > 0; }
+
 struct region *region_number(unsigned index) {
   return atomic_load_explicit(&slot[index], memory_order_acquire);
 }

@@ -16,18 +16,32 @@ static double percent(uint64_t part, uint64_t whole) {
   return whole ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
+/* Of the pages that were asked of the kernel, those that came from the disk: not more than the process read. What
+ * was never written, or is another's in memory, is asked for and had without a read. Some file systems do not
+ * count what is read; there faults that waited tell that something was. */
+static uint64_t pages_brought(uint64_t sent, const struct rusage *usage) {
+  uint64_t read = (uint64_t)usage->ru_inblock * 512 / PAGE_BYTES;
+  bool uncounted = read == 0 && usage->ru_majflt > 0;
+  return sent > read && !uncounted ? read : sent;
+}
+
 EXPORTED void runahead_ooc_report(int descriptor) {
   uint64_t c[COUNTERS];
   for (unsigned i = 0; i < COUNTERS; i++) c[i] = atomic_load_explicit(&counter[i], RELAXED);
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
-  uint64_t late = c[COUNT_CHECKED] ? c[COUNT_SENT] * c[COUNT_LATE] / c[COUNT_CHECKED] : 0;
-  uint64_t hits = c[COUNT_SENT] - late;
   uint64_t faults = (uint64_t)usage.ru_majflt;
-  uint64_t all = hits + late + faults;
   uint64_t dropped = c[COUNT_WANTED] + c[COUNT_MISSED] - c[COUNT_SENT] - c[COUNT_RUNS];
   /* Pages that were sent though they were in memory, from samples. */
   uint64_t needless = c[COUNT_LOOKED] ? c[COUNT_SENT] * c[COUNT_THERE] / c[COUNT_LOOKED] : 0;
+  uint64_t brought = pages_brought(c[COUNT_SENT] - needless, &usage);
+  uint64_t late = c[COUNT_CHECKED] ? brought * c[COUNT_LATE] / c[COUNT_CHECKED] : 0;
+  uint64_t hits = brought - late, all = brought + faults;
+  if (!regions_ever())
+    dprintf(descriptor,
+            "runahead: no region was there, so nothing could be prefetched. Link with --runahead-heap, "
+            "--runahead-static or --runahead-mmap, or make regions with runahead_ooc_map, runahead_ooc_alloc or "
+            "runahead_ooc_register\n");
   dprintf(descriptor,
           "runahead: nests entered %lu, declined %lu; steps %lu, streams restarted %lu\n"
           "runahead: pages asked for %lu, dropped by the filter %lu (%.2f%%), prefetched %lu in "
