@@ -17,11 +17,11 @@ static double percent(uint64_t part, uint64_t whole) {
 }
 
 /* Of the pages that were asked of the kernel, those that came from the disk: not more than the process read. What
- * was never written, or is another's in memory, is asked for and had without a read. Some file systems do not
- * count what is read; there faults that waited tell that something was. */
+ * was never written, or is another's in memory, is asked for and had without a read. FUSE's file systems
+ * count nothing; there faults that waited tell that something was read (a few are waits for what another reads). */
 static uint64_t pages_brought(uint64_t sent, const struct rusage *usage) {
   uint64_t read = (uint64_t)usage->ru_inblock * 512 / PAGE_BYTES;
-  bool uncounted = read == 0 && usage->ru_majflt > 0;
+  bool uncounted = read == 0 && usage->ru_majflt >= 16;
   return sent > read && !uncounted ? read : sent;
 }
 
@@ -66,7 +66,17 @@ EXPORTED void runahead_ooc_report(int descriptor) {
           c[COUNT_REARMED]);
 }
 
+/* Libraries have copies of this layer, for programs without. Where the program has one, theirs are idle, as what is
+ * exported is found in the program first. */
+EXPORTED const char runahead_ooc_layer = 0;
+extern const char this_layer __attribute__((alias("runahead_ooc_layer"), visibility("hidden")));
+
+static bool is_in_use(void) {
+  const char *volatile found = &runahead_ooc_layer, *volatile own = &this_layer;
+  return found == own;
+}
+
 __attribute__((destructor)) static void at_exit(void) {
   const char *wanted = getenv("RUNAHEAD_OOC_STATS");
-  if (wanted && !strcmp(wanted, "1")) runahead_ooc_report(STDERR_FILENO);
+  if (wanted && !strcmp(wanted, "1") && is_in_use()) runahead_ooc_report(STDERR_FILENO);
 }

@@ -51,6 +51,10 @@ if any(os.path.exists(os.path.join(config.llvm_bin, "..", "lib", name)) for name
 if subprocess.run([os.path.join(config.runahead_source, "test", "limited.py"), "32", "true"],
                   stderr=subprocess.DEVNULL).returncode == 0:
     config.available_features.add("memory-cgroup")
+installed_from = os.path.join(config.runahead_source, "..", "target", "compiler-" + config.llvm_major)
+if (os.path.realpath(config.runahead_build) == os.path.realpath(installed_from)
+        and all(map(shutil.which, ("cmake", "make", "pkg-config")))):
+    config.available_features.add("installable")
 if os.geteuid() == 0 and shutil.which("mke2fs") and os.path.exists("/dev/loop-control"):
     config.available_features.add("small-disk")
 for other in ("19", "22"):
