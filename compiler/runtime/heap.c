@@ -169,10 +169,10 @@ static void read_settings(void) {
   mode = WHEN_SHORT;
   if ((all && all[0] == '0') || (how && !strcmp(how, "0"))) {
     mode = OFF;
-  } else if (how && size_read(how, &bytes) && bytes) {
+  } else if (how && strcmp(how, "1") && size_read(how, &bytes) && bytes) {
     mode = ALWAYS;
     smallest = bytes;
-  } else if (how && *how) {
+  } else if (how && *how && strcmp(how, "1")) {
     size_complain("RUNAHEAD_OOC_HEAP", how, "a block is out of core where it would not fit into memory");
   }
   if (strlen(where) < sizeof folder)
@@ -414,6 +414,7 @@ static struct block *make_block(uint64_t alignment, uint64_t bytes) {
   uint64_t room, offset;
   unsigned i;
   if (blocks == MAX_BLOCKS) {
+    cause = "there are more of them than can be kept in mind";
     errno = ENOSPC;
     return NULL;
   }
