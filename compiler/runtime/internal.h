@@ -44,6 +44,8 @@ struct region {
   int descriptor;                  /* of the file behind it, our own; -1: not known */
   uint64_t device, file;           /* which file that is */
   uint64_t offset;                 /* in that file, of the region's start; immutable */
+  bool nameless;                   /* the file is ours alone: nobody minds where its position is; immutable */
+  _Atomic unsigned written_looks;  /* how many looks in a row found that what is asked for was written (submit.c) */
   _Atomic unsigned advice;         /* what the kernel was told last, and who is telling it (tell.c) */
   _Atomic unsigned changed_entries; /* for so many more nests it is one that nests change */
   /* Tables that look-ups stay in, as far as memory can hold them: */
@@ -63,7 +65,9 @@ unsigned region_slots(void);
 bool regions_ever(void); /* was there one? */
 uint64_t region_total_bytes(void);
 /* The descriptor (or -1) is duplicated; `offset` is that of `start` in its file. */
-int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset);
+int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, bool nameless);
+/* As runahead_ooc_register_file, of a file of ours that has no name. For our own parts, a preloaded heap among them. */
+int runahead_ooc_register_nameless(void *address, size_t bytes, int descriptor, uint64_t offset);
 int region_remove(uint64_t start);
 void region_forget_lock(void); /* in a forked child */
 /* Does our descriptor still lead to the region's file? */

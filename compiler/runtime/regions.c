@@ -110,7 +110,7 @@ static struct region *new_region(uint64_t start, uint64_t end) {
   return region;
 }
 
-int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset) {
+int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, bool nameless) {
   uint64_t end = (start + bytes) & ~(PAGE_BYTES - 1), given = start;
   start = (start + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
   if (bytes == 0 || end <= start) {
@@ -124,6 +124,7 @@ int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset) 
   }
   own(region, descriptor);
   region->offset = offset + (start - given);
+  region->nameless = nameless;
   pthread_mutex_lock(&table);
   unsigned i = 0;
   while (i < SLOTS && region_number(i)) i++;
@@ -176,12 +177,16 @@ int region_remove(uint64_t start) {
 /* Here and not beside the other public calls: with any nest they are part of the program, and so found by a
  * preloaded heap. */
 EXPORTED int runahead_ooc_register(void *address, size_t bytes) {
-  return region_add((uint64_t)address, bytes, -1, 0);
+  return region_add((uint64_t)address, bytes, -1, 0, false);
 }
 
 EXPORTED int runahead_ooc_register_file(void *address, size_t bytes, int descriptor,
                                         uint64_t offset) {
-  return region_add((uint64_t)address, bytes, descriptor, offset);
+  return region_add((uint64_t)address, bytes, descriptor, offset, false);
+}
+
+EXPORTED int runahead_ooc_register_nameless(void *address, size_t bytes, int descriptor, uint64_t offset) {
+  return region_add((uint64_t)address, bytes, descriptor, offset, true);
 }
 
 EXPORTED int runahead_ooc_unregister(void *address) { return region_remove((uint64_t)address); }

@@ -10,7 +10,7 @@
  * the copy is to show what was there at the fork.
  */
 #define _GNU_SOURCE
-#include "runahead_ooc.h"
+#include "internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -131,7 +131,7 @@ __attribute__((constructor)) static void move_static_arrays(void) {
     plainly("mmap");
   } else {
     pthread_atfork(before_fork, in_parent, in_child);
-    runahead_ooc_register_file((void *)first, last - first, descriptor, 0);
+    runahead_ooc_register_nameless((void *)first, last - first, descriptor, 0);
   }
   close(descriptor);
 }

@@ -184,6 +184,29 @@ static bool is_there(struct iovec range, struct findings *findings) {
   return dropped;
 }
 
+/* Of a file of ours what was never written is nowhere to be fetched from: the program's first touch makes it. A loop
+ * that fills a new array would ask for all of it. Where so many looks in a row found something, only each so
+ * manieth range is looked at. */
+#define WRITTEN_LOOKS 16
+#define RARELY 64
+static bool was_never_written(struct iovec range, struct region **hint) {
+  struct region *region = region_at((uint64_t)range.iov_base, *hint);
+  *hint = region;
+  if (!region || !region->nameless) return false;
+  unsigned looks = atomic_load_explicit(&region->written_looks, RELAXED);
+  if (looks >= WRITTEN_LOOKS && looks % RARELY) {
+    atomic_store_explicit(&region->written_looks, looks + 1, RELAXED);
+    return false;
+  }
+  if (!region_has_file(region)) return false;
+  off_t start = (off_t)(region->offset + ((uint64_t)range.iov_base - region->start));
+  off_t data = lseek(region->descriptor, start, SEEK_DATA);
+  bool never = data < 0 ? errno == ENXIO : data >= start + (off_t)range.iov_len;
+  atomic_store_explicit(&region->written_looks, never ? 0 : looks + 1, RELAXED);
+  if (never) count(COUNT_RUNS, range.iov_len >> PAGE_SHIFT);
+  return never;
+}
+
 /* Takes runs that are in memory out of the batch; of single pages a sample is looked at,
  * for what the filter learns from it. */
 static void look(struct batch *batch) {
@@ -192,10 +215,11 @@ static void look(struct batch *batch) {
   struct findings findings = {0, 0};
   view.start = view.pages = 0;
   unsigned kept = 0, single = 0;
+  struct region *region = NULL;
   for (unsigned i = 0; i < batch->used; i++) {
     struct iovec range = batch->range[i];
     bool asked = range.iov_len >> PAGE_SHIFT >= RUN_PAGES || (sample && single++ % 16 == 0);
-    bool there = in_view(range);
+    bool there = in_view(range) || was_never_written(range, &region);
     if (!there && asked && is_there(range, &findings)) {
       there = true;
       look_on((uint64_t)range.iov_base + range.iov_len);
