@@ -43,8 +43,12 @@
 #define ROOM_TO_GROW 3
 /* A thousandth of memory, within these: below, so many blocks would be out of core that there is no room in the
  * tables; above, a program of many middling blocks would get nothing. */
-#define MIN_SMALLEST ((uint64_t)64 << 10)
+#define MIN_SMALLEST ((uint64_t)256 << 10)
 #define MAX_SMALLEST ((uint64_t)4 << 20)
+/* Of what is freed so much is kept for the next that asks for about as much: a program that allocates and frees in a
+ * loop would make and empty a piece of the file each time, which takes milliseconds. */
+#define KEPT_BLOCKS 8
+#define KEPT_BYTES ((uint64_t)16 << 20)
 /* Descriptors that regions may have for writing early. The others are written by the kernel alone. */
 #define MAX_WITH_FILE 64
 /* The kernel is asked anew what the program has in memory after so many blocks at the latest: small ones are
@@ -55,6 +59,7 @@ struct block {
   uint64_t offset, bytes; /* in the arena and in the file; of whole pages */
   unsigned file;          /* the number of its file, of those that there were */
   bool is_private;        /* since a fork; the file may be another process's as well */
+  bool kept;              /* freed, and for the next; as it was otherwise */
   bool going;             /* being given up: whoever does so erases it */
   bool lost;              /* nobody's; its file could not be emptied there */
   bool with_file;         /* its region has a descriptor */
@@ -73,6 +78,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread bool inside;
 static struct block block[MAX_BLOCKS];
 static unsigned blocks;
+static uint64_t kept[KEPT_BLOCKS]; /* their offsets, the oldest first */
+static unsigned kept_blocks;
 static char *_Atomic arena;
 
 static struct {
@@ -358,7 +365,7 @@ static uint64_t gap_end(unsigned index) { return index < blocks ? block[index].o
 static struct block *find(const void *address) {
   if (!in_arena(address)) return NULL;
   unsigned i = first_behind(offset_of(address));
-  bool is = i < blocks && block[i].offset == offset_of(address) && !block[i].going && !block[i].lost;
+  bool is = i < blocks && block[i].offset == offset_of(address) && !block[i].going && !block[i].lost && !block[i].kept;
   return is ? &block[i] : NULL;
 }
 
@@ -456,6 +463,42 @@ static void count_bytes(uint64_t more, uint64_t less) {
   if (seen.now_bytes > seen.most_bytes) seen.most_bytes = seen.now_bytes;
 }
 
+static struct block *at_offset(uint64_t offset) { return &block[first_behind(offset)]; }
+
+static void no_longer_kept(unsigned index) {
+  at_offset(kept[index])->kept = false;
+  memmove(&kept[index], &kept[index + 1], (kept_blocks - index - 1) * sizeof *kept);
+  kept_blocks--;
+}
+
+/* Of the right size, and as good as new but for what it holds; or NULL. */
+static struct block *take_kept(uint64_t alignment, uint64_t bytes) {
+  for (unsigned i = 0; i < kept_blocks; i++) {
+    struct block *b = at_offset(kept[i]);
+    bool fits_well = b->bytes >= bytes && b->bytes - bytes <= bytes / 4;
+    if (!fits_well || b->is_private || (uint64_t)(arena + b->offset) % alignment) continue;
+    no_longer_kept(i);
+    return b;
+  }
+  return NULL;
+}
+
+/* Keeps a block that is freed, or says which goes in its place: that itself, or the oldest. */
+static struct block *keep(struct block *freed) {
+  uint64_t most = limits_memory() / 32, held = 0;
+  if (most > KEPT_BYTES) most = KEPT_BYTES;
+  if (freed->is_private || freed->bytes > most / 4) return freed;
+  for (unsigned i = 0; i < kept_blocks; i++) held += at_offset(kept[i])->bytes;
+  struct block *goes = NULL;
+  if (kept_blocks == KEPT_BLOCKS || held + freed->bytes > most) {
+    goes = at_offset(kept[0]);
+    no_longer_kept(0);
+  }
+  freed->kept = true;
+  kept[kept_blocks++] = freed->offset;
+  return goes;
+}
+
 /* With `inside` set and without the lock: it allocates. Where it fails, speed is lost and nothing else. */
 static void tell_of_region(char *start, uint64_t bytes, int descriptor) {
   if (descriptor >= 0)
@@ -473,11 +516,12 @@ static int descriptor_for_region(struct block *b) {
 }
 
 /* NULL: it is the C library's. errno is as it was. */
-static void *allocate_large(uint64_t alignment, uint64_t asked, uint64_t given_back) {
+static void *allocate_large(uint64_t alignment, uint64_t asked, uint64_t given_back, bool zeros) {
   if (inside || asked > PTRDIFF_MAX - PAGE_BYTES) return NULL;
   int saved = errno, error = 0, descriptor = -1;
   uint64_t bytes = rounded(asked);
   char *start = NULL;
+  bool used = false;
   enter();
   read_settings();
   if (mode == WHEN_SHORT && smallest == MIN_SMALLEST) {
@@ -489,10 +533,14 @@ static void *allocate_large(uint64_t alignment, uint64_t asked, uint64_t given_b
     seen.fitted++;
     seen.fitted_bytes += bytes;
   } else {
-    struct block *made = make_block(alignment < PAGE_BYTES ? PAGE_BYTES : alignment, bytes);
+    if (alignment < PAGE_BYTES) alignment = PAGE_BYTES;
+    struct block *made = take_kept(alignment, bytes);
+    used = made;
+    if (!made) made = make_block(alignment, bytes);
     if (made) {
       start = arena + made->offset;
-      descriptor = descriptor_for_region(made);
+      bytes = made->bytes;
+      if (!used) descriptor = descriptor_for_region(made);
       seen.made++;
       seen.made_bytes += bytes;
       count_bytes(bytes, 0);
@@ -503,7 +551,8 @@ static void *allocate_large(uint64_t alignment, uint64_t asked, uint64_t given_b
     }
   }
   pthread_mutex_unlock(&lock);
-  if (start) tell_of_region(start, bytes, descriptor);
+  if (start && !used) tell_of_region(start, bytes, descriptor);
+  if (used && zeros) memset(start, 0, asked);
   if (error) stays(error);
   inside = false;
   errno = saved;
@@ -515,24 +564,27 @@ static bool give_up(void *address) {
   if (!in_arena(address)) return false;
   int saved = errno;
   enter();
-  struct block *found = find(address);
+  struct block *found = find(address), *goes = NULL;
   struct block going = {0};
   if (found) {
-    found->going = true;
-    going = *found;
+    count_bytes(0, found->bytes);
+    goes = keep(found);
+  }
+  if (goes) {
+    goes->going = true;
+    going = *goes;
   }
   pthread_mutex_unlock(&lock);
-  if (found) {
-    runahead_ooc_unregister(address);
+  if (goes) {
+    runahead_ooc_unregister(arena + going.offset);
     bool emptied = empty(going.offset, going.bytes, going.is_private);
     pthread_mutex_lock(&lock);
-    found = &block[first_behind(going.offset)];
+    goes = at_offset(going.offset);
     if (emptied)
-      erase(found);
+      erase(goes);
     else
-      found->lost = true;
+      goes->lost = true;
     with_file -= going.with_file;
-    count_bytes(0, going.bytes);
     pthread_mutex_unlock(&lock);
   }
   inside = false;
@@ -750,7 +802,7 @@ EXPORTED long syscall(long number, ...) {
 
 EXPORTED void *malloc(size_t bytes) {
   void *got;
-  if (bytes >= smallest && (got = allocate_large(0, bytes, 0))) return got;
+  if (bytes >= smallest && (got = allocate_large(0, bytes, 0, false))) return got;
   return ready() ? next.malloc(bytes) : early_malloc(bytes);
 }
 
@@ -762,8 +814,8 @@ EXPORTED void free(void *address) {
 EXPORTED void *calloc(size_t count, size_t size) {
   size_t bytes;
   void *got;
-  if (!__builtin_mul_overflow(count, size, &bytes) && bytes >= smallest && (got = allocate_large(0, bytes, 0)))
-    return got; /* zeros: the file's */
+  if (!__builtin_mul_overflow(count, size, &bytes) && bytes >= smallest && (got = allocate_large(0, bytes, 0, true)))
+    return got;
   return ready() ? next.calloc(count, size) : early_malloc(bytes);
 }
 
@@ -791,7 +843,7 @@ EXPORTED void *realloc(void *old, size_t bytes) {
   void *fresh;
   if (!had) {
     /* Only what grows is looked at: to move what is there costs more than it gives back. */
-    if (bytes >= smallest && bytes > next.usable(old) && (fresh = allocate_large(0, bytes, next.usable(old))))
+    if (bytes >= smallest && bytes > next.usable(old) && (fresh = allocate_large(0, bytes, next.usable(old), false)))
       return move(old, fresh, bytes);
     return next.realloc(old, bytes);
   }
@@ -817,7 +869,7 @@ EXPORTED void *reallocarray(void *old, size_t count, size_t size) {
 static void *aligned(size_t alignment, size_t bytes) {
   bool is_power = alignment && !(alignment & (alignment - 1));
   if (bytes < smallest || !is_power || alignment > ARENA_BYTES / 4) return NULL;
-  return allocate_large(alignment, bytes, 0);
+  return allocate_large(alignment, bytes, 0, false);
 }
 
 EXPORTED void *memalign(size_t alignment, size_t bytes) {
@@ -876,7 +928,7 @@ EXPORTED int madvise(void *start, size_t asked, int advice) {
     pthread_mutex_lock(&lock);
     unsigned i = first_behind(offset_of(start));
     struct block *b = &block[i];
-    if (i < blocks && !b->going && b->offset <= offset_of(start) &&
+    if (i < blocks && !b->going && !b->kept && !b->lost && b->offset <= offset_of(start) &&
         bytes <= b->offset + b->bytes - offset_of(start))
       done = advice == MADV_FREE ? 0 : forget(start, bytes, b);
     pthread_mutex_unlock(&lock);
