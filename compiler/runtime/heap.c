@@ -203,8 +203,8 @@ static uint64_t own_memory(void) {
   return at ? strtoull(at, NULL, 10) * PAGE_BYTES : 0;
 }
 
-/* (`given_back`: of a block that makes place for this one.) Up to half of memory the program's blocks are left in it: the other half is for everything that is not
- * counted here, and for the part of the rest that is worked on. */
+/* Up to half of memory the program's blocks are left in it: the other half is for everything that is not counted here,
+ * and for the part of the rest that is worked on. `given_back`: of a block that makes place for this one. */
 static bool fits(uint64_t bytes, uint64_t given_back) {
   static uint64_t known, looks_saved;
   uint64_t most = limits_memory() / 2;
@@ -924,7 +924,8 @@ static int forget(char *start, uint64_t bytes, const struct block *b) {
 EXPORTED int madvise(void *start, size_t asked, int advice) {
   uint64_t bytes = rounded(asked);
   int done = 1; /* 1: for the kernel to do */
-  if (in_arena(start) && bytes && (uint64_t)start % PAGE_BYTES == 0 && (advice == MADV_DONTNEED || advice == MADV_FREE)) {
+  bool forgets = advice == MADV_DONTNEED || advice == MADV_FREE;
+  if (forgets && in_arena(start) && bytes && (uint64_t)start % PAGE_BYTES == 0) {
     pthread_mutex_lock(&lock);
     unsigned i = first_behind(offset_of(start));
     struct block *b = &block[i];
@@ -938,10 +939,20 @@ EXPORTED int madvise(void *start, size_t asked, int advice) {
 
 /* --- from the beginning to the end ------------------------------------------------ */
 
+extern __typeof(malloc) this_malloc __attribute__((alias("malloc"), visibility("hidden")));
+
+/* A program with an allocator of its own may have only a part of ours in use: a block of one kind must not come to the
+ * other's free. */
+static bool is_in_use(void) { return dlsym(RTLD_DEFAULT, "malloc") == (void *)this_malloc; }
+
 /* First of all: handlers of a fork that are registered later run before ours, and may allocate. */
 __attribute__((constructor(101))) static void begin(void) {
   ready();
   read_settings();
+  if (mode != OFF && !is_in_use()) {
+    tell("runahead: heap blocks stay where they are: the program has an allocator of its own.\n");
+    mode = OFF;
+  }
   if (mode != OFF) pthread_atfork(before_fork, in_parent, in_child);
 }
 
@@ -950,8 +961,8 @@ __attribute__((destructor)) static void at_exit(void) {
   char text[512];
   if (!wanted || strcmp(wanted, "1")) return;
   snprintf(text, sizeof text,
-           "runahead: heap: out of core %lu blocks of %lu MB in all, at most %lu MB at once; in memory because they fit "
-           "%lu of %lu MB, because there was no room on disk %lu of %lu MB; made private by %lu forks\n",
+           "runahead: heap: out of core %lu blocks of %lu MB in all, at most %lu MB at once; in memory because they "
+           "fit %lu of %lu MB, because there was no room on disk %lu of %lu MB; made private by %lu forks\n",
            seen.made, seen.made_bytes >> 20, seen.most_bytes >> 20, seen.fitted, seen.fitted_bytes >> 20, seen.refused,
            seen.refused_bytes >> 20, seen.forks);
   tell(text);
