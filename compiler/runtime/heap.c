@@ -939,11 +939,13 @@ EXPORTED int madvise(void *start, size_t asked, int advice) {
 
 /* --- from the beginning to the end ------------------------------------------------ */
 
-extern __typeof(malloc) this_malloc __attribute__((alias("malloc"), visibility("hidden")));
-
 /* A program with an allocator of its own may have only a part of ours in use: a block of one kind must not come to the
  * other's free. */
-static bool is_in_use(void) { return dlsym(RTLD_DEFAULT, "malloc") == (void *)this_malloc; }
+static bool is_in_use(void) {
+  Dl_info here, found;
+  void *used = dlsym(RTLD_DEFAULT, "malloc");
+  return used && dladdr(used, &found) && dladdr((void *)is_in_use, &here) && found.dli_fbase == here.dli_fbase;
+}
 
 /* First of all: handlers of a fork that are registered later run before ours, and may allocate. */
 __attribute__((constructor(101))) static void begin(void) {
