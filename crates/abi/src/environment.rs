@@ -43,6 +43,21 @@ pub mod flags {
     /// Of one process: the last two entries of its environment are ours, its program was started without
     /// them, and is not to find them ([`crate::executions`]).
     pub const HIDDEN: u32 = 16;
+    /// Programs of another user that come of this one become [runs of their own](super::again).
+    pub const OWN_RUNS: u32 = 32;
+}
+
+/// The launcher's command line when an agent starts it in place of a program that was executed already
+/// (`agent::own_run`): `runahead again FILE NAME ARGUMENT...` executes FILE with the rest as its arguments, the first
+/// being what it finds as its name. Nothing is said, and no such run has further ones.
+pub mod again {
+    use core::ffi::CStr;
+
+    pub const WORD: &CStr = c"again";
+    /// Number of the file's path among the launcher's arguments.
+    pub const FILE: usize = 2;
+    /// Number of the command's name.
+    pub const FIRST: usize = 3;
 }
 
 /// Limits (getrlimit(2), bytes) below which an agent leaves its program alone: what it needs beside the

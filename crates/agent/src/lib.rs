@@ -35,6 +35,7 @@ mod executions;
 mod forked;
 mod loader;
 mod names;
+mod own_run;
 mod patch;
 mod reads;
 mod release;

@@ -3,7 +3,7 @@
 use crate::executions::PRELOAD_KEPT;
 use crate::session::Address;
 use crate::state::{self, Fixed};
-use crate::{arch, attach, loader, patch, session, unchecked};
+use crate::{arch, attach, loader, own_run, patch, session, unchecked};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::environment::{self, Session, flags, least};
@@ -57,8 +57,17 @@ pub unsafe extern "C" fn runahead_agent_start(
     // SAFETY: the loader has called.
     unsafe { loader::step_aside() };
     // SAFETY: as for the environment, behind which it lies.
-    let hwcap2 = unsafe { auxiliary_value(environment, AT_HWCAP2) };
-    begin(&told, hwcap2, patch::Unknown::MayRun);
+    let (hwcap2, path) = unsafe {
+        (auxiliary_value(environment, AT_HWCAP2), auxiliary_value(environment, own_run::AT_EXECFN))
+    };
+    if let Begun::Elsewhere(session) = begin(&told, hwcap2, patch::Unknown::MayRun)
+        && session.flags & flags::OWN_RUNS != 0
+    {
+        let start =
+            own_run::Start { count: count as usize, arguments, environment, path: path as *const c_char };
+        // SAFETY: the loader is calling, before all other initialisers.
+        unsafe { own_run::begin(session.host, &start) };
+    }
 }
 
 /// What the image's entrance calls, on a stack that is gone afterwards, in a program that no loader has
@@ -124,16 +133,24 @@ unsafe fn hide(environment: *mut *const c_char) {
 
 const AT_IGNORE: usize = 1;
 
+/// What has become of an agent's start.
+enum Begun {
+    /// It works, or is not to.
+    Here,
+    /// It may work here, and cannot join the run that is meant.
+    Elsewhere(Session),
+}
+
 /// Joins the run and leads the program's sites through stubs, in whatever way the agent has come in.
-fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) {
+fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     let Some(session) = told.session.filter(|_| !told.is_off) else {
-        return;
+        return Begun::Here;
     };
     if !arch::can_save_vector_state() || arch::under_valgrind() || !may_run(session.filters) {
-        return;
+        return Begun::Here;
     }
     let Some(fixed) = join(&session, hwcap2, told.preload) else {
-        return;
+        return Begun::Elsewhere(session);
     };
     if fixed.has(flags::RESTRICTED_TRACING) {
         attach::let_host_read(fixed);
@@ -149,6 +166,7 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) {
     {
         attach::want_watch(fixed, watch::FILE);
     }
+    Begun::Here
 }
 
 /// Whether the limits on addresses and on memory of the process's own leave room for what the agent needs

@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), no_main)]
 
 use clap::{Args, Parser, Subcommand};
+use runahead_abi::environment::again;
 use runahead_host::{DoctorSubject, Limits, Options};
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -166,8 +167,10 @@ const WITH_VALUES: [&str; 4] = ["--report", "--max-memory", "--max-inflight", "-
 /// taken apart. None: there is no command, or the command line is wrong.
 fn place_of_command<'a>(words: impl Iterator<Item = &'a std::ffi::OsStr>) -> Option<usize> {
     let mut words = words.enumerate().skip(1);
-    if !matches!(words.next()?.1.to_str()?, "run" | "stat") {
-        return None;
+    match words.next()?.1.to_str()? {
+        "run" | "stat" => {}
+        word if word.as_bytes() == again::WORD.to_bytes() => return Some(again::FIRST),
+        _ => return None,
     }
     while let Some((place, word)) = words.next() {
         match word.to_str() {
@@ -185,14 +188,37 @@ fn place_of_command<'a>(words: impl Iterator<Item = &'a std::ffi::OsStr>) -> Opt
 pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) -> i32 {
     let allowed = runahead_host::check_filters();
     // What may not be done is not done for the last resort's sake either.
+    if is_again() {
+        runahead_host::set_file(again::FILE);
+    }
     if allowed.is_ok()
         && let Some(place) = place_of_command(runahead_host::arguments())
     {
         runahead_host::arm_last_resort(place, false);
     }
-    let status = act(allowed);
+    let status = if is_again() { run_again(allowed) } else { act(allowed) };
     let _ = std::io::stdout().flush();
     status.into()
+}
+
+/// Whether an agent has started us in place of a program that was executed already.
+fn is_again() -> bool {
+    let word = runahead_host::arguments().nth(1);
+    word.is_some_and(|word| word.as_encoded_bytes() == again::WORD.to_bytes())
+}
+
+/// Executes such a program, with a run of its own.
+#[inline(never)]
+fn run_again(allowed: Result<(), String>) -> u8 {
+    if runahead_host::arguments().nth(again::FIRST).is_none() {
+        eprintln!("runahead: 'again' is for Runahead itself");
+        return USAGE;
+    }
+    runahead_host::fill_standard_descriptors();
+    let options = Options { limits: Limits::from_environment(), again: true, ..Options::default() };
+    let failure = runahead_host::run(options, again::FIRST, allowed);
+    eprintln!("runahead: {}", failure.message());
+    failure.status()
 }
 
 /// Does what the command line says; returns the exit status. A command has taken this process over by then, if it could.
@@ -218,6 +244,7 @@ fn act(allowed: Result<(), String>) -> u8 {
                 report: run.report,
                 no_speculate: run.no_speculate,
                 verbose: run.verbose,
+                again: false,
             },
             run.command,
         ),

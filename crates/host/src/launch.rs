@@ -43,6 +43,8 @@ pub struct Options {
     pub verbose: bool,
     /// What speculators may ask for.
     pub limits: crate::Limits,
+    /// The program was executed already, and is executed [again](environment::again).
+    pub again: bool,
 }
 
 impl Options {
@@ -87,7 +89,7 @@ impl Failure {
 /// Becomes the command that begins at our own argument number `first`, with Runahead beside it, if that is `allowed`
 /// ([`check_filters`]). Returns only on failure.
 pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failure {
-    let Some(name) = program::arguments().nth(first) else {
+    let Some(name) = program::file_name(first) else {
         return Failure::Ours("no command given".into());
     };
     let report_file = match &options.report {
@@ -296,6 +298,10 @@ fn prepare(
     }
     if is_tracing_restricted() {
         flag_bits |= flags::RESTRICTED_TRACING;
+    }
+    // What the user asked for on our command line another user's run would not know of.
+    if options.may_guess() && !options.again {
+        flag_bits |= flags::OWN_RUNS;
     }
     session.header().main_process.store(std::process::id(), Ordering::Relaxed);
     let limits = Limits::new(options.limits);

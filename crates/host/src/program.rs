@@ -24,6 +24,24 @@ static CLOSED: AtomicUsize = AtomicUsize::new(0);
 /// The arguments of this process, as the kernel gave them. Written once, before `main`.
 static ARGUMENTS: AtomicPtr<*const libc::c_char> = AtomicPtr::new(ptr::null_mut());
 
+/// Number of the argument that says which file is executed, where that is not the command's name; else 0.
+static FILE: AtomicUsize = AtomicUsize::new(0);
+
+/// The command is the file that argument number `number` names, whatever its own name is.
+pub fn set_file(number: usize) {
+    FILE.store(number, Ordering::Relaxed);
+}
+
+/// What says which file is executed: the command's name, argument number `first`, unless [`set_file`] has told of
+/// another.
+pub fn file_name(first: usize) -> Option<&'static OsStr> {
+    let number = match FILE.load(Ordering::Relaxed) {
+        0 => first,
+        number => number,
+    };
+    arguments().nth(number)
+}
+
 /// Bytes of the kernel's set of signals. (The C libraries' are longer, and their functions pass some signals over.)
 pub const SIGNAL_SET_BYTES: usize = 8;
 
@@ -244,12 +262,16 @@ static PATH: PathBuffer = PathBuffer(std::cell::UnsafeCell::new([0; PATH_BYTES])
 /// it is the last resort as well.
 ///
 /// # Safety
-/// One thread; `first` is the number of an argument, and not 0; `environment` is a null-terminated array of C strings.
+/// One thread; `first` is the number of an argument, and not 0, as is what [`set_file`] was told; `environment` is a null-terminated array of C strings.
 pub unsafe fn execute(first: usize, environment: *const *const libc::c_char) -> i32 {
-    // SAFETY: the kernel's null-terminated array of C strings, which `first` is within.
-    let arguments = unsafe { ARGUMENTS.load(Ordering::Relaxed).add(first) };
+    // SAFETY: the kernel's null-terminated array of C strings, which both numbers are within.
+    let (arguments, file) = unsafe {
+        let all = ARGUMENTS.load(Ordering::Relaxed);
+        let file = FILE.load(Ordering::Relaxed);
+        (all.add(first), all.add(if file == 0 { first } else { file }))
+    };
     // SAFETY: within that array.
-    let name = unsafe { CStr::from_ptr(*arguments) };
+    let name = unsafe { CStr::from_ptr(*file) };
     put_back_inheritance();
     if name.is_empty() {
         return libc::ENOENT;

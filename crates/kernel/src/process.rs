@@ -3,6 +3,7 @@
 use crate::arch::syscall;
 use crate::uapi::general as n;
 use crate::{Errno, Result, check};
+use core::ffi::{CStr, c_char};
 use core::sync::atomic::AtomicU32;
 
 pub fn process_id() -> i32 {
@@ -237,6 +238,24 @@ pub fn keep_capabilities(kept: u64) -> Result<()> {
     let a = [CAPABILITY_HEADER.as_ptr() as usize, sets.as_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: as in `capabilities`.
     check(unsafe { syscall(n::__NR_capset as usize, a) }).map(drop)
+}
+
+/// Replaces what the process runs by the program at `path`; returns only if that fails, with why.
+///
+/// # Safety
+/// Null-terminated arrays of C strings. Nothing of this process's memory is left where it succeeds.
+pub unsafe fn execute(
+    path: &CStr,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) -> Errno {
+    let a = [path.as_ptr() as usize, arguments as usize, environment as usize, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    match check(unsafe { syscall(n::__NR_execve as usize, a) }) {
+        Err(error) => error,
+        // It does not return.
+        Ok(_) => Errno(0),
+    }
 }
 
 /// `prctl` with plain number arguments.

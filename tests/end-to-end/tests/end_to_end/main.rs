@@ -17,6 +17,7 @@ mod memory;
 mod mirror_ways;
 mod model;
 mod names;
+mod own_runs;
 mod programs;
 mod releases;
 mod security;
@@ -81,6 +82,7 @@ fn main() {
     swap::add(&mut suite);
     hostile::add(&mut suite);
     inserted::add(&mut suite);
+    own_runs::add(&mut suite);
     servers::add(&mut suite);
     security::add(&mut suite);
     forked::add(&mut suite);

@@ -1,0 +1,130 @@
+//! Commands of root's that go on as another user (setpriv, gosu, a container's entry point): the first program
+//! that the other user executes becomes a run of its own (`agent::own_run`).
+
+use crate::programs::files;
+use crate::suite::Suite;
+use runahead_end_to_end::Verdict;
+use runahead_end_to_end::guest::Guest;
+use runahead_end_to_end::locate::Runahead;
+use runahead_end_to_end::scenario::{COLD, Mode, NO_SPECULATION, Scenario, WARM};
+
+/// Changes to another user.
+const AS: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups --";
+
+/// Does what its first argument says, changes to that user, and executes the second with the others.
+const CHANGES: &str = "import os, resource, signal, sys\n\
+    exec(sys.argv[1])\n\
+    os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n\
+    os.execv(sys.argv[2], sys.argv[3:])\n";
+
+/// Ways of going on as another user; `$SEES` is a program that says what it sees of its start, `$AS` and `$CHANGES`
+/// change to that user.
+const WAYS: &[(&str, &str)] = &[
+    ("a program", "$UNDER $AS $SEES tell; $UNDER $AS $SEES empty"),
+    ("children", "$UNDER $AS sh -c '$1 tell; $1 quick; md5sum tree/*/*.txt; $1 many' sh $SEES"),
+    (
+        "another name",
+        "for name in '- a name' ''; do $UNDER $CHANGES '' $SEES \"$name\" tell; \
+         $UNDER $CHANGES '' /bin/cat \"$name\" /proc/self/cmdline /proc/self/comm; done",
+    ),
+    (
+        "scripts",
+        "printf '#!%s tell\\n' $SEES > one; printf '#!%s\\n' $SEES > two; \
+         printf '#! /bin/sh\\necho $0 $#; $1 tell' > three; printf '#!%s/two tell\\n' $PWD > four; \
+         chmod 755 one two three four; for name in ./one $PWD/one ./two ./three ./four; do \
+         $UNDER $AS $name tell '' 'a b' $SEES; $UNDER $CHANGES '' $name another tell; done; \
+         rm one two three four",
+    ),
+    (
+        "a script by its name",
+        "mkdir p; printf '#!/bin/sh\\necho $0 $*; md5sum tree/*/*.txt\\n' > p/reads; chmod 755 p p/reads; \
+         PATH=$PWD/p:$PATH $UNDER $AS reads x; rm -r p",
+    ),
+    (
+        "something else preloaded",
+        "export LD_PRELOAD=libm.so.6; $UNDER $AS $SEES tell; $UNDER $AS grep -o 'libm.so' /proc/self/maps; \
+         LD_PRELOAD=libm.so.6:libdl.so.2; $UNDER $AS grep -oE 'lib(m|dl).so' /proc/self/maps",
+    ),
+    ("the loader as the program", "$UNDER $AS /lib64/ld-linux-x86-64.so.2 $SEES tell"),
+    ("a file that may not be read", "chmod 711 sees; $UNDER $AS $SEES tell; chmod 755 sees"),
+    (
+        "a descriptor",
+        "sed -i 's/os.execv(sys.argv.2./os.execve(os.open(sys.argv[2], 0)/; s/:])$/:], os.environ)/' changes.py; \
+         $UNDER $CHANGES '' $SEES it tell",
+    ),
+    ("closed descriptors", "$UNDER $CHANGES 'os.close(0); os.close(2); os.dup2(1, 7)' $SEES it tell"),
+    (
+        "signals",
+        "$UNDER $CHANGES '[signal.signal(number, signal.SIG_IGN) for number in (10, 13, 17)]' $SEES it tell; \
+         $UNDER $CHANGES 'signal.pthread_sigmask(0, [10, 12, 17]); os.kill(os.getpid(), 10)' $SEES it tell",
+    ),
+    ("many arguments", "$UNDER $AS $SEES tell $(seq 3000) | cksum"),
+    ("a large environment", "for n in $(seq 2000); do export V$n=$n; done; $UNDER $AS $SEES tell | cksum"),
+    (
+        "what says how it is loaded",
+        "LD_DEBUG=statistics $UNDER $AS $SEES tell 2> said; grep -c 'number of relocations' said; \
+         LD_BIND_NOW=1 $UNDER $AS $SEES tell; rm said",
+    ),
+    (
+        "limits",
+        "for limit in AS,20000000 STACK,30000 FSIZE,0 NOFILE,4; do \
+         $UNDER $CHANGES \"resource.setrlimit(resource.RLIMIT_${limit%,*}, (${limit#*,}, ${limit#*,}))\" $SEES it tell; done",
+    ),
+    (
+        "fewer rights again",
+        "$UNDER $AS setpriv --nnp $SEES tell; $UNDER $AS setpriv --nnp sh -c '$1 tell' sh $SEES",
+    ),
+    (
+        "both users by turns",
+        "$UNDER sh -c '$1 tell; $2 $1 tell; $1 tell; $2 sh -c \"$1 tell\"' sh $SEES \"$AS\"",
+    ),
+    (
+        "a group",
+        "$UNDER setpriv --regid=65534 --clear-groups -- $SEES tell; \
+         $UNDER setpriv --reuid=65534 --keep-groups -- $SEES tell",
+    ),
+    ("switched off", "$UNDER $AS env RUNAHEAD=off $SEES tell; RUNAHEAD=off $UNDER $AS $SEES tell"),
+];
+
+pub fn add(suite: &mut Suite) {
+    let needs = ["root", "command setpriv"];
+    for (name, line) in WAYS.iter().copied() {
+        suite.add(format!("own_runs::{name}"), needs, move || {
+            scenario(name, line)?.modes([COLD, WARM, NO_SPECULATION]).check(&Runahead::built()?)
+        });
+    }
+    suite.add("own_runs::the host is that user's", needs, || is_helped(&Runahead::built()?));
+}
+
+fn scenario(name: &str, line: &str) -> Result<Scenario, String> {
+    let guests = Guest::all()?;
+    let guest =
+        guests.iter().find(|guest| guest.name() == "executes").ok_or("the guest 'executes' has gone")?;
+    let line = format!(
+        "umask 022; chmod 755 .; cp {} sees; SEES=$PWD/sees; AS='{AS}'; printf %s '{CHANGES}' > changes.py; \
+         CHANGES='/usr/bin/python3 -S changes.py'; {line}; rm sees changes.py",
+        guest.build()?.display()
+    );
+    Ok(Scenario::shell(format!("own run {name}"), &line).prepare(files))
+}
+
+/// The other user's program has a session, of a host that is that user's, and a speculator that reads ahead.
+fn is_helped(runahead: &Runahead) -> Verdict {
+    const READS: &str = "import os, sys, time\n\
+        if len(sys.argv) == 2: os.execv(sys.executable, [sys.executable, '-S', *sys.argv, 'again'])\n\
+        host = os.environ['RUNAHEAD_SESSION'].split(':')[0]\n\
+        print(os.stat('/proc/' + host).st_uid, open('/proc/' + host + '/cmdline').read().split('\\0')[1])\n\
+        print('runahead-session' in open('/proc/self/maps').read())\n";
+    let line = format!(
+        "cat > reads.py <<'END'\n{READS}END\n\
+         set -- $UNDER; $1 run -- $AS /usr/bin/python3 -S reads.py once; rm reads.py"
+    );
+    let told = scenario("helped", &line)?.run(&UNDER, runahead).map_err(|error| error.to_string())?;
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    match told.as_str() {
+        "65534 again\nTrue\n" => Ok(()),
+        _ => Err(format!("the other user's program says: {told}")),
+    }
+}
+
+const UNDER: Mode = Mode { name: "under", options: Some(&[]), cold: true };
