@@ -56,6 +56,7 @@ const PR_SET_PDEATHSIG: usize = 1;
 const PR_SET_DUMPABLE: usize = 4;
 const PR_GET_CHILD_SUBREAPER: usize = 37;
 const PR_GET_MDWE: usize = 66;
+const PR_GET_DUMPABLE: usize = 3;
 const PR_SET_PTRACER: usize = 0x5961_6d61;
 const SECCOMP_GET_ACTION_AVAIL: usize = 2;
 const PTRACE_SEIZE: usize = 0x4206;
@@ -67,6 +68,7 @@ pub const CALLS: &[Call] = &calls! {
     prctl as __NR_prctl (PR_SET_PTRACER, 0, 0, 0, 0);
     prctl as __NR_prctl (PR_SET_PDEATHSIG, 0, 0, 0, 0);
     prctl as __NR_prctl (PR_GET_MDWE, 0, 0, 0, 0);
+    prctl as __NR_prctl (PR_GET_DUMPABLE, 0, 0, 0, 0);
     prctl as __NR_prctl (PR_GET_CHILD_SUBREAPER, 0, 0, 0, 0);
     // Files.
     openat as __NR_openat (HERE, 0, n::O_RDONLY | n::O_CLOEXEC, 0);

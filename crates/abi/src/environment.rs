@@ -48,16 +48,22 @@ pub mod flags {
 }
 
 /// The launcher's command line when an agent starts it in place of a program that was executed already
-/// (`agent::own_run`): `runahead again FILE NAME ARGUMENT...` executes FILE with the rest as its arguments, the first
-/// being what it finds as its name. Nothing is said, and no such run has further ones.
+/// (`agent::own_run`): `runahead again DESCRIPTOR FILE NAME ARGUMENT...` executes FILE with the rest as its
+/// arguments, the first being what it finds as its name. DESCRIPTOR, which is the launcher's to close, is the file that
+/// is meant, whatever FILE leads to by now; [`NONE`](again::NONE): a script, which is found by its name anyway. Nothing
+/// is said, and no such run has further ones.
 pub mod again {
     use core::ffi::CStr;
 
     pub const WORD: &CStr = c"again";
-    /// Number of the file's path among the launcher's arguments.
-    pub const FILE: usize = 2;
+    /// In the place of a descriptor.
+    pub const NONE: &CStr = c"-";
+    /// Number of the descriptor among the launcher's arguments.
+    pub const DESCRIPTOR: usize = 2;
+    /// Number of the file's path.
+    pub const FILE: usize = 3;
     /// Number of the command's name.
-    pub const FIRST: usize = 3;
+    pub const FIRST: usize = 4;
 }
 
 /// Limits (getrlimit(2), bytes) below which an agent leaves its program alone: what it needs beside the
@@ -68,6 +74,8 @@ pub mod least {
     pub const ADDRESSES: u64 = 288 << 20;
     /// RLIMIT_DATA.
     pub const DATA: u64 = 64 << 20;
+    /// RLIMIT_NPROC, for a run that the program's user has not asked for himself: our threads count among his processes.
+    pub const PROCESSES: u64 = 4096;
     /// One in so many bytes.
     pub const SHARE: usize = 100;
 }

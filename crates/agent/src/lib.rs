@@ -34,6 +34,7 @@ mod executions;
 #[cfg(feature = "forked")]
 mod forked;
 mod loader;
+mod loader_messages;
 mod names;
 mod own_run;
 mod patch;

@@ -15,19 +15,25 @@ pub struct Debug {
     first: *mut Loaded,
 }
 
+impl Debug {
+    pub fn first(&self) -> *const Loaded {
+        self.first
+    }
+}
+
 /// glibc's `struct link_map`, the part that is an interface.
 #[repr(C)]
-struct Loaded {
-    _offset: usize,
-    name: *const c_char,
-    _dynamic: usize,
-    next: *mut Loaded,
+pub struct Loaded {
+    pub offset: usize,
+    pub name: *const c_char,
+    pub dynamic: usize,
+    pub next: *mut Loaded,
     _previous: *mut Loaded,
 }
 
 /// What the shared run-times are called, gcc's and clang's.
 const RUN_TIMES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
-const OWN_NAME: &[u8] = b"librunahead_agent.so";
+pub const OWN_NAME: &[u8] = b"librunahead_agent.so";
 
 /// Takes the agent's name from the list, if AddressSanitizer's run-time is in it.
 ///
@@ -59,6 +65,6 @@ pub unsafe fn step_aside() {
     }
 }
 
-fn file_name(path: &[u8]) -> &[u8] {
+pub fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }

@@ -7,20 +7,30 @@
 //! run that he comes from.
 //!
 //! It happens where the loader calls, before the program's first instruction and before any library's. What a
-//! process keeps at an execution it keeps at two. What the loader of a program has done by then it does again.
+//! process keeps at an execution it keeps at two. What the loader of a program has done by then it does again. Where a
+//! second execution might do another thing than the first, or might be refused, the program goes on plainly.
 
+use crate::loader::{OWN_NAME, file_name};
+use crate::loader_messages;
 use crate::session::Open;
+use crate::start::auxiliary_value;
 use core::ffi::{CStr, c_char};
 use core::ptr;
-use runahead_abi::environment::{SESSION, again};
-use runahead_kernel::files::{open_at, read, stat_at};
-use runahead_kernel::process::{effective_user, execute};
+use runahead_abi::environment::{SESSION, again, least};
+use runahead_kernel::files::{fstat, may_execute, open_at, open_without_magic_links, read, stat_at};
+use runahead_kernel::process::{effective_user, execute, kernel_release, limit, prctl};
 use runahead_kernel::text::Text;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{PAGE, memory};
 
-/// The auxiliary vector's entry with the path that was executed (getauxval(3)).
-pub const AT_EXECFN: usize = 31;
+/// Entries of the auxiliary vector (getauxval(3)): the path that was executed, where the loader is, and whether the
+/// kernel was told to keep the name besides the interpreter's arguments (binfmt_misc).
+const AT_EXECFN: usize = 31;
+const AT_BASE: usize = 7;
+const AT_FLAGS: usize = 8;
+
+/// The first kernel that says the last.
+const SAYS_FLAGS: (u32, u32) = (5, 12);
 
 /// Bytes of a label of the security modules that are compared.
 const LABEL_BYTES: usize = 256;
@@ -28,12 +38,15 @@ const LABEL_BYTES: usize = 256;
 /// Longest path that the kernel takes.
 const PATH_BYTES: usize = n::PATH_MAX as usize;
 
+/// Arguments among which are those that the kernel has put before a script's, two for each interpreter on the way.
+const BEFORE_SCRIPTS: usize = 12;
+
+/// `prctl`: whether the process may be looked at by others of its user (1).
+const PR_GET_DUMPABLE: u32 = 3;
+
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 
-/// Variables that change what the loader does, or have it say so: who sets them may see it twice.
-const LOADERS: [&[u8]; 3] = [b"LD_AUDIT=", b"LD_DEBUG=", b"LD_PROFILE="];
-
-/// Entries before the command in the launcher's arguments: its own name, the word, the file.
+/// Entries before the command in the launcher's arguments: its own name, the word, the descriptor, the file.
 const BEFORE: usize = again::FIRST;
 
 /// The process's start as the kernel has laid it out.
@@ -42,9 +55,8 @@ pub struct Start {
     /// Number of the arguments.
     pub count: usize,
     pub arguments: *const *const c_char,
+    /// Behind it lies the auxiliary vector.
     pub environment: *const *const c_char,
-    /// What was executed ([`AT_EXECFN`]); null if the kernel does not say.
-    pub path: *const c_char,
 }
 
 /// Executes the launcher in place of the program, where this is another user's process than the `host`'s. Returns
@@ -53,23 +65,40 @@ pub struct Start {
 /// # Safety
 /// The loader is calling, nothing of the program's has run, there is one thread; `start` is the kernel's.
 pub unsafe fn begin(host: u32, start: &Start) {
-    if !is_another_users(host) || !is_under_the_same_label(host) || start.path.is_null() {
+    if !is_another_users(host) || !is_under_the_same_label(host) || !is_ordinary() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let (path, base) = unsafe {
+        (auxiliary_value(start.environment, AT_EXECFN), auxiliary_value(start.environment, AT_BASE))
+    };
+    // Without a base the loader is the program, and what it is told of the program is not what the kernel was told.
+    if path == 0 || base == 0 {
         return;
     }
     // SAFETY: a C string of the kernel's.
-    let path = unsafe { CStr::from_ptr(start.path) };
+    let path = unsafe { CStr::from_ptr(path as *const c_char) };
     // SAFETY: the caller's promise.
-    let Some(skipped) = (unsafe { skipped_arguments(path, start) }) else { return };
+    let Some(executed) = (unsafe { what_was_executed(path, start) }) else { return };
     // SAFETY: as above.
     let (entries, preload) = unsafe { inherited(start.environment) };
     let Some(preload) = preload else { return };
     let agent = preload.split(|&byte| byte == b':' || byte == b' ').next().unwrap_or_default();
     let rest = preload.get(agent.len() + 1..).unwrap_or_default();
-    let slash = agent.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-    let folder = agent.get(..slash).unwrap_or_default();
+    let name = file_name(agent);
+    // SAFETY: the loader is calling.
+    if name != OWN_NAME || unsafe { loader_messages::may_be_there(rest) } {
+        return;
+    }
+    let folder = agent.get(..agent.len() - name.len()).unwrap_or_default();
     if !folder.starts_with(b"/") {
         return;
     }
+    let skipped = executed.skipped;
+    let descriptor = match &executed.file {
+        Some(file) => Text::<16>::new().push_number(file.number() as u64),
+        None => Text::new().push(again::NONE.to_bytes()),
+    };
     let rest_bytes = if rest.is_empty() { 0 } else { PRELOAD.len() + rest.len() + 1 };
     let words = BEFORE + start.count + 2 + entries + 1;
     let length = (words * size_of::<usize>() + rest_bytes).next_multiple_of(PAGE);
@@ -82,7 +111,8 @@ pub unsafe fn begin(host: u32, start: &Start) {
     unsafe {
         arguments.write(c"runahead".as_ptr());
         arguments.add(1).write(again::WORD.as_ptr());
-        arguments.add(again::FILE).write(start.path);
+        arguments.add(again::DESCRIPTOR).write(descriptor.as_c_str().as_ptr());
+        arguments.add(again::FILE).write(path.as_ptr());
         // Of a script the kernel has put the interpreter before the path; the path is its name now.
         for number in skipped..start.count {
             arguments.add(BEFORE + number - skipped).write(*start.arguments.add(number));
@@ -103,7 +133,7 @@ pub unsafe fn begin(host: u32, start: &Start) {
                 to = to.add(1);
             }
         }
-        for launcher in [b"/runahead".as_slice(), b"/../../bin/runahead"] {
+        for launcher in [b"runahead".as_slice(), b"../../bin/runahead"] {
             let file = Text::<PATH_BYTES>::new().push(folder).push(launcher);
             let _ = execute(file.as_c_str(), arguments.cast(), environment.cast());
         }
@@ -146,28 +176,64 @@ fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     buffer.get(..length)
 }
 
-/// How many of the arguments are not the command's own: none where the path is the program that runs; of a script
-/// those that the kernel has put before its path. None: executing the path anew would not do the same.
+/// Whether the process is as executions leave one, and has room for a run's processes.
+fn is_ordinary() -> bool {
+    // Not where the file may not be read, or where rights have changed at the execution itself: a second one would not
+    // find them changing.
+    // SAFETY: asks.
+    let dumpable = unsafe { prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) };
+    dumpable == Ok(1) && limit(n::RLIMIT_NPROC) >= least::PROCESSES
+}
+
+/// What executing the path anew takes.
+struct Executed {
+    /// How many of the arguments are not the command's own: of a script those that the kernel has put before it.
+    skipped: usize,
+    /// The program that runs, open only as a place and kept by an execution. None: the path is a script.
+    file: Option<Open>,
+}
+
+/// None: executing the path anew might not do the same.
 ///
 /// # Safety
 /// `start` is the kernel's.
-unsafe fn skipped_arguments(path: &CStr, start: &Start) -> Option<usize> {
-    let file = stat_at(n::AT_FDCWD, path, 0).ok()?;
-    let running = stat_at(n::AT_FDCWD, c"/proc/self/exe", 0).ok()?;
-    if (file.st_dev, file.st_ino) == (running.st_dev, running.st_ino) {
-        return (start.count > 0).then_some(0);
-    }
-    let mut beginning = [0; 2];
-    if file.st_mode & n::S_IFMT != n::S_IFREG || read_file(path, &mut beginning) != Some(b"#!".as_slice()) {
+unsafe fn what_was_executed(path: &CStr, start: &Start) -> Option<Executed> {
+    // `/proc/self/exe` and its like would lead to the launcher.
+    let place = Open::new(open_without_magic_links(path, n::O_PATH | n::O_CLOEXEC).ok()?);
+    // Nothing is opened for reading: closing that would give up the locks (fcntl(2)) that the process has on it.
+    let running = Open::new(open_at(n::AT_FDCWD, c"/proc/self/exe", n::O_PATH, 0).ok()?);
+    let (there, runs) = (fstat(place.number()).ok()?, fstat(running.number()).ok()?);
+    // The first execution may have had rights that are gone since.
+    if start.count == 0 || !may_execute(path) {
         return None;
     }
-    // The interpreter, perhaps one argument of its own, the script's path (execve(2)).
-    // SAFETY: below the number of arguments; each is a C string.
-    (1..start.count.min(3)).find(|&number| unsafe { CStr::from_ptr(*start.arguments.add(number)) } == path)
+    if (there.st_dev, there.st_ino) == (runs.st_dev, runs.st_ino) {
+        return Some(Executed { skipped: 0, file: Some(running) });
+    }
+    // SAFETY: there is an argument; the environment is the kernel's.
+    let (first, flags) =
+        unsafe { (CStr::from_ptr(*start.arguments), auxiliary_value(start.environment, AT_FLAGS)) };
+    let interpreter = stat_at(n::AT_FDCWD, first, 0).ok()?;
+    if (interpreter.st_dev, interpreter.st_ino) != (runs.st_dev, runs.st_ino)
+        || !may_execute(first)
+        || flags != 0
+        || kernel_release() < SAYS_FLAGS
+    {
+        return None;
+    }
+    // The interpreter, perhaps one argument of its own, the script's path (execve(2)). Where the path is there twice it
+    // is not known which one the kernel has put there.
+    let is_path = |&number: &usize| {
+        // SAFETY: below the number of arguments; each is a C string.
+        unsafe { CStr::from_ptr(*start.arguments.add(number)) == path }
+    };
+    let mut paths = (1..start.count.min(BEFORE_SCRIPTS)).filter(is_path);
+    let skipped = paths.next()?;
+    paths.next().is_none().then_some(Executed { skipped, file: None })
 }
 
-/// The number of the environment's entries, and what is preloaded: None also where variables for the loader are in
-/// the way.
+/// The number of the environment's entries, and what is preloaded: None also where the loader was told to
+/// talk.
 ///
 /// # Safety
 /// `environment` is a null-terminated array of C strings that live as long as the process.
@@ -182,7 +248,7 @@ unsafe fn inherited(environment: *const *const c_char) -> (usize, Option<&'stati
         // SAFETY: a C string that stays.
         let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
         // More than one entry of the name: the loader believes the last, and we none.
-        is_in_the_way |= LOADERS.iter().any(|name| entry.starts_with(name));
+        is_in_the_way |= loader_messages::is_heard(entry);
         if let Some(value) = entry.strip_prefix(PRELOAD) {
             is_in_the_way |= preload.is_some();
             preload = Some(value);

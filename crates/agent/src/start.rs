@@ -57,14 +57,12 @@ pub unsafe extern "C" fn runahead_agent_start(
     // SAFETY: the loader has called.
     unsafe { loader::step_aside() };
     // SAFETY: as for the environment, behind which it lies.
-    let (hwcap2, path) = unsafe {
-        (auxiliary_value(environment, AT_HWCAP2), auxiliary_value(environment, own_run::AT_EXECFN))
-    };
+    let hwcap2 = unsafe { auxiliary_value(environment, AT_HWCAP2) };
     if let Begun::Elsewhere(session) = begin(&told, hwcap2, patch::Unknown::MayRun)
-        && session.flags & flags::OWN_RUNS != 0
+        // Of a process with hidden variables nobody would hide those of the second execution.
+        && session.flags & (flags::OWN_RUNS | flags::HIDDEN) == flags::OWN_RUNS
     {
-        let start =
-            own_run::Start { count: count as usize, arguments, environment, path: path as *const c_char };
+        let start = own_run::Start { count: count as usize, arguments, environment };
         // SAFETY: the loader is calling, before all other initialisers.
         unsafe { own_run::begin(session.host, &start) };
     }
@@ -221,7 +219,7 @@ const AT_HWCAP2: usize = 26;
 ///
 /// # Safety
 /// `environment` is the kernel's: null-terminated, with the vector behind it.
-unsafe fn auxiliary_value(environment: *const *const c_char, kind: usize) -> usize {
+pub unsafe fn auxiliary_value(environment: *const *const c_char, kind: usize) -> usize {
     let mut word = environment.cast::<usize>();
     // SAFETY: the caller's promise; the vector ends with a pair of kind 0.
     unsafe {

@@ -186,11 +186,11 @@ fn place_of_command<'a>(words: impl Iterator<Item = &'a std::ffi::OsStr>) -> Opt
 /// Called by the C library.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) -> i32 {
+    if is_again() {
+        runahead_host::set_file(again::FILE, again::DESCRIPTOR);
+    }
     let allowed = runahead_host::check_filters();
     // What may not be done is not done for the last resort's sake either.
-    if is_again() {
-        runahead_host::set_file(again::FILE);
-    }
     if allowed.is_ok()
         && let Some(place) = place_of_command(runahead_host::arguments())
     {
@@ -203,17 +203,15 @@ pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) 
 
 /// Whether an agent has started us in place of a program that was executed already.
 fn is_again() -> bool {
-    let word = runahead_host::arguments().nth(1);
+    let mut words = runahead_host::arguments().skip(1);
+    let word = words.next();
     word.is_some_and(|word| word.as_encoded_bytes() == again::WORD.to_bytes())
+        && words.nth(again::FIRST - 2).is_some()
 }
 
 /// Executes such a program, with a run of its own.
 #[inline(never)]
 fn run_again(allowed: Result<(), String>) -> u8 {
-    if runahead_host::arguments().nth(again::FIRST).is_none() {
-        eprintln!("runahead: 'again' is for Runahead itself");
-        return USAGE;
-    }
     runahead_host::fill_standard_descriptors();
     let options = Options { limits: Limits::from_environment(), again: true, ..Options::default() };
     let failure = runahead_host::run(options, again::FIRST, allowed);

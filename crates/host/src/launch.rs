@@ -117,7 +117,9 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
         return became(name, &program.become_it());
     }
     // As early as can be: the disk is at work while the rest is made ready.
-    let cold = options.may_guess().then(|| Cold::find(name)).flatten();
+    // (What was executed already has been read, and is not opened: that it is closed would give up the locks that the
+    // process has on it.)
+    let cold = (options.may_guess() && !options.again).then(|| Cold::find(name)).flatten();
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
     let wishes = Wishes { stats: options.stats, reasons: options.verbose, report: report_file };
     let say = |reason: &str| {
@@ -125,10 +127,10 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
             say_plainly(reason);
         }
     };
-    let alone = program::has_no_loader_because(name);
+    let alone = if options.again { None } else { program::has_no_loader_because(name) };
     match prepare(&options, wishes, cold, first, alone.is_some()) {
         // Asked last: by now a cold executable's first page may be here.
-        Ok(_) if program::is_32_bit(name) => say("it is a 32-bit program"),
+        Ok(_) if !options.again && program::is_32_bit(name) => say("it is a 32-bit program"),
         Ok(begun) => {
             program.set_variables(begun.variables);
             if let Some((reason, path)) = alone

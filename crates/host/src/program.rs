@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// The signals that were blocked when this process was started, as the kernel has them. Written once, before `main`.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
@@ -24,11 +24,21 @@ static CLOSED: AtomicUsize = AtomicUsize::new(0);
 /// The arguments of this process, as the kernel gave them. Written once, before `main`.
 static ARGUMENTS: AtomicPtr<*const libc::c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// Number of the argument that says which file is executed, where that is not the command's name; else 0.
+/// Number of the argument that is the path of the file to execute, where that is not the command's name; else 0.
 static FILE: AtomicUsize = AtomicUsize::new(0);
 
-/// The command is the file that argument number `number` names, whatever its own name is.
-pub fn set_file(number: usize) {
+/// That file, open as a place; negative: it is found by its path.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+
+/// The command is the file at the path that argument number `number` is, whatever its own name is, and
+/// wherever commands are looked for. The argument numbered `descriptor` says as which descriptor it is open, if it is.
+pub fn set_file(number: usize, descriptor: usize) {
+    let open = arguments().nth(descriptor).and_then(OsStr::to_str).and_then(|text| text.parse().ok());
+    if let Some(open) = open {
+        // SAFETY: sets a flag of a descriptor that was handed to us.
+        unsafe { libc::fcntl(open, libc::F_SETFD, libc::FD_CLOEXEC) };
+        DESCRIPTOR.store(open, Ordering::Relaxed);
+    }
     FILE.store(number, Ordering::Relaxed);
 }
 
@@ -188,6 +198,11 @@ impl Program {
         // SAFETY: one thread; `first` is an argument's number (see `new`); the array and its strings live until the call
         // returns.
         let error = unsafe { execute(self.first, pointers(&environment).as_ptr()) };
+        // Our variables may be just what is too much; what there was before has been taken with us.
+        if error == libc::E2BIG && !self.variables.is_empty() {
+            // SAFETY: as above; the environment is the kernel's.
+            return io::Error::from_raw_os_error(unsafe { execute(self.first, environment_pointer()) });
+        }
         io::Error::from_raw_os_error(error)
     }
 }
@@ -262,17 +277,22 @@ static PATH: PathBuffer = PathBuffer(std::cell::UnsafeCell::new([0; PATH_BYTES])
 /// it is the last resort as well.
 ///
 /// # Safety
-/// One thread; `first` is the number of an argument, and not 0, as is what [`set_file`] was told; `environment` is a null-terminated array of C strings.
+/// One thread; `first` is the number of an argument, and not 0, and the one that [`set_file`] was told is one; `environment` is a
+/// null-terminated array of C strings.
 pub unsafe fn execute(first: usize, environment: *const *const libc::c_char) -> i32 {
-    // SAFETY: the kernel's null-terminated array of C strings, which both numbers are within.
-    let (arguments, file) = unsafe {
-        let all = ARGUMENTS.load(Ordering::Relaxed);
-        let file = FILE.load(Ordering::Relaxed);
-        (all.add(first), all.add(if file == 0 { first } else { file }))
-    };
-    // SAFETY: within that array.
-    let name = unsafe { CStr::from_ptr(*file) };
+    // SAFETY: the kernel's null-terminated array of C strings, which `first` is within.
+    let arguments = unsafe { ARGUMENTS.load(Ordering::Relaxed).add(first) };
     put_back_inheritance();
+    match FILE.load(Ordering::Relaxed) {
+        0 => {}
+        // SAFETY: the caller's arrays and number.
+        number => unsafe {
+            let path = CStr::from_ptr(*ARGUMENTS.load(Ordering::Relaxed).add(number));
+            return execute_meant(path, arguments, environment);
+        },
+    }
+    // SAFETY: within that array.
+    let name = unsafe { CStr::from_ptr(*arguments) };
     if name.is_empty() {
         return libc::ENOENT;
     }
@@ -293,6 +313,42 @@ pub unsafe fn execute(first: usize, environment: *const *const libc::c_char) -> 
         }
     }
     refused
+}
+
+/// Replaces this process by the file that [`set_file`] has told of: by its path, as the program finds that, but not by
+/// another file that has taken its place meanwhile.
+///
+/// # Safety
+/// Null-terminated arrays of C strings.
+unsafe fn execute_meant(
+    path: &CStr,
+    arguments: *const *const libc::c_char,
+    environment: *const *const libc::c_char,
+) -> i32 {
+    let descriptor = DESCRIPTOR.load(Ordering::Relaxed);
+    // SAFETY: two structures of our own, for which all zeros is a value; the caller's arrays, alive and null-terminated.
+    unsafe {
+        let (mut there, mut meant) = std::mem::zeroed::<(libc::stat, libc::stat)>();
+        let is_meant = descriptor < 0
+            || libc::stat(path.as_ptr(), &mut there) == 0
+                && libc::fstat(descriptor, &mut meant) == 0
+                && (there.st_dev, there.st_ino) == (meant.st_dev, meant.st_ino);
+        let mut refused = libc::ENOENT;
+        if is_meant {
+            libc::execve(path.as_ptr(), arguments, environment);
+            refused = last_error();
+        }
+        if descriptor >= 0 && refused != libc::E2BIG {
+            let flags = libc::AT_EMPTY_PATH;
+            libc::syscall(libc::SYS_execveat, descriptor, c"".as_ptr(), arguments, environment, flags);
+            refused = last_error();
+        }
+        refused
+    }
+}
+
+fn last_error() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOENT)
 }
 
 /// The mask of blocked signals, and closed standard descriptors, as they were.
@@ -351,11 +407,10 @@ unsafe fn execute_file(
     arguments: *mut *const libc::c_char,
     environment: *const *const libc::c_char,
 ) -> i32 {
-    let error = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOENT);
     // SAFETY: the caller's arrays, alive and null-terminated.
     unsafe {
         libc::execve(file.as_ptr(), arguments, environment);
-        let refused = error();
+        let refused = last_error();
         if refused != libc::ENOEXEC {
             return refused;
         }
@@ -364,7 +419,7 @@ unsafe fn execute_file(
         let before = (*shell, *arguments);
         (*shell, *arguments) = (c"/bin/sh".as_ptr(), file.as_ptr());
         libc::execve(c"/bin/sh".as_ptr(), shell, environment);
-        let refused = error();
+        let refused = last_error();
         (*shell, *arguments) = before;
         refused
     }

@@ -53,6 +53,21 @@ pub unsafe fn open_at2_address(directory: i32, path: usize, how: &n::open_how) -
     check(r).map(|fd| fd as i32)
 }
 
+/// [`open_at`] from the current directory, but not by way of links that `/proc` has to what is open or running.
+pub fn open_without_magic_links(path: &CStr, flags: u32) -> Result<i32> {
+    let how = n::open_how { flags: flags.into(), mode: 0, resolve: n::RESOLVE_NO_MAGICLINKS.into() };
+    // SAFETY: the path is a valid C string; nothing is created or cut off unless `flags` say so.
+    unsafe { open_at2_address(n::AT_FDCWD, path.as_ptr() as usize, &how) }
+}
+
+/// Whether the real user may execute the file at `path`.
+pub fn may_execute(path: &CStr) -> bool {
+    const X_OK: usize = 1;
+    let a = [n::AT_FDCWD as usize, path.as_ptr() as usize, X_OK, 0, 0, 0];
+    // SAFETY: the path is a C string.
+    check(unsafe { syscall(n::__NR_faccessat as usize, a) }).is_ok()
+}
+
 pub fn close(fd: i32) -> Result<()> {
     // SAFETY: closing touches no memory; the caller owns the descriptor.
     check(unsafe { syscall(n::__NR_close as usize, [fd as usize, 0, 0, 0, 0, 0]) }).map(drop)

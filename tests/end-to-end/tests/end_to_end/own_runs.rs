@@ -83,7 +83,73 @@ const WAYS: &[(&str, &str)] = &[
         "$UNDER setpriv --regid=65534 --clear-groups -- $SEES tell; \
          $UNDER setpriv --reuid=65534 --keep-groups -- $SEES tell",
     ),
+    (
+        "its own executable by /proc",
+        "$UNDER $CHANGES '' /proc/self/exe python3 -S -c 'import sys; print(sys.argv)' it; \
+         ln -s /proc/self/exe link; $UNDER $CHANGES '' ./link python3 -S -c 'import sys; print(sys.argv)'; rm link",
+    ),
+    (
+        "a name that another program has",
+        "cp sees ls; $UNDER $CHANGES '' ls it tell; $UNDER $CHANGES '' sees it tell; rm ls",
+    ),
+    (
+        "rights that only the first execution has",
+        "chmod 700 sees; $UNDER $CHANGES 'import ctypes; c = ctypes.CDLL(None); c.prctl(8, 1, 0, 0, 0); real = os.execv; \
+         number = ctypes.c_uint; os.execv = lambda *a: (c.capset((number * 2)(0x20080522, 0), (number * 6)(2, 2)), real(*a))' \
+         $SEES it tell; chmod 755 sees",
+    ),
+    (
+        "a script's name twice",
+        "printf '#!/bin/sh ./one\\necho $# $*\\n' > one; chmod 755 one; $UNDER $CHANGES '' ./one it tell; \
+         printf '#!/bin/sh\\necho $# $*\\n' > one; $UNDER $CHANGES '' ./one it ./one tell; rm one",
+    ),
+    (
+        "locks on what is executed",
+        "cp /usr/bin/grep counts; for file in counts script; do printf '#!/bin/sh\\ngrep \"$@\"\\n' > script; \
+         chmod 755 script; $UNDER $CHANGES 'import fcntl; file = open(sys.argv[2]); fcntl.lockf(file, fcntl.LOCK_SH); \
+         os.set_inheritable(file.fileno(), True); sys.argv += [\"POSIX.* %d \" % os.getpid(), \"/proc/locks\"]' \
+         ./$file it -c; done; rm counts script",
+    ),
+    (
+        "a file that is gone once it runs",
+        "for n in 1 2 3; do cp /bin/echo gone; $UNDER $CHANGES 'import shutil; r, w = os.pipe(); child = os.fork()\n\
+         if child: os.close(w); os.read(r, 1); os.unlink(\"gone\"); sys.exit(os.waitpid(child, 0)[1])' ./gone it tells; \
+         echo $?; done",
+    ),
+    (
+        "a file that is another once it runs",
+        "for n in 1 2 3; do cp /bin/echo gone; cp /bin/false new; $UNDER $CHANGES 'import shutil; r, w = os.pipe(); \
+         child = os.fork()\n\
+         if child: os.close(w); os.read(r, 1); os.rename(\"new\", \"gone\"); sys.exit(os.waitpid(child, 0)[1])' ./gone it tells; \
+         echo $?; done; rm gone",
+    ),
+    (
+        "what the loader says",
+        "LD_PRELOAD=/nowhere.so $UNDER $AS $SEES tell; LD_SHOW_AUXV=1 $UNDER $AS $SEES tell | grep -c AT_PAGESZ; \
+         LD_PRELOAD=libm.so.6:nowhere.so $UNDER $CHANGES '' $SEES it tell",
+    ),
+    (
+        "few processes",
+        "sed -i s/65534/65533/g changes.py; $UNDER $CHANGES 'resource.setrlimit(resource.RLIMIT_NPROC, (4, 4))' /usr/bin/python3 it -S -c '\
+         import os\nr, w = os.pipe()\nfor n in range(6):\n  try:\n    if os.fork() == 0: os.close(w); os.read(r, 1); os._exit(0)\n\
+         \x20   print(\"forked\", flush=True)\n  except OSError: print(\"no more\", flush=True)\n\
+         os.close(w)'; sleep 0.2",
+    ),
     ("switched off", "$UNDER $AS env RUNAHEAD=off $SEES tell; RUNAHEAD=off $UNDER $AS $SEES tell"),
+];
+
+/// A program with a library, of which it has taken a version and the size of a variable.
+const LIBRARY: &str = "mkdir library; cd library; printf 'V1 { global: *; };' > versions; \
+    printf '#include <stdio.h>\nint f(void) { return puts(\"f\") < 0; }\nint v[SIZE];\n' > l.c; \
+    printf 'int f(void); extern int v[]; int main(void) { return f() + v[1]; }' > p.c; \
+    makes() { cc -shared -fPIC -o libl.so l.c \"$@\"; }; makes -DSIZE=2 -Wl,--version-script,versions; \
+    cc -fno-pie -no-pie -o needs p.c -L. -ll -Wl,-rpath,$PWD; ";
+
+/// What becomes of the library; the loader says something of all but the first.
+const LIBRARIES: &[(&str, &str)] = &[
+    ("a library as it was", "$UNDER $AS ./needs; cd .."),
+    ("a library without versions", "makes -DSIZE=2; $UNDER $AS ./needs; cd .."),
+    ("a variable that has grown", "makes -DSIZE=20 -Wl,--version-script,versions; $UNDER $AS ./needs; cd .."),
 ];
 
 pub fn add(suite: &mut Suite) {
@@ -91,6 +157,13 @@ pub fn add(suite: &mut Suite) {
     for (name, line) in WAYS.iter().copied() {
         suite.add(format!("own_runs::{name}"), needs, move || {
             scenario(name, line)?.modes([COLD, WARM, NO_SPECULATION]).check(&Runahead::built()?)
+        });
+    }
+    let needs_compiler = ["root", "command setpriv", "command cc"];
+    for (name, line) in LIBRARIES.iter().copied() {
+        suite.add(format!("own_runs::{name}"), needs_compiler, move || {
+            let line = format!("{LIBRARY}{line}; rm -r library");
+            scenario(name, &line)?.modes([COLD, WARM]).check(&Runahead::built()?)
         });
     }
     suite.add("own_runs::the host is that user's", needs, || is_helped(&Runahead::built()?));

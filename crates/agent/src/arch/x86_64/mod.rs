@@ -61,6 +61,9 @@ pub fn loader_debug() -> *const Debug {
     debug
 }
 
+/// `R_X86_64_COPY`: a variable of a library's for which the program has the room.
+pub const COPY_RELOCATION: u32 = 5;
+
 /// Whether valgrind executes this process, a translation of its code and not the code itself: its own question, a
 /// sequence that changes nothing on a processor. It would blame the program for what the agent asks of the
 /// kernel, and for call numbers that it does not know.
