@@ -45,6 +45,8 @@ pub mod flags {
     pub const HIDDEN: u32 = 16;
     /// Programs of another user that come of this one become [runs of their own](super::again).
     pub const OWN_RUNS: u32 = 32;
+    /// The command gets the orphans of its descendants (the first process of a pid namespace, a child subreaper).
+    pub const REAPS: u32 = 64;
 }
 
 /// The launcher's command line when an agent starts it in place of a program that was executed already

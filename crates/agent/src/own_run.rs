@@ -16,9 +16,9 @@ use crate::session::Open;
 use crate::start::auxiliary_value;
 use core::ffi::{CStr, c_char};
 use core::ptr;
-use runahead_abi::environment::{SESSION, again, least};
+use runahead_abi::environment::{SESSION, Session, again, flags, least};
 use runahead_kernel::files::{fstat, may_execute, open_at, open_without_magic_links, read, stat_at};
-use runahead_kernel::process::{effective_user, execute, kernel_release, limit, prctl};
+use runahead_kernel::process::{effective_user, execute, kernel_release, limit, prctl, process_id};
 use runahead_kernel::text::Text;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{PAGE, memory};
@@ -43,6 +43,7 @@ const BEFORE_SCRIPTS: usize = 12;
 
 /// `prctl`: whether the process may be looked at by others of its user (1).
 const PR_GET_DUMPABLE: u32 = 3;
+const PR_GET_CHILD_SUBREAPER: u32 = 37;
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 
@@ -59,13 +60,18 @@ pub struct Start {
     pub environment: *const *const c_char,
 }
 
-/// Executes the launcher in place of the program, where this is another user's process than the `host`'s. Returns
+/// Executes the launcher in place of the program, where this is another user's process than the `session`'s host. Returns
 /// where it is not, or where it cannot be done: the program then goes on, plainly.
 ///
 /// # Safety
 /// The loader is calling, nothing of the program's has run, there is one thread; `start` is the kernel's.
-pub unsafe fn begin(host: u32, start: &Start) {
+pub unsafe fn begin(session: &Session, start: &Start) {
+    let host = session.host;
     if !is_another_users(host) || !is_under_the_same_label(host) || !is_ordinary() {
+        return;
+    }
+    // The host would come to the command as a child that it has not started, unless that is this process.
+    if session.flags & flags::REAPS != 0 && !reaps() {
         return;
     }
     // SAFETY: the caller's promise.
@@ -102,9 +108,9 @@ pub unsafe fn begin(host: u32, start: &Start) {
     let rest_bytes = if rest.is_empty() { 0 } else { PRELOAD.len() + rest.len() + 1 };
     let words = BEFORE + start.count + 2 + entries + 1;
     let length = (words * size_of::<usize>() + rest_bytes).next_multiple_of(PAGE);
-    let (protection, flags) = (memory::PROT_READ | memory::PROT_WRITE, n::MAP_PRIVATE | n::MAP_ANONYMOUS);
+    let (protection, kind) = (memory::PROT_READ | memory::PROT_WRITE, n::MAP_PRIVATE | n::MAP_ANONYMOUS);
     // SAFETY: a new mapping.
-    let Ok(address) = (unsafe { memory::map(0, length, protection, flags, -1, 0) }) else { return };
+    let Ok(address) = (unsafe { memory::map(0, length, protection, kind, -1, 0) }) else { return };
     let arguments = address as *mut *const c_char;
     // SAFETY: the arrays and the string lie in the mapping, which is as long as they are; what they name is the
     // kernel's, and nobody writes to it.
@@ -183,6 +189,14 @@ fn is_ordinary() -> bool {
     // SAFETY: asks.
     let dumpable = unsafe { prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) };
     dumpable == Ok(1) && limit(n::RLIMIT_NPROC) >= least::PROCESSES
+}
+
+/// Whether the process gets the orphans of its descendants.
+fn reaps() -> bool {
+    let mut reaper = 0i32;
+    // SAFETY: asks, into an integer of ours.
+    let asked = unsafe { prctl(PR_GET_CHILD_SUBREAPER, &raw mut reaper as usize, 0, 0, 0) };
+    process_id() == 1 || asked.is_ok() && reaper != 0
 }
 
 /// What executing the path anew takes.

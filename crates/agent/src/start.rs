@@ -64,7 +64,7 @@ pub unsafe extern "C" fn runahead_agent_start(
     {
         let start = own_run::Start { count: count as usize, arguments, environment };
         // SAFETY: the loader is calling, before all other initialisers.
-        unsafe { own_run::begin(session.host, &start) };
+        unsafe { own_run::begin(&session, &start) };
     }
 }
 

@@ -305,6 +305,9 @@ fn prepare(
     if options.may_guess() && !options.again {
         flag_bits |= flags::OWN_RUNS;
     }
+    if Descent::needed() == Descent::Unseen {
+        flag_bits |= flags::REAPS;
+    }
     session.header().main_process.store(std::process::id(), Ordering::Relaxed);
     let limits = Limits::new(options.limits);
     let shared = session.share();

@@ -6,7 +6,7 @@ use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
 use runahead_end_to_end::guest::Guest;
 use runahead_end_to_end::locate::Runahead;
-use runahead_end_to_end::scenario::{COLD, Mode, NO_SPECULATION, Scenario, WARM};
+use runahead_end_to_end::scenario::{COLD, Mode, NO_SPECULATION, Scenario, WARM, bytes};
 
 /// Changes to another user.
 const AS: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups --";
@@ -42,7 +42,7 @@ const WAYS: &[(&str, &str)] = &[
     ),
     (
         "something else preloaded",
-        "export LD_PRELOAD=libm.so.6; $UNDER $AS $SEES tell; $UNDER $AS grep -o 'libm.so' /proc/self/maps; \
+        "export LD_PRELOAD=libm.so.6; $UNDER $AS $SEES tell | sed 's/ LD_PRELOAD=[^ ]*//'; $UNDER $AS grep -o 'libm.so' /proc/self/maps; \
          LD_PRELOAD=libm.so.6:libdl.so.2; $UNDER $AS grep -oE 'lib(m|dl).so' /proc/self/maps",
     ),
     ("the loader as the program", "$UNDER $AS /lib64/ld-linux-x86-64.so.2 $SEES tell"),
@@ -125,8 +125,8 @@ const WAYS: &[(&str, &str)] = &[
     ),
     (
         "what the loader says",
-        "LD_PRELOAD=/nowhere.so $UNDER $AS $SEES tell; LD_SHOW_AUXV=1 $UNDER $AS $SEES tell | grep -c AT_PAGESZ; \
-         LD_PRELOAD=libm.so.6:nowhere.so $UNDER $CHANGES '' $SEES it tell",
+        "LD_PRELOAD=/nowhere.so $UNDER $AS $SEES tell | sed 's/ LD_PRELOAD=[^ ]*//'; LD_SHOW_AUXV=1 $UNDER $AS $SEES tell | grep -c AT_PAGESZ; \
+         LD_PRELOAD=libm.so.6:nowhere.so $UNDER $CHANGES '' $SEES it tell | sed 's/ LD_PRELOAD=[^ ]*//'",
     ),
     (
         "few processes",
@@ -134,6 +134,19 @@ const WAYS: &[(&str, &str)] = &[
          import os\nr, w = os.pipe()\nfor n in range(6):\n  try:\n    if os.fork() == 0: os.close(w); os.read(r, 1); os._exit(0)\n\
          \x20   print(\"forked\", flush=True)\n  except OSError: print(\"no more\", flush=True)\n\
          os.close(w)'; sleep 0.2",
+    ),
+    (
+        "a command that gets orphans",
+        "printf %s '\
+         import ctypes, os, sys, time\n\
+         if not os.fork():\n  os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n\
+         \x20 os.execv(sys.argv[1], [\"it\", \"tell\"])\n\
+         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)\ntime.sleep(0.4)\nchildren = 0\n\
+         try:\n  while os.waitpid(-1, os.WNOHANG)[0]: children += 1\nexcept ChildProcessError: print(children)\n' > reaps.py; \
+         reaper='import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])'; \
+         unshare --pid --fork --mount-proc sh -c \"$UNDER /usr/bin/python3 -S reaps.py $SEES\"; \
+         /usr/bin/python3 -S -c \"$reaper\" /usr/bin/env $UNDER /usr/bin/python3 -S reaps.py $SEES; \
+         unshare --pid --fork --mount-proc sh -c \"exec $UNDER $AS $SEES tell\"; rm reaps.py",
     ),
     ("switched off", "$UNDER $AS env RUNAHEAD=off $SEES tell; RUNAHEAD=off $UNDER $AS $SEES tell"),
 ];
@@ -178,7 +191,11 @@ fn scenario(name: &str, line: &str) -> Result<Scenario, String> {
          CHANGES='/usr/bin/python3 -S changes.py'; {line}; rm sees changes.py",
         guest.build()?.display()
     );
-    Ok(Scenario::shell(format!("own run {name}"), &line).prepare(files))
+    Ok(Scenario::shell(format!("own run {name}"), &line).prepare(|directory| {
+        // What the guest reads: without it, it says nothing.
+        std::fs::write(directory.join("cold.bin"), bytes(7, 1 << 20))?;
+        files(directory)
+    }))
 }
 
 /// The other user's program has a session, of a host that is that user's, and a speculator that reads ahead.
