@@ -179,6 +179,9 @@ pub fn add(suite: &mut Suite) {
             scenario(name, &line)?.modes([COLD, WARM]).check(&Runahead::built()?)
         });
     }
+    suite.add("own_runs::all arguments that the launcher is given reach the command", ["root"], || {
+        is_given_all(&Runahead::built()?)
+    });
     suite.add("own_runs::the host is that user's", needs, || is_helped(&Runahead::built()?));
 }
 
@@ -214,6 +217,30 @@ fn is_helped(runahead: &Runahead) -> Verdict {
     match told.as_str() {
         "65534 again\nTrue\n" => Ok(()),
         _ => Err(format!("the other user's program says: {told}")),
+    }
+}
+
+/// With as many bytes of arguments as the kernel takes of the launcher the command is executed as well, though our variables
+/// come on top.
+fn is_given_all(runahead: &Runahead) -> Verdict {
+    const GIVES: &str = "import os, resource, sys\n\
+        resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))\n\
+        def ends(length):\n\
+        \x20   words = [*sys.argv[1:], '/bin/true', *['a' * 1000] * (length // 1000), 'b' * (length % 1000)]\n\
+        \x20   try: child = os.posix_spawn(words[0], words, os.environ)\n\
+        \x20   except OSError: return None\n\
+        \x20   return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n\
+        least, most = 1000, 400000\n\
+        while most - least > 1:\n\
+        \x20   length = (least + most) // 2\n\
+        \x20   least, most = (least, length) if ends(length) is None else (length, most)\n\
+        print({ends(least - less) for less in range(0, 400, 20)})\n";
+    let line =
+        format!("cat > gives.py <<'END'\n{GIVES}END\n/usr/bin/python3 -S gives.py $UNDER; rm gives.py");
+    let told = scenario("given", &line)?.run(&UNDER, runahead).map_err(|error| error.to_string())?;
+    match String::from_utf8_lossy(&told.stdout).as_ref() {
+        "{0}\n" => Ok(()),
+        told => Err(format!("the commands end with: {told}")),
     }
 }
 
