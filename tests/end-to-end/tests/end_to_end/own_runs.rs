@@ -235,8 +235,9 @@ fn is_given_all(runahead: &Runahead) -> Verdict {
         \x20   length = (least + most) // 2\n\
         \x20   least, most = (least, length) if ends(length) is None else (length, most)\n\
         print({ends(least - less) for less in range(0, 400, 20)})\n";
-    let line =
-        format!("cat > gives.py <<'END'\n{GIVES}END\n/usr/bin/python3 -S gives.py $UNDER; rm gives.py");
+    let line = format!(
+        "cat > gives.py <<'END'\n{GIVES}END\nset -- $UNDER; /usr/bin/python3 -S gives.py $1 run --; rm gives.py"
+    );
     let told = scenario("given", &line)?.run(&UNDER, runahead).map_err(|error| error.to_string())?;
     match String::from_utf8_lossy(&told.stdout).as_ref() {
         "{0}\n" => Ok(()),
