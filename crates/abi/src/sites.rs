@@ -32,7 +32,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsites1");
 
 /// Version of the rules by which sites are found. A file written under other rules is not read, and
 /// replaced by the next writer: raise it whenever the analysis learns to distrust something.
-pub const ANALYSIS_VERSION: u32 = 9;
+pub const ANALYSIS_VERSION: u32 = 10;
 
 /// Entries of the index; a power of two. 4096 executable files are more than one user runs; when
 /// three quarters are in use the writer starts the file afresh.
@@ -228,6 +228,19 @@ pub mod form {
     /// kernel wants them, and the `syscall`. A handler that cancels believes a program counter between the
     /// two: whoever has been in the stub goes through all of it again.
     pub const CANCELLATION: u8 = 6;
+    /// The one call of the place where musl makes all calls that may be cancelled: the `call` itself (5 bytes)
+    /// becomes one of the stub, which goes on to that place, from its very beginning. That is at
+    /// [`super::Site::pad_offset`] and stays as it is; [`super::Site::syscall_distance`] counts from there.
+    /// Registers and stack are as with [`CANCELLATION`].
+    pub const CALLED: u8 = 7;
+    /// The beginning of a function that makes any call, its number and arguments being the function's own (C's
+    /// `syscall()`), where nothing can be rewritten at the `syscall` itself. [`super::Site::syscall_distance`]
+    /// bytes of instructions that may stand anywhere: the stub looks at the number, does them, and goes on
+    /// behind them. [`super::Site::pad_offset`] is where the function returns.
+    pub const ENTRANCE: u8 = 8;
+    /// As [`BRANCHED`], but the conditional jump is taken on the way to the `syscall`, which is where it leads to.
+    /// [`super::Site::syscall_distance`] is to the end of the jump.
+    pub const TAKEN: u8 = 9;
 }
 
 /// One site that may be rewritten. Offsets are bytes from the start of the *file* (not addresses).
@@ -236,7 +249,7 @@ pub mod form {
 pub struct Site {
     /// Where the first rewritten byte is: the instruction before the `syscall`, or the first of some.
     pub patch_offset: u64,
-    /// Where the five bytes of padding are (the short forms), else 0.
+    /// Where the five bytes of padding are (the short forms), or what the form says; else 0.
     pub pad_offset: u64,
     /// The system call's number, known from the instruction that loads it, or [`ANY_NUMBER`].
     pub number: u16,
@@ -247,7 +260,7 @@ pub struct Site {
     pub reserved: u32,
     /// What must be found at `patch_offset`.
     pub expected: [u8; CHECKED_BYTES],
-    /// What must be found at `pad_offset` (the short forms), else zeros.
+    /// What must be found at `pad_offset`, where there is one; else zeros.
     pub expected_pad: [u8; 8],
 }
 
@@ -255,6 +268,11 @@ impl Site {
     /// Whether the site is reached through padding.
     pub const fn is_short(&self) -> bool {
         matches!(self.form, form::SHORT_VIA_PAD | form::SHORT_DISPLACED | form::CANCELLATION)
+    }
+
+    /// Whether the site's call is seen before it is made, on its way there: the agent makes it never.
+    pub const fn is_ahead(&self) -> bool {
+        matches!(self.form, form::CANCELLATION | form::CALLED | form::ENTRANCE)
     }
 
     fn words(&self) -> [u64; 6] {

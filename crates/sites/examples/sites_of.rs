@@ -1,6 +1,6 @@
 //! Prints what the analysis finds in the files named on the command line, one row each:
 //! `cargo run --release -p runahead-sites --example sites_of -- /lib/x86_64-linux-gnu/libc.so.6`.
-//! With `-v` first, also each system call that is left alone, and why.
+//! With `-v` first, also each site, and each system call that is left alone, and why.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -39,6 +39,9 @@ fn main() {
             },
         );
         if verbose {
+            for site in &analysis.sites {
+                println!("    {:#x} number {} form {}", site.patch_offset, site.number, site.form);
+            }
             for other in &analysis.others {
                 println!(
                     "    {:#x} number {} {:?}",

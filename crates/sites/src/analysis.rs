@@ -11,18 +11,22 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register,
+};
 use object::ReadCache;
 use runahead_abi::sites::{
     ANY_NUMBER, CANCELLATION_START, CHECKED_BYTES, NEAR_JUMP, SHORT_BRANCH, Site, form,
 };
 
 use crate::flags;
-use crate::function::{Distrust, Function};
+use crate::function::{Distrust, Function, direct_target};
 use crate::image::{self, Image, NoImage};
 use crate::numbers::{self, EXIT_GROUP, Load, MUST_SEE, NEVER_PATCHED, Numbers, RT_SIGRETURN};
 use crate::padding::{Paddings, run_between, runs_inside};
 use crate::source::Source;
+use crate::sweep::Swept;
 
 /// The two bytes of `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -33,6 +37,9 @@ const SHORT_REACH: u64 = 160;
 /// Functions that are decoded to learn who jumps into one; tail calls can chain up, and a function
 /// with more relatives than this goes without paddings and constants of its own.
 const RELATIVES_LIMIT: usize = 64;
+
+/// Calls that are followed to see whether they return: what ends a process calls what does it.
+const CALLS_DEEP: usize = 3;
 
 /// Functions that are kept decoded: those that a function has to do with mostly lie near it, and all of a C
 /// library's take 2 MB, whose pages cost more than to decode a few again.
@@ -81,6 +88,7 @@ impl Analysis {
                 reason: Reason::NoForm,
                 first_argument: None,
                 goes_on: true,
+                is_harmless: false,
             });
         }
         self.others.sort_by_key(|other| other.file_offset);
@@ -106,6 +114,8 @@ pub struct Unproven {
     pub first_argument: Option<u32>,
     /// What stands behind it can be executed.
     pub goes_on: bool,
+    /// Its number is one of some that are known, and none of these may install a filter.
+    pub is_harmless: bool,
 }
 
 impl Unproven {
@@ -114,8 +124,8 @@ impl Unproven {
     fn may_filter(&self) -> bool {
         match (self.number, self.reason) {
             (None, Reason::NoFunction) => self.goes_on,
-            (None, Reason::CLibrarys) => false,
-            (None, _) => true,
+            (None, Reason::CLibrarys | Reason::SeenBefore) => false,
+            (None, _) => !self.is_harmless,
             (Some(number), _) => numbers::may_forbid(number, self.first_argument),
         }
     }
@@ -152,9 +162,11 @@ pub enum Reason {
     Bypassed,
     /// One of [`NEVER_PATCHED`], or beside an `rt_sigreturn`.
     Never,
-    /// A place in a C library that is a part of a static program: where glibc passes a change of user on to
-    /// all threads, or where calls are made that may be cancelled. Nothing else is called there.
+    /// A place in musl's C library, or in a C library that is a part of a static program: where a change of user
+    /// is passed on to all threads, or where calls are made that may be cancelled. Nothing else is called there.
     CLibrarys,
+    /// It is seen where its function begins ([`form::ENTRANCE`]).
+    SeenBefore,
 }
 
 /// Analyses the file at `path`. A file that is no program for this machine, or a broken one, has
@@ -175,8 +187,13 @@ pub fn analyse_source(source: Source) -> Analysis {
     let again = source.clone();
     let cache = ReadCache::new(source);
     match Image::parse(&cache, &again) {
-        Ok(image) => {
-            let mut analysis = Analyser::new(&image).run();
+        Ok(mut image) => {
+            let is_musl = image.is_static && image::is_musl(&cache);
+            if is_musl {
+                image.sweep(&cache);
+            }
+            let syscall = is_musl.then(|| image::function_named(&cache, b"syscall")).flatten();
+            let mut analysis = Analyser::new(&image).run(syscall);
             let is_cancellation = |site: &Site| site.form == form::CANCELLATION;
             if analysis.sites.iter().any(is_cancellation) && !image::is_c_library(&cache) {
                 analysis.leave_cancellation(&image);
@@ -210,6 +227,8 @@ struct Analyser<'image> {
     /// handler.
     identities: usize,
     identity_handlers: usize,
+    /// Where calls are made that may be cancelled, each place with its `syscall`.
+    cancellable: Vec<(u64, u64)>,
 }
 
 impl<'image> Analyser<'image> {
@@ -222,10 +241,12 @@ impl<'image> Analyser<'image> {
             result: Analysis { understood: true, ..Analysis::default() },
             identities: 0,
             identity_handlers: 0,
+            cancellable: Vec::new(),
         }
     }
 
-    fn run(mut self) -> Analysis {
+    /// `syscall`: where the function begins that C programs make any call by, if its name is known.
+    fn run(mut self, syscall: Option<u64>) -> Analysis {
         let mut functions: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
         for code in &self.image.code {
             let Some(found) = code.find(&[SYSCALL]) else { return Analysis::default() };
@@ -247,6 +268,10 @@ impl<'image> Analyser<'image> {
             }
         }
         self.believe();
+        self.see_cancellable_calls();
+        if let Some(start) = syscall {
+            self.see_at_entrance(start);
+        }
         self.result.sites.sort_by_key(|site| site.patch_offset);
         self.result.others.sort_by_key(|other| other.file_offset);
         self.result
@@ -306,6 +331,7 @@ impl<'image> Analyser<'image> {
             reason,
             first_argument: None,
             goes_on: code.from(address, FORWARD).is_none_or(goes_on),
+            is_harmless: false,
         });
     }
 
@@ -325,14 +351,17 @@ impl<'image> Analyser<'image> {
             return Ok(());
         }
         let numbers = Numbers::beside(&function, &calls, relatives.as_deref())
-            .unwrap_or_else(|| Numbers::follow(&function, relatives.as_deref()));
+            .unwrap_or_else(|| self.follow(&function, &calls, relatives.as_deref()));
         self.result.found += calls.len();
         let sigreturn = calls.iter().any(|call| numbers.at(*call) == Some(u32::from(RT_SIGRETURN)));
 
         let mut drafts = Vec::new();
         for call in calls {
             let number = numbers.at(call);
-            let draft = if sigreturn { Err(Reason::Never) } else { draft(&function, call, number) };
+            let draft = if sigreturn { Err(Reason::Never) } else { self.draft(&function, call, &numbers) };
+            if number.is_none() && makes_cancellable_calls(&function, call) {
+                self.cancellable.push((function.range().start, function.instructions()[call].ip()));
+            }
             match draft {
                 Ok(_) | Err(_) if number.is_none() && self.is_c_librarys(&function, call) => {
                     self.identities += usize::from(changes_identity(&function, call));
@@ -357,7 +386,10 @@ impl<'image> Analyser<'image> {
                         function.is_target(address) || from_outside.contains(&address) || is_named(address)
                     };
                     // Where others may jump into it nobody knows what may be overwritten.
-                    let run = relatives.as_ref().and_then(|_| run(&function, call, draft.number, is_entered));
+                    let may_stand_anywhere = |index| self.may_be_displaced(&function, index, &numbers);
+                    let run = relatives
+                        .as_ref()
+                        .and_then(|_| run(&function, call, draft.number, may_stand_anywhere, is_entered));
                     run.ok_or(Reason::NoPadding).and_then(|run| self.site(&function, &run, call))
                 }
                 site => site,
@@ -375,7 +407,77 @@ impl<'image> Analyser<'image> {
                 Err(reason) => self.leave(&function, call, &numbers, reason),
             }
         }
+        if self.image.swept.is_some() {
+            let taken: Vec<_> = taken(&function, &numbers, self.image.swept.as_ref()).collect();
+            for draft in taken {
+                // Its end is where the instruction behind the jump begins.
+                let end = draft.index + TAKEN_INSTRUCTIONS;
+                let site = self.site(&function, &draft, end);
+                self.result.sites.extend(site.ok());
+            }
+        }
         Ok(())
+    }
+
+    fn follow(&mut self, function: &Function, calls: &[usize], relatives: Option<&[u64]>) -> Numbers {
+        let numbers = Numbers::follow(function, relatives, &HashSet::new());
+        if self.image.swept.is_none() || calls.iter().all(|call| is_harmless(&numbers, *call)) {
+            return numbers;
+        }
+        let without_end = self.called_without_end(function, CALLS_DEEP);
+        if without_end.is_empty() { numbers } else { Numbers::follow(function, relatives, &without_end) }
+    }
+
+    /// Of the functions that this one calls those that surely do not return, where all code is proven: nothing
+    /// leads to a return in them, nor out of them.
+    fn called_without_end(&mut self, function: &Function, deep: usize) -> HashSet<u64> {
+        if deep == 0 {
+            return HashSet::new();
+        }
+        let is_call = |instruction: &&Instruction| instruction.flow_control() == FlowControl::Call;
+        let called: HashSet<u64> =
+            function.instructions().iter().filter(is_call).filter_map(direct_target).collect();
+        called.into_iter().filter(|address| self.has_no_end(*address, deep - 1)).collect()
+    }
+
+    fn has_no_end(&mut self, address: u64, deep: usize) -> bool {
+        /// What only ends the process is short.
+        const BYTES_MOST: u64 = 256;
+        let Some(position) = self.image.function_at(address) else { return false };
+        let range = self.image.functions[position];
+        if range.start != address || range.end - range.start > BYTES_MOST {
+            return false;
+        }
+        let Ok(function) = self.decode(position) else { return false };
+        let without_end = self.called_without_end(&function, deep);
+        let mut seen = HashSet::new();
+        let mut work = vec![0];
+        while let Some(index) = work.pop() {
+            if !seen.insert(index) {
+                continue;
+            }
+            let Some(instruction) = function.instructions().get(index) else { return false };
+            let target = direct_target(instruction);
+            match instruction.flow_control() {
+                FlowControl::Next => work.push(index + 1),
+                FlowControl::Call => {
+                    if !target.is_some_and(|target| without_end.contains(&target)) {
+                        work.push(index + 1);
+                    }
+                }
+                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                    let Some(target) = target.and_then(|target| function.index_of(target)) else {
+                        return false;
+                    };
+                    work.push(target);
+                    if instruction.flow_control() == FlowControl::ConditionalBranch {
+                        work.push(index + 1);
+                    }
+                }
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// Whether this may be a place in a C library that is a part of the file, of which is known what it does
@@ -397,6 +499,7 @@ impl<'image> Analyser<'image> {
             reason,
             first_argument,
             goes_on: true,
+            is_harmless: is_harmless(numbers, call),
         });
     }
 
@@ -413,7 +516,7 @@ impl<'image> Analyser<'image> {
                     .code_at(range.start)
                     .and_then(|code| code.slice(range.start, range.end))
                     .ok_or(Distrust::Range)?;
-                Function::decode(range, bytes, &image.entries).map(Rc::new)
+                Function::decode(range, bytes, &image.entries, image.swept.as_ref()).map(Rc::new)
             })
             .clone()
     }
@@ -422,6 +525,9 @@ impl<'image> Analyser<'image> {
     /// that they jump to: its cold part, or the function whose cold part it is. `None`: unknown.
     fn jumps_from_relatives(&mut self, position: usize, function: &Function) -> Option<Vec<u64>> {
         let range = function.range();
+        if let Some(swept) = &self.image.swept {
+            return Some(swept.arrivals_in(range.start, range.end).to_vec());
+        }
         let mut seen = HashSet::from([position]);
         let mut work = function.exits().to_vec();
         let mut jumps = Vec::new();
@@ -507,6 +613,216 @@ impl<'image> Analyser<'image> {
         }
         Ok(site)
     }
+
+    /// The form that the instruction before the `syscall` with index `call` allows, if its place is proven
+    /// and the flags are dead behind it.
+    fn draft(&self, function: &Function, call: usize, numbers: &Numbers) -> Result<Draft, Reason> {
+        let swept = self.image.swept.as_ref();
+        let number = numbers.at(call);
+        if function.instructions()[call].len() != SYSCALL.len() {
+            return Err(Reason::Prefixed);
+        }
+        if let Some(draft) = cancellation(function, call) {
+            return Ok(draft);
+        }
+        if number.is_none() && looks_at_cancellation(function) {
+            return Err(Reason::NoForm);
+        }
+        if number.is_none()
+            && let Some(draft) = self.identity(function, call)
+        {
+            return Ok(draft);
+        }
+        let index = call.checked_sub(1).ok_or(Reason::NoForm)?;
+        let before = &function.instructions()[index];
+        let (number, form, short) = match numbers::load_of(before) {
+            Some(Load::Constant(value)) => {
+                let number = u16::try_from(value).map_err(|_| Reason::NoForm)?;
+                (number, form::MOV_IMM32, false)
+            }
+            Some(Load::Zero) => (0, form::SHORT_VIA_PAD, true),
+            None => {
+                let number =
+                    displaced_number(function, number, numbers.choices_at(call)).ok_or(Reason::NoForm)?;
+                if number != ANY_NUMBER
+                    && let Some(first) = branched(&function.instructions()[..call])
+                {
+                    let is_reached = (first..=call).all(|index| function.is_reached(index));
+                    return if is_reached && flags::dead_at(function, call + 1, swept) {
+                        Ok(Draft { index: first, number, form: form::BRANCHED, short: false })
+                    } else {
+                        Err(Reason::NoForm)
+                    };
+                }
+                if !self.may_be_displaced(function, index, numbers) {
+                    return Err(Reason::NoForm);
+                }
+                if before.len() < NEAR_JUMP {
+                    (number, form::SHORT_DISPLACED, true)
+                } else {
+                    (number, form::DISPLACED, false)
+                }
+            }
+        };
+        if NEVER_PATCHED.contains(&number) {
+            return Err(Reason::Never);
+        }
+        if !function.is_reached(index) || !function.is_reached(call) {
+            return Err(Reason::NotReached);
+        }
+        // Nothing is behind the end of the process.
+        if number != EXIT_GROUP && !flags::dead_at(function, call + 1, swept) {
+            return Err(Reason::FlagsLive);
+        }
+        Ok(Draft { index, number, form, short })
+    }
+
+    /// Whether the instruction does the same wherever it stands, and cannot fault.
+    fn may_be_displaced(&self, function: &Function, index: usize, numbers: &Numbers) -> bool {
+        let instruction = &function.instructions()[index];
+        let reads_own = || {
+            let target = instruction.op0_register();
+            matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Movsxd)
+                && target.is_gpr()
+                && target.full_register() != Register::RSP
+                && numbers.reads_stack(index)
+        };
+        may_be_displaced(instruction) || self.image.swept.is_some() && reads_own()
+    }
+
+    /// Where musl does in each thread what one has asked of all: number and arguments are four fields of a
+    /// record, loaded right before the call. What stands at their end cannot fault where what stands before
+    /// it has not.
+    fn identity(&self, function: &Function, call: usize) -> Option<Draft> {
+        const FIELDS: [(Register, u64); 4] =
+            [(Register::RDI, 0), (Register::RSI, 4), (Register::RDX, 8), (Register::RAX, 12)];
+        let swept = Some(self.image.swept.as_ref()?);
+        let first = call.checked_sub(FIELDS.len())?;
+        let loads = &function.instructions()[first..call];
+        let is_field = |load: &Instruction| {
+            load.mnemonic() == Mnemonic::Movsxd
+                && load.op1_kind() == OpKind::Memory
+                && load.memory_index() == Register::None
+                && load.segment_prefix() == Register::None
+                && FIELDS.contains(&(load.op0_register(), load.memory_displacement64()))
+        };
+        let targets: HashSet<Register> = loads.iter().map(Instruction::op0_register).collect();
+        let mut index = call;
+        let mut length = 0;
+        while length < NEAR_JUMP {
+            // One load at least has been done by then.
+            index = index.checked_sub(1).filter(|index| *index > first)?;
+            length += function.instructions()[index].len();
+        }
+        let is_entered =
+            (index + 1..=call).any(|index| function.is_target(function.instructions()[index].ip()));
+        let is_reached = (first..=call).all(|index| function.is_reached(index));
+        let is_so = loads.iter().all(is_field)
+            && targets.len() == FIELDS.len()
+            && is_reached
+            && !is_entered
+            && length + SYSCALL.len() <= CHECKED_BYTES
+            && flags::dead_at(function, call + 1, swept);
+        is_so.then_some(Draft { index, number: ANY_NUMBER, form: form::DISPLACED, short: false })
+    }
+
+    /// musl makes all calls that may be cancelled at one place, which is called from one: there they are
+    /// seen. Where a thread is not to be cancelled that makes them itself.
+    fn see_cancellable_calls(&mut self) {
+        let (Some(swept), &[(place, syscall)]) = (&self.image.swept, self.cancellable.as_slice()) else {
+            return;
+        };
+        let mut calls = swept.calls.iter().filter(|(_, target)| *target == place);
+        let (Some((call, _)), None) = (calls.next(), calls.next()) else { return };
+        if swept.jumps.binary_search(&place).is_ok() {
+            return;
+        }
+        let Some(caller) = self.image.function_at(*call).map(|index| self.image.functions[index]) else {
+            return;
+        };
+        for other in &mut self.result.others {
+            if other.number.is_none() && (caller.start..caller.end).contains(&other.address) {
+                other.reason = Reason::CLibrarys;
+            }
+        }
+        let distance = u8::try_from(syscall - place).ok();
+        let site = distance.and_then(|distance| self.site_with_place(*call, place, distance, form::CALLED));
+        self.result.sites.extend(site);
+    }
+
+    /// Has the function that makes any call be seen where it begins, if it is not seen where it makes it.
+    fn see_at_entrance(&mut self, start: u64) {
+        let Some(site) = self.entrance(start) else { return };
+        let range = self.image.function_at(start).map(|index| self.image.functions[index]);
+        let is_there = |other: &&mut Unproven| {
+            range.is_some_and(|range| (range.start..range.end).contains(&other.address))
+        };
+        let mut is_needed = false;
+        for other in self.result.others.iter_mut().filter(is_there).filter(|other| other.may_filter()) {
+            other.reason = Reason::SeenBefore;
+            is_needed = true;
+        }
+        if is_needed {
+            self.result.sites.push(site);
+        }
+    }
+
+    fn entrance(&mut self, start: u64) -> Option<Site> {
+        let swept = self.image.swept.as_ref()?;
+        let position = self.image.function_at(start)?;
+        let function = self.decode(position).ok()?;
+        let range = function.range();
+        // Only where it begins.
+        if range.start != start || *swept.arrivals_in(range.start, range.end) != [start] {
+            return None;
+        }
+        let instructions = function.instructions();
+        // Where indirect branches are checked they lead to its very first instruction.
+        let first = usize::from(instructions.first()?.mnemonic() == Mnemonic::Endbr64);
+        let mut length = 0;
+        let mut index = first;
+        while length < NEAR_JUMP {
+            let instruction = instructions.get(index)?;
+            if !begins_anywhere(instruction) || index > first && function.is_target(instruction.ip()) {
+                return None;
+            }
+            length += instruction.len();
+            index += 1;
+        }
+        let onward = instructions.get(index)?;
+        if function.is_target(onward.ip()) || !ignores_rax(instructions) {
+            return None;
+        }
+        let back = instructions
+            .iter()
+            .find(|instruction| instruction.mnemonic() == Mnemonic::Ret && instruction.len() == 1)?;
+        let length = u8::try_from(length).ok().filter(|length| usize::from(*length) <= CHECKED_BYTES)?;
+        self.site_with_place(instructions[first].ip(), back.ip(), length, form::ENTRANCE)
+    }
+
+    /// A site that a second place belongs to, which is not rewritten.
+    fn site_with_place(&self, patch: u64, place: u64, distance: u8, form: u8) -> Option<Site> {
+        let bytes = |address: u64, length: usize| {
+            self.image.code_at(address)?.slice(address, address.checked_add(length as u64)?)
+        };
+        let offset = |address: u64| Some(self.image.code_at(address)?.file_offset_of(address));
+        Some(Site {
+            patch_offset: offset(patch)?,
+            pad_offset: offset(place)?,
+            number: ANY_NUMBER,
+            form,
+            syscall_distance: distance,
+            reserved: 0,
+            expected: bytes(patch, CHECKED_BYTES)?.try_into().ok()?,
+            expected_pad: bytes(place, 8)?.try_into().ok()?,
+        })
+    }
+}
+
+/// Whether all that the number of a `syscall` may be is known, and none of it may forbid other calls.
+fn is_harmless(numbers: &Numbers, call: usize) -> bool {
+    let choices = numbers.choices_at(call);
+    choices.is_some_and(|choices| choices.iter().all(|number| !numbers::may_forbid(*number, None)))
 }
 
 /// Whether something starts behind these bytes, where no function tells: decoding from any place
@@ -557,64 +873,15 @@ const FORWARD: u64 = 16 * 15;
 /// How far back the streams start, in bytes: farther than the longest instruction.
 const STREAMS: std::ops::Range<usize> = 16..48;
 
-/// The form that the instruction before the `syscall` with index `call` allows, if its place is proven
-/// and the flags are dead behind it.
-fn draft(function: &Function, call: usize, number: Option<u32>) -> Result<Draft, Reason> {
-    if function.instructions()[call].len() != SYSCALL.len() {
-        return Err(Reason::Prefixed);
-    }
-    if let Some(draft) = cancellation(function, call) {
-        return Ok(draft);
-    }
-    if number.is_none() && looks_at_cancellation(function) {
-        return Err(Reason::NoForm);
-    }
-    let index = call.checked_sub(1).ok_or(Reason::NoForm)?;
-    let before = &function.instructions()[index];
-    let (number, form, short) = match numbers::load_of(before) {
-        Some(Load::Constant(value)) => {
-            let number = u16::try_from(value).map_err(|_| Reason::NoForm)?;
-            (number, form::MOV_IMM32, false)
-        }
-        Some(Load::Zero) => (0, form::SHORT_VIA_PAD, true),
-        None => {
-            let number = displaced_number(function, number).ok_or(Reason::NoForm)?;
-            if number != ANY_NUMBER
-                && let Some(first) = branched(&function.instructions()[..call])
-            {
-                let is_reached = (first..=call).all(|index| function.is_reached(index));
-                return if is_reached && flags::dead_at(function, call + 1) {
-                    Ok(Draft { index: first, number, form: form::BRANCHED, short: false })
-                } else {
-                    Err(Reason::NoForm)
-                };
-            }
-            if !may_be_displaced(before) {
-                return Err(Reason::NoForm);
-            }
-            if before.len() < NEAR_JUMP {
-                (number, form::SHORT_DISPLACED, true)
-            } else {
-                (number, form::DISPLACED, false)
-            }
-        }
-    };
-    if NEVER_PATCHED.contains(&number) {
-        return Err(Reason::Never);
-    }
-    if !function.is_reached(index) || !function.is_reached(call) {
-        return Err(Reason::NotReached);
-    }
-    // Nothing is behind the end of the process.
-    if number != EXIT_GROUP && !flags::dead_at(function, call + 1) {
-        return Err(Reason::FlagsLive);
-    }
-    Ok(Draft { index, number, form, short })
-}
-
 /// Several instructions in front of the `syscall` with index `call` that can be displaced together, for want
 /// of padding. `is_entered`: whether something may jump to an address.
-fn run(function: &Function, call: usize, number: u16, is_entered: impl Fn(u64) -> bool) -> Option<Draft> {
+fn run(
+    function: &Function,
+    call: usize,
+    number: u16,
+    may_be_displaced: impl Fn(usize) -> bool,
+    is_entered: impl Fn(u64) -> bool,
+) -> Option<Draft> {
     if function.has_indirect_flow() {
         return None;
     }
@@ -622,7 +889,7 @@ fn run(function: &Function, call: usize, number: u16, is_entered: impl Fn(u64) -
     let mut length = 0;
     for index in (0..call).rev() {
         let instruction = &instructions[index];
-        let is_plain = (may_be_displaced(instruction) && instruction.mnemonic() != Mnemonic::Pop)
+        let is_plain = (may_be_displaced(index) && instruction.mnemonic() != Mnemonic::Pop)
             || stores_to_stack(instruction);
         // Whoever jumps to what follows it would land in the jump that is written here.
         if !is_plain || !function.is_reached(index) || is_entered(instructions[index + 1].ip()) {
@@ -637,6 +904,80 @@ fn run(function: &Function, call: usize, number: u16, is_entered: impl Fn(u64) -
         }
     }
     None
+}
+
+/// Instructions of a site of [`form::TAKEN`]: one of five bytes or more, another one, and the jump.
+const TAKEN_INSTRUCTIONS: usize = 3;
+
+/// Conditional jumps straight to a `syscall` that can be displaced, with what stands before them.
+fn taken<'a>(
+    function: &'a Function,
+    numbers: &'a Numbers,
+    swept: Option<&'a Swept>,
+) -> impl Iterator<Item = Draft> + 'a {
+    let instructions = function.instructions();
+    let draft = move |index: usize| {
+        let jump = &instructions[index];
+        if !jump.is_jcc_short() || jump.len() != SHORT_BRANCH {
+            return None;
+        }
+        let call = function.index_of(jump.near_branch_target())?;
+        let is_call = numbers::is_syscall(&instructions[call]) && instructions[call].len() == SYSCALL.len();
+        let number = u16::try_from(numbers.where_taken(index)?).ok()?;
+        let is_wanted = MUST_SEE.contains(&number) && !NEVER_PATCHED.contains(&number);
+        let first = (index + 1).checked_sub(TAKEN_INSTRUCTIONS)?;
+        let [load, test] = &instructions[first..index] else { return None };
+        let length = load.len() + test.len() + jump.len();
+        let is_plain = may_be_displaced(load) && load.mnemonic() != Mnemonic::Pop || stores_to_stack(load);
+        let is_test = matches!(test.mnemonic(), Mnemonic::Test | Mnemonic::Cmp | Mnemonic::Mov)
+            && takes_registers(test);
+        let fits = load.len() >= NEAR_JUMP && length + SYSCALL.len() <= CHECKED_BYTES;
+        let is_reached = (first..=index).chain([call]).all(|index| function.is_reached(index));
+        (is_call
+            && is_wanted
+            && is_plain
+            && is_test
+            && fits
+            && is_reached
+            && flags::dead_at(function, call + 1, swept))
+        .then_some(Draft { index: first, number, form: form::TAKEN, short: false })
+    };
+    (0..instructions.len().saturating_sub(1)).filter_map(draft)
+}
+
+/// Whether the instruction, at a function's beginning, may stand anywhere: it makes room on the stack, saves a
+/// register there or moves one.
+fn begins_anywhere(instruction: &Instruction) -> bool {
+    let makes_room = instruction.mnemonic() == Mnemonic::Sub
+        && instruction.op0_register() == Register::RSP
+        && instruction.op1_kind() != OpKind::Register
+        && instruction.op1_kind() != OpKind::Memory;
+    let saves = instruction.mnemonic() == Mnemonic::Push
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register().is_gpr64();
+    let moves = may_be_displaced(instruction) && instruction.mnemonic() != Mnemonic::Pop;
+    makes_room || saves || moves || stores_to_stack(instruction)
+}
+
+/// Whether the function writes rax before it reads it, and before its first branch. (A function that takes
+/// any number of arguments may be told there how many are in vector registers. Nobody is told anything in
+/// r10 and r11.)
+fn ignores_rax(instructions: &[Instruction]) -> bool {
+    let mut info = InstructionInfoFactory::new();
+    for instruction in instructions {
+        let used = info.info(instruction).used_registers();
+        let mut of_rax = used.iter().filter(|used| used.register().full_register() == Register::RAX);
+        if of_rax.clone().any(|used| used.access() != OpAccess::Write) {
+            return false;
+        }
+        if of_rax.any(|used| used.register().is_gpr64() || used.register().is_gpr32()) {
+            return true;
+        }
+        if instruction.flow_control() != FlowControl::Next {
+            return false;
+        }
+    }
+    false
 }
 
 /// Whether the function begins as those that make calls which may be cancelled: it looks at the thread's
@@ -697,13 +1038,22 @@ fn is_immediate(kind: OpKind) -> bool {
 }
 
 /// The number to record for a displaced form, if such a site is worth its stub and its padding: a call
-/// that must be seen, or one that can be any (`syscall()` of the C library).
-fn displaced_number(function: &Function, number: Option<u32>) -> Option<u16> {
-    match number {
-        Some(number) => u16::try_from(number).ok().filter(|n| MUST_SEE.contains(n)),
+/// that must be seen, or one that can be any (`syscall()` of the C library). `choices`: all that it may be.
+fn displaced_number(function: &Function, number: Option<u32>, choices: Option<&[u32]>) -> Option<u16> {
+    /// Those that read into memory of the caller's.
+    const READS: [u32; 5] = [0, 17, 19, 295, 327];
+    match (number, choices) {
+        // Where all code is proven, room is not that scarce: the agent has a use for others, too.
+        (Some(number), _) => {
+            u16::try_from(number).ok().filter(|n| function.is_closed() || MUST_SEE.contains(n))
+        }
         // With indirect flow, unknown rather means that constants could not be followed.
-        None if function.has_indirect_flow() => None,
-        None => Some(ANY_NUMBER),
+        (None, _) if function.has_indirect_flow() => None,
+        // Any of these stands for all.
+        (None, Some([first, rest @ ..])) if rest.iter().chain([first]).all(|n| READS.contains(n)) => {
+            u16::try_from(*first).ok()
+        }
+        (None, _) => Some(ANY_NUMBER),
     }
 }
 
@@ -719,8 +1069,9 @@ fn cancellation(function: &Function, call: usize) -> Option<Draft> {
         && test.immediate8() == CANCELLED
         && is_at(&test, Register::RDI, 0)
         && jump.code() == Jne_rel32_64;
-    let is_sound =
-        looks && (first..=call).all(|index| function.is_reached(index)) && flags::dead_at(function, call + 1);
+    let is_sound = looks
+        && (first..=call).all(|index| function.is_reached(index))
+        && flags::dead_at(function, call + 1, None);
     is_sound.then_some(Draft { index: first, number: ANY_NUMBER, form: form::CANCELLATION, short: true })
 }
 

@@ -9,6 +9,7 @@
 use iced_x86::{FlowControl, Instruction, Mnemonic, RflagsBits};
 
 use crate::function::Function;
+use crate::sweep::Swept;
 
 /// The flags that arithmetic writes. The direction flag is not among them: the stub keeps it.
 const STATUS: u32 =
@@ -17,8 +18,9 @@ const STATUS: u32 =
 /// Compilers test the result within a few instructions; who has not by then is left alone.
 const STEPS: usize = 64;
 
-/// Whether the flags are dead on arrival at the instruction with this index.
-pub fn dead_at(function: &Function, mut index: usize) -> bool {
+/// Whether the flags are dead on arrival at the instruction with this index. A jump to a place that others
+/// call is the end of a function as well; where all code is proven these are known.
+pub fn dead_at(function: &Function, mut index: usize, swept: Option<&Swept>) -> bool {
     let mut live = STATUS;
     for _ in 0..STEPS {
         let Some(instruction) = function.instructions().get(index) else {
@@ -41,7 +43,7 @@ pub fn dead_at(function: &Function, mut index: usize) -> bool {
             }
             FlowControl::UnconditionalBranch => match function.index_of(instruction.near_branch_target()) {
                 Some(target) => index = target,
-                None => return false,
+                None => return swept.is_some_and(|swept| swept.is_called(instruction.near_branch_target())),
             },
             _ => return false,
         }

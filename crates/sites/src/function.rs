@@ -18,6 +18,7 @@
 use iced_x86::{Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 use crate::image::Range;
+use crate::sweep::Swept;
 
 /// Larger "functions" are not decoded: real ones stay far below, and forty bytes are kept for each
 /// instruction.
@@ -59,12 +60,21 @@ pub struct Function {
     /// Where direct jumps (not calls) leave the function for.
     exits: Vec<u64>,
     indirect: bool,
+    /// Whatever arrives in it is known ([`crate::sweep`]).
+    closed: bool,
+    /// Indices of the instructions that its indirect jumps lead to, where it is closed.
+    by_tables: Vec<usize>,
 }
 
 impl Function {
     /// Decodes `bytes`, the content of `range`. `symbols` are the addresses of all function symbols of
-    /// the file, sorted.
-    pub fn decode(range: Range, bytes: &[u8], symbols: &[u64]) -> Result<Function, Distrust> {
+    /// the file, sorted. `swept`: the file's code is proven as a whole.
+    pub fn decode(
+        range: Range,
+        bytes: &[u8],
+        symbols: &[u64],
+        swept: Option<&Swept>,
+    ) -> Result<Function, Distrust> {
         if range.contradicted {
             return Err(Distrust::Contradicted);
         }
@@ -84,9 +94,20 @@ impl Function {
             targets: Vec::new(),
             exits: Vec::new(),
             indirect: false,
+            closed: swept.is_some(),
+            by_tables: Vec::new(),
         };
         let called = function.collect_targets()?;
-        function.add_entries(symbols)?;
+        match swept {
+            None => function.add_entries(symbols)?,
+            Some(swept) => {
+                function.add_entries(&swept.arrivals)?;
+                let by_tables = swept.by_tables_in(range.start, range.end);
+                function.targets.extend(by_tables);
+                let indices = by_tables.iter().map(|target| function.index_of(*target));
+                function.by_tables = indices.collect::<Option<_>>().ok_or(Distrust::BranchIntoInstruction)?;
+            }
+        }
         function.targets.sort_unstable();
         function.targets.dedup();
         function.follow_flow();
@@ -113,6 +134,11 @@ impl Function {
         &self.entries
     }
 
+    /// Indices of the instructions that an indirect jump of the function may lead to, by its tables.
+    pub fn by_tables(&self) -> &[usize] {
+        &self.by_tables
+    }
+
     /// Where direct jumps leave the function for, and, with them, its cold parts or neighbours.
     pub fn exits(&self) -> &[u64] {
         &self.exits
@@ -121,7 +147,12 @@ impl Function {
     /// It has jumps whose targets are not in the instruction: a jump table, or addresses of its own
     /// code that it computes.
     pub fn has_indirect_flow(&self) -> bool {
-        self.indirect || self.range.landing_pads
+        !self.closed && (self.indirect || self.range.landing_pads)
+    }
+
+    /// Whether whatever arrives in it is known.
+    pub fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Whether a branch, call or address computation of the function itself names this address.
@@ -204,7 +235,8 @@ impl Function {
     fn add_entries(&mut self, symbols: &[u64]) -> Result<(), Distrust> {
         let first = symbols.partition_point(|symbol| *symbol <= self.range.start);
         for symbol in symbols[first..].iter().take_while(|s| **s < self.range.end) {
-            let index = self.index_of(*symbol).ok_or(Distrust::EntryInsideInstruction)?;
+            let index = if self.closed { self.arrival(*symbol) } else { self.index_of(*symbol) };
+            let index = index.ok_or(Distrust::EntryInsideInstruction)?;
             self.targets.push(*symbol);
             self.entries.push(index);
         }
@@ -221,6 +253,9 @@ impl Function {
                 let instruction = &self.instructions[index];
                 if let Some(target) = direct_target(instruction) {
                     work.extend(self.arrival(target));
+                }
+                if instruction.flow_control() == FlowControl::IndirectBranch {
+                    work.extend(&self.by_tables);
                 }
                 if never_goes_on(instruction) {
                     break;
@@ -262,7 +297,7 @@ fn decode_all(start: u64, bytes: &[u8]) -> Result<(Vec<Instruction>, Vec<u64>), 
 const LOCK: u8 = 0xf0;
 
 /// Where the instruction itself says that it goes: jumps, conditional jumps, loops, calls, `xbegin`.
-fn direct_target(instruction: &Instruction) -> Option<u64> {
+pub fn direct_target(instruction: &Instruction) -> Option<u64> {
     let direct = match instruction.flow_control() {
         FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => true,
         FlowControl::Call => instruction.code() == Opcode::Call_rel32_64,

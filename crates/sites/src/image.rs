@@ -8,14 +8,20 @@ use std::collections::HashMap;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, UnwindSection};
 use memchr::memmem;
-use object::elf::{EM_X86_64, PF_X, PT_GNU_EH_FRAME, PT_INTERP, SHF_EXECINSTR};
-use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
+use object::elf::{
+    DT_FINI, DT_INIT, EM_X86_64, PF_X, PT_GNU_EH_FRAME, PT_INTERP, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS,
+    SHT_RELR,
+};
+use object::read::elf::{
+    Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _,
+};
 use object::{
     LittleEndian as ElfEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, ReadRef as _,
     SectionFlags, SegmentFlags, SymbolKind,
 };
 
 use crate::source::Source;
+use crate::sweep::{Section, Swept, sweep};
 
 /// The file, with a cache of what is looked at again.
 pub type Cached = ReadCache<Source>;
@@ -134,6 +140,8 @@ pub struct Image<'data> {
     pub instruction_sections: Vec<(u64, u64)>,
     /// It is a program by itself, without a loader: its C library is a part of it.
     pub is_static: bool,
+    /// All of its code is proven at once ([`crate::sweep`]).
+    pub swept: Option<Swept>,
 }
 
 /// Why there is nothing to analyse.
@@ -169,7 +177,31 @@ impl<'data> Image<'data> {
         let segments = elf.elf_program_headers();
         let is_interpreted = segments.iter().any(|segment| segment.p_type(ElfEndian) == PT_INTERP);
         let is_static = header.e_entry(ElfEndian) != 0 && !is_interpreted;
-        Ok(Image { code, functions, symbols, entries, instruction_sections, is_static })
+        Ok(Image { code, functions, symbols, entries, instruction_sections, is_static, swept: None })
+    }
+
+    /// Looks at all of the code at once, in the place of what tables say. Nothing changes where that proves
+    /// nothing.
+    pub fn sweep(&mut self, file: &'data Cached) {
+        let Ok(elf) = Elf::parse(file) else { return };
+        // Nothing in the instructions points at a landing pad.
+        if self.functions.iter().any(|function| function.landing_pads) {
+            return;
+        }
+        let Some((sections, mut given)) = sections_and_pointers(&elf, file) else { return };
+        given.extend(
+            self.functions.iter().filter(|function| !function.trampoline).map(|function| function.start),
+        );
+        given.extend(&self.symbols);
+        given.push(elf.elf_header().e_entry(ElfEndian));
+        let Some(mut swept) = sweep(&sections, &given) else { return };
+        let is_whole = |range: &Range| {
+            self.code.iter().any(|code| code.contains(range.start) && range.end <= code.end())
+        };
+        if swept.functions.iter().all(is_whole) {
+            self.functions = std::mem::take(&mut swept.functions);
+            self.swept = Some(swept);
+        }
     }
 
     /// The position of the function that holds `address`.
@@ -191,7 +223,67 @@ impl<'data> Image<'data> {
 /// Whether the file is the GNU C library, or what was its part for threads before 2.34.
 pub fn is_c_library(file: &Cached) -> bool {
     const NAMES: [&[u8]; 3] = [b"__libc_start_main", b"__pthread_initialize_minimal", b"_rtld_global"];
+    has_dynamic_symbol(file, &NAMES, true) && !is_musl(file)
+}
+
+/// Whether the file is musl's C library, which is its loader as well.
+pub fn is_musl(file: &Cached) -> bool {
+    const NAMES: [&[u8]; 1] = [b"_dlstart"];
     has_dynamic_symbol(file, &NAMES, true)
+}
+
+/// Address of a function that others may call by this name.
+pub fn function_named(file: &Cached, name: &[u8]) -> Option<u64> {
+    let elf = Elf::parse(file).ok()?;
+    let mut symbols = elf.dynamic_symbols().filter(|symbol| symbol.name_bytes() == Ok(name));
+    let symbol = symbols.find(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text)?;
+    Some(symbol.address())
+}
+
+/// What is in memory of the file as it stands there, and the addresses that it tells its loader. None: it does
+/// so in a way that is not known here.
+fn sections_and_pointers<'data>(
+    elf: &Elf<'data>,
+    file: &'data Cached,
+) -> Option<(Vec<Section<'data>>, Vec<u64>)> {
+    let mut sections = Vec::new();
+    let mut pointers = Vec::new();
+    for header in elf.elf_section_table().iter() {
+        if header.sh_type(ElfEndian) == SHT_RELR {
+            return None;
+        }
+        if let Some((relocations, _)) = header.rela(ElfEndian, file).ok()? {
+            for relocation in relocations {
+                let index = relocation.symbol(ElfEndian, false);
+                let symbol = match index {
+                    Some(index) => elf.elf_dynamic_symbol_table().symbol(index).ok()?.st_value(ElfEndian),
+                    None => 0,
+                };
+                pointers.push(symbol.wrapping_add_signed(relocation.r_addend(ElfEndian)));
+            }
+        }
+        for entry in header.dynamic(ElfEndian, file).ok()?.map_or(&[][..], |(entries, _)| entries) {
+            if matches!(entry.d_tag(ElfEndian), DT_INIT | DT_FINI) {
+                pointers.push(entry.d_val(ElfEndian));
+            }
+        }
+        let flags = header.sh_flags(ElfEndian);
+        let is_in_memory = flags.0 & SHF_ALLOC.0 != 0;
+        let is_code = flags.0 & SHF_EXECINSTR.0 != 0;
+        if !is_in_memory || header.sh_type(ElfEndian) == SHT_NOBITS {
+            if is_code {
+                return None;
+            }
+            continue;
+        }
+        let bytes = header.data(ElfEndian, file).ok()?;
+        let address = header.sh_addr(ElfEndian);
+        address.checked_add(bytes.len() as u64)?;
+        if !bytes.is_empty() {
+            sections.push(Section { address, bytes, is_code });
+        }
+    }
+    Some((sections, pointers))
 }
 
 /// Whether frames of the file have something to be done when they are unwound by an exception or a

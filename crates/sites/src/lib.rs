@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `image` | what the ELF file says: executable ranges, function ranges |
 //! | `function` | one decoded function: boundaries, branches, reachability; the proof |
+//! | `sweep` | all code of a file at once, where its unwind information says nothing; the proof for that |
 //! | `flags` | whether the status flags are dead after a system call |
 //! | `numbers` | which call it is; which ones must be seen, which ones are never patched |
 //! | `padding` | bytes that are never executed, for the sites too short for a near jump |
@@ -36,6 +37,7 @@ mod numbers;
 mod padding;
 mod site_file;
 mod source;
+mod sweep;
 
 pub use analysis::{Analysis, Reason, Unproven, analyse, analyse_file};
 pub use function::Distrust;

@@ -2,16 +2,18 @@
 //!
 //! Often the number is loaded right before it; else constants are followed through the function: moves
 //! of constants into registers and between registers, along every direct path, a join keeping what all
-//! paths agree on. A register that was tested is zero where the branch says so. In a function with indirect
-//! jumps only straight lines are followed.
+//! paths agree on, or the few constants that they differ in. A register that was tested is zero where the
+//! branch says so. In a function with indirect jumps whose targets are not known only straight lines are
+//! followed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use iced_x86::{
     Code as Opcode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+    RflagsBits,
 };
 
-use crate::function::{Function, never_goes_on};
+use crate::function::{Function, direct_target, never_goes_on};
 
 /// System calls that the agent must see, each with its number: those that it serves, and those that
 /// change what it relies on. A site of one of these that stays unpatched is counted in
@@ -131,10 +133,63 @@ pub fn guess_from_bytes(before: &[u8]) -> Option<u32> {
     }
 }
 
-/// Constants that the sixteen general registers are known to hold, whole: the upper half is zero.
-type Known = [Option<u32>; 16];
+/// What a whole register is known to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    Unknown,
+    /// One of these, sorted; `count` of them.
+    Constants {
+        count: u8,
+        of: [u32; CHOICES],
+    },
+    /// An address in its function's own part of the stack.
+    Stack,
+}
 
-const UNKNOWN: Known = [None; 16];
+/// Constants that a register may be one of.
+const CHOICES: usize = 6;
+
+impl Value {
+    fn constant(value: u32) -> Value {
+        let mut of = [0; CHOICES];
+        of[0] = value;
+        Value::Constants { count: 1, of }
+    }
+
+    fn choices(&self) -> Option<&[u32]> {
+        match self {
+            Value::Constants { count, of } => of.get(..usize::from(*count)),
+            Value::Unknown | Value::Stack => None,
+        }
+    }
+
+    fn single(&self) -> Option<u32> {
+        match self.choices() {
+            Some([only]) => Some(*only),
+            _ => None,
+        }
+    }
+
+    /// What is known where either may be.
+    fn or(self, other: Value) -> Value {
+        if self == other {
+            return self;
+        }
+        let (Some(ours), Some(theirs)) = (self.choices(), other.choices()) else { return Value::Unknown };
+        let mut all: Vec<u32> = ours.iter().chain(theirs).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        let mut of = [0; CHOICES];
+        let Some(room) = of.get_mut(..all.len()) else { return Value::Unknown };
+        room.copy_from_slice(&all);
+        Value::Constants { count: all.len() as u8, of }
+    }
+}
+
+/// What the sixteen general registers hold; of constants the upper half is zero.
+type Known = [Value; 16];
+
+const UNKNOWN: Known = [Value::Unknown; 16];
 
 /// What a function may change for its caller, by the platform's calling convention.
 const CALL_CLOBBERS: [Register; 9] = [
@@ -150,20 +205,40 @@ const CALL_CLOBBERS: [Register; 9] = [
 ];
 
 /// The numbers of the `syscall` instructions of one function, as far as constants tell.
+#[derive(Default)]
 pub struct Numbers {
     /// By index of the instruction: what `eax` and `edi` hold on arrival.
-    of: HashMap<usize, [Option<u32>; 2]>,
+    of: HashMap<usize, [Value; 2]>,
+    /// By index of the conditional jump: what `eax` holds where it is taken.
+    taken: HashMap<usize, Value>,
+    /// Instructions, by index, that read memory in their function's own part of the stack.
+    on_stack: HashSet<usize>,
 }
 
 impl Numbers {
     /// The number of the `syscall` instruction with this index.
     pub fn at(&self, index: usize) -> Option<u32> {
-        self.of.get(&index)?[0]
+        self.of.get(&index)?[0].single()
+    }
+
+    /// All that its number may be.
+    pub fn choices_at(&self, index: usize) -> Option<&[u32]> {
+        self.of.get(&index)?[0].choices()
     }
 
     /// Its first argument.
     pub fn first_argument_at(&self, index: usize) -> Option<u32> {
-        self.of.get(&index)?[1]
+        self.of.get(&index)?[1].single()
+    }
+
+    /// The number of a `syscall` instruction where the conditional jump with this index leads to it.
+    pub fn where_taken(&self, index: usize) -> Option<u32> {
+        self.taken.get(&index)?.single()
+    }
+
+    /// Whether the instruction with this index reads memory of its function's own, through whatever register.
+    pub fn reads_stack(&self, index: usize) -> bool {
+        self.on_stack.contains(&index)
     }
 
     /// Where each of the function's `calls` has its number loaded right before it, nothing arrives
@@ -178,14 +253,15 @@ impl Numbers {
                 Load::Zero => 0,
             };
             let is_alone = !function.is_target(address) && !from_outside.contains(&address);
-            (is_alone && number != PRCTL).then_some((call, [Some(number), None]))
+            (is_alone && number != PRCTL).then_some((call, [Value::constant(number), Value::Unknown]))
         };
-        Some(Numbers { of: calls.iter().map(number).collect::<Option<_>>()? })
+        Some(Numbers { of: calls.iter().map(number).collect::<Option<_>>()?, ..Numbers::default() })
     }
 
-    /// `from_outside`: addresses in the function that other functions jump to; `None`: unknown.
-    pub fn follow(function: &Function, from_outside: Option<&[u64]>) -> Numbers {
-        let mut numbers = Numbers { of: HashMap::new() };
+    /// `from_outside`: addresses in the function that other functions jump to; `None`: unknown. `without_end`:
+    /// functions, by their addresses, that do not return.
+    pub fn follow(function: &Function, from_outside: Option<&[u64]>, without_end: &HashSet<u64>) -> Numbers {
+        let mut numbers = Numbers::default();
         let instructions = function.instructions();
         let mut info = InstructionInfoFactory::new();
         let (Some(from_outside), false) = (from_outside, function.has_indirect_flow()) else {
@@ -201,7 +277,11 @@ impl Numbers {
                 arrivals.join(index, &UNKNOWN);
             }
         }
+        // Of an instruction that is gone through again the latest visit counts: it knows no more than those
+        // before.
         while let Some((start, mut known)) = arrivals.next() {
+            // Registers that are zero if and only if the last result is said to be.
+            let mut zeros = 0;
             for (index, instruction) in instructions.iter().enumerate().skip(start) {
                 if index > start && function.is_target(instruction.ip()) {
                     arrivals.join(index, &known);
@@ -210,7 +290,13 @@ impl Numbers {
                 if is_syscall(instruction) {
                     numbers.of.insert(index, call_of(&known));
                 }
+                if reads_through(&known, instruction) == Some(Value::Stack) {
+                    numbers.on_stack.insert(index);
+                } else {
+                    numbers.on_stack.remove(&index);
+                }
                 apply(&mut known, instruction, &mut info);
+                zeros = zeros_after(zeros, instruction, &mut info);
                 // Both instructions before it are on the way to it: nobody arrives behind the first.
                 let tested = match (index.checked_sub(2).filter(|first| *first >= start), instruction.code())
                 {
@@ -222,17 +308,34 @@ impl Numbers {
                     }
                     _ => None,
                 };
+                let (is_taken_at_zero, goes_on_at_zero) = match instruction.code() {
+                    Opcode::Je_rel8_64 | Opcode::Je_rel32_64 => (zeros, 0),
+                    Opcode::Jne_rel8_64 | Opcode::Jne_rel32_64 => (0, zeros),
+                    _ => (0, 0),
+                };
                 if let Some(target) = jump_target(instruction).and_then(|t| function.arrival(t)) {
                     let mut there = known;
                     if let Some((register, true)) = tested {
-                        there[register.number()] = Some(0);
+                        there[register.number()] = Value::constant(0);
+                    }
+                    set_to_zero(&mut there, is_taken_at_zero);
+                    if instruction.flow_control() == FlowControl::ConditionalBranch {
+                        numbers.taken.insert(index, there[Register::RAX.number()]);
                     }
                     arrivals.join(target, &there);
                 }
                 if let Some((register, false)) = tested {
-                    known[register.number()] = Some(0);
+                    known[register.number()] = Value::constant(0);
                 }
-                if never_goes_on(instruction) {
+                set_to_zero(&mut known, goes_on_at_zero);
+                if instruction.flow_control() == FlowControl::IndirectBranch {
+                    for target in function.by_tables() {
+                        arrivals.join(*target, &known);
+                    }
+                }
+                let ends = instruction.flow_control() == FlowControl::Call
+                    && direct_target(instruction).is_some_and(|target| without_end.contains(&target));
+                if never_goes_on(instruction) || ends {
                     break;
                 }
             }
@@ -261,7 +364,7 @@ impl Numbers {
 }
 
 /// The number of a call, and its first argument.
-fn call_of(known: &Known) -> [Option<u32>; 2] {
+fn call_of(known: &Known) -> [Value; 2] {
     [Register::RAX, Register::RDI].map(|register| known[register.number()])
 }
 
@@ -282,9 +385,7 @@ impl Arrivals {
         };
         let mut after = *before;
         for (register, value) in after.iter_mut().zip(known) {
-            if register != value {
-                *register = None;
-            }
+            *register = register.or(*value);
         }
         // Knowledge only ever shrinks, so this comes to an end.
         if after != *before {
@@ -302,47 +403,151 @@ impl Arrivals {
 fn apply(known: &mut Known, instruction: &Instruction, info: &mut InstructionInfoFactory) {
     if is_syscall(instruction) {
         for register in [Register::RAX, Register::RCX, Register::R11] {
-            known[register.number()] = None;
+            known[register.number()] = Value::Unknown;
         }
         return;
     }
     if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
         for register in CALL_CLOBBERS {
-            known[register.number()] = None;
+            known[register.number()] = Value::Unknown;
         }
         return;
     }
-    let value = constant_of(known, instruction);
+    let value = value_of(known, instruction);
+    for_each_written(instruction, info, |register| known[register] = Value::Unknown);
+    if value != Value::Unknown {
+        known[instruction.op0_register().full_register().number()] = value;
+    }
+}
+
+/// Calls `action` with the number of each general register that the instruction may write to, or to a part of.
+fn for_each_written(
+    instruction: &Instruction,
+    info: &mut InstructionInfoFactory,
+    mut action: impl FnMut(usize),
+) {
     for used in info.info(instruction).used_registers() {
         let register = used.register().full_register();
         let writes = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
         if writes && register.is_gpr64() {
-            known[register.number()] = None;
+            action(register.number());
         }
-    }
-    if let Some(value) = value {
-        known[instruction.op0_register().number()] = Some(value);
     }
 }
 
-/// The constant that the instruction puts into its first operand, a whole register.
-fn constant_of(known: &Known, instruction: &Instruction) -> Option<u32> {
+/// What the instruction puts into its first operand, a register.
+fn value_of(known: &Known, instruction: &Instruction) -> Value {
     let (target, source) = (instruction.op0_register(), instruction.op1_register());
+    let immediate = || match instruction.op1_kind() {
+        OpKind::Immediate8 | OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64 => {
+            Some(instruction.immediate(1))
+        }
+        _ => None,
+    };
+    let low_byte = |register: Register| register.is_gpr8() && !HIGH_BYTES.contains(&register);
+    if instruction.mnemonic() == Mnemonic::Mov && low_byte(target) {
+        // The rest stays as it is.
+        let before = known[target.full_register().number()].single();
+        return match (before, immediate()) {
+            (Some(before), Some(low)) => Value::constant(before & !0xff | (low as u32 & 0xff)),
+            _ => Value::Unknown,
+        };
+    }
     if !(target.is_gpr32() || target.is_gpr64()) {
-        return None;
+        return Value::Unknown;
     }
     match instruction.mnemonic() {
-        Mnemonic::Mov if source != Register::None => {
-            // A register of the same size, so the whole value moves.
-            source.is_gpr().then(|| known[source.number()])?
+        Mnemonic::Mov if source != Register::None => match source.is_gpr() {
+            // A register of the same size, so the whole value moves; of an address in 64 bits only.
+            true => match known[source.number()] {
+                Value::Stack if target.is_gpr32() => Value::Unknown,
+                value => value,
+            },
+            false => Value::Unknown,
+        },
+        Mnemonic::Mov => {
+            let value =
+                immediate().map(|value| if target.is_gpr32() { value & u64::from(u32::MAX) } else { value });
+            value.and_then(|value| u32::try_from(value).ok()).map_or(Value::Unknown, Value::constant)
         }
-        Mnemonic::Mov if is_immediate(instruction.op1_kind()) => {
-            let value = instruction.immediate(1);
-            let value = if target.is_gpr32() { value & u64::from(u32::MAX) } else { value };
-            u32::try_from(value).ok()
+        Mnemonic::Xor | Mnemonic::Sub if target == source => Value::constant(0),
+        Mnemonic::Lea if target.is_gpr64() && is_near(instruction.memory_displacement64()) => {
+            let is_own = instruction.memory_base() == Register::RSP
+                || instruction.memory_base().is_gpr64()
+                    && known[instruction.memory_base().number()] == Value::Stack;
+            if is_own && instruction.memory_index() == Register::None { Value::Stack } else { Value::Unknown }
         }
-        Mnemonic::Xor | Mnemonic::Sub if target == source => Some(0),
-        _ => None,
+        Mnemonic::Add if target.is_gpr64() && source.is_gpr64() => {
+            match (known[target.number()], known[source.number()]) {
+                (Value::Stack, other) | (other, Value::Stack)
+                    if other.single().is_some_and(|more| is_near(more.into())) =>
+                {
+                    Value::Stack
+                }
+                _ => Value::Unknown,
+            }
+        }
+        _ => Value::Unknown,
+    }
+}
+
+const HIGH_BYTES: [Register; 4] = [Register::AH, Register::BH, Register::CH, Register::DH];
+
+/// Farthest above the stack pointer that a function's own part of the stack is taken to reach, with what its
+/// caller has put there for it.
+const STACK_NEAR: u64 = 512;
+
+fn is_near(distance: u64) -> bool {
+    distance < STACK_NEAR
+}
+
+/// What is known of the register through which the instruction reads memory, a fixed distance from there.
+fn reads_through(known: &Known, instruction: &Instruction) -> Option<Value> {
+    let base = instruction.memory_base();
+    let reads = instruction.op1_kind() == OpKind::Memory
+        && instruction.memory_index() == Register::None
+        && instruction.segment_prefix() == Register::None
+        && base.is_gpr64()
+        && is_near(instruction.memory_displacement64());
+    reads.then(|| known[base.number()])
+}
+
+/// Which registers, a bit each, are zero if and only if the flags behind the instruction say that the last
+/// result was, where those in `before` were it in front of it.
+fn zeros_after(before: u16, instruction: &Instruction, info: &mut InstructionInfoFactory) -> u16 {
+    if matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)
+    {
+        return before;
+    }
+    let (target, source) = (instruction.op0_register(), instruction.op1_register());
+    let bit = |register: Register| 1 << register.full_register().number();
+    if instruction.flow_control() != FlowControl::Next {
+        return 0;
+    }
+    if instruction.rflags_modified() & RflagsBits::ZF != 0 {
+        let is_whole = target.is_gpr32() || target.is_gpr64();
+        return match instruction.mnemonic() {
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::And | Mnemonic::Or | Mnemonic::Xor if is_whole => {
+                bit(target)
+            }
+            Mnemonic::Test if target.is_gpr64() && target == source => bit(target),
+            _ => 0,
+        };
+    }
+    let mut after = before;
+    for_each_written(instruction, info, |register| after &= !(1 << register));
+    let moves = instruction.mnemonic() == Mnemonic::Mov && target.is_gpr64() && source.is_gpr64();
+    if moves && before & bit(source) != 0 {
+        after |= bit(target);
+    }
+    after
+}
+
+fn set_to_zero(known: &mut Known, registers: u16) {
+    for (number, register) in known.iter_mut().enumerate() {
+        if registers >> number & 1 != 0 {
+            *register = Value::constant(0);
+        }
     }
 }
 
@@ -356,10 +561,6 @@ fn tested_for_zero(pair: &[Instruction]) -> Option<Register> {
         && test.op0_kind() == OpKind::Register
         && (test.op0_register(), test.op1_register()) == (register, register);
     (loads && tests).then(|| register.full_register())
-}
-
-fn is_immediate(kind: OpKind) -> bool {
-    matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64)
 }
 
 fn jump_target(instruction: &Instruction) -> Option<u64> {
