@@ -85,6 +85,47 @@ fn option_gives_up_rights(option: u32) -> bool {
     )
 }
 
+/// Numbers of the calls, a bit each, that are looked at where a function makes any call and is seen where
+/// it begins: those that forbid calls of ours, or leave us no right to make them, and some others; none
+/// that the agent makes in the program's stead.
+pub static SEEN_AHEAD: [u32; 16] = {
+    let numbers = [
+        n::__NR_prctl,
+        n::__NR_seccomp,
+        n::__NR_ptrace,
+        n::__NR_fcntl,
+        n::__NR_mremap,
+        n::__NR_mprotect,
+        n::__NR_madvise,
+        n::__NR_inotify_add_watch,
+        n::__NR_fanotify_mark,
+        n::__NR_userfaultfd,
+        n::__NR_setuid,
+        n::__NR_setgid,
+        n::__NR_setreuid,
+        n::__NR_setregid,
+        n::__NR_setresuid,
+        n::__NR_setresgid,
+        n::__NR_setfsuid,
+        n::__NR_setfsgid,
+        n::__NR_setgroups,
+        n::__NR_capset,
+        n::__NR_chroot,
+        n::__NR_unshare,
+        n::__NR_setns,
+        n::__NR_landlock_restrict_self,
+        n::__NR_exit_group,
+    ];
+    let mut bits = [0; 16];
+    let mut index = 0;
+    while index < numbers.len() {
+        let number = numbers[index] as usize;
+        bits[number / 32] |= 1 << (number % 32);
+        index += 1;
+    }
+    bits
+};
+
 /// The calls that may pass unseen while the agent is calm.
 pub fn is_sampled(number: u16) -> bool {
     is_measured(number) || read_call(usize::from(number)).is_some()

@@ -11,14 +11,18 @@
 //! Each file has pages of stubs of its own, which are free again when its code is gone: that is found
 //! out when pages are wanted, by looking whether one of its sites still holds our jump.
 
-use crate::arch::{self, CODE_BYTES, Description, Frame, Load, POOL_BYTES, Patch, STUB_BYTES};
+use crate::arch::{
+    self, Ahead, CODE_BYTES, Description, Frame, Load, POOL_BYTES, Patch, STUB_BYTES, SYSCALL_BYTES, Way,
+};
 use crate::attach;
 use crate::calls::{is_measured, is_sampled, is_wanted};
 use crate::state::Fixed;
 use crate::{unchecked, unwind};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
-use runahead_abi::sites::{self, ANY_NUMBER, FileKey, NEAR_JUMP, Site, form};
+use runahead_abi::sites::{
+    self, ANY_NUMBER, CANCELLATION_START, FileKey, NEAR_JUMP, SHORT_BRANCH, Site, form,
+};
 use runahead_kernel::PAGE;
 use runahead_kernel::files::{self, IoVec, Stat, close, fstat, open_at};
 use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
@@ -192,6 +196,11 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) ->
     if !lock.try_take() {
         return false;
     }
+    if is_our_own(mapping) {
+        unchecked::has_rewritten(state, mapping.start);
+        lock.release();
+        return true;
+    }
     // What was there is gone.
     unchecked::is_replaced(state, mapping.start..mapping.start.saturating_add(mapping.length));
     let mut is_blind = true;
@@ -216,6 +225,19 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) ->
     }
     lock.release();
     !is_blind
+}
+
+/// Whether it is our own code once more: musl's loader loads what LD_PRELOAD names, though we are there
+/// already. What is called of it does nothing (`start::runahead_agent_start`).
+fn is_our_own(mapping: Mapping) -> bool {
+    const AT_ONCE: usize = 1024;
+    let Some((offset, ours)) = arch::own_code() else { return false };
+    let Some(theirs) = mapped_bytes(mapping, offset, ours.len()) else { return false };
+    let mut piece = [0; AT_ONCE];
+    ours.chunks(AT_ONCE).enumerate().all(|(index, ours)| {
+        let room = piece.get_mut(..ours.len());
+        room.is_some_and(|room| read_own(theirs + index * AT_ONCE, room) && room == ours)
+    })
 }
 
 fn key_of(stat: &Stat) -> FileKey {
@@ -330,7 +352,7 @@ fn rewrite(state: &Fixed, key: &FileKey, mapping: Mapping, protection: u32, phas
 fn may_forbid(site: &Site) -> bool {
     let number = site.number;
     let forbids = [n::__NR_seccomp, n::__NR_prctl].contains(&u32::from(number)) || number == ANY_NUMBER;
-    forbids && site.form != form::CANCELLATION
+    forbids && !matches!(site.form, form::CANCELLATION | form::CALLED)
 }
 
 /// As [`rewrite`]; returns how many of those that may forbid calls of ours are rewritten. None: nothing is.
@@ -354,8 +376,8 @@ fn rewrite_sites(
     if entry.unwinds() && !is_in_pool {
         return None;
     }
-    // The code that brings the arguments of a cancellable call is a near jump from the pool.
-    let fits = |site: &Site| is_in_pool || site.form != form::CANCELLATION;
+    // The code that brings the arguments of such a call is a near jump from the pool.
+    let fits = |site: &Site| is_in_pool || !site.is_ahead();
     let chosen = || {
         let sites = entry.sites.iter().enumerate();
         sites.filter(|(index, site)| usable.has(*index) && fits(site)).map(|(_, site)| site)
@@ -418,7 +440,7 @@ fn is_there(mapping: Mapping, site: &Site) -> bool {
             .is_some_and(|(code, padding)| unwind::cover(base, code, padding))
     };
     found(site.patch_offset, &site.expected)
-        && (!site.is_short() || found(site.pad_offset, &site.expected_pad))
+        && (site.pad_offset == 0 || found(site.pad_offset, &site.expected_pad))
         && (site.form != form::CANCELLATION || covered())
 }
 
@@ -432,38 +454,62 @@ fn mapped_bytes(mapping: Mapping, offset: u64, length: usize) -> Option<usize> {
 fn draft(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTES]) -> Option<()> {
     let distance = usize::from(site.syscall_distance);
     let address = mapped_bytes(mapping, site.patch_offset, site.expected.len())?;
-    let load = match site.form {
-        form::CANCELLATION => None,
-        form::MOV_IMM32 | form::SHORT_VIA_PAD => Some(Load::Number(site.number)),
-        form::DISPLACED | form::SHORT_DISPLACED => Some(Load::Displaced(site.expected.get(..distance)?)),
-        form::BRANCHED => {
-            let (before, jump) = site.expected.get(..distance)?.split_last_chunk()?;
-            Some(Load::Branched { before, jump: *jump, end: address + distance })
-        }
-        _ => return None,
-    };
     let before = |bytes: &[u8]| -> Option<[u8; CODE_BYTES]> { bytes.get(..CODE_BYTES)?.try_into().ok() };
+    let own = Patch { address, before: before(&site.expected)? };
+    let place = || mapped_bytes(mapping, site.pad_offset, site.expected_pad.len());
     let padding = if site.is_short() {
-        let address = mapped_bytes(mapping, site.pad_offset, site.expected_pad.len())?;
+        let address = place()?;
         arch::short_jump(mapped_bytes(mapping, site.patch_offset, CODE_BYTES)?, address)?;
         Patch { address, before: before(&site.expected_pad)? }
     } else {
         Patch::default()
     };
-    let own = Patch { address, before: before(&site.expected)? };
-    let description = Description::new(state, address + distance, is_measured(site.number), own, padding);
-    let written = match load {
-        Some(load) => arch::write_stub(stub, load, &description, is_sampled(site.number)),
-        None => arch::write_cancellation_stub(stub, &description),
+    let describe = |syscall| Description::new(state, syscall, is_measured(site.number), own, padding);
+    let description = describe(address + distance);
+    let load = match site.form {
+        form::CANCELLATION => {
+            let start = address + CANCELLATION_START;
+            let ahead = Ahead {
+                way: Way::Cancellable,
+                displaced: site.expected.get(..CANCELLATION_START)?,
+                onward: start,
+            };
+            return arch::write_stub_ahead(stub, &ahead, &description).then_some(());
+        }
+        form::CALLED => {
+            let ahead = Ahead { way: Way::Cancellable, displaced: &[], onward: place()? };
+            return arch::write_stub_ahead(stub, &ahead, &describe(place()? + distance)).then_some(());
+        }
+        form::ENTRANCE => {
+            let displaced = site.expected.get(..distance)?;
+            let ahead = Ahead { way: Way::Any, displaced, onward: address + distance };
+            // Speculation goes on where the function returns.
+            let returns = place()?.checked_sub(SYSCALL_BYTES)?;
+            return arch::write_stub_ahead(stub, &ahead, &describe(returns)).then_some(());
+        }
+        form::TAKEN => {
+            let (before, jump) = site.expected.get(..distance)?.split_last_chunk()?;
+            let (jump, end): (&[u8; SHORT_BRANCH], usize) = (jump, address + distance);
+            let syscall = end.wrapping_add_signed(isize::from(jump[1].cast_signed()));
+            let load = Load::Taken { before, jump: *jump, end };
+            return arch::write_stub(stub, load, &describe(syscall), is_sampled(site.number)).then_some(());
+        }
+        form::MOV_IMM32 | form::SHORT_VIA_PAD => Load::Number(site.number),
+        form::DISPLACED | form::SHORT_DISPLACED => Load::Displaced(site.expected.get(..distance)?),
+        form::BRANCHED => {
+            let (before, jump) = site.expected.get(..distance)?.split_last_chunk()?;
+            Load::Branched { before, jump: *jump, end: address + distance }
+        }
+        _ => return None,
     };
-    written.then_some(())
+    arch::write_stub(stub, load, &description, is_sampled(site.number)).then_some(())
 }
 
 /// Makes the site jump to its stub. The site's code is writable.
 fn lead_through(description: &Description, stub: usize) {
     let Description { site, padding, .. } = description;
     let from = if padding.address != 0 { padding } else { site };
-    let Some(near) = arch::near_jump(from.address, stub) else {
+    let Some(near) = arch::lead(from, stub) else {
         return;
     };
     // SAFETY: proven padding, then a proven site; the padding is complete first.
@@ -539,7 +585,7 @@ impl Allocation {
         self.stubs().any(|(stub, description)| {
             let Description { site, padding, .. } = description;
             let from = if padding.address != 0 { padding } else { site };
-            arch::near_jump(from.address, stub).is_some_and(|jump| holds(from.address, &jump))
+            arch::lead(from, stub).is_some_and(|jump| holds(from.address, &jump))
         })
     }
 
@@ -548,7 +594,7 @@ impl Allocation {
     fn undo(&self) {
         for (stub, Description { site, padding, .. }) in self.stubs() {
             if padding.address == 0 {
-                self.undo_one(site, arch::near_jump(site.address, stub).as_ref());
+                self.undo_one(site, arch::lead(site, stub).as_ref());
             } else {
                 // The site first: nothing leads to its padding then.
                 self.undo_one(site, arch::short_jump(site.address, padding.address).as_ref());

@@ -1,20 +1,20 @@
-//! x86-64: the way from the one place where newer C libraries make all calls that may be cancelled, to the
-//! entry code and back (`runahead_abi::sites::form::CANCELLATION`).
+//! x86-64: the way from the one place where musl and newer glibc make all calls that may be cancelled, to the
+//! entry code and back (`runahead_abi::sites::form::CANCELLATION` and `CALLED`).
 
-use super::stub::{Description, Patch};
+use super::stub::{DESCRIPTION_AT, Description, ONWARD_AT};
 use crate::state::Fixed;
 use core::arch::global_asm;
 use core::mem::offset_of;
-use runahead_abi::sites::CANCELLATION_START;
 use runahead_kernel::uapi::general as n;
 
-// The place where glibc makes all calls that may be cancelled. A function's arguments come in: rdi points to
-// the thread's state of cancellation, rsi is the number, rdx, rcx, r8, r9 and two words above the return
-// address are the call's own arguments; rax, r10 and r11 are free, as for any function. What the agent does
-// not look at goes on at once. The others are brought to where the kernel wants them, as the code at the site
-// will do again (rdi is kept where that keeps it, in a word that belongs to the function called), and go the
-// way of all stubs; the way back undoes it. A handler that cancels meanwhile finds a program counter that is
-// not the site's: it marks the thread and leaves it, and the site's own look comes after.
+// The place where a C library makes all calls that may be cancelled. A function's arguments come in: rdi
+// points to the thread's state of cancellation, rsi is the number, rdx, rcx, r8, r9 and two words above the
+// return address are the call's own arguments; rax, r10 and r11 are free, as for any function. What the
+// agent does not look at goes on at once. The others are brought to where the kernel wants them, as the
+// code at the site will do again (rdi is kept where that keeps it, in a word that belongs to the function
+// called), and go the way of all stubs; the way back undoes it. Both end at the stub's way onward, to the
+// place's beginning. A handler that cancels meanwhile finds a program counter that is not the site's: it
+// marks the thread and leaves it, and the site's own look comes after.
 //
 // SAFETY: reads and writes what the site's own code reads and writes next, and registers that are free.
 global_asm!(
@@ -45,10 +45,8 @@ global_asm!(
     "  cmp esi, {fcntl}",
     "  je 72f",
     "70:",
-    "  mov r10, [r10 + {d_site}]",
+    "  lea r10, [r10 + {onward}]",
     ".cfi_escape 0x16, 0x10, 2, 0x7a, 0", // the caller: r10
-    "  add r10, {start}",
-    "  mov eax, [rdi]",
     "  jmp r10",
     ".cfi_escape 0x16, 0x10, 3, 0x7a, 0, 0x06",
     "71:",
@@ -82,14 +80,12 @@ global_asm!(
     "  mov [rsp + 8], r8",
     "  mov r9, r10",
     "  mov r8, rdx",
-    "  mov r10, [rcx + {d_site}]",
+    "  lea r10, [rcx + {onward}]",
     ".cfi_escape 0x16, 0x10, 2, 0x7a, 0",
-    "  add r10, {start}",
     "  mov rcx, rsi",
     "  mov rdx, rdi",
     "  mov rsi, rax",
     "  mov rdi, r11",
-    "  mov eax, [rdi]",
     "  jmp r10",
     ".cfi_endproc",
     ".size runahead_agent_cancellation_back, . - runahead_agent_cancellation_back",
@@ -102,10 +98,9 @@ global_asm!(
     splice = const n::__NR_splice,
     close = const n::__NR_close,
     fcntl = const n::__NR_fcntl,
-    start = const CANCELLATION_START,
+    onward = const ONWARD_AT as isize - DESCRIPTION_AT as isize,
     calm = const offset_of!(Fixed, calm),
     entry = const offset_of!(Fixed, entry),
-    d_site = const offset_of!(Description, site) + offset_of!(Patch, address),
     d_state = const offset_of!(Description, state),
 );
 

@@ -999,6 +999,33 @@ pub fn image() -> Range<usize> {
     start..end
 }
 
+/// The agent's own code: where it begins in our file, and its bytes. None: our header says nothing of it.
+pub fn own_code() -> Option<(u64, &'static [u8])> {
+    const HEADER: usize = 64;
+    const SEGMENT: usize = 56;
+    let image = image();
+    let slice = |start: usize, length: usize| {
+        let end = start.checked_add(length)?;
+        // SAFETY: inside our own image, which is readable and stays.
+        (end <= image.len())
+            .then(|| unsafe { core::slice::from_raw_parts((image.start + start) as *const u8, length) })
+    };
+    let word = |bytes: &[u8], at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
+    let header = slice(0, HEADER)?;
+    let (table, count) = (word(header, 32)?, u16::from_le_bytes(*header.get(56..)?.first_chunk()?));
+    (0..usize::from(count)).find_map(|index| {
+        let segment = slice(table + index * SEGMENT, SEGMENT)?;
+        let kind = u32::from_le_bytes(*segment.first_chunk()?);
+        let flags = u32::from_le_bytes(*segment.get(4..)?.first_chunk()?);
+        let is_code = (kind, flags & PF_X) == (PT_LOAD, PF_X);
+        let (offset, address, bytes) = (word(segment, 8)?, word(segment, 16)?, word(segment, 32)?);
+        is_code.then(|| Some((offset as u64, slice(address, bytes)?))).flatten()
+    })
+}
+
+const PT_LOAD: u32 = 1;
+const PF_X: u32 = 1;
+
 /// Address of the entry code, for [`Fixed::entry`].
 pub fn entry_address() -> usize {
     runahead_agent_entry as *const () as usize

@@ -1,7 +1,7 @@
-//! x86-64: [`entry`] from a stub into the agent and back, [`cancellation`] to there from one place of newer C
-//! libraries, the [`stub`] of a site, and what else the
-//! processor decides.
+//! x86-64: [`entry`] from a stub into the agent and back, [`cancellation`] to there from one place of a C library,
+//! [`any_call`] from C's `syscall()`, the [`stub`] of a site, and what else the processor decides.
 
+mod any_call;
 mod cancellation;
 mod entry;
 mod insert;
@@ -12,12 +12,13 @@ use crate::state::Fixed;
 use core::arch::asm;
 use core::sync::atomic::Ordering;
 pub use entry::{
-    Answer, Frame, SseRegisters, areas_in_use, entry_address, image, past_address, unchecked_address,
+    Answer, Frame, SseRegisters, areas_in_use, entry_address, image, own_code, past_address,
+    unchecked_address,
 };
 use runahead_abi::registers::VECTOR_STATE_MASK;
 pub use stub::{
-    CODE_BYTES, Description, Load, POOL_BYTES, Patch, STUB_BYTES, description_at, near_jump, pool_address,
-    short_jump, write_cancellation_stub, write_stub,
+    Ahead, CODE_BYTES, Description, Load, POOL_BYTES, Patch, STUB_BYTES, Way, description_at, lead,
+    near_jump, pool_address, short_jump, write_stub, write_stub_ahead,
 };
 
 /// Bytes of the `syscall` instruction.

@@ -14,6 +14,7 @@
 //! information there as for any code, and everything of ours has its place before the program's first
 //! instruction.
 
+use super::any_call::{any_call_address, any_call_back_address};
 use super::cancellation::{cancellation_address, cancellation_back_address};
 use crate::state::Fixed;
 use core::arch::global_asm;
@@ -23,7 +24,7 @@ use runahead_abi::sites::SHORT_BRANCH;
 /// Bytes of one stub with its description.
 pub const STUB_BYTES: usize = 128;
 /// Where in a stub its [`Description`] lies.
-const DESCRIPTION_AT: usize = 64;
+pub const DESCRIPTION_AT: usize = 64;
 
 /// Bytes of the pool: 128 pages, of which each file with sites takes one at least. Untouched ones cost
 /// nothing.
@@ -47,7 +48,7 @@ pub struct Description {
     /// Not 0: the agent makes the call itself and measures it.
     pub measured: u32,
     /// Bytes from there to where the program goes on to make the call: 0, or to the stub's own way back
-    /// ([`write_cancellation_stub`]). Then the agent makes no call in the program's stead.
+    /// ([`write_stub_ahead`]). Then the agent makes no call in the program's stead.
     pub detour: i32,
     pub site: Patch,
     /// The padding that a short site jumps through; address 0: there is none.
@@ -91,6 +92,8 @@ pub enum Load<'a> {
     /// Instructions that may stand anywhere, then a conditional jump of two bytes: where it is not taken eax
     /// holds the number. `end`: where the jump ends at the site.
     Branched { before: &'a [u8], jump: [u8; SHORT_BRANCH], end: usize },
+    /// The same, where eax holds the number if the jump is taken.
+    Taken { before: &'a [u8], jump: [u8; SHORT_BRANCH], end: usize },
 }
 
 /// Writes a stub at `at`. `sampled`: the call may pass unseen while the agent is calm. False if the
@@ -104,9 +107,13 @@ pub fn write_stub(at: &mut [u8; STUB_BYTES], load: Load, description: &Descripti
             code.put(&u32::from(number).to_le_bytes());
         }
         Load::Displaced(instruction) => code.put(instruction),
-        Load::Branched { before, jump: [condition, distance], end } => {
+        Load::Branched { before, jump, end } | Load::Taken { before, jump, end } => {
             code.put(before);
-            let target = end as i64 + i64::from(distance.cast_signed());
+            let is_taken = matches!(load, Load::Taken { .. });
+            let [condition, distance] = jump;
+            // The last bit of a condition says that the opposite is meant.
+            let condition = condition ^ u8::from(is_taken);
+            let target = if is_taken { end as i64 } else { end as i64 + i64::from(distance.cast_signed()) };
             let next = base + code.length + LONG_BRANCH;
             let Ok(distance) = i32::try_from(target - next as i64) else {
                 return false;
@@ -139,24 +146,56 @@ pub fn write_stub(at: &mut [u8; STUB_BYTES], load: Load, description: &Descripti
     true
 }
 
-/// Writes the stub of the place where all calls are made that may be cancelled (`sites::form::CANCELLATION`).
-/// It has a way there, with r10 = description, and one back, with rcx = description; the rest is
-/// [`super::entry`]'s. False if that is out of reach.
-pub fn write_cancellation_stub(at: &mut [u8; STUB_BYTES], description: &Description) -> bool {
+/// A site at which a call is seen ahead of the place where it is made.
+pub struct Ahead<'a> {
+    pub way: Way,
+    /// The site's own instructions, which may stand anywhere.
+    pub displaced: &'a [u8],
+    /// Where the program goes on behind them.
+    pub onward: usize,
+}
+
+/// Where number and arguments of such a call are.
+#[derive(Clone, Copy)]
+pub enum Way {
+    /// At the place where all calls are made that may be cancelled ([`super::cancellation`]).
+    Cancellable,
+    /// They are those of a function that makes any call ([`super::any_call`]).
+    Any,
+}
+
+/// Where in such a stub the way onward begins.
+pub const ONWARD_AT: usize = 34;
+
+/// Writes the stub of a site at which a call is seen ahead. It has a way there, with r10 = description, one
+/// back, with rcx = description, and one onward, with the site's registers but for r10, r11 and the flags.
+/// False if something is out of reach.
+pub fn write_stub_ahead(at: &mut [u8; STUB_BYTES], ahead: &Ahead, description: &Description) -> bool {
     let base = at.as_ptr() as usize;
     let mut code = Code { bytes: at, length: 0 };
+    let [there, back] = match ahead.way {
+        Way::Cancellable => [cancellation_address(), cancellation_back_address()],
+        Way::Any => [any_call_address(), any_call_back_address()],
+    };
     code.put(&[0x49, 0xbb]); // mov r11, state
     code.put(&(description.state as usize).to_le_bytes());
     code.put(&[0x4c, 0x8d, 0x15]); // lea r10, [description]
     code.put_distance_to_description();
-    let Some(there) = near_jump(base + code.length, cancellation_address()) else { return false };
+    let Some(there) = near_jump(base + code.length, there) else { return false };
     code.put(&there);
-    let back = base + code.length;
+    let back_at = base + code.length;
     code.put(&[0x48, 0x8d, 0x0d]); // lea rcx, [description]
     code.put_distance_to_description();
-    let Some(jump) = near_jump(base + code.length, cancellation_back_address()) else { return false };
-    code.put(&jump);
-    let Ok(detour) = i32::try_from(back as i64 - description.syscall_address as i64) else { return false };
+    let Some(back) = near_jump(base + code.length, back) else { return false };
+    code.put(&back);
+    if code.length != ONWARD_AT {
+        return false;
+    }
+    code.put(ahead.displaced);
+    let Some(onward) = near_jump(base + code.length, ahead.onward) else { return false };
+    code.put(&onward);
+    let detour = i32::try_from(back_at as i64 - description.syscall_address as i64);
+    let (Ok(detour), true) = (detour, code.length <= DESCRIPTION_AT) else { return false };
     // SAFETY: as in `write_stub`.
     unsafe {
         at.as_mut_ptr().add(DESCRIPTION_AT).cast::<Description>().write(Description {
@@ -201,8 +240,20 @@ impl Code<'_> {
 pub fn near_jump(at: usize, target: usize) -> Option<[u8; 5]> {
     let distance = i32::try_from(target as i64 - (at as i64 + 5)).ok()?;
     let d = distance.to_le_bytes();
-    Some([0xe9, d[0], d[1], d[2], d[3]])
+    Some([JUMP, d[0], d[1], d[2], d[3]])
 }
+
+/// What a site becomes: a jump to `stub`, or a call of it where the site is a call.
+pub fn lead(site: &Patch, stub: usize) -> Option<[u8; 5]> {
+    const CALL: u8 = 0xe8;
+    let [_, distance @ ..] = near_jump(site.address, stub)?;
+    let [d0, d1, d2, d3] = distance;
+    let operation = if site.before[0] == CALL { CALL } else { JUMP };
+    Some([operation, d0, d1, d2, d3])
+}
+
+/// `jmp rel32`.
+const JUMP: u8 = 0xe9;
 
 /// `jmp rel8` from `at` to `target`; None if it is out of reach.
 pub fn short_jump(at: usize, target: usize) -> Option<[u8; 2]> {
