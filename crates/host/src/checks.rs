@@ -54,12 +54,15 @@ const LOOK_AGAIN: Duration = Duration::from_millis(4);
 /// The host's side of the checks.
 pub struct Background {
     seen: u32,
+    own: Option<FileIdentity>,
     thread: Option<Sender<()>>,
 }
 
 impl Background {
-    pub fn new() -> Background {
-        Background { seen: 0, thread: None }
+    /// `agent`: its file. Where that is mapped once more, as musl's loader does for LD_PRELOAD beside the one that
+    /// was put in, nothing of it makes a call.
+    pub fn new(agent: &Path) -> Background {
+        Background { seen: 0, own: fs::metadata(agent).ok().map(|told| identity(&told)), thread: None }
     }
 
     /// Has new checks looked at. Where there can be no thread they are never answered, and those processes
@@ -75,12 +78,12 @@ impl Background {
         }
         if self.thread.is_none() {
             let (sender, bell) = mpsc::channel();
-            let (session, sites) = (*session, sites.clone());
+            let (session, sites, own) = (*session, sites.clone(), self.own);
             let begun = std::thread::Builder::new().name("runahead-check".into()).spawn(move || {
                 // SAFETY: on Linux this concerns the calling thread alone.
                 unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
                 while bell.recv().is_ok() {
-                    work(session.header(), &sites, gate, &bell);
+                    work(session.header(), &sites, own, gate, &bell);
                 }
             });
             self.thread = begun.is_ok().then_some(sender);
@@ -92,7 +95,13 @@ impl Background {
 }
 
 /// Answers until no check is open any more. `bell`: there are new ones.
-fn work(header: &'static Header, sites: &SiteFile, gate: Gate, bell: &Receiver<()>) {
+fn work(
+    header: &'static Header,
+    sites: &SiteFile,
+    own: Option<FileIdentity>,
+    gate: Gate,
+    bell: &Receiver<()>,
+) {
     let checks = &header.checks;
     let mut pause = SHORTEST;
     // For each, the turn that was last put off, and how often.
@@ -127,7 +136,7 @@ fn work(header: &'static Header, sites: &SiteFile, gate: Gate, bell: &Receiver<(
                 continue;
             }
             pause = SHORTEST;
-            match judge(&maps, (checks, check), process, sites, gate) {
+            match judge(&maps, (checks, check), process, (sites, own), gate) {
                 None if *put_off != (turn, TRIES) => {
                     *put_off = if put_off.0 == turn { (turn, put_off.1 + 1) } else { (turn, 1) };
                     next = next.min(UNSETTLED);
@@ -220,7 +229,7 @@ fn judge(
     maps: &[u8],
     (checks, check): (&'static Checks, &'static Check),
     process: u32,
-    sites: &SiteFile,
+    (sites, own): (&SiteFile, Option<FileIdentity>),
     gate: Gate,
 ) -> Option<u32> {
     if check.code.load(Ordering::Acquire) != bytes_of_code(maps, check) {
@@ -229,6 +238,9 @@ fn judge(
     for line in unwritten(maps, check) {
         let path = Path::new(OsStr::from_bytes(line.name));
         let Some(metadata) = the_same(path, &line, process) else { return Some(verdict::UNSEEN) };
+        if own == Some(identity(&metadata)) {
+            continue;
+        }
         let stays = fs::metadata("/").is_ok_and(|root| root.dev() == metadata.dev());
         let turns = Rc::new(InTurn {
             checks,
@@ -251,14 +263,20 @@ fn judge(
     Some(verdict::CLEAN)
 }
 
+/// Device and inode.
+type FileIdentity = (u64, u64);
+
+fn identity(told: &Metadata) -> FileIdentity {
+    (told.dev(), told.ino())
+}
+
 /// What is said of the file at `path`, if that is what the process has mapped: it may have another root, or
 /// other mounts.
 fn the_same(path: &Path, line: &MapsLine, process: u32) -> Option<Metadata> {
-    let key = |metadata: &Metadata| (metadata.dev(), metadata.ino());
     let metadata = fs::metadata(path).ok().filter(|metadata| metadata.ino() == line.inode)?;
     let mut there = OsString::from(format!("/proc/{process}/root"));
     there.push(path);
-    (key(&fs::metadata(there).ok()?) == key(&metadata)).then_some(metadata)
+    (identity(&fs::metadata(there).ok()?) == identity(&metadata)).then_some(metadata)
 }
 
 /// A file is held while a piece of it is read.

@@ -206,7 +206,7 @@ impl Host {
             session,
             gate,
             sites: Arc::new(sites),
-            checks: Background::new(),
+            checks: Background::new(&installation.agent),
             installation,
             wishes,
             command,

@@ -9,7 +9,7 @@ use object::elf::FileHeader64;
 use object::read::elf::FileHeader as _;
 use object::{LittleEndian, ReadCache};
 use runahead_abi::sites::BLIND;
-use runahead_insert::file::{self, Entrance, Look, Reason, SCRIPTS};
+use runahead_insert::file::{self, Entrance, Look, SCRIPTS};
 use runahead_sites::{SiteFile, analyse, file_key};
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
@@ -108,7 +108,7 @@ pub enum Rights {
 impl Facts {
     /// It is a program that the agent can come into.
     fn is_followed(&self) -> bool {
-        matches!(self.kind, Kind::Ours(Entrance::Loader | Entrance::Image(Reason::Static)))
+        matches!(self.kind, Kind::Ours(_))
     }
 
     fn look(path: &Path) -> Facts {

@@ -50,18 +50,18 @@ fn kind(facts: &Facts, traces: bool) -> Line {
         Kind::Ours(Entrance::Loader) => {
             Line::ok(about::PROGRAM, format!("dynamically linked, glibc{go}: the loader brings the agent in"))
         }
-        Kind::Ours(Entrance::Image(Reason::OtherLoader)) => Line::stops(
-            about::PROGRAM,
-            format!("its loader is {loader}: only glibc's can be followed, it runs plainly"),
-        )
-        .mended_by("link it statically, or with glibc"),
-        Kind::Ours(Entrance::Image(Reason::Static)) if traces => {
-            Line::ok(about::PROGRAM, format!("statically linked{go}: the agent is put in by tracing"))
+        Kind::Ours(Entrance::Image(reason)) => {
+            let how = match reason {
+                Reason::Static => format!("statically linked{go}"),
+                Reason::OtherLoader => format!("dynamically linked{go}, by {loader}"),
+            };
+            if traces {
+                Line::ok(about::PROGRAM, format!("{how}: the agent is put in by tracing"))
+            } else {
+                let found = format!("{how}, and tracing is not allowed (above): it runs plainly");
+                Line::stops(about::PROGRAM, found)
+            }
         }
-        Kind::Ours(Entrance::Image(Reason::Static)) => Line::stops(
-            about::PROGRAM,
-            format!("statically linked{go}, and tracing is not allowed (above): it runs plainly"),
-        ),
         Kind::Narrow => {
             Line::stops(about::PROGRAM, "a 32-bit program: it runs plainly").mended_by("use its 64-bit build")
         }
@@ -146,9 +146,10 @@ mod tests {
     #[test]
     fn programs_are_told_by_how_the_agent_comes_in() {
         assert_eq!(verdict(Kind::Ours(Entrance::Loader), false), Verdict::Ok);
-        assert_eq!(verdict(Kind::Ours(Entrance::Image(Reason::Static)), true), Verdict::Ok);
-        assert_eq!(verdict(Kind::Ours(Entrance::Image(Reason::Static)), false), Verdict::Stops);
-        assert_eq!(verdict(Kind::Ours(Entrance::Image(Reason::OtherLoader)), true), Verdict::Stops);
+        for reason in [Reason::Static, Reason::OtherLoader] {
+            assert_eq!(verdict(Kind::Ours(Entrance::Image(reason)), true), Verdict::Ok);
+            assert_eq!(verdict(Kind::Ours(Entrance::Image(reason)), false), Verdict::Stops);
+        }
         for kind in [Kind::Narrow, Kind::Other, Kind::Unread] {
             assert_eq!(verdict(kind, true), Verdict::Stops);
         }
