@@ -1,4 +1,5 @@
 // trap: AddressSanitizer's run-time ends a program in which another library is loaded ahead of it
+// glibc: the sanitizer
 // loaded:
 // build: -fsanitize=address
 // data: cold.bin 4M

@@ -1,4 +1,5 @@
 // trap: the break grows to a gigabyte, shrinks, grows: something of Runahead's lies in its way
+// glibc: sbrk
 // data: cold.bin 4M
 #include "guest.h"
 

@@ -8,7 +8,11 @@
 // run: open
 // modes: cold warm
 #include "guest.h"
+#ifdef __GLIBC__
 #include <gnu/libc-version.h>
+#else
+#define gnu_get_libc_version() "another"
+#endif
 #include <pthread.h>
 
 enum { ROUNDS = 150 };

@@ -1,4 +1,5 @@
 // trap: what is copied between descriptors, or what is made for it, is not what it is alone
+// glibc: the names of errors (strerrorname_np)
 // build: -pthread
 // data: many/{60} 9K
 // data: cold.bin 2M

@@ -1,4 +1,5 @@
 // trap: coroutines with stacks of 4 KB that read: Runahead needs more stack than is there
+// glibc: contexts (makecontext)
 // data: cold.bin 4M
 #include "guest.h"
 #include <ucontext.h>

@@ -1,4 +1,5 @@
 // trap: the program reads into memory that it takes from behind its break as it goes
+// glibc: sbrk
 // data: cold.bin 4M
 #include "guest.h"
 

@@ -1,4 +1,5 @@
 // trap: Runahead uses the program's heap or moves its break
+// glibc: a heap that is in one piece
 // data: cold.bin 4M
 #include "guest.h"
 

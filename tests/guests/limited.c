@@ -14,7 +14,7 @@
 
 static void limit(int which, rlim_t value) {
     struct rlimit both = {value, value};
-    CHECK(setrlimit((__rlimit_resource_t)which, &both) == 0);
+    CHECK(setrlimit(which, &both) == 0);
 }
 
 // Pieces of 256 KB until there are no more.

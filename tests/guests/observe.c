@@ -115,13 +115,13 @@ static void settings(void) {
     say("umask %o, directory %s\n", mask, getcwd(directory, sizeof directory));
     for (int which = 0; which < RLIM_NLIMITS; which++) {
         struct rlimit limit;
-        CHECK(getrlimit((__rlimit_resource_t)which, &limit) == 0);
+        CHECK(getrlimit(which, &limit) == 0);
         say("limit %d: %lx %lx\n", which, (unsigned long)limit.rlim_cur, (unsigned long)limit.rlim_max);
     }
     errno = 0;
     int nice_value = getpriority(PRIO_PROCESS, 0);
     struct sched_param parameter;
-    CHECK(sched_getparam(0, &parameter) == 0);
+    CHECK(syscall(SYS_sched_getparam, 0, &parameter) == 0); // musl has none
     cpu_set_t processors;
     CHECK(sched_getaffinity(0, sizeof processors, &processors) == 0);
     say("nice %d, policy %d, priority %d, io priority %ld, processors %d\n", nice_value,

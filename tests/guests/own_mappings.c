@@ -1,4 +1,5 @@
 // trap: Runahead sits where the program wants to map, or a mapping of the program's own changes
+// glibc: a loader that gives the heap what is left of the pages of what it has loaded, the agent's among them
 // data: cold.bin 4M
 #include "guest.h"
 

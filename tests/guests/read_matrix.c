@@ -1,4 +1,5 @@
 // trap: a read-type call on some kind of descriptor gives another result, errno, position or bytes
+// glibc: preadv2
 // build: -lutil
 // data: file.bin 20000
 // run: libc

@@ -1,4 +1,5 @@
 // trap: some sequence of operations on some mixture of descriptors reads other bytes than it does alone
+// glibc: preadv2
 // build: -lutil
 // run: 1 plain
 // run: 2 signals

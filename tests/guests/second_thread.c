@@ -8,6 +8,9 @@
 #include "guest.h"
 #include <pthread.h>
 #include <sys/socket.h>
+#ifndef __GLIBC__
+#define preadv2(file, pieces, count, at, flags) preadv(file, pieces, count, at)
+#endif
 
 static int ends[2];
 

@@ -13,9 +13,9 @@
 static char library[PATH_MAX];
 
 static void find_library(void) {
-    char *line = strstr(slurp("/proc/self/maps"), "libc.so.6");
+    char *line = strstr(slurp("/proc/self/maps"), "/libc.so");
     CHECK(line);
-    char *end = line + strlen("libc.so.6");
+    char *end = line + strcspn(line, "\n");
     while (*line != ' ') line--;
     snprintf(library, sizeof library, "%.*s", (int)(end - line - 1), line + 1);
 }

@@ -1,4 +1,5 @@
 // trap: memory of its own that went to swap is asked for ahead: contents and outcome stay as they were
+// glibc: sbrk
 // run: scan 24 2
 // run: gather 24 2000
 // run: gather-heap 24 2000

@@ -1,4 +1,5 @@
 // trap: a 32-bit program, whose loader cannot load a 64-bit agent
+// glibc: another word size
 // needs: multilib
 // build: -m32
 // data: cold.bin 4M

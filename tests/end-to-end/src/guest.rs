@@ -13,6 +13,7 @@
 //! // run: arguments            one test for each such line; none means one without arguments;
 //! // run: arguments => signal 9  the same with an ending of its own
 //! // loaded:                 only with a loader; the others in C are built without one as well
+//! // glibc: why              not with musl's loader and C library; the others in C are built for these as well
 //! // stdin: cold.bin           or `closed`, or `keys abc\n`; /dev/null if not said
 //! // terminal:                 standard streams are a terminal
 //! // around: taskset -c 0      set the scene
@@ -40,7 +41,29 @@ pub struct Guest {
     source: PathBuf,
     directives: Vec<(String, String)>,
     built: OnceLock<Result<PathBuf, String>>,
-    is_static: bool,
+    kind: Kind,
+}
+
+/// How a guest is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// As its head says.
+    Usual,
+    /// Without a loader.
+    Static,
+    /// With musl's loader, which is its C library as well.
+    Musl,
+}
+
+impl Kind {
+    /// How the names of its tests begin.
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Usual => "guest",
+            Kind::Static => "static",
+            Kind::Musl => "musl",
+        }
+    }
 }
 
 /// One of a guest's tests.
@@ -50,10 +73,13 @@ pub struct GuestRun {
     expect: String,
 }
 
-const KNOWN: [&str; 14] = [
-    "trap", "build", "library", "needs", "release", "loaded", "data", "run", "stdin", "terminal", "around",
-    "expect", "modes", "timeout",
+const KNOWN: [&str; 15] = [
+    "trap", "build", "library", "needs", "release", "loaded", "glibc", "data", "run", "stdin", "terminal",
+    "around", "expect", "modes", "timeout",
 ];
+
+/// Builds programs for musl's loader.
+pub const MUSL_COMPILER: &str = "musl-gcc";
 
 impl Guest {
     /// Every guest in `tests/guests`, in the order of names.
@@ -82,7 +108,7 @@ impl Guest {
                 return Err(format!("{}: unknown directive '{name}'", source.display()));
             }
         }
-        let guest = Guest { source, directives, built: OnceLock::new(), is_static: false };
+        let guest = Guest { source, directives, built: OnceLock::new(), kind: Kind::Usual };
         match guest.first("trap") {
             None => Err(format!("{}: no '// trap:' line", guest.source.display())),
             Some(_) => Ok(guest),
@@ -92,17 +118,25 @@ impl Guest {
     /// The same guest without a loader, where that makes sense: in C, without libraries and another release's
     /// loader.
     pub fn statically(&self) -> Option<Guest> {
+        let is_loaded = self.first("release").is_some() || self.first("loaded").is_some();
+        (!is_loaded).then(|| self.built_as(Kind::Static)).flatten()
+    }
+
+    /// The same guest with musl's loader, where that makes sense.
+    pub fn with_musl(&self) -> Option<Guest> {
+        self.first("glibc").is_none().then(|| self.built_as(Kind::Musl)).flatten()
+    }
+
+    fn built_as(&self, kind: Kind) -> Option<Guest> {
         let is_c = self.source.extension().is_some_and(|kind| kind == "c");
-        let is_loaded = self.first("library").is_some()
-            || self.first("release").is_some()
-            || self.first("loaded").is_some()
+        let has_libraries = self.first("library").is_some()
             || self.first("around").is_some_and(|words| words.contains("{here}"))
             || self.first("build").is_some_and(|words| words.contains("{here}"));
-        (is_c && !is_loaded).then(|| Guest {
+        (is_c && !has_libraries).then(|| Guest {
             source: self.source.clone(),
             directives: self.directives.clone(),
             built: OnceLock::new(),
-            is_static: true,
+            kind,
         })
     }
 
@@ -120,8 +154,9 @@ impl Guest {
 
     pub fn needs(&self) -> Vec<String> {
         let toolchain = self.is_go().then(|| "go".to_owned());
-        let release = self.first("release").map(|release| format!("release {release}"));
-        self.every("needs").map(str::to_owned).chain(toolchain).chain(release).collect()
+        let release = self.release().map(|release| format!("release {release}"));
+        let musl = (self.kind == Kind::Musl).then(|| format!("command {MUSL_COMPILER}"));
+        self.every("needs").map(str::to_owned).chain(toolchain).chain(release).chain(musl).collect()
     }
 
     fn is_go(&self) -> bool {
@@ -140,10 +175,10 @@ impl Guest {
                 let folder = folder.display();
                 words += &format!(" -Wl,-rpath,{folder} -Wl,--dynamic-linker={folder}/{}", locate::LOADER);
             }
-            if self.is_static {
+            if self.kind == Kind::Static {
                 words += " -static";
             }
-            let kind = if self.is_static { "static" } else { "" };
+            let kind = if self.kind == Kind::Usual { "" } else { self.kind.name() };
             compile(&self.source, kind, &words.split_whitespace().collect::<Vec<_>>())
         };
         self.built.get_or_init(build).clone()
@@ -151,7 +186,11 @@ impl Guest {
 
     /// Where the libraries of another release are that it runs with.
     fn other_release(&self) -> Option<PathBuf> {
-        self.first("release").map(locate::other_release)
+        self.release().map(locate::other_release)
+    }
+
+    fn release(&self) -> Option<&str> {
+        (self.kind != Kind::Musl).then(|| self.first("release")).flatten()
     }
 
     /// The guest's tests: a name and the arguments of each.
@@ -163,8 +202,7 @@ impl Guest {
         }
         let run = |line: &str| {
             let (words, expect) = line.split_once("=>").unwrap_or((line, usual));
-            let kind = if self.is_static { "static" } else { "guest" };
-            let mut name = format!("{kind}::{}", self.name());
+            let mut name = format!("{}::{}", self.kind.name(), self.name());
             for word in words.split_whitespace() {
                 name += &format!("::{}", word.replace("{here}/", ""));
             }
@@ -313,6 +351,14 @@ fn compile(source: &Path, kind: &str, flags: &[&str]) -> Result<PathBuf, String>
     let mut compiler = match source.extension().and_then(|kind| kind.to_str()) {
         Some("go") => go_compiler(&folder),
         Some("cc") => c_compiler("g++"),
+        _ if kind == Kind::Musl.name() => {
+            let mut compiler = c_compiler(MUSL_COMPILER);
+            // The kernel's headers, of which musl has none of its own.
+            for folder in ["/usr/include/x86_64-linux-gnu", "/usr/include"] {
+                compiler.args(["-idirafter", folder]);
+            }
+            compiler
+        }
         _ => c_compiler("gcc"),
     };
     // Go wants its flags first, a linker of C its libraries last.

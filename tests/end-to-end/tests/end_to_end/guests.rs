@@ -12,9 +12,14 @@ pub fn add(suite: &mut Suite) {
             return suite.add_plain("guest::all guests can be read", move || Err(complaint));
         }
     };
-    // Without a loader the agent is put in at the program's first instruction, and all is to be as with one.
-    let statically: Vec<_> = guests.iter().filter_map(|guest| guest.statically().map(Arc::new)).collect();
-    for guest in guests.into_iter().chain(statically) {
+    // Without glibc's loader the agent is put in at the program's first instruction, and all is to be as with it.
+    let otherwise: Vec<_> = guests
+        .iter()
+        .flat_map(|guest| [guest.statically(), guest.with_musl()])
+        .flatten()
+        .map(Arc::new)
+        .collect();
+    for guest in guests.into_iter().chain(otherwise) {
         for run in guest.runs() {
             let guest = Arc::clone(&guest);
             suite.add(run.name.clone(), guest.needs(), move || {

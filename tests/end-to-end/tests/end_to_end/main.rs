@@ -16,6 +16,7 @@ mod large_program;
 mod memory;
 mod mirror_ways;
 mod model;
+mod musl;
 mod names;
 mod own_runs;
 mod programs;
@@ -63,6 +64,7 @@ fn main() {
     given_back::add(&mut suite);
     programs::suite(&mut suite);
     releases::add(&mut suite);
+    musl::add(&mut suite);
     contract::add(&mut suite);
     installation::add(&mut suite);
     starts::add(&mut suite);
