@@ -219,6 +219,8 @@ pub struct AgentCounts {
     /// ends at the program's next call.
     pub stalls: AtomicU64,
     pub stall_ns: AtomicU64,
+    /// Of that the time of those for which nothing had been asked ahead.
+    pub whole_stall_ns: AtomicU64,
     /// Look-ups of names and listings that the agent saw, those that had to wait for the disk, and the time
     /// of these.
     pub names: AtomicU64,

@@ -370,6 +370,9 @@ impl Visit<'_> {
         self.inner.hold.stalled(ns);
         if let Some(slot) = self.state.slot() {
             count(&slot.agent.counts.stall_ns, ns);
+            if self.inner.stall_is_whole {
+                count(&slot.agent.counts.whole_stall_ns, ns);
+            }
             slot.agent.expected_stall_ns.store(self.inner.hold.expected_stall(), Ordering::Relaxed);
         }
     }
@@ -638,6 +641,7 @@ impl Visit<'_> {
             count(&slot.agent.counts.partial, 1);
         }
         self.inner.stall_began = monotonic_ns();
+        self.inner.stall_is_whole = foretold.is_none();
         if self.state.has(flags::NO_SPECULATION) {
             return;
         }
@@ -667,7 +671,11 @@ impl Visit<'_> {
             self.set_calm(away);
             // Its end will not be seen: taken for as long as those are whose ends are.
             self.inner.stall_began = 0;
-            count(&slot.agent.counts.stall_ns, self.inner.hold.expected_stall());
+            let expected = self.inner.hold.expected_stall();
+            count(&slot.agent.counts.stall_ns, expected);
+            if self.inner.stall_is_whole {
+                count(&slot.agent.counts.whole_stall_ns, expected);
+            }
         }
     }
 

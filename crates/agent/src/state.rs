@@ -157,6 +157,8 @@ pub struct Inner {
     pub passed: u32,
     /// When the present stall began, ns; 0: none is being measured.
     pub stall_began: u64,
+    /// Nothing had been asked ahead for it.
+    pub stall_is_whole: bool,
 }
 
 /// A lock that is only ever tried. No handler of the program's runs while it is held (`arch::entry`), so

@@ -3,81 +3,17 @@
 //! `main` is the C library's: the standard library's start-up changes what a command inherits (`host::program`).
 #![cfg_attr(not(test), no_main)]
 
-use clap::{Args, Parser, Subcommand};
+mod arguments;
+
+use arguments::{Action, Arguments, Doctor, Run};
+use clap::Parser as _;
 use runahead_abi::environment::again;
-use runahead_host::{DoctorSubject, Limits, Options};
-use std::ffi::OsString;
+use runahead_host::{Detail, DoctorSubject, Limits, Options};
 use std::io::Write as _;
 use std::path::PathBuf;
 
 #[global_allocator]
 static ALLOCATOR: runahead_host::Allocator = runahead_host::Allocator;
-
-#[derive(Parser)]
-#[command(
-    name = "runahead",
-    version,
-    about = "Programs that wait for the disk stop waiting, without being changed.",
-    long_about = "Runs a command with a speculative copy of it ahead, which turns the reads it meets \
-                  into prefetches. The command's results are the same as without it."
-)]
-struct Arguments {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Subcommand)]
-enum Action {
-    /// Run a command, with its reads prefetched
-    Run(Run),
-    /// Run a command without speculation, and say how much of its time it waits for the disk
-    Stat(Stat),
-    /// Say what Runahead can do here, and what is in the way
-    Doctor(Doctor),
-    /// Let the programs of all users share the devices, not only those of each user (never ends)
-    Daemon {
-        /// Where to listen [$RUNAHEAD_DAEMON, or /run/runahead/view.socket]
-        #[arg(long, value_name = "PATH")]
-        socket: Option<PathBuf>,
-    },
-    /// Look at the machine's programs and libraries now, so that no user's first run has to
-    Prepare {
-        /// Keep it in FILE [beside the agent, where every run looks]
-        #[arg(long, value_name = "FILE")]
-        output: Option<PathBuf>,
-        /// Files and folders [the usual places of programs and libraries]
-        #[arg(value_name = "PATH")]
-        places: Vec<PathBuf>,
-    },
-}
-
-#[derive(Args)]
-struct Run {
-    /// Print what was gained and what was wasted, on stderr, after the command
-    #[arg(long)]
-    stats: bool,
-    /// Write the same as JSON to FILE
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-    /// Watch only: intercept reads, but never speculate
-    #[arg(long)]
-    no_speculate: bool,
-    /// At most so many bytes prefetched and not yet used (K, M, G) [$RUNAHEAD_MAX_MEMORY, or what is free]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    max_memory: Option<u64>,
-    /// At most so many prefetches in flight [$RUNAHEAD_MAX_INFLIGHT, or what the device serves at once]
-    #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(1..))]
-    max_inflight: Option<u32>,
-    /// At most so many bytes prefetched a second (K, M, G) [$RUNAHEAD_MAX_BANDWIDTH, or no limit]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    max_bandwidth: Option<u64>,
-    /// Say why a command runs plainly, when it does
-    #[arg(long, short)]
-    verbose: bool,
-    /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
-}
 
 fn daemon(socket: Option<PathBuf>) -> u8 {
     let Err(error) = runahead_host::daemon(socket.as_deref());
@@ -109,38 +45,6 @@ impl Run {
             ..limits
         }
     }
-}
-
-/// A number of bytes from the command line.
-fn bytes(text: &str) -> Result<u64, String> {
-    runahead_host::size(text).ok_or_else(|| format!("'{text}' is no size such as 4096, 64K, 512M or 2G"))
-}
-
-#[derive(Args)]
-struct Stat {
-    /// Write the counts as JSON to FILE
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-    /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
-}
-
-#[derive(Args)]
-#[command(
-    after_help = "Exit status: 0 nothing is in the way, 1 something limits what is gained, 2 something stops it.\n\
-                        docs/doctor.md says what each line means."
-)]
-struct Doctor {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// A folder or file with what is to be read [the current folder]
-    #[arg(conflicts_with = "command")]
-    path: Option<PathBuf>,
-    /// A command that is to be helped; it is looked at and not run
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
 }
 
 impl Doctor {
@@ -247,17 +151,25 @@ fn act(allowed: Result<(), String>) -> u8 {
             run.command,
         ),
         Action::Stat(stat) => {
-            let options =
-                Options { stats: true, report: stat.report, no_speculate: true, ..Options::default() };
+            let options = Options {
+                stats: Some(stat.stats.unwrap_or(Detail::Words)),
+                report: stat.report,
+                no_speculate: true,
+                ..Options::default()
+            };
             (options, stat.command)
         }
         Action::Doctor(doctor) => return doctor.examine(allowed),
+        Action::Report { report, output } => {
+            eprintln!("runahead: {}", runahead_host::make_page(&report, output.as_deref()));
+            return USAGE;
+        }
         Action::Daemon { socket } => return daemon(socket),
         Action::Prepare { output, places } => return prepare(places, output),
     };
     let first = looked_at - command.len();
     if may_arm {
-        runahead_host::arm_last_resort(first, options.verbose || options.stats);
+        runahead_host::arm_last_resort(first, options.speaks());
     }
     let failure = runahead_host::run(options, first, allowed);
     eprintln!("runahead: {}", failure.message());
@@ -276,6 +188,8 @@ mod tests {
             "runahead run true",
             "runahead run -- true",
             "runahead run --stats -v true --report x",
+            "runahead run --stats=full true",
+            "runahead stat --stats=full -- true",
             "runahead run --report x --max-memory 1M -- true a",
             "runahead run --report=x --max-inflight 3 --max-bandwidth=1G cat - --",
             "runahead stat --report x cat",
@@ -285,7 +199,7 @@ mod tests {
             let command = match Arguments::try_parse_from(&words).unwrap().action {
                 Action::Run(run) => run.command,
                 Action::Stat(stat) => stat.command,
-                Action::Doctor(_) | Action::Daemon { .. } | Action::Prepare { .. } => unreachable!(),
+                _ => unreachable!(),
             };
             let place = place_of_command(words.iter().copied());
             assert_eq!(place, Some(words.len() - command.len()), "{line}");
@@ -306,7 +220,10 @@ mod tests {
         for action in ["run", "stat"] {
             let command = Arguments::command();
             let action = command.find_subcommand(action).unwrap();
-            let options = action.get_arguments().filter(|one| one.get_action().takes_values());
+            let options = action.get_arguments().filter(|one| {
+                // One that takes a value only behind `=` is one word.
+                one.get_action().takes_values() && !one.is_require_equals_set()
+            });
             for long in options.filter_map(|one| one.get_long()) {
                 assert!(WITH_VALUES.contains(&format!("--{long}").as_str()), "--{long}");
             }

@@ -2,7 +2,7 @@
 
 use crate::limits::Looks;
 use runahead_abi::durations::Lengths;
-use runahead_abi::session::{Slot, ended};
+use runahead_abi::session::{AgentCounts, Slot, ended};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,8 @@ pub struct Counts {
     pub partial_prefetches: u64,
     pub stalls: u64,
     pub stall_ns: u64,
+    /// What prefetches have spared, by the stalls of the same process for which nothing had been asked ahead.
+    pub saved_ns: u64,
     /// Look-ups of names and listings of directories seen while there were slow ones.
     pub names: u64,
     pub name_stalls: u64,
@@ -140,6 +142,15 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
+/// Full prefetches have spared whole stalls, partial ones what they were shorter by.
+fn saved_ns(agent: &AgentCounts) -> u64 {
+    let [full, partial, stalls, all_ns, whole_ns] =
+        [&agent.full, &agent.partial, &agent.stalls, &agent.stall_ns, &agent.whole_stall_ns].map(get);
+    let whole = whole_ns.checked_div(stalls.saturating_sub(partial)).unwrap_or(0);
+    let shortened = whole.saturating_mul(partial).saturating_sub(all_ns.saturating_sub(whole_ns));
+    full.saturating_mul(whole).saturating_add(shortened)
+}
+
 impl Counts {
     /// Adds what a process and its speculator have counted. A process could write anything there, so
     /// the sums wrap rather than fail.
@@ -155,6 +166,7 @@ impl Counts {
         add(&mut self.partial_prefetches, &agent.partial);
         add(&mut self.stalls, &agent.stalls);
         add(&mut self.stall_ns, &agent.stall_ns);
+        self.saved_ns = self.saved_ns.wrapping_add(saved_ns(agent));
         add(&mut self.names, &agent.names);
         add(&mut self.name_stalls, &agent.name_stalls);
         add(&mut self.name_stall_ns, &agent.name_stall_ns);

@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 pub struct Installation {
     pub agent: PathBuf,
     pub speculator: PathBuf,
+    /// Tells reports to people; it need not be there.
+    pub teller: PathBuf,
     /// Analyses of the machine's files, by content; it need not be there.
     pub known: PathBuf,
 }
 
 const AGENT: &str = "librunahead_agent.so";
 const SPECULATOR: &str = "runahead-speculator";
+pub const TELLER: &str = "runahead-report";
 
 impl Installation {
     /// Looks beside the running executable. The error names what is missing.
@@ -25,6 +28,7 @@ impl Installation {
             let found = Installation {
                 agent: directory.join(AGENT),
                 speculator: directory.join(SPECULATOR),
+                teller: directory.join(TELLER),
                 known: directory.join(runahead_sites::KNOWN_NAME),
             };
             if found.agent.is_file() && found.speculator.is_file() {

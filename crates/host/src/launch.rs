@@ -11,7 +11,7 @@ use crate::filter::{self, Verdict};
 use crate::installation::Installation;
 use crate::limits::Limits;
 use crate::program::{self, Program};
-use crate::report::{Report, VERSION};
+use crate::report::{Detail, Report, VERSION};
 use crate::session::{Session, Shared};
 use crate::standing;
 use crate::start_files::Cold;
@@ -33,8 +33,8 @@ use std::sync::atomic::Ordering;
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Print the counts on stderr after the run.
-    pub stats: bool,
+    /// Tell what was gained on stderr after the run.
+    pub stats: Option<Detail>,
     /// Write the counts as JSON to this file after the run.
     pub report: Option<PathBuf>,
     /// Intercept and compare, but do not speculate.
@@ -48,6 +48,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// Whether anything may be said on stderr.
+    pub fn speaks(&self) -> bool {
+        self.verbose || self.stats.is_some()
+    }
+
     fn may_speculate(&self) -> bool {
         !self.no_speculate && self.limits.allow_any()
     }
@@ -106,11 +111,15 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
     };
     let mut program = Program::new(first);
     if std::env::var_os(SWITCH).as_deref() == Some(OsStr::new("off")) {
-        report_plainly(report_file, first, format!("{SWITCH}=off in the environment"));
+        let reason = format!("{SWITCH}=off in the environment");
+        if options.stats.is_some() {
+            say_plainly(&reason);
+        }
+        report_plainly(report_file, first, reason);
         return became(name, &program.become_it());
     }
     if let Err(reason) = allowed {
-        if options.verbose || options.stats {
+        if options.speaks() {
             say_plainly(&reason);
         }
         report_plainly(report_file, first, reason);
@@ -123,7 +132,7 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
     let wishes = Wishes { stats: options.stats, reasons: options.verbose, report: report_file };
     let say = |reason: &str| {
-        if options.verbose || options.stats {
+        if options.speaks() {
             say_plainly(reason);
         }
     };
@@ -184,6 +193,8 @@ fn report_plainly(file: Option<File>, first: usize, reason: String) {
         elapsed_ns: 0,
         plainly_because: Some(reason),
         left_because: None,
+        speculated: false,
+        program: None,
         counts: Counts::default(),
     };
     let mut text = Vec::new();
@@ -198,7 +209,12 @@ fn report_plainly(file: Option<File>, first: usize, reason: String) {
 
 fn say_plainly(reason: &str) {
     program::without_write_signals(|| {
-        let _ = writeln!(io::stderr(), "runahead: running the command plainly: {reason}");
+        let mut said = format!("runahead: running the command plainly: {reason}\n");
+        let around = runahead_remedies::Surroundings::look(standing::filters());
+        if let Some(remedy) = runahead_remedies::of(reason, &around) {
+            said += &format!("runahead: try: {remedy}\n");
+        }
+        let _ = io::stderr().write_all(said.as_bytes());
     });
 }
 
@@ -295,7 +311,7 @@ fn prepare(
     if !options.may_speculate() {
         flag_bits |= flags::NO_SPECULATION;
     }
-    if options.stats || options.verbose || options.report.is_some() {
+    if options.speaks() || options.report.is_some() {
         flag_bits |= flags::REPORT;
     }
     if is_tracing_restricted() {

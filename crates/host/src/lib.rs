@@ -41,6 +41,7 @@ pub use doctor::{Subject as DoctorSubject, examine as doctor};
 pub use last_resort::{Allocator, arm as arm_last_resort};
 pub use launch::{Failure, Options, check_filters, run};
 pub use program::{arguments, fill_standard_descriptors, set_file};
+pub use report::Detail;
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
 
@@ -74,6 +75,17 @@ pub fn prepare(places: Vec<std::path::PathBuf>, to: Option<std::path::PathBuf>) 
         prepared.kept,
         to.display()
     ))
+}
+
+/// Makes a page of a report, by a helper that this process becomes. Returns only why it cannot.
+pub fn make_page(report: &std::path::Path, page: Option<&std::path::Path>) -> String {
+    use std::os::unix::process::CommandExt;
+    let teller = match installation::Installation::find() {
+        Ok(found) => found.teller,
+        Err(error) => return error.to_string(),
+    };
+    let error = std::process::Command::new(&teller).arg("page").arg(report).args(page).exec();
+    format!("{}: {error}", teller.display())
 }
 
 /// Hands the view of all users out, at `socket` or the usual place, until it is ended.

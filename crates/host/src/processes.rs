@@ -1,5 +1,6 @@
 //! What the kernel tells of a process: whether it is one of the run's, what it may write, whether it is over.
 
+use crate::report::ProgramCounts;
 use runahead_abi::environment::Cookie;
 use runahead_abi::session::Slot;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -68,6 +69,30 @@ fn look_for(process: u32, address: u64, session: Cookie) -> io::Result<Option<u6
 pub(crate) fn processor_time(process: u32) -> Option<u64> {
     let line = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+/// What the kernel has counted of a process and of its children that it has waited for (proc(5), `stat` and `io`).
+pub(crate) fn counted(process: u32) -> Option<ProgramCounts> {
+    let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, field 2, may hold anything: it ends at the last parenthesis.
+    let fields: Vec<u64> =
+        line.rsplit_once(')')?.1.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
+    let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0);
+    let ticks = (14..=17).map(field).sum::<u64>();
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let ticks_ns = ticks.saturating_mul(tick_ns);
+    // Of its first thread alone, but exactly.
+    let exact = std::fs::read_to_string(format!("/proc/{process}/schedstat")).unwrap_or_default();
+    let mut exact = exact.split_whitespace().map(|number| number.parse().unwrap_or(0));
+    let (ran, queued) = (exact.next().unwrap_or(0), exact.next().unwrap_or(0));
+    let io = std::fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
+    let bytes = io.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok());
+    Some(ProgramCounts {
+        processor_ns: ticks_ns.max(ran),
+        queued_ns: queued,
+        major_faults: field(12) + field(13),
+        device_bytes: bytes.unwrap_or(0),
+    })
 }
 
 /// Whether a process may have the session, or a part of it, in its memory.

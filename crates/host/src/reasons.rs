@@ -39,3 +39,21 @@ pub(crate) fn refused_because(status: ExitStatus) -> Option<String> {
     };
     Some(reason.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_mended_says_how() {
+        let around = runahead_remedies::Surroundings::default();
+        // Nobody but its author mends code whose calls cannot be seen.
+        let told = [MEMORY_SHORT, UNKNOWN, NOT_READY, NOT_BEGUN, GAVE_UP_RIGHTS, OTHER_RIGHTS];
+        for reason in told {
+            assert!(runahead_remedies::of(reason, &around).is_some(), "{reason}");
+        }
+        for reason in [BLIND, BLIND_LATER] {
+            assert!(runahead_remedies::of(reason, &around).is_none(), "{reason}");
+        }
+    }
+}

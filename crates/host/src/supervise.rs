@@ -11,14 +11,14 @@ use crate::memory::Costs;
 use crate::names::{Names, Notes, Taken};
 use crate::own_files;
 use crate::processes::{
-    Standing, has_ended, may_be_the_programs, may_write, pid_of, processor_time, standing,
+    Standing, counted, has_ended, may_be_the_programs, may_write, pid_of, processor_time, standing,
 };
 use crate::program;
 use crate::reasons::{
     BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, UNKNOWN,
     refused_because,
 };
-use crate::report::{Report, VERSION};
+use crate::report::{Detail, Report, VERSION};
 use crate::rights::{Look, Watched};
 use crate::session::Session;
 use crate::standing;
@@ -92,8 +92,8 @@ fn step_back() {
 
 /// What is to be told at the command's end.
 pub struct Wishes {
-    /// The counts, on stderr.
-    pub stats: bool,
+    /// What was gained, on stderr.
+    pub stats: Option<Detail>,
     /// Why the command ran plainly, or speculation did not last, on stderr.
     pub reasons: bool,
     /// The counts as JSON.
@@ -103,7 +103,7 @@ pub struct Wishes {
 impl Wishes {
     /// Whether anything may have to be said on stderr.
     fn speak(&self) -> bool {
-        self.stats || self.reasons
+        self.stats.is_some() || self.reasons
     }
 
     fn any(&self) -> bool {
@@ -167,6 +167,7 @@ pub struct Host {
     barred: Option<&'static str>,
     /// Why a speculator could not begin, of the first that could not.
     refused: Option<String>,
+    watches_only: bool,
     /// A process has given up rights and can still write here: nobody is served any more.
     compromised: bool,
 }
@@ -179,7 +180,7 @@ impl Host {
         wishes: Wishes,
         limits: Limits,
         command: usize,
-        (flags, asks): (u32, bool),
+        (flag_bits, asks): (u32, bool),
     ) -> Host {
         let attached = (0..SLOTS).map(|_| None).collect();
         let main = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok();
@@ -189,7 +190,7 @@ impl Host {
             // Said when it is known, see `serve`.
             host: 0,
             descriptor: session.descriptor.as_raw_fd().cast_unsigned(),
-            flags,
+            flags: flag_bits,
             filters: standing::filters(),
             cookie: session.cookie,
             sites: sites.descriptor().cast_unsigned(),
@@ -228,6 +229,7 @@ impl Host {
             executions,
             barred: None,
             refused: None,
+            watches_only: flag_bits & environment::flags::NO_SPECULATION != 0,
             compromised: false,
         }
     }
@@ -780,7 +782,7 @@ impl Host {
             counts.speculator.refused_because = self.refused.clone();
             if self.executions.is_left() {
                 // Said already, by who became the command.
-                self.wishes = Wishes { stats: false, reasons: false, report: None };
+                self.wishes = Wishes { stats: None, reasons: false, report: None };
             }
             let not_begun = self.executions.refused().unwrap_or(NOT_BEGUN);
             let (plainly, later) = match self.session.header().care.load(Ordering::Acquire) {
@@ -798,18 +800,19 @@ impl Host {
                 elapsed_ns: self.began.elapsed().as_nanos() as u64,
                 plainly_because: plainly.map(str::to_owned),
                 left_because: left.or(self.barred).or(later).map(str::to_owned),
+                speculated: !self.watches_only,
+                program: counted(main),
                 counts,
             };
             if let Some(mut file) = self.wishes.report.take() {
                 report.write_json(&mut file);
             }
-            let said = match (self.wishes.stats, self.wishes.reasons) {
-                (true, _) => report.to_text(),
-                (false, true) => report.reasons(),
-                (false, false) => String::new(),
-            };
-            // Nobody may be listening.
-            let _ = io::stderr().write_all(said.as_bytes());
+            match (self.wishes.stats, self.wishes.reasons) {
+                (Some(detail), _) => report.tell(&self.installation.teller, detail),
+                // Nobody may be listening.
+                (None, true) => drop(io::stderr().write_all(report.reasons().as_bytes())),
+                (None, false) => {}
+            }
             if let Ok(null) = File::options().write(true).open("/dev/null") {
                 // SAFETY: as in `leave_the_terminal`.
                 unsafe { libc::dup2(null.as_raw_fd(), 2) };

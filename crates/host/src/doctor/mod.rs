@@ -38,7 +38,7 @@ const COMMAND_PATIENCE: Duration = Duration::from_secs(20);
 pub fn examine(subject: Subject, allowed: Result<(), String>, json: bool) -> u8 {
     // SAFETY: a child's end is to be told, whatever we were started with.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    let surroundings = machine::Surroundings::look();
+    let surroundings = machine::Surroundings::look(crate::standing::filters());
     let mut lines = begin(allowed, &surroundings);
     if !lines.iter().any(|line| ENDS.contains(&&line.about[..]) && line.verdict == Verdict::Stops) {
         lines.extend(of_machine(&surroundings));

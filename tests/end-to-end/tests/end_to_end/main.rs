@@ -29,6 +29,7 @@ mod starts;
 mod stepping;
 mod suite;
 mod swap;
+mod told;
 mod torture;
 mod unchecked;
 mod untold;
@@ -80,6 +81,7 @@ fn main() {
     calls::add(&mut suite);
     small_maps::add(&mut suite);
     doctor::add(&mut suite);
+    told::add(&mut suite);
     large_program::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);

@@ -41,7 +41,7 @@ const RESTING: u64 = 10 << 10;
 
 /// A group, and the MB that the program takes of it: less than the 8 MB are left at which speculators go, and enough for
 /// everybody else. And seconds after which it gives up.
-const FULL: &str = "128M";
+pub const FULL: &str = "128M";
 const FILLS: [&str; 2] = ["122", "20"];
 const FILLS_SHORT: [&str; 2] = ["122", "0"];
 
@@ -89,10 +89,18 @@ fn watched<T: Send>(
     scenario: &Scenario,
     watch: impl FnOnce(&AtomicBool) -> T + Send,
 ) -> Result<(Outcome, T), String> {
+    watched_as(scenario, &REPORTED, watch)
+}
+
+fn watched_as<T: Send>(
+    scenario: &Scenario,
+    mode: &Mode,
+    watch: impl FnOnce(&AtomicBool) -> T + Send,
+) -> Result<(Outcome, T), String> {
     let over = AtomicBool::new(false);
     let (outcome, seen) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(&over));
-        let outcome = run(scenario, &REPORTED);
+        let outcome = run(scenario, mode);
         over.store(true, Ordering::Release);
         (outcome, watcher.join())
     });
@@ -164,6 +172,18 @@ fn gives_way() -> Verdict {
         Some(_) => Ok(()),
         None => Err("the report does not say that the program was left alone".to_owned()),
     }
+}
+
+/// A run of a program that fills the group. None where page faults are not to be seen, or a stand-in runs.
+pub fn fills(group: &Group, mode: &Mode) -> Result<Option<Outcome>, String> {
+    if Runahead::built()?.label != "built" {
+        return Ok(None);
+    }
+    group.has_no_swap(FULL);
+    let scenario = scenario_of("fills_memory", "fills", &FILLS, group)?;
+    let directory = scenario.directory(&Runahead::built()?);
+    let (outcome, _) = watched_as(&scenario, mode, |over| group.watch_full(&directory, over))?;
+    Ok(Some(outcome))
 }
 
 fn scenario(name: &str, walk: [&str; 3], group: &Group) -> Result<Scenario, String> {

@@ -115,7 +115,12 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
         Ok(Some((report["counts"].clone(), under)))
     }
 
-    fn run(&self, words: &impl Fn(&Path) -> Vec<PathBuf>, mode: &Mode) -> Result<Option<Outcome>, String> {
+    /// One run on a disk of its own; None where there can be none.
+    pub fn run(
+        &self,
+        words: &impl Fn(&Path) -> Vec<PathBuf>,
+        mode: &Mode,
+    ) -> Result<Option<Outcome>, String> {
         let mount = self.mount();
         let up =
             ["up", self.profile, "--name", self.name, "--size", "64M", "--dir", &mount.to_string_lossy()];

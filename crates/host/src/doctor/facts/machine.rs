@@ -5,7 +5,7 @@ use crate::installation::Installation;
 use crate::launch::{self, Needed};
 use crate::rights::Watched;
 use crate::session::Session;
-use crate::{confined, program, standing};
+use crate::{confined, program};
 use runahead_abi::environment::SWITCH;
 use runahead_abi::session::speculator_exit;
 use runahead_insert::{Image, Traced, bytes_at};
@@ -25,34 +25,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What decides which remedy helps.
-#[derive(Clone, Debug, Default)]
-pub struct Surroundings {
-    /// Filters of system calls that we are under.
-    pub filters: u32,
-    pub in_container: bool,
-    /// Started by a service manager, as its environment says.
-    pub in_service: bool,
-}
-
-impl Surroundings {
-    pub fn look() -> Surroundings {
-        let set = |name: &str| std::env::var_os(name).is_some();
-        let marked = ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists());
-        Surroundings {
-            filters: standing::filters(),
-            in_container: marked || set("container") || has_own_processes(),
-            in_service: set("INVOCATION_ID"),
-        }
-    }
-}
-
-/// Whether our namespace of processes is not the machine's first, whose number is always the same (the
-/// kernel's `include/linux/proc_ns.h`).
-fn has_own_processes() -> bool {
-    const FIRST: &str = "pid:[4026531836]";
-    fs::read_link("/proc/self/ns/pid").is_ok_and(|space| space.as_os_str() != FIRST)
-}
+pub use runahead_remedies::Surroundings;
 
 #[derive(Clone, Debug, Default)]
 pub struct Release {

@@ -5,6 +5,7 @@ use crate::doctor::facts::command::{Calls, Facts, Found, Kind, Rights};
 use crate::doctor::line::{Line, errno};
 use crate::reasons;
 use runahead_insert::file::{Entrance, Reason};
+use runahead_remedies as remedies;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -63,7 +64,7 @@ fn kind(facts: &Facts, traces: bool) -> Line {
             }
         }
         Kind::Narrow => {
-            Line::stops(about::PROGRAM, "a 32-bit program: it runs plainly").mended_by("use its 64-bit build")
+            Line::stops(about::PROGRAM, "a 32-bit program: it runs plainly").mended_by(remedies::WIDE)
         }
         Kind::Other => Line::stops(about::PROGRAM, "no program for this machine that could be looked into"),
         Kind::Unread => Line::stops(about::PROGRAM, format!("it cannot be read ({})", errno(libc::EACCES)))

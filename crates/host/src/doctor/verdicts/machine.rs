@@ -6,6 +6,8 @@ use crate::doctor::facts::machine::{
 };
 use crate::doctor::line::{Line, errno};
 use crate::reasons;
+use runahead_remedies as remedies;
+use runahead_remedies::EXECUTE_WRITTEN;
 use std::path::{Path, PathBuf};
 
 /// The oldest kernel on which Runahead was tried.
@@ -23,25 +25,22 @@ pub fn kernel(release: Release) -> Line {
     Line::ok(about::KERNEL, found)
 }
 
-/// Who forbids that memory which was written to is executed.
-const EXECUTE_WRITTEN: &str = "in a service's unit: [Service] MemoryDenyWriteExecute=no";
-
 /// Nothing is said of what is as usual.
 pub fn standing(standing: &Standing) -> Vec<Line> {
     let mut lines = Vec::new();
     if standing.is_off {
         let line = Line::stops(about::SWITCH, "RUNAHEAD=off in the environment: commands run plainly");
-        lines.push(line.mended_by("unset RUNAHEAD"));
+        lines.push(line.mended_by(remedies::SWITCH));
     }
     if let Some(tracer) = standing.tracer {
         let found = format!("process {tracer} traces this one (strace, gdb): what is traced runs plainly");
-        lines.push(Line::stops(about::TRACED, found).mended_by("start it without the tracer"));
+        lines.push(Line::stops(about::TRACED, found).mended_by(remedies::UNTRACED));
     }
     match standing.proc {
         Proc::Own => {}
         Proc::Others => {
             let line = Line::stops(about::PROC, "it is of another namespace of processes");
-            lines.push(line.mended_by("mount -t proc proc /proc   (or: unshare --mount-proc ...)"));
+            lines.push(line.mended_by(remedies::MOUNT_PROC));
         }
         Proc::None => {
             let line = Line::stops(about::PROC, "nothing is mounted there");
@@ -61,7 +60,7 @@ pub fn standing(standing: &Standing) -> Vec<Line> {
 }
 
 pub fn installation(found: Result<PathBuf, Broken>) -> Line {
-    const AGAIN: &str = "./x install   (in Runahead's checkout)";
+    const AGAIN: &str = remedies::INSTALL;
     let (found, remedy) = match found {
         Ok(folder) => {
             let found = format!("agent and speculator in {}", folder.display());
@@ -112,10 +111,7 @@ pub fn filters(allowed: Result<(), String>, around: &Surroundings) -> Vec<Line> 
         }
         Err(why) => {
             let line = Line::stops(about::FILTERS, format!("{why}; nothing else was looked at"));
-            vec![line.mended_by(match () {
-                () if around.in_container => without_filter("", around),
-                () => "in a service's unit: [Service] SystemCallErrorNumber=EPERM".to_owned(),
-            })]
+            vec![line.mended_by(remedies::with_errors(around))]
         }
     }
 }
@@ -262,7 +258,7 @@ fn faults(peers: &Peers, around: &Surroundings) -> Line {
         errno(number)
     );
     let remedy = match number {
-        libc::EACCES if is_paranoid => Some("sudo sysctl kernel.perf_event_paranoid=2".to_owned()),
+        libc::EACCES if is_paranoid => Some(remedies::PARANOID.to_owned()),
         libc::EPERM | libc::ENOSYS | libc::EACCES if around.filters > 0 => {
             Some(without_filter("perf_event_open", around))
         }
@@ -278,7 +274,7 @@ fn swap(peers: &Peers) -> Line {
         Err(number) => {
             let why = format!("process_madvise: {}", errno(number));
             let line = Line::limits(about::SWAP, format!("what is there is not brought in ahead ({why})"));
-            line.perhaps_mended_by((number == libc::EPERM).then_some("sudo runahead run -- COMMAND"))
+            line.perhaps_mended_by((number == libc::EPERM).then_some(remedies::AS_ROOT))
         }
     }
 }
@@ -298,11 +294,7 @@ pub fn cachestat(told: Result<(), i32>, around: &Surroundings) -> Line {
 pub fn memory(memory: &Memory, around: &Surroundings) -> Line {
     let what = if memory.is_group { "the control group's" } else { "the machine's" };
     let found = format!("{} free of {what} {}", size(memory.free), size(memory.limit));
-    let remedy = match (memory.is_group, around.in_container) {
-        (true, true) => "docker (or podman) run --memory 1g ...",
-        (true, false) => "systemctl set-property UNIT MemoryMax=1G",
-        (false, _) => "end what uses it: ps --sort=-rss -eo rss,pid,comm | head",
-    };
+    let remedy = remedies::more_memory(memory.is_group, around);
     if memory.at_the_edge {
         Line::stops(about::MEMORY, format!("{found}: {}", reasons::MEMORY_SHORT)).mended_by(remedy)
     } else if runahead_prefetch::budget::is_short(memory.limit, memory.free) {

@@ -7,7 +7,7 @@ pub mod command;
 pub mod machine;
 pub mod place;
 
-use super::facts::machine::Surroundings;
+use runahead_remedies::without_filter;
 
 /// What lines are about. Each is in docs/doctor.md.
 pub mod about {
@@ -49,17 +49,6 @@ pub mod about {
         CALLS = "system calls";
         PRELOAD = "LD_PRELOAD";
     }
-}
-
-/// What lets system call `name` through the filter that refuses it.
-fn without_filter(name: &str, around: &Surroundings) -> String {
-    if around.in_container {
-        return "docker (or podman) run --security-opt seccomp=unconfined ...".to_owned();
-    }
-    if around.in_service {
-        return format!("systemctl edit UNIT, and there: [Service] SystemCallFilter={name}");
-    }
-    format!("a filter (seccomp) that allows {name}, which only who sets it up can give")
 }
 
 /// A number of bytes for people.

@@ -1,0 +1,126 @@
+//! The command line: what clap takes apart, and what manual pages and completions are made of (`crates/manual`).
+
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Args, Parser, Subcommand};
+use runahead_host::{Detail, size};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// With the commit, and what this was built for.
+const VERSION: &str = env!("RUNAHEAD_VERSION");
+
+#[derive(Parser)]
+#[command(
+    name = "runahead",
+    version = VERSION,
+    about = "Programs that wait for the disk stop waiting, without being changed.",
+    long_about = "Runs a command with a speculative copy of it ahead, which turns the reads it meets \
+                  into prefetches. The command's results are the same as without it."
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+#[derive(Subcommand)]
+pub enum Action {
+    /// Run a command, with its reads prefetched
+    Run(Run),
+    /// Run a command without speculation, and say how much of its time it waits for the disk
+    Stat(Stat),
+    /// Say what Runahead can do here, and what is in the way
+    Doctor(Doctor),
+    /// Make a page of a report, to be looked at in a browser
+    Report {
+        /// The page [standard output]
+        #[arg(long, short, value_name = "PAGE")]
+        output: Option<PathBuf>,
+        /// What --report has written
+        #[arg(value_name = "FILE")]
+        report: PathBuf,
+    },
+    /// Let the programs of all users share the devices, not only those of each user (never ends)
+    Daemon {
+        /// Where to listen [$RUNAHEAD_DAEMON, or /run/runahead/view.socket]
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
+    },
+    /// Look at the machine's programs and libraries now, so that no user's first run has to
+    Prepare {
+        /// Keep it in FILE [beside the agent, where every run looks]
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Files and folders [the usual places of programs and libraries]
+        #[arg(value_name = "PATH")]
+        places: Vec<PathBuf>,
+    },
+}
+
+#[derive(Args)]
+pub struct Run {
+    /// Say what waited, what was gained and why not more, on stderr, after the command; with =full all counts
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "words",
+          value_parser = PossibleValuesParser::new(["words", "full"]).map(|how| detail(&how)))]
+    pub stats: Option<Detail>,
+    /// Write all counts as JSON to FILE
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Watch only: intercept reads, but never speculate
+    #[arg(long)]
+    pub no_speculate: bool,
+    /// At most so many bytes prefetched and not yet used (K, M, G) [$RUNAHEAD_MAX_MEMORY, or what is free]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_memory: Option<u64>,
+    /// At most so many prefetches in flight [$RUNAHEAD_MAX_INFLIGHT, or what the device serves at once]
+    #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_inflight: Option<u32>,
+    /// At most so many bytes prefetched a second (K, M, G) [$RUNAHEAD_MAX_BANDWIDTH, or no limit]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_bandwidth: Option<u64>,
+    /// Say why a command runs plainly, when it does
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// A number of bytes from the command line.
+fn bytes(text: &str) -> Result<u64, String> {
+    size(text).ok_or_else(|| format!("'{text}' is no size such as 4096, 64K, 512M or 2G"))
+}
+
+#[derive(Args)]
+pub struct Stat {
+    /// How much is said: words, or all counts
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "words",
+          value_parser = PossibleValuesParser::new(["words", "full"]).map(|how| detail(&how)))]
+    pub stats: Option<Detail>,
+    /// Write the counts as JSON to FILE
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Exit status: 0 nothing is in the way, 1 something limits what is gained, 2 something stops it.\n\
+                        docs/doctor.md says what each line means."
+)]
+pub struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// A folder or file with what is to be read [the current folder]
+    #[arg(conflicts_with = "command")]
+    pub path: Option<PathBuf>,
+    /// A command that is to be helped; it is looked at and not run
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+fn detail(how: &str) -> Detail {
+    if how == "full" { Detail::Full } else { Detail::Words }
+}

@@ -1,0 +1,68 @@
+//! `runahead-report`: tells what a run has gained. The host starts it with a report on its standard input and what is to be
+//! told (`words`, `full`); `runahead report` becomes it (`page FILE [PAGE]`).
+//!
+//! A program of its own, so that neither the command nor the host, which is in the program's memory control group, has any
+//! of it.
+
+mod full;
+mod report;
+mod units;
+mod waits;
+mod why;
+mod words;
+
+use report::Report;
+use runahead_remedies::Surroundings;
+use std::ffi::OsStr;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// As the command's own line being wrong.
+const USAGE: u8 = 125;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let arguments: Vec<&OsStr> = arguments.iter().map(|word| word.as_os_str()).collect();
+    let told = match arguments.as_slice() {
+        [how] if *how == "words" => tell(|report| {
+            let around = Surroundings::look(filters());
+            words::text(report, &around, gains_rights(report))
+        }),
+        [how] if *how == "full" => tell(full::text),
+        _ => Err("say: runahead report FILE [-o PAGE]".to_owned()),
+    };
+    match told {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            let _ = writeln!(io::stderr(), "runahead: {why}");
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// On stderr in one piece, so that it stands together. Nobody may be listening.
+fn tell(text: impl Fn(&Report) -> String) -> Result<(), String> {
+    let report = Report::read(io::stdin().lock())?;
+    let _ = io::stderr().write_all(text(&report).as_bytes());
+    Ok(())
+}
+
+/// Whether the command's file is one that gets rights at its start.
+fn gains_rights(report: &Report) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Some(name) = report.command.first() else { return false };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = match name.contains('/') {
+        true => Some(name.into()),
+        false => std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file()),
+    };
+    let mode = found.and_then(|file: std::path::PathBuf| file.metadata().ok()).map_or(0, |told| told.mode());
+    mode & (libc::S_ISUID | libc::S_ISGID) != 0
+}
+
+/// Filters of system calls that we are under, and the program was.
+fn filters() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let number = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    number("Seccomp_filters:").or_else(|| number("Seccomp:")).unwrap_or(0)
+}
