@@ -5,6 +5,8 @@
 //! of it.
 
 mod full;
+mod page;
+mod plot;
 mod report;
 mod units;
 mod waits;
@@ -14,6 +16,7 @@ mod words;
 use report::Report;
 use runahead_remedies::Surroundings;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -29,20 +32,40 @@ fn main() -> ExitCode {
             words::text(report, &around, gains_rights(report))
         }),
         [how] if *how == "full" => tell(full::text),
-        _ => Err("say: runahead report FILE [-o PAGE]".to_owned()),
+        [how, file] if *how == "page" => make_page(file, None),
+        [how, file, page] if *how == "page" => make_page(file, Some(page)),
+        _ => return usage(),
     };
     match told {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             let _ = writeln!(io::stderr(), "runahead: {why}");
-            ExitCode::from(USAGE)
+            ExitCode::FAILURE
         }
+    }
+}
+
+fn usage() -> ExitCode {
+    let _ = writeln!(io::stderr(), "runahead: say: runahead report FILE [-o PAGE]");
+    ExitCode::from(USAGE)
+}
+
+/// Nothing is left behind where it fails.
+fn make_page(file: &OsStr, page: Option<&OsStr>) -> Result<(), String> {
+    let name = units::printable(&file.to_string_lossy());
+    let opened = File::open(file).map_err(|error| format!("{name}: {error}"))?;
+    let (report, document) = Report::read(opened).map_err(|why| format!("{name}: {why}"))?;
+    let html = page::html(&report, &document, &Surroundings::look(filters()));
+    match page {
+        None => io::stdout().write_all(html.as_bytes()).map_err(|error| error.to_string()),
+        Some(page) => std::fs::write(page, html)
+            .map_err(|error| format!("{}: {error}", units::printable(&page.to_string_lossy()))),
     }
 }
 
 /// On stderr in one piece, so that it stands together. Nobody may be listening.
 fn tell(text: impl Fn(&Report) -> String) -> Result<(), String> {
-    let report = Report::read(io::stdin().lock())?;
+    let (report, _) = Report::read(io::stdin().lock())?;
     let _ = io::stderr().write_all(text(&report).as_bytes());
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! A report as it is read: docs/report.md says what each field means. A field that is missing counts nothing.
 
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
 
@@ -132,8 +133,8 @@ pub struct Endings {
 }
 
 impl Report {
-    /// Reads one to its end; the error is one line.
-    pub fn read(from: impl Read) -> Result<Report, String> {
+    /// Reads one to its end, and gives the document besides; the error is one line.
+    pub fn read(from: impl Read) -> Result<(Report, Value), String> {
         let mut text = Vec::new();
         from.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
         if text.len() as u64 > MOST_BYTES {
@@ -142,12 +143,11 @@ impl Report {
         if text.iter().all(u8::is_ascii_whitespace) {
             return Err("it is empty: the command has not ended, or the disk was full".to_owned());
         }
-        let value: serde_json::Value =
-            serde_json::from_slice(&text).map_err(|error| match error.is_eof() {
-                true => "it is cut short".to_owned(),
-                false => format!("it is no report ({})", one_line(&error)),
-            })?;
-        match value.get("version").map(serde_json::Value::as_u64) {
+        let value: Value = serde_json::from_slice(&text).map_err(|error| match error.is_eof() {
+            true => "it is cut short".to_owned(),
+            false => format!("it is no report ({})", one_line(&error)),
+        })?;
+        match value.get("version").map(Value::as_u64) {
             Some(Some(VERSION)) => {}
             Some(Some(other)) => {
                 return Err(format!(
@@ -156,7 +156,9 @@ impl Report {
             }
             _ => return Err("it is no report (it has no version)".to_owned()),
         }
-        serde_json::from_value(value).map_err(|error| format!("it is no report ({})", one_line(&error)))
+        let report =
+            Report::deserialize(&value).map_err(|error| format!("it is no report ({})", one_line(&error)))?;
+        Ok((report, value))
     }
 }
 
@@ -175,7 +177,7 @@ mod tests {
     #[test]
     fn what_is_no_report_is_one_clear_line() {
         let whole = br#"{"version": 1, "command": ["a"], "counts": {"reads": 7}}"#;
-        assert_eq!(Report::read(&whole[..]).unwrap().counts.reads, 7);
+        assert_eq!(Report::read(&whole[..]).unwrap().0.counts.reads, 7);
         for cut in 2..whole.len() {
             assert_eq!(why(&whole[..cut]), "it is cut short", "{cut} bytes");
         }

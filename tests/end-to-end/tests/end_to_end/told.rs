@@ -145,6 +145,7 @@ pub fn add(suite: &mut Suite) {
     suite.add("told::rights at the start", ["root", "command setpriv"], rights);
     suite.add("told::memory is full", ["root", "memory-cgroup"], memory_full);
     suite.add("told::what a run comes to lies in the bounds of what was said", WANTS, in_bounds);
+    suite.add_plain("told::a page of a report, and what is none", page);
     suite.add_plain("told::without the helper the reasons are said all the same", without_helper);
 }
 
@@ -360,4 +361,51 @@ fn without_helper() -> Verdict {
         return Err(format!("it took {:?}", began.elapsed()));
     }
     expect(&told?, "runahead-report cannot tell more", "")
+}
+
+/// `runahead report`: a page, or one clear line and no page.
+fn page() -> Verdict {
+    if !is_built()? {
+        return Ok(());
+    }
+    let runahead = Runahead::built()?.command;
+    let folder = build_folder().join(format!("told-page-{}", std::process::id()));
+    fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+    let run = |arguments: &[&str]| {
+        let output =
+            Command::new(&runahead).args(arguments).current_dir(&folder).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| error.to_string())?;
+        Ok::<_, String>((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    };
+    run(&["run", "--report", "report.json", "--", "cat", "/etc/passwd"])?;
+    let made = run(&["report", "report.json", "-o", "page.html"])?;
+    let page = fs::read_to_string(folder.join("page.html")).map_err(|error| format!("{made:?}: {error}"))?;
+    if made != (Some(0), String::new()) || !page.contains("cat /etc/passwd") || page.contains("http") {
+        return Err(format!("{made:?}: {page}"));
+    }
+    let whole = fs::read_to_string(folder.join("report.json")).map_err(|error| error.to_string())?;
+    let cut = &whole[..whole.len() / 2];
+    let other = whole.replacen("\"version\": 1", "\"version\": 9", 1);
+    for (name, text, says) in [
+        ("cut.json", cut, "it is cut short"),
+        ("other.json", &other, "version 9, and this Runahead reads version 1"),
+        ("empty.json", "", "it is empty"),
+        ("none.json", "hello", "it is no report"),
+    ] {
+        fs::write(folder.join(name), text).map_err(|error| error.to_string())?;
+        let (status, said) = run(&["report", name, "-o", "none.html"])?;
+        let is_clear = said.starts_with(&format!("runahead: {name}: ")) && said.contains(says);
+        if status != Some(1) || !is_clear || said.lines().count() != 1 || folder.join("none.html").exists() {
+            return Err(format!("{name}: {status:?}, {said}"));
+        }
+    }
+    let huge = fs::File::create(folder.join("huge.json")).and_then(|file| file.set_len(5 << 30));
+    huge.map_err(|error| error.to_string())?;
+    let (status, said) = run(&["report", "huge.json"])?;
+    if status != Some(1) || !said.contains("larger than 64 MB") {
+        return Err(format!("huge: {status:?}, {said}"));
+    }
+    let (status, _) = run(&["report", "no-such-file"])?;
+    let _ = fs::remove_dir_all(&folder);
+    if status == Some(1) { Ok(()) } else { Err(format!("a file that is not there: {status:?}")) }
 }
