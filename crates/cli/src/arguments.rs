@@ -1,7 +1,7 @@
 //! The command line: what clap takes apart, and what manual pages and completions are made of (`crates/manual`).
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueHint};
 use runahead_host::{Detail, size};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub enum Action {
         #[arg(long, short, value_name = "PAGE")]
         output: Option<PathBuf>,
         /// What --report has written
-        #[arg(value_name = "FILE")]
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         report: PathBuf,
     },
     /// Let the programs of all users share the devices, not only those of each user (never ends)
@@ -63,7 +63,7 @@ pub struct Run {
           value_parser = PossibleValuesParser::new(["words", "full"]).map(|how| detail(&how)))]
     pub stats: Option<Detail>,
     /// Write all counts as JSON to FILE
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
     /// Watch only: intercept reads, but never speculate
     #[arg(long)]
@@ -81,7 +81,7 @@ pub struct Run {
     #[arg(long, short)]
     pub verbose: bool,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
@@ -100,7 +100,7 @@ pub struct Stat {
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 

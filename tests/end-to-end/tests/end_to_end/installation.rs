@@ -58,7 +58,7 @@ fn files(folder: &Path) -> Vec<String> {
 /// What is made where it is installed.
 const MADE: &str = "lib/runahead/runahead-sites";
 
-const FILES: [&str; 9] = [
+const FILES: [&str; 19] = [
     "bin/runahead",
     "include/runahead.h",
     "lib/librunahead.a",
@@ -68,6 +68,16 @@ const FILES: [&str; 9] = [
     "lib/runahead/runahead-report",
     "lib/runahead/runahead-speculator",
     "lib/systemd/system/runahead.service",
+    "share/bash-completion/completions/runahead",
+    "share/fish/vendor_completions.d/runahead.fish",
+    "share/man/man1/runahead-daemon.1",
+    "share/man/man1/runahead-doctor.1",
+    "share/man/man1/runahead-prepare.1",
+    "share/man/man1/runahead-report.1",
+    "share/man/man1/runahead-run.1",
+    "share/man/man1/runahead-stat.1",
+    "share/man/man1/runahead.1",
+    "share/zsh/site-functions/_runahead",
 ];
 
 fn expect_files(folder: &Path, expected: &[&str]) -> Verdict {
