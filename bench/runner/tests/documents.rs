@@ -1,5 +1,5 @@
-//! What the documents say was measured: each result that they name is stored and can be read, and README's tables say
-//! what it says.
+//! What the documents say was measured: each result that they name is stored and can be read, the first tables of
+//! docs/figures.md say what it says, and README's picture is of one. And that their links lead somewhere.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// README's rows by what they are called there.
+/// The rows of docs/figures.md's first tables, by what they are called there.
 const ROWS: &[(&str, &str)] = &[
     ("`tar` of 9000 source files to a pipe", "tar"),
     ("`rg -j1`", "ripgrep"),
@@ -42,6 +42,8 @@ const ROWS: &[(&str, &str)] = &[
     ("40,000 words of memory on swap (as root only)", "gather-swap"),
     ("a chain through a mapped file", "chain-mapped"),
 ];
+
+const COLUMNS: &str = "| program | 1 ms disk: alone | with Runahead | times | local disk: times |";
 
 /// All documents of the checkout, but those of what was built or fetched.
 fn documents() -> Vec<PathBuf> {
@@ -145,12 +147,12 @@ fn says(written: &str, value: f64) -> bool {
 }
 
 #[test]
-fn readmes_tables_say_what_was_measured() {
-    let readme = fs::read_to_string(checkout().join("README.md")).unwrap();
-    let lines: Vec<&str> = readme.lines().collect();
+fn tables_of_what_is_gained_say_what_was_measured() {
+    let document = fs::read_to_string(checkout().join("docs/figures.md")).unwrap();
+    let lines: Vec<&str> = document.lines().collect();
     let mut rows = 0;
     let mut wrong = Vec::new();
-    for (start, _) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("| program |")) {
+    for (start, _) in lines.iter().enumerate().filter(|(_, line)| **line == COLUMNS) {
         let end = start + lines[start..].iter().position(|line| !line.starts_with('|')).unwrap();
         // The first result named after the table, or else before it.
         let around = |lines: &[&str]| named(&lines.join("\n"));
@@ -161,7 +163,7 @@ fn readmes_tables_say_what_was_measured() {
             let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
             let [label, alone, ours, times, local] = cells[..] else { panic!("not five cells: {row}") };
             let Some((_, workloads)) = ROWS.iter().find(|(known, _)| *known == label) else {
-                panic!("README has a row '{label}'; say in this test which workload that is");
+                panic!("docs/figures.md has a row '{label}'; say in this test which workload that is");
             };
             rows += 1;
             for (index, workload) in workloads.split(' ').enumerate() {
@@ -214,4 +216,67 @@ fn a_figure_may_be_rounded_and_no_more() {
         assert!(!says(written, value), "{written} {value}");
     }
     assert_eq!(named("From `bench/results/2026-11-22-a-1.jsonl`. In 2026."), ["2026-11-22-a-1.jsonl"]);
+}
+
+#[test]
+fn readmes_picture_is_made_of_the_stored_result() {
+    let made =
+        std::process::Command::new("python3").arg(checkout().join("bench/picture.py")).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let stored = fs::read(checkout().join("docs/gains.svg")).unwrap();
+    assert!(made.stdout == stored, "docs/gains.svg is not what bench/picture.py > docs/gains.svg makes");
+    assert!(fs::read_to_string(checkout().join("README.md")).unwrap().contains("](docs/gains.svg)"));
+}
+
+/// What links of a text lead to: `(docs/a.md#part)`, not of what is shown as it is.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, piece) in text.split("```").enumerate() {
+        let shown: String = piece.split('`').step_by(2).collect::<Vec<_>>().join(" ");
+        let targets = shown.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        found.extend(targets.filter(|_| number % 2 == 0).map(|(target, _)| target.to_owned()));
+    }
+    found
+}
+
+/// What a heading is linked by.
+fn anchors(text: &str) -> Vec<String> {
+    let slug = |heading: &str| {
+        let kept = |letter: &char| letter.is_alphanumeric() || " -_".contains(*letter);
+        heading.trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
+    };
+    text.lines().filter(|line| line.starts_with('#')).map(|line| slug(line.trim_start_matches('#'))).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut count = 0;
+    let mut wrong = Vec::new();
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for link in
+            links(&text).into_iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:"))
+        {
+            count += 1;
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let to = match path {
+                "" => document.clone(),
+                path => document.parent().unwrap().join(path),
+            };
+            let has_anchor =
+                || anchors(&fs::read_to_string(&to).unwrap_or_default()).iter().any(|one| one == anchor);
+            if !to.exists() || (!anchor.is_empty() && !has_anchor()) {
+                wrong.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 50, "only {count} links were found");
+}
+
+#[test]
+fn a_link_is_told_from_what_is_shown() {
+    let text = "[a](b.md#c-d) and `[x](y)`\n```\n[z](w)\n```\n![p](q.svg)";
+    assert_eq!(links(text), ["b.md#c-d", "q.svg"]);
+    assert_eq!(anchors("# A `b`, C\ntext\n## What one may notice"), ["a-b-c", "what-one-may-notice"]);
 }
