@@ -1,6 +1,9 @@
 //! The report of a run: JSON (`--report`), and a helper that tells it to people (`--stats`, `crates/page`).
 
 use crate::counts::Counts;
+use crate::reasons::MEMORY_SHORT;
+use crate::standing;
+use runahead_remedies::Surroundings;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -88,13 +91,28 @@ impl Report {
         told.into_iter().filter_map(line).collect()
     }
 
-    /// Tells it on stderr by the helper that has words for it, or what kept speculation from the command where there is none.
+    /// Tells it on stderr by the helper that has words for it. What kept speculation from the command is told where there is
+    /// none, and where the command was left alone in want of memory: there is no room for another process.
     pub fn tell(&self, helper: &Path, detail: Detail) {
-        if !self.was_told(helper, detail).is_ok_and(|told| told) {
-            let missing = format!("runahead: {} cannot tell more\n", helper.display());
+        let short = self.left_because.as_deref() == Some(MEMORY_SHORT);
+        if short || !self.was_told(helper, detail).is_ok_and(|told| told) {
             // Nobody may be listening.
-            let _ = std::io::stderr().write_all((self.reasons() + &missing).as_bytes());
+            let _ = std::io::stderr().write_all(self.reasons_and_remedies(short, helper).as_bytes());
         }
+    }
+
+    fn reasons_and_remedies(&self, short: bool, helper: &Path) -> String {
+        let around = Surroundings::look(standing::filters());
+        let mut text = String::new();
+        for line in self.reasons().lines() {
+            let remedy = runahead_remedies::of(line, &around);
+            let remedy = remedy.map_or(String::new(), |remedy| format!("runahead: try: {remedy}\n"));
+            text += &format!("{line}\n{remedy}");
+        }
+        if !short {
+            text += &format!("runahead: {} cannot tell more\n", helper.display());
+        }
+        text
     }
 
     /// A process of its own: the host is in the program's memory control group, and words take more than the counts.

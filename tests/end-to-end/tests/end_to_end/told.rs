@@ -303,7 +303,7 @@ fn rights() -> Verdict {
 fn memory_full() -> Verdict {
     let group = Group::make("told", crate::memory::FULL)?;
     let Some(outcome) = crate::memory::fills(&group, &Mode { cold: true, ..STATS })? else { return Ok(()) };
-    expect(&words(&outcome.stderr), "it was left alone: memory", "MemoryMax=1G|--memory 1g")
+    expect(&words(&outcome.stderr), "the command was left alone: memory", "MemoryMax=1G|--memory 1g")
 }
 
 /// A run's time lies between the bounds that a watched one has said, as far as a busy machine lets that be told: with a quarter
