@@ -33,7 +33,7 @@ pub fn text(report: &Report, around: &Surroundings, gains_rights: bool) -> Strin
     for (at, reason) in why::reasons(report, around, gains_rights).iter().enumerate() {
         lines.add(if at == 0 { about } else { "" }, &units::printable(&reason.found));
         if let Some(remedy) = &reason.remedy {
-            lines.to_paste(&format!("try: {}", units::printable(remedy)));
+            lines.add_command(&format!("try: {}", units::printable(remedy)));
         }
     }
     lines.0
@@ -68,7 +68,7 @@ impl Lines {
     }
 
     /// Not wrapped.
-    fn to_paste(&mut self, words: &str) {
+    fn add_command(&mut self, words: &str) {
         self.0 += &format!("{PREFIX}{:ABOUT_WIDTH$}{words}\n", "");
     }
 }

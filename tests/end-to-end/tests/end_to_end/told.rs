@@ -27,6 +27,9 @@ const WATCHED: Mode = Mode {
 };
 const REPORTED: Mode = Mode { name: "reported", options: Some(&["--report", "report.json"]), cold: false };
 
+/// What a loaded machine spoils is tried again.
+const TIMES: u32 = 5;
+
 /// Bytes of the file on the slow disk.
 const SIZE: usize = 32 << 20;
 
@@ -121,7 +124,6 @@ const SITUATIONS: [Situation; 8] = [
         says: "it is statically linked",
         remedy: "ptrace|seccomp=unconfined",
         flags: &["-O1", "-static"],
-        ..PLAIN
     },
     Situation {
         name: "nothing is in the way",
@@ -196,7 +198,6 @@ fn guest(name: &str) -> Result<String, String> {
 
 /// What is said is tried again: a loaded machine may make it say that it had no processor.
 fn on_slow_disk(situation: &Situation) -> Verdict {
-    const TIMES: u32 = 4;
     if !is_built()? {
         return Ok(());
     }
@@ -314,26 +315,44 @@ fn in_bounds() -> Verdict {
     }
     let program = compiled("told-bounds", SOURCE, &["-O1"])?;
     let disk = Disk::new("told-bounds", "cloud", file_of_random_words)?;
+    // Somebody's mount namespace may keep the disk, and what is cached of it, over from one run to the next: such a run has
+    // nothing to wait for.
     for way in ["random", "chain", "mapped"] {
-        let words_of = |mount: &Path| vec![program.clone(), way.into(), mount.join("data"), "800".into()];
-        let Some(watched) = disk.run(&words_of, &WATCHED)? else { return Ok(()) };
-        let Some(run) = disk.run(&words_of, &REPORTED)? else { return Ok(()) };
-        let said = words(&watched.stderr);
-        let bounds = said.split_once("between ").and_then(|(_, rest)| {
-            let (best, rest) = rest.split_once(" (64 at a time) and ")?;
-            Some((seconds(best)?, seconds(rest.split_once(" (where")?.0)?))
-        });
-        let Some((best, worst)) = bounds else { return Err(format!("{way}: no bounds: {said}")) };
-        let entry = run.tree.get(Path::new("report.json")).ok_or("no report was written")?;
-        let report: serde_json::Value =
-            serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))?;
-        let took = report["elapsed_ns"].as_f64().ok_or("no elapsed time")? / 1e9;
-        if took < best / 4.0 || took > worst * 2.0 || best >= worst {
-            return Err(format!("{way}: it took {took} s, and was to take between {best} and {worst}"));
+        let mut verdict = Ok(());
+        for _ in 0..TIMES {
+            verdict = is_in_bounds(&disk, &program, way);
+            if verdict.is_ok() {
+                break;
+            }
         }
+        verdict?;
     }
     let _ = fs::remove_file(program);
     Ok(())
+}
+
+fn is_in_bounds<Fill: Fn(&Path) -> std::io::Result<()>>(
+    disk: &Disk<Fill>,
+    program: &Path,
+    way: &str,
+) -> Verdict {
+    let words_of = |mount: &Path| vec![program.to_owned(), way.into(), mount.join("data"), "800".into()];
+    let Some(watched) = disk.run(&words_of, &WATCHED)? else { return Ok(()) };
+    let Some(run) = disk.run(&words_of, &REPORTED)? else { return Ok(()) };
+    let said = words(&watched.stderr);
+    let bounds = said.split_once("between ").and_then(|(_, rest)| {
+        let (best, rest) = rest.split_once(" (64 at a time) and ")?;
+        Some((seconds(best)?, seconds(rest.split_once(" (where")?.0)?))
+    });
+    let Some((best, worst)) = bounds else { return Err(format!("{way}: no bounds: {said}")) };
+    let entry = run.tree.get(Path::new("report.json")).ok_or("no report was written")?;
+    let report: serde_json::Value =
+        serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))?;
+    let took = report["elapsed_ns"].as_f64().ok_or("no elapsed time")? / 1e9;
+    match took < best / 4.0 || took > worst * 2.0 || best >= worst {
+        true => Err(format!("{way}: it took {took} s, and was to take between {best} and {worst}")),
+        false => Ok(()),
+    }
 }
 
 /// `0.12 s`, `96.1 ms`.
