@@ -113,14 +113,14 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
     if std::env::var_os(SWITCH).as_deref() == Some(OsStr::new("off")) {
         let reason = format!("{SWITCH}=off in the environment");
         if options.stats.is_some() {
-            say_plainly(&reason);
+            say_plainly(&reason, options.stats.is_some());
         }
         report_plainly(report_file, first, reason);
         return became(name, &program.become_it());
     }
     if let Err(reason) = allowed {
         if options.speaks() {
-            say_plainly(&reason);
+            say_plainly(&reason, options.stats.is_some());
         }
         report_plainly(report_file, first, reason);
         return became(name, &program.become_it());
@@ -133,7 +133,7 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
     let wishes = Wishes { stats: options.stats, reasons: options.verbose, report: report_file };
     let say = |reason: &str| {
         if options.speaks() {
-            say_plainly(reason);
+            say_plainly(reason, options.stats.is_some());
         }
     };
     let alone = if options.again { None } else { program::has_no_loader_because(name) };
@@ -207,11 +207,12 @@ fn report_plainly(file: Option<File>, first: usize, reason: String) {
     });
 }
 
-fn say_plainly(reason: &str) {
+/// `helps`: with what helps.
+fn say_plainly(reason: &str, helps: bool) {
     program::without_write_signals(|| {
         let mut said = format!("runahead: running the command plainly: {reason}\n");
         let around = runahead_remedies::Surroundings::look(standing::filters());
-        if let Some(remedy) = runahead_remedies::of(reason, &around) {
+        if let Some(remedy) = runahead_remedies::of(reason, &around).filter(|_| helps) {
             said += &format!("runahead: try: {remedy}\n");
         }
         let _ = io::stderr().write_all(said.as_bytes());
