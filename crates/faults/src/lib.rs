@@ -28,6 +28,7 @@ mod blocks;
 mod event;
 pub mod mappings;
 pub mod memory;
+mod present;
 mod pursuit;
 mod record;
 mod recorder;

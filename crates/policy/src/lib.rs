@@ -27,6 +27,8 @@ pub mod misses;
 pub mod noting;
 pub mod overlay;
 pub mod passed_names;
+pub mod presence;
+pub mod sampling;
 pub mod scattered;
 pub mod served;
 pub mod shown;
