@@ -494,8 +494,11 @@ impl Default for CallCounts {
 pub struct FaultPart {
     /// One of [`watching`]. A futex for a program that has asked for the end of it.
     pub watching: AtomicU32,
-    /// Why the faults cannot be seen: an error number, 0 for none.
+    /// Why the faults cannot be seen by perf events, and not by what is present either: error numbers, 0 for none.
     pub refused: AtomicU32,
+    pub pagemap_refused: AtomicU32,
+    /// How they are seen, one of [`seen_by`].
+    pub seen_by: AtomicU32,
     /// Times that watching began.
     pub armed: AtomicU64,
     /// Faults seen while armed, pages asked for because of them, and waits that these have spared the program.
@@ -556,6 +559,15 @@ pub mod watching {
     pub const ON: u32 = 1;
     /// It has stopped for good and holds none of the program's files open.
     pub const GONE: u32 = 2;
+}
+
+/// How the host sees the page faults of a process.
+pub mod seen_by {
+    pub const NOBODY: u32 = 0;
+    /// Perf events record each.
+    pub const EVENTS: u32 = 1;
+    /// `/proc/PID/pagemap` tells what is present afterwards.
+    pub const PAGEMAP: u32 = 2;
 }
 
 /// A slot, as the agent sees it.

@@ -5,6 +5,7 @@
 //! disk ([`Cost`]) is known to all watchers of one run: a compiler's start is over before a block was measured, but a build starts many.
 
 use crate::mappings::{Mapping, Mappings};
+use crate::sampled::Shared;
 use runahead_policy::drift::Cost;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -26,9 +27,12 @@ const EXACT: u64 = 8;
 /// Major and minor number.
 pub type Device = (u32, u32);
 
-/// What is known of the disks, for all watchers.
+/// What is known of the disks, for all watchers; and what those take together that sample.
 #[derive(Default, Debug)]
-pub struct BlockCosts(Mutex<HashMap<Device, Cost>>);
+pub struct BlockCosts {
+    disks: Mutex<HashMap<Device, Cost>>,
+    pub(crate) sampled: Shared,
+}
 
 impl BlockCosts {
     /// Waits in one block of a disk that make it a drift.
@@ -37,18 +41,18 @@ impl BlockCosts {
     }
 
     fn of(&self, device: Device) -> Cost {
-        let costs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let costs = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
         costs.get(&device).copied().unwrap_or_default()
     }
 
     /// A thread waited for one request, for so many ns at most.
     pub fn waited(&self, device: Device, ns: u64) {
-        let mut costs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut costs = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
         costs.entry(device).or_default().waited(ns);
     }
 
     fn measured(&self, device: Device, requests: u32, all: Duration) {
-        let mut costs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut costs = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
         costs.entry(device).or_default().measured(u64::from(requests), all.as_nanos() as u64);
     }
 }

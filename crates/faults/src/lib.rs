@@ -32,13 +32,14 @@ mod present;
 mod pursuit;
 mod record;
 mod recorder;
+mod sampled;
 mod swap_in;
 mod waits;
 pub mod watch;
 
 pub use blocks::BlockCosts;
 pub use event::may_watch;
-pub use pursuit::{CameTo, Link, Touch};
+pub use pursuit::{CameTo, Link, SeenBy, Touch};
 pub use record::{Fault, REGISTERS_COUNT};
 pub use runahead_policy::drift::REQUEST;
 pub use watch::Watch;

@@ -188,6 +188,10 @@ impl Mappings {
         Mappings { gate, ..self }
     }
 
+    pub fn gate(&self) -> Gate {
+        self.gate
+    }
+
     /// Closes all files if a program gives something back. They are opened again when somebody asks for a page.
     pub fn let_go_if_asked(&mut self) {
         if self.gate.is_closed(Files) {
@@ -254,6 +258,22 @@ impl Mappings {
         let after = self.mappings.partition_point(|mapping| mapping.start <= address);
         let mapping = *self.mappings.get(after.checked_sub(1)?)?;
         (address < mapping.end).then_some(mapping)
+    }
+
+    /// All of them, in the order of their addresses.
+    pub fn all(&self) -> &[Mapping] {
+        &self.mappings
+    }
+
+    /// Which file a mapping is of: device and inode.
+    pub fn identity(&self, mapping: Mapping) -> Option<((u32, u32), u64)> {
+        let file = self.files.get(mapping.file)?;
+        Some((file.device, file.inode))
+    }
+
+    /// Whether a file is open.
+    pub fn holds_any(&self) -> bool {
+        self.files.iter().any(|file| matches!(file.state, State::Open(_)))
     }
 
     /// Major and minor number of what a mapping's file is on.

@@ -44,10 +44,22 @@ pub struct CameTo {
     pub used: u64,
 }
 
+/// How a process's faults are seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeenBy {
+    /// By records of each.
+    Events,
+    /// By what is present afterwards.
+    Pagemap,
+}
+
 /// What the watcher is connected to: counts, and the speculator. Called from the watching thread.
 pub trait Link: Send {
-    /// The kernel does not let us see the process's faults, and why. Nothing else follows.
-    fn refused(&self, error: &io::Error);
+    /// The kernel does not let us see the process's faults by perf events, nor which of its pages are present, and why. Nothing else
+    /// follows.
+    fn refused(&self, events: &io::Error, pagemap: &io::Error);
+    /// How its faults are seen.
+    fn seen_by(&self, way: SeenBy);
     /// Watching is about to begin. False if the process is not any more what it was.
     fn arms(&self) -> bool;
     /// Whether nothing may be asked for at present, as memory is short.
@@ -294,9 +306,10 @@ pub(crate) mod tests {
     }
 
     impl Link for Made {
-        fn refused(&self, error: &io::Error) {
-            let _ = self.refusals.as_ref().map(|refusals| refusals.send(error.raw_os_error()));
+        fn refused(&self, events: &io::Error, _: &io::Error) {
+            let _ = self.refusals.as_ref().map(|refusals| refusals.send(events.raw_os_error()));
         }
+        fn seen_by(&self, _: SeenBy) {}
         fn arms(&self) -> bool {
             true
         }

@@ -9,9 +9,10 @@ use crate::blocks::{BlockCosts, Device, Probe};
 use crate::event::{Event, Kind};
 use crate::mappings::{Mapping, Mappings};
 use crate::memory::{Followed, Memory};
-use crate::pursuit::{CameTo, Link, Pursuit, Standing};
+use crate::pursuit::{CameTo, Link, Pursuit, SeenBy, Standing};
 use crate::record::Fault;
 use crate::recorder::Recorder;
+use crate::sampled::Sampled;
 use crate::waits::Waits;
 use runahead_gate::Gate;
 use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
@@ -62,7 +63,7 @@ pub struct Watch {
     stop: Arc<Stop>,
 }
 
-struct Stop {
+pub(crate) struct Stop {
     asked: AtomicBool,
     bell: OwnedFd,
     phase: AtomicU32,
@@ -77,6 +78,15 @@ mod phase {
 }
 
 impl Stop {
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// Can be read from then on.
+    pub(crate) fn bell(&self) -> &OwnedFd {
+        &self.bell
+    }
+
     /// Goes from opening on to another phase, if nobody was there before.
     fn leaves_opening(&self, to: u32) -> bool {
         self.phase.compare_exchange(phase::OPENING, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -104,7 +114,7 @@ impl Watch {
                 if watcher.stop.leaves_opening(phase::WATCHING) {
                     match opened {
                         Ok(()) => watcher.run(armed),
-                        Err(error) => watcher.link.refused(&error),
+                        Err(error) => watcher.sample(&error),
                     }
                 }
             })?;
@@ -204,10 +214,20 @@ impl Watcher {
     }
 
     fn is_over(&self) -> bool {
-        self.stop.asked.load(Ordering::Acquire) || self.threads.is_empty()
+        self.stop.is_asked() || self.threads.is_empty()
+    }
+
+    /// Without perf events, for which there is a reason.
+    fn sample(self, error: &io::Error) {
+        let shared = (self.costs, self.mappings.gate());
+        match Sampled::of(self.process, self.stop, self.link, shared) {
+            Ok(sampled) => sampled.run(),
+            Err((link, why)) => link.refused(error, &why),
+        }
     }
 
     fn run(mut self, armed: bool) {
+        self.link.seen_by(SeenBy::Events);
         // The default slack of 50 us is longer than the shortest sleep.
         // SAFETY: affects this thread only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
@@ -542,7 +562,7 @@ impl Observed {
         let Some(device) = around.mappings.device(mapping) else { return };
         self.waiting = waits.then_some((device, fault.time));
         let what = Missed { address, mapping, device, waits, steady };
-        let taken = (around.costs, &mut *around.probe);
+        let taken = (around.costs, Some(&mut *around.probe));
         tally.add(drift(around.mappings, &mut self.drifts, what, around.blocks, taken));
     }
 
@@ -555,22 +575,22 @@ impl Observed {
 }
 
 /// A fault that neither a stride nor speculation has foretold.
-struct Missed {
-    address: u64,
-    mapping: Mapping,
-    device: Device,
-    waits: bool,
+pub(crate) struct Missed {
+    pub address: u64,
+    pub mapping: Mapping,
+    pub device: Device,
+    pub waits: bool,
     /// It looks like a stride's beginning.
-    steady: bool,
+    pub steady: bool,
 }
 
-/// Takes such a fault in. `blocks`: so many may be ahead; the time of one may be taken.
-fn drift(
+/// Takes such a fault in. `blocks`: so many may be ahead; the time of one may be taken, if anybody wants it.
+pub(crate) fn drift(
     mappings: &mut Mappings,
     drifts: &mut Drifts,
     missed: Missed,
     blocks: u64,
-    (costs, probe): (&BlockCosts, &mut Option<Probe>),
+    (costs, probe): (&BlockCosts, Option<&mut Option<Probe>>),
 ) -> Followed {
     let Missed { address, mapping, device, waits, steady } = missed;
     let outcome = drifts.fault(address, waits && !steady, Leave { blocks, dense: costs.dense(device) });
@@ -583,8 +603,8 @@ fn drift(
         return followed;
     }
     // One after the other. (Where blocks follow each other the disk is busy with the one before.)
-    let mut taken =
-        if probe.is_none() && !outcome.served { Probe::begin(costs, device, mapping) } else { None };
+    let wanted = probe.filter(|probe| probe.is_none() && !outcome.served);
+    let mut taken = wanted.as_ref().and_then(|_| Probe::begin(costs, device, mapping));
     let (mut at, end) = (start.max(mapping.start), end.min(mapping.end));
     while at < end {
         let next = (at + REQUEST).min(end);
@@ -594,7 +614,9 @@ fn drift(
         }
         at = next;
     }
-    *probe = probe.take().or_else(|| taken?.all_sent());
+    if let Some(probe) = wanted {
+        *probe = taken.and_then(Probe::all_sent);
+    }
     followed
 }
 

@@ -2,7 +2,7 @@
 
 use crate::limits::Looks;
 use runahead_abi::durations::Lengths;
-use runahead_abi::session::{AgentCounts, Slot, ended};
+use runahead_abi::session::{AgentCounts, Slot, ended, seen_by};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,6 +66,8 @@ pub struct MemoryCounts {
 pub struct FaultCounts {
     /// Why they could not be seen, for the last process of which that is so.
     pub unseen_because: Option<String>,
+    /// How they were seen, for the last process that was watched.
+    pub seen_by: Option<String>,
     /// Why memory on swap could not be brought in, for the last process that had some.
     pub swap_left_because: Option<String>,
     /// Times that watching began, and faults seen by it.
@@ -192,10 +194,18 @@ impl Counts {
         add(&mut sum.useful_pages, &part.useful);
         add(&mut sum.posts, &part.posts);
         add(&mut sum.foretold_pages, &part.foretold);
+        match part.seen_by.load(Ordering::Relaxed) {
+            seen_by::EVENTS => sum.seen_by = Some("perf events".to_owned()),
+            seen_by::PAGEMAP => sum.seen_by = Some("pagemap".to_owned()),
+            _ => {}
+        }
         let refused = part.refused.load(Ordering::Relaxed) as i32;
         if refused != 0 {
             let error = std::io::Error::from_raw_os_error(refused);
-            sum.unseen_because = Some(format!("the kernel does not show them (perf_event_open): {error}"));
+            let pagemap = std::io::Error::from_raw_os_error(part.pagemap_refused.load(Ordering::Relaxed) as i32);
+            sum.unseen_because = Some(format!(
+                "the kernel does not show them (perf_event_open): {error}; nor what is present (/proc/PID/pagemap): {pagemap}"
+            ));
         }
         let refused = part.swap_refused.load(Ordering::Relaxed) as i32;
         if refused != 0 {

@@ -8,9 +8,9 @@ use runahead_abi::environment::Cookie;
 use runahead_abi::log::mark;
 use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers};
-use runahead_abi::session::{NO_ROOM, Slot, activity, ended, watch, watching};
+use runahead_abi::session::{NO_ROOM, Slot, activity, ended, seen_by, watch, watching};
 use runahead_faults::memory::{is_allowed, on_swap};
-use runahead_faults::{BlockCosts, CameTo, Fault, Link, REGISTERS_COUNT, REQUEST, Touch, Watch};
+use runahead_faults::{BlockCosts, CameTo, Fault, Link, REGISTERS_COUNT, REQUEST, SeenBy, Touch, Watch};
 use runahead_gate::Gate;
 use runahead_prefetch::PAGE;
 use runahead_prefetcher::limits::Group;
@@ -91,7 +91,7 @@ impl Faults {
             };
             match Watch::start(process, wanted == watch::FILE, link, self.costs.clone(), self.gate) {
                 Ok(watch) => self.watch = Some(watch),
-                Err(error) => refuse(slot, &error),
+                Err(error) => refuse(slot, &error, &error),
             }
         }
     }
@@ -121,8 +121,9 @@ impl Faults {
 }
 
 /// Notes why faults are not seen. Nobody is to be waited for.
-fn refuse(slot: &Slot, error: &io::Error) {
-    slot.faults.refused.store(number_of(error), Ordering::Relaxed);
+fn refuse(slot: &Slot, events: &io::Error, pagemap: &io::Error) {
+    slot.faults.pagemap_refused.store(number_of(pagemap), Ordering::Relaxed);
+    slot.faults.refused.store(number_of(events), Ordering::Relaxed);
     say(slot, watching::GONE);
 }
 
@@ -171,8 +172,16 @@ fn add(counter: &AtomicU64, by: u64) {
 }
 
 impl Link for InSlot {
-    fn refused(&self, error: &io::Error) {
-        refuse(self.slot.get(), error);
+    fn refused(&self, events: &io::Error, pagemap: &io::Error) {
+        refuse(self.slot.get(), events, pagemap);
+    }
+
+    fn seen_by(&self, way: SeenBy) {
+        let way = match way {
+            SeenBy::Events => seen_by::EVENTS,
+            SeenBy::Pagemap => seen_by::PAGEMAP,
+        };
+        self.slot.get().faults.seen_by.store(way, Ordering::Relaxed);
     }
 
     fn arms(&self) -> bool {

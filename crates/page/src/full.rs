@@ -70,8 +70,13 @@ pub fn text(report: &Report) -> String {
         match &f.unseen_because {
             Some(reason) => format!("not seen: {reason}"),
             None => format!(
-                "{} seen; strides: {} pages asked for ahead; speculation: {} posts, {} pages foretold; {} waits spared",
-                f.seen, f.prefetched_pages, f.posts, f.foretold_pages, f.useful_pages
+                "{} seen by {}; strides: {} pages asked for ahead; speculation: {} posts, {} pages foretold; {} waits spared",
+                f.seen,
+                f.seen_by.as_deref().unwrap_or("nobody"),
+                f.prefetched_pages,
+                f.posts,
+                f.foretold_pages,
+                f.useful_pages
             ),
         },
     );

@@ -68,6 +68,7 @@ pub struct Counts {
 #[serde(default)]
 pub struct Faults {
     pub unseen_because: Option<String>,
+    pub seen_by: Option<String>,
     pub swap_left_because: Option<String>,
     pub seen: u64,
     pub prefetched_pages: u64,
