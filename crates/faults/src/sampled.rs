@@ -1,12 +1,12 @@
 //! The watch over one process where perf events are refused: by which of its pages have newly become present.
 //!
 //! Nobody is woken by a fault here, and neither registers nor addresses are seen, so nothing is speculated. But the kernel counts the
-//! faults of a process that waited (`/proc/PID/stat`), and tells which of its pages are present ([`crate::present`]), of any thread's
+//! faults of a process, and those that asked a disk, and its processor time ([`Counts`]), and tells which of its pages are present ([`crate::present`]), of any thread's
 //! doing. From that [`runahead_policy::presence`] tells walks in constant steps and scans, and [`runahead_policy::drift`] scans with
 //! gaps; what lies ahead of them is asked for as with perf events, as far as the program follows. The process is only read: nothing in
 //! it is stopped, traced or written.
 //!
-//! While no fault waits two counts are read each 10 ms, which takes some 10 us. What looks take that gain nothing is limited for all
+//! While no fault waits these counts are read each 10 ms, which takes some 10 us. What looks take that gain nothing is limited for all
 //! processes of a run together ([`Shared`]).
 
 use crate::blocks::BlockCosts;
@@ -151,7 +151,7 @@ impl Asked {
 pub(crate) struct Sampled {
     stop: Arc<Stop>,
     link: Box<dyn Link>,
-    stat: File,
+    counts: Counting,
     present: Present,
     mappings: Mappings,
     targets: Vec<Target>,
@@ -163,6 +163,8 @@ pub(crate) struct Sampled {
     sampling: Sampling,
     asked: Asked,
     look: u64,
+    /// What asking took of a processor in the latest look, ns.
+    asking: u64,
     /// Bytes that may be ahead.
     room: u64,
     costs: Arc<BlockCosts>,
@@ -186,18 +188,18 @@ impl Sampled {
         (costs, gate): (Arc<BlockCosts>, Gate),
     ) -> Result<Sampled, (Box<dyn Link>, io::Error)> {
         let opened = Present::of(process).and_then(|present| {
-            let stat = File::open(format!("/proc/{process}/stat"))?;
-            waits(&stat).ok_or(io::ErrorKind::NotFound)?;
-            Ok((present, stat))
+            let counts = Counting::of(process)?;
+            counts.now().ok_or(io::ErrorKind::NotFound)?;
+            Ok((present, counts))
         });
-        let (present, stat) = match opened {
+        let (present, counts) = match opened {
             Ok(opened) => opened,
             Err(error) => return Err((link, error)),
         };
         Ok(Sampled {
             stop,
             link,
-            stat,
+            counts,
             present,
             mappings: Mappings::new(process).through(gate),
             targets: Vec::new(),
@@ -208,6 +210,7 @@ impl Sampled {
             sampling: Sampling::default(),
             asked: Asked::default(),
             look: 0,
+            asking: 0,
             room: 0,
             costs,
             looked_around: Instant::now(),
@@ -217,13 +220,13 @@ impl Sampled {
 
     pub(crate) fn run(mut self) {
         self.link.seen_by(SeenBy::Pagemap);
-        let (mut before, mut rests) = (waits(&self.stat), 0);
+        let (mut before, mut rests) = (self.counts.now(), 0);
         while !self.stop.is_asked() {
             let spent = Spent::begin();
-            let now = waits(&self.stat).filter(|_| !self.present.is_over());
+            let now = self.counts.now().filter(|_| !self.present.is_over());
             let (Some(now), Some(since)) = (now, before) else { return };
             rests += 1;
-            if now.saturating_sub(since) >= WAITS_LEAST {
+            if now.waits_since(&since) >= WAITS_LEAST {
                 let came = self.watch(now);
                 self.rest();
                 match came {
@@ -231,7 +234,7 @@ impl Sampled {
                     Came::Rest => {}
                     Came::Pause(ns) => self.sleep(ns),
                 }
-                (before, rests) = (waits(&self.stat), 0);
+                (before, rests) = (self.counts.now(), 0);
             } else if rests == RESTS {
                 (before, rests) = (Some(now), 0);
             }
@@ -241,12 +244,11 @@ impl Sampled {
     }
 
     /// Looks for as long as that pays.
-    fn watch(&mut self, mut waits_before: u64) -> Came {
+    fn watch(&mut self, mut before: Counts) -> Came {
         if !self.link.arms() {
             return Came::Over;
         }
         self.look_around();
-        let mut before = Instant::now();
         // What is present so far is no news.
         self.look_at_all(FIRST_LONGEST, true, &mut Vec::new());
         while !self.stop.is_asked() {
@@ -254,15 +256,14 @@ impl Sampled {
             if self.link.is_paused() {
                 return Came::Pause(PAUSED);
             }
-            let Some(waited) = waits(&self.stat).filter(|_| !self.present.is_over()) else { return Came::Over };
-            let elapsed = before.elapsed().as_nanos() as u64;
-            before = Instant::now();
-            let looked = self.looked(waited.saturating_sub(waits_before), elapsed);
-            waits_before = waited;
+            let Some(now) = self.counts.now().filter(|_| !self.present.is_over()) else { return Came::Over };
+            let looked = self.looked(now.waits_since(&before), now.at.duration_since(before.at).as_nanos() as u64);
+            before = now;
             if self.looked_around.elapsed() >= LOOK_AROUND.max(Duration::from_nanos(self.around_cost * SHARE)) {
                 self.look_around();
             }
-            let cost = spent.ns();
+            // What asking takes comes back.
+            let cost = spent.ns().saturating_sub(self.asking);
             let sleep = match self.sampling.looked(Looked { cost, ..looked }) {
                 Then::Look(ns) => ns,
                 Then::Rest => return Came::Rest,
@@ -372,6 +373,7 @@ impl Sampled {
     /// One look, and what follows from it.
     fn looked(&mut self, waits: u64, elapsed: u64) -> Looked {
         self.look += 1;
+        self.asking = 0;
         self.presence.next_look();
         let mut runs = Vec::new();
         self.look_ahead(&mut runs);
@@ -389,13 +391,21 @@ impl Sampled {
             let others: Vec<Run> = runs.iter().copied().filter(|&run| !self.presence.arrived(run)).collect();
             self.drift(&others, waits, elapsed, &mut came_to);
         }
+        let spent = Spent::begin();
         let walks = self.presence.expected().count().max(1) as u64;
         while let Some(ask) = self.presence.next_ask(self.room / PAGE / walks) {
             came_to.asked += self.ask(ask);
         }
+        self.asking = spent.ns();
         came_to.used += used;
         let wasted = self.asked.give_up(self.look);
         let looked = Looked { waits, used: came_to.used, wasted, ahead: self.asked.pages, cost: 0 };
+        {
+            use std::io::Write;
+            if let Ok(mut file) = std::fs::OpenOptions::new().append(true).open("/tmp/smp.trace") {
+                let _ = writeln!(file, "{} dt {} runs {} first {:?} looked {looked:?} came {came_to:?}", self.look, elapsed / 1000, runs.len(), runs.first());
+            }
+        }
         if came_to != CameTo::default() {
             self.link.looked(came_to);
         }
@@ -460,17 +470,68 @@ fn joined(mut runs: Vec<Run>) -> Vec<Run> {
     runs
 }
 
-/// Faults of a process for which a disk was asked. None if it is no more.
-fn waits(stat: &File) -> Option<u64> {
-    let mut line = [0; 512];
-    let length = stat.read_at(&mut line, 0).ok()?;
-    major_faults(line.get(..length)?)
+/// What the kernel counts of a process: faults, and processor time of all its threads.
+#[derive(Clone, Copy)]
+struct Counts {
+    at: Instant,
+    /// Faults, of which a disk was asked for or not.
+    major: u64,
+    minor: u64,
+    /// ns.
+    ran: u64,
 }
 
-/// Field 12 of proc(5)'s `stat`. The name, field 2, may hold anything: it ends at the last parenthesis.
-fn major_faults(line: &[u8]) -> Option<u64> {
+/// A process that has faults and computes for less than so many tenths of the time waits in them: not only for what it has the disk
+/// asked for, which is counted, but for what the kernel has read ahead and is on its way.
+const COMPUTES_MOST: u64 = 7;
+/// No wait of a disk is shorter, ns.
+const WAIT_LEAST: u64 = 100_000;
+
+impl Counts {
+    /// Faults that have waited since, as far as that can be told.
+    fn waits_since(&self, before: &Counts) -> u64 {
+        let major = self.major.saturating_sub(before.major);
+        let minor = self.minor.saturating_sub(before.minor);
+        let elapsed = self.at.duration_since(before.at).as_nanos() as u64;
+        let ran = self.ran.saturating_sub(before.ran);
+        let waits = ran * 10 < elapsed.saturating_mul(COMPUTES_MOST);
+        let seem = if waits { minor.min(elapsed.saturating_sub(ran) / WAIT_LEAST) } else { 0 };
+        major.max(seem)
+    }
+}
+
+struct Counting {
+    stat: File,
+    clock: libc::clockid_t,
+}
+
+impl Counting {
+    fn of(process: u32) -> io::Result<Counting> {
+        let stat = File::open(format!("/proc/{process}/stat"))?;
+        // What clock_getcpuclockid(3) makes of it.
+        Ok(Counting { stat, clock: !(process as libc::clockid_t) << 3 | 2 })
+    }
+
+    /// None if the process is no more.
+    fn now(&self) -> Option<Counts> {
+        let mut line = [0; 512];
+        let length = self.stat.read_at(&mut line, 0).ok()?;
+        let [minor, major] = faults(line.get(..length)?)?;
+        let mut ran = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel writes the structure.
+        let told = unsafe { libc::clock_gettime(self.clock, &raw mut ran) } == 0;
+        let ran = if told { ran.tv_sec as u64 * 1_000_000_000 + ran.tv_nsec as u64 } else { 0 };
+        Some(Counts { at: Instant::now(), major, minor, ran })
+    }
+}
+
+/// Fields 10 and 12 of proc(5)'s `stat`: faults without and with a disk. The name, field 2, may hold anything: it ends at the last
+/// parenthesis.
+fn faults(line: &[u8]) -> Option<[u64; 2]> {
     let at = line.iter().rposition(|&byte| byte == b')')?;
-    std::str::from_utf8(line.get(at + 1..)?).ok()?.split_ascii_whitespace().nth(12 - 3)?.parse().ok()
+    let mut words = std::str::from_utf8(line.get(at + 1..)?).ok()?.split_ascii_whitespace().skip(10 - 3);
+    let minor = words.next()?.parse().ok()?;
+    Some([minor, words.nth(1)?.parse().ok()?])
 }
 
 /// Processor time of this thread since then.
@@ -496,14 +557,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn major_faults_are_found_behind_any_name() {
+    fn faults_are_found_behind_any_name() {
         let line = b"7 (a) R 1 2) S 1 7 7 0 -1 4194560 1001 0 42 0 1 2 0 0 20 0 1 0\n";
-        assert_eq!(major_faults(line), Some(42));
+        assert_eq!(faults(line), Some([1001, 42]));
         for garbage in [&b""[..], b"7 (a", b"7 (a) R", b"7 (a) S 1 7 7 0 -1 4194560 1001 0 x 0"] {
-            assert_eq!(major_faults(garbage), None);
+            assert_eq!(faults(garbage), None);
         }
-        let own = File::open("/proc/self/stat").unwrap();
-        assert!(waits(&own).is_some());
+        assert!(Counting::of(std::process::id()).unwrap().now().is_some());
+    }
+
+    #[test]
+    fn who_faults_and_hardly_computes_waits() {
+        let at = Instant::now();
+        let counts = |ms, major, minor, ran_ms: u64| Counts {
+            at: at + Duration::from_millis(ms),
+            major,
+            minor,
+            ran: ran_ms * 1_000_000,
+        };
+        let waits = |ms, major, minor, ran| counts(ms, major, minor, ran).waits_since(&counts(0, 0, 0, 0));
+        assert_eq!(waits(10, 3, 900, 9), 3);
+        assert_eq!(waits(10, 0, 900, 9), 0, "it computes");
+        assert_eq!(waits(10, 0, 0, 0), 0, "it sleeps");
+        assert_eq!((waits(10, 0, 20, 2), waits(10, 0, 900, 2)), (20, 80));
     }
 
     #[test]

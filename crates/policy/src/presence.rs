@@ -1,13 +1,15 @@
 //! Walks and scans among pages that have newly become present in a process: what can be told of its page faults where nobody sees
 //! them.
 //!
-//! The kernel's `pagemap` says which pages are mapped, not when, in which order or by which thread. A fault that waited maps its own
-//! page alone; one that finds its page cached maps what is cached of the 16 pages around it. So a look at the mapping finds *runs* of
+//! The kernel's `pagemap` says which pages are mapped, not when, in which order or by which thread. A fault maps its page with what is
+//! cached of the 16 pages around it, and what the kernel has read around it is cached by then. So a look at the mapping finds *runs* of
 //! pages that are new since the look before:
 //!
-//! - Runs that begin at equal distances are a *walk*: a column of a matrix, slices of a volume. Distances are in pages here, so one
-//!   whose steps are no whole pages jitters by a page; then the pages are asked for that one of the possible distances leads to.
-//! - Runs that continue each other are a *scan*. Pages in between are seen to be mapped, so nothing here takes one for the other.
+//! - Runs that begin at equal distances are a *walk*: a column of a matrix, slices of a volume. Where distances are no whole pages
+//!   they jitter by a page, and where they are no whole windows of 16 pages by such a window; then what each of the possible distances
+//!   leads to is asked for.
+//! - Runs that continue each other are a *scan*. A column whose rows are as long as what the kernel reads around each miss looks the
+//!   same, and is served as one: no more is read than by the kernel alone.
 //!
 //! Places without order are neither: four of the latest 64 hardly ever lie at equal distances, nor do runs continue each other.
 
@@ -16,18 +18,24 @@ const REMEMBERED: usize = 64;
 
 /// Runs at equal distances that make a walk. (Of random places of 1 GB four never are.)
 const STEPS_LEAST: u32 = 3;
+/// And where they are counted in windows, of which there are fewer.
+const STEPS_OF_WINDOWS: u32 = 4;
 
 /// Runs in between that belong to others, at most: one for each step. Where runs lie closer, equal distances are chance.
 const OTHERS: usize = 3;
 
-/// Shorter steps, in pages, are scans.
+/// What the kernel maps at once, in pages.
+const WINDOW: u64 = 16;
+
+/// Shorter steps, in pages or windows, are scans.
 const STRIDE_LEAST: u64 = 2;
 
 /// Steps that may be missing between two runs: pages that were present before, or a look that comes late.
 const SKIPS: u32 = 64;
 
-/// Steps ahead, at first and at most, as for strides among faults.
+/// Steps ahead, at first, for windows at first, and at most, as for strides among faults.
 const DEPTH_FIRST: u32 = 32;
+const DEPTH_OF_WINDOWS: u32 = 8;
 const DEPTH: u32 = crate::strides::DEPTH_MOST;
 
 /// Pages between which a step may lie, at most: farther ahead nothing is asked for until the distance is known better.
@@ -35,6 +43,9 @@ const UNSURE: i64 = 4;
 
 /// Pages of a step, at most: longer runs are scans that follow each other.
 const WIDTH: u64 = 256;
+
+/// Steps that have more pages than the ones before, all of them, until these are asked for as well.
+const MEASURED: u32 = 8;
 
 /// A walk or scan that was not met in so many looks is over.
 const FORGOTTEN: u64 = 64;
@@ -75,15 +86,18 @@ pub struct Ask {
     first: u32,
     count: u32,
     width: u64,
+    /// All of these are in so many pages.
+    grain: u64,
 }
 
 impl Ask {
     pub fn steps(&self) -> impl Iterator<Item = Run> + use<> {
-        let Ask { from, low, high, first, count, width } = *self;
+        let Ask { from, low, high, first, count, width, grain } = *self;
         (first..first.saturating_add(count)).map_while(move |step| {
             let (low, high) = reach(low, high, i64::from(step));
-            let first = from.checked_add_signed(low)?;
-            Some(Run { first, end: from.checked_add_signed(high)?.checked_add(width)? })
+            let first = from.checked_add_signed(low)?.checked_mul(grain)?;
+            let end = from.checked_add_signed(high)?.checked_add(width)?.checked_mul(grain)?;
+            Some(Run { first, end })
         })
     }
 }
@@ -106,7 +120,10 @@ struct Walk {
     high: i64,
     /// Pages of each step, if all were alike.
     even: Option<i64>,
+    /// Pages of a step; the least of the latest steps, and how many these are.
     width: u64,
+    least: u64,
+    measured: u32,
     /// Steps ahead that were asked for.
     ahead: u32,
     depth: u32,
@@ -125,6 +142,8 @@ const NO_WALK: Walk = Walk {
     high: 0,
     even: None,
     width: 1,
+    least: WIDTH,
+    measured: 0,
     ahead: 0,
     depth: DEPTH_FIRST,
     lately: 0,
@@ -143,14 +162,30 @@ struct Scan {
     met: u64,
 }
 
+/// A run, by where it began, how long it was, and in which look. 0: none.
+#[derive(Clone, Copy, Default, Debug)]
+struct Seen {
+    first: u64,
+    length: u64,
+    look: u64,
+}
+
+/// Walks whose steps are counted in so many pages.
+#[derive(Clone, Debug)]
+struct Grid {
+    grain: u64,
+    walks: [Walk; WALKS],
+    /// Runs that belong to nothing yet.
+    latest: [Seen; REMEMBERED],
+    next: usize,
+}
+
 /// What is known of one process's pages.
 #[derive(Clone, Debug)]
 pub struct Presence {
-    walks: [Walk; WALKS],
+    pages: Grid,
+    windows: Grid,
     scans: [Scan; SCANS],
-    /// Where runs began that belong to nothing yet, and in which look. 0: none.
-    latest: [(u64, u64); REMEMBERED],
-    next: usize,
     look: u64,
     /// A long scan has been seen.
     scans_much: bool,
@@ -159,10 +194,9 @@ pub struct Presence {
 impl Default for Presence {
     fn default() -> Presence {
         Presence {
-            walks: [NO_WALK; WALKS],
+            pages: Grid::of(1),
+            windows: Grid::of(WINDOW),
             scans: [Scan::default(); SCANS],
-            latest: [(0, 0); REMEMBERED],
-            next: 0,
             look: 1,
             scans_much: false,
         }
@@ -177,36 +211,29 @@ impl Presence {
 
     /// A run of the present look; those of one look come in the order of their addresses. Whether it belongs to a walk or to a scan.
     pub fn arrived(&mut self, run: Run) -> bool {
-        let look = self.look;
-        if self.walks.iter_mut().any(|walk| walk.is_alive(look) && walk.takes_in(run, look)) {
+        let (look, trusted) = (self.look, self.scans_much);
+        if self.pages.takes_in(run, look) || self.windows.takes_in(run, look) {
             return true;
         }
         if let Some(scan) = self.scans.iter_mut().find(|scan| scan.is_continued(run, look)) {
             scan.take_in(run, look);
-            return scan.is_believed(self.scans_much);
+            return scan.is_believed(trusted);
         }
-        if let Some(walk) = self.found(run) {
-            if let Some(place) = self.walks.iter_mut().min_by_key(|walk| walk.met) {
-                *place = walk;
-            }
+        let is_window = run.end - run.first > 1;
+        if self.pages.begins(run, look) || is_window && self.windows.begins(run, look) {
             return true;
         }
-        if let Some(place) = self.latest.get_mut(self.next) {
-            *place = (run.first, look);
-        }
-        self.next = (self.next + 1) % REMEMBERED;
         let Some(scan) = self.scans.iter_mut().min_by_key(|scan| scan.met) else { return false };
         *scan = Scan { begun: run.first, head: run.end, met: look, ..Scan::default() };
-        scan.is_believed(self.scans_much)
+        scan.is_believed(trusted)
     }
 
     /// Once all runs of a look have arrived: what comes next. To be called until there is nothing more. `room`: pages that each walk
     /// and scan may be ahead.
     pub fn next_ask(&mut self, room: u64) -> Option<Ask> {
         let (look, trusted) = (self.look, self.scans_much);
-        let walks = self.walks.iter_mut().filter(|walk| walk.met == look);
-        let ask = walks.filter_map(|walk| walk.go_on(room)).next();
-        ask.or_else(|| {
+        let of_walks = self.pages.next_ask(room, look).or_else(|| self.windows.next_ask(room, look));
+        of_walks.or_else(|| {
             let mut scans = self.scans.iter_mut().filter(|scan| scan.met == look && scan.is_believed(trusted));
             scans.find_map(|scan| {
                 self.scans_much |= scan.head - scan.begun >= LONG;
@@ -218,62 +245,117 @@ impl Presence {
     /// Where the next runs are expected, and what they are to be looked for in.
     pub fn expected(&self) -> impl Iterator<Item = Run> + '_ {
         let look = self.look;
-        let walks = self.walks.iter().filter(move |walk| walk.is_alive(look)).map(Walk::expected);
+        let walks = self.pages.expected(look).chain(self.windows.expected(look));
         let scans = self.scans.iter().filter(move |scan| scan.is_alive(look) && scan.ahead > 0);
         walks.chain(scans.map(Scan::expected))
     }
+}
+
+impl Grid {
+    fn of(grain: u64) -> Grid {
+        Grid { grain, walks: [NO_WALK; WALKS], latest: [Seen::default(); REMEMBERED], next: 0 }
+    }
+
+    /// What a run covers.
+    fn covered(&self, run: Run) -> Run {
+        Run { first: run.first / self.grain, end: run.end.div_ceil(self.grain) }
+    }
+
+    fn takes_in(&mut self, run: Run, look: u64) -> bool {
+        let run = self.covered(run);
+        self.walks.iter_mut().any(|walk| walk.is_alive(look) && walk.takes_in(run, look))
+    }
+
+    /// Whether a walk begins with the run. Else it is remembered.
+    fn begins(&mut self, run: Run, look: u64) -> bool {
+        let run = self.covered(run);
+        if let Some(walk) = self.found(run, look) {
+            if let Some(place) = self.walks.iter_mut().min_by_key(|walk| walk.met) {
+                *place = walk;
+            }
+            return true;
+        }
+        // What the kernel has mapped at once may be two runs: a page is left out that marks where it is to read on.
+        let is_same = |seen: &&Seen| seen.look == look && seen.first * self.grain / WINDOW == run.first * self.grain / WINDOW;
+        if !self.latest.iter().any(|seen| is_same(&seen)) {
+            if let Some(place) = self.latest.get_mut(self.next) {
+                *place = Seen { first: run.first, length: run.end - run.first, look };
+            }
+            self.next = (self.next + 1) % REMEMBERED;
+        }
+        false
+    }
+
+    fn next_ask(&mut self, room: u64, look: u64) -> Option<Ask> {
+        let (room, grain) = (room / self.grain, self.grain);
+        let mut walks = self.walks.iter_mut().filter(|walk| walk.met == look);
+        walks.find_map(|walk| walk.go_on(room, grain))
+    }
+
+    fn expected(&self, look: u64) -> impl Iterator<Item = Run> + '_ {
+        let in_pages = |run: Run| Run {
+            first: run.first.saturating_mul(self.grain),
+            end: run.end.saturating_mul(self.grain),
+        };
+        self.walks.iter().filter(move |walk| walk.is_alive(look)).map(move |walk| in_pages(walk.expected()))
+    }
 
     /// A walk of which the run is the latest step.
-    fn found(&self, run: Run) -> Option<Walk> {
-        let latest = self.latest.iter().filter(|(_, look)| *look != 0);
+    fn found(&self, run: Run, look: u64) -> Option<Walk> {
         // The nearest first: it is the step before, if anything is.
         let mut best: Option<Walk> = None;
-        for &(before, seen) in latest.clone() {
-            let stride = run.first.wrapping_sub(before) as i64;
-            let is_less = |walk: &Walk| stride.unsigned_abs() < walk.last.abs_diff(walk.begun) / u64::from(walk.steps);
+        for before in self.latest.iter().filter(|seen| seen.look != 0) {
+            let stride = run.first.wrapping_sub(before.first) as i64;
+            let is_less = |walk: &Walk| {
+                stride.unsigned_abs() < walk.last.abs_diff(walk.begun) / u64::from(walk.steps.max(1))
+            };
             if stride.unsigned_abs() < STRIDE_LEAST || !best.as_ref().is_none_or(is_less) {
                 continue;
             }
-            best = self.walk_of(run, stride, (before, seen)).or(best);
+            best = self.walk_of(run, stride, *before, look).or(best);
         }
         best
     }
 
     /// The same, if the step before it was there.
-    fn walk_of(&self, run: Run, stride: i64, (before, seen): (u64, u64)) -> Option<Walk> {
-        let (mut at, mut seen) = (before, seen);
+    fn walk_of(&self, run: Run, stride: i64, before: Seen, look: u64) -> Option<Walk> {
+        let (depth, steps) = match self.grain {
+            1 => (DEPTH_FIRST, STEPS_LEAST),
+            _ => (DEPTH_OF_WINDOWS, STEPS_OF_WINDOWS),
+        };
+        let mut at = before;
+        let mut width = at.length.min(run.end - run.first);
         let (mut low, mut high, mut even) = (stride, stride, true);
-        for _ in 1..STEPS_LEAST {
-            let near = |(place, look): &(u64, u64)| {
-                let step = at.wrapping_sub(*place) as i64;
-                *look != 0 && *look <= seen && step.abs_diff(stride) <= 1
-            };
-            let exact = |(place, look): &&(u64, u64)| near(&(*place, *look)) && at.wrapping_sub(*place) as i64 == stride;
-            let found = self.latest.iter().find(exact).or_else(|| self.latest.iter().find(|one| near(one)));
-            let &(place, look) = found?;
-            let step = at.wrapping_sub(place) as i64;
+        for _ in 1..steps {
+            let step = |seen: &Seen| at.first.wrapping_sub(seen.first) as i64;
+            let near = |seen: &&Seen| seen.look != 0 && seen.look <= at.look && step(seen).abs_diff(stride) <= 1;
+            let exact = self.latest.iter().find(|seen| near(seen) && step(seen) == stride);
+            let found = exact.or_else(|| self.latest.iter().find(near))?;
+            let step = step(found);
             (low, high, even) = (low.min(step), high.max(step), even && step == stride);
-            (at, seen) = (place, look);
+            width = width.min(found.length);
+            at = *found;
         }
-        // In one look any order is possible; and distances that differ by more than a page are none.
-        if seen >= self.look || high - low > 1 || low.unsigned_abs().min(high.unsigned_abs()) < STRIDE_LEAST {
+        // In one look any order is possible; and distances that differ by more than one are none.
+        if at.look >= look || high - low > 1 || low.unsigned_abs().min(high.unsigned_abs()) < STRIDE_LEAST {
             return None;
         }
-        let (near, far) = (at.min(run.first), at.max(run.first));
-        let between = |(place, look): &&(u64, u64)| *look != 0 && (near + 1..far).contains(place);
-        if self.latest.iter().filter(between).count() > OTHERS + STEPS_LEAST as usize - 1 {
+        let (near, far) = (at.first.min(run.first), at.first.max(run.first));
+        let between = |seen: &&Seen| seen.look != 0 && (near + 1..far).contains(&seen.first);
+        if self.latest.iter().filter(between).count() > OTHERS + steps as usize - 1 {
             return None;
         }
         let mut walk = Walk {
-            begun: at,
+            begun: at.first,
             last: run.first,
             end: run.end,
-            steps: STEPS_LEAST,
+            steps,
             even: even.then_some(stride),
-            width: (run.end - run.first).min(WIDTH),
-            met: self.look,
+            width: width.min(WIDTH),
+            met: look,
             low: i64::MIN,
             high: i64::MAX,
+            depth,
             ..NO_WALK
         };
         walk.narrow();
@@ -300,9 +382,9 @@ impl Walk {
 
     /// Whether the run is one of the next steps, which it is then, or belongs to one that was met.
     fn takes_in(&mut self, run: Run, look: u64) -> bool {
-        if run.first == self.end && self.end - self.last < WIDTH {
-            self.end = run.end;
-            self.width = self.width.max(self.end - self.last).min(WIDTH);
+        // One more of the same step.
+        if (self.last..=self.end).contains(&run.first) && self.end - self.last < WIDTH {
+            self.end = self.end.max(run.end);
             self.met = look;
             return true;
         }
@@ -337,7 +419,7 @@ impl Walk {
                 run.first
             }
         };
-        self.width = self.width.max((run.end - page).min(WIDTH));
+        self.measure();
         (self.last, self.end) = (page, run.end);
         self.steps = self.steps.saturating_add(steps);
         self.ahead = self.ahead.saturating_sub(steps);
@@ -345,6 +427,18 @@ impl Walk {
         self.met = look;
         self.narrow();
         true
+    }
+
+    /// Takes in how many pages the latest step has, now that it is over. With a page that it finds cached the kernel maps what is cached
+    /// around, be it not wanted; so only what none of the steps goes without is theirs. (The widest, asked for at each, was mapped at
+    /// each: a column became the whole matrix.)
+    fn measure(&mut self) {
+        self.least = self.least.min(self.end - self.last);
+        self.width = self.width.min(self.least);
+        self.measured += 1;
+        if self.measured == MEASURED {
+            (self.width, self.least, self.measured) = (self.least, WIDTH, 0);
+        }
     }
 
     /// Whether it is a step that was passed over: one of a walk towards lower addresses, whose runs come in the order of theirs.
@@ -355,7 +449,7 @@ impl Walk {
         steps >= -i64::from(SKIPS) && near.is_some_and(|(low, high)| low <= run.first && run.first <= high)
     }
 
-    fn go_on(&mut self, room: u64) -> Option<Ask> {
+    fn go_on(&mut self, room: u64, grain: u64) -> Option<Ask> {
         if self.met == 0 {
             return None;
         }
@@ -379,7 +473,7 @@ impl Walk {
         }
         let first = self.ahead + 1;
         self.ahead += count;
-        Some(Ask { from: self.last, low, high, first, count, width: self.width })
+        Some(Ask { from: self.last, low, high, first, count, width: self.width, grain })
     }
 
     fn expected(&self) -> Run {
@@ -397,7 +491,10 @@ impl Scan {
     }
 
     fn is_continued(&self, run: Run, look: u64) -> bool {
-        self.is_alive(look) && (self.head..=self.head.max(self.asked)).contains(&run.first)
+        // A page is left out where the kernel is to read on; single pages leave none out.
+        let gap = if run.end - run.first > 1 { WINDOW } else { 0 };
+        let within = self.head.saturating_add(gap).max(self.asked);
+        self.is_alive(look) && (self.head..=within).contains(&run.first)
     }
 
     fn take_in(&mut self, run: Run, look: u64) {
@@ -423,7 +520,7 @@ impl Scan {
         let step = (READ_AROUND as i64) * ONE;
         // A step of so many pages from where it begins.
         let from = first.checked_sub(READ_AROUND)?;
-        (count > 0).then_some(Ask { from, low: step, high: step, first: 1, count, width: READ_AROUND })
+        (count > 0).then_some(Ask { from, low: step, high: step, first: 1, count, width: READ_AROUND, grain: 1 })
     }
 
     /// As much as it has come along in each look.
@@ -495,6 +592,34 @@ mod tests {
         }
     }
 
+    /// As the kernel maps a fault that has waited, with what it has read around it: to the page that marks where it is to read on, and
+    /// from there on.
+    fn mapped(page: u64) -> [Run; 2] {
+        let (first, end) = (page / 16 * 16, page / 16 * 16 + 16);
+        let marked = (page + 8).min(end);
+        [Run { first, end: marked }, Run { first: (marked + 1).min(end), end }]
+    }
+
+    #[test]
+    fn rows_with_what_is_mapped_around_them_are_found_too() {
+        for bytes in [1 << 20, 262_144, 300_000, 1_234_567] {
+            let mut presence = Presence::default();
+            let (mut asked, mut served) = (HashSet::new(), 0);
+            for row in 0..1000 {
+                let page = 3 + row * bytes / 4096;
+                presence.next_look();
+                let runs = if asked.contains(&page) { [one(page), Run { first: 0, end: 0 }] } else { mapped(page) };
+                served += u32::from(asked.contains(&page));
+                runs.into_iter().filter(|run| run.end > run.first).for_each(|run| drop(presence.arrived(run)));
+                while let Some(ask) = presence.next_ask(ROOM) {
+                    ask.steps().for_each(|step| asked.extend(step.first..step.end));
+                }
+            }
+            assert!(served > 900, "{served} of rows of {bytes} bytes");
+            assert!(asked.len() < 40 * 1300, "{} of rows of {bytes} bytes", asked.len());
+        }
+    }
+
     #[test]
     fn two_threads_walk_each_by_itself() {
         let places = (0..1000).flat_map(|row| [one(50 + row * 16), one(300_000 + row * 24)]);
@@ -516,6 +641,22 @@ mod tests {
         }
         assert!((slice(41).first..slice(41).end).all(|page| asked.contains(&page)));
         assert!(!asked.contains(&slice(41).end) && !asked.contains(&(slice(41).first - 1)));
+    }
+
+    #[test]
+    fn what_is_mapped_around_what_was_asked_for_is_not_asked_for() {
+        let (mut presence, mut asked) = (Presence::default(), HashSet::new());
+        for row in 0..400 {
+            presence.next_look();
+            let page = 160 + row * 16;
+            // Some rows are found cached, and the rest of their window with them.
+            let end = if row % 7 == 3 { page + 15 } else { page + 1 };
+            presence.arrived(Run { first: page, end });
+            while let Some(ask) = presence.next_ask(ROOM) {
+                ask.steps().for_each(|step| asked.extend(step.first..step.end));
+            }
+        }
+        assert!(asked.len() < 800, "{}", asked.len());
     }
 
     #[test]
