@@ -377,7 +377,9 @@ impl Sampled {
         self.presence.next_look();
         let mut runs = Vec::new();
         self.look_ahead(&mut runs);
-        if !self.sampling.gains() || self.look % ALL_EACH == 0 {
+        // Who waits elsewhere than expected is to be found.
+        let is_elsewhere = runs.is_empty() && waits > 0;
+        if !self.sampling.gains() || is_elsewhere || self.look % ALL_EACH == 0 {
             self.look_at_all(LOOK_LONGEST, false, &mut runs);
         }
         let runs = joined(runs);
@@ -388,7 +390,11 @@ impl Sampled {
             used += pages;
         }
         if runs.len() <= RUNS_MOST {
-            let others: Vec<Run> = runs.iter().copied().filter(|&run| !self.presence.arrived(run)).collect();
+            let mut others = runs;
+            others.retain(|&run| !self.presence.arrived(run));
+            others.reverse();
+            others.retain(|&run| !self.presence.fell(run));
+            others.reverse();
             self.drift(&others, waits, elapsed, &mut came_to);
         }
         let spent = Spent::begin();
@@ -400,12 +406,6 @@ impl Sampled {
         came_to.used += used;
         let wasted = self.asked.give_up(self.look);
         let looked = Looked { waits, used: came_to.used, wasted, ahead: self.asked.pages, cost: 0 };
-        {
-            use std::io::Write;
-            if let Ok(mut file) = std::fs::OpenOptions::new().append(true).open("/tmp/smp.trace") {
-                let _ = writeln!(file, "{} dt {} runs {} first {:?} looked {looked:?} came {came_to:?}", self.look, elapsed / 1000, runs.len(), runs.first());
-            }
-        }
         if came_to != CameTo::default() {
             self.link.looked(came_to);
         }

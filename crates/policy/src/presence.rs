@@ -186,8 +186,10 @@ pub struct Presence {
     pages: Grid,
     windows: Grid,
     scans: [Scan; SCANS],
+    /// Towards lower addresses: as if the last page were the first.
+    falls: [Scan; SCANS],
     look: u64,
-    /// A long scan has been seen.
+    /// A long scan towards higher addresses has been seen.
     scans_much: bool,
 }
 
@@ -197,6 +199,7 @@ impl Default for Presence {
             pages: Grid::of(1),
             windows: Grid::of(WINDOW),
             scans: [Scan::default(); SCANS],
+            falls: [Scan::default(); SCANS],
             look: 1,
             scans_much: false,
         }
@@ -223,9 +226,19 @@ impl Presence {
         if self.pages.begins(run, look) || is_window && self.windows.begins(run, look) {
             return true;
         }
-        let Some(scan) = self.scans.iter_mut().min_by_key(|scan| scan.met) else { return false };
-        *scan = Scan { begun: run.first, head: run.end, met: look, ..Scan::default() };
-        scan.is_believed(trusted)
+        Scan::begin(&mut self.scans, run, look).is_some_and(|scan| scan.is_believed(trusted))
+    }
+
+    /// A run that belongs to nothing so far; those of one look come in the order of their addresses, the last one first. Whether it
+    /// belongs to a scan towards lower addresses.
+    pub fn fell(&mut self, run: Run) -> bool {
+        let (run, look) = (mirrored(run), self.look);
+        if let Some(scan) = self.falls.iter_mut().find(|scan| scan.is_continued(run, look)) {
+            scan.take_in(run, look);
+            return scan.is_believed(false);
+        }
+        Scan::begin(&mut self.falls, run, look);
+        false
     }
 
     /// Once all runs of a look have arrived: what comes next. To be called until there is nothing more. `room`: pages that each walk
@@ -234,10 +247,12 @@ impl Presence {
         let (look, trusted) = (self.look, self.scans_much);
         let of_walks = self.pages.next_ask(room, look).or_else(|| self.windows.next_ask(room, look));
         of_walks.or_else(|| {
-            let mut scans = self.scans.iter_mut().filter(|scan| scan.met == look && scan.is_believed(trusted));
-            scans.find_map(|scan| {
-                self.scans_much |= scan.head - scan.begun >= LONG;
-                scan.go_on(room)
+            let up = Scan::next_ask(&mut self.scans, room, (look, trusted), &mut self.scans_much);
+            up.or_else(|| {
+                let down = Scan::next_ask(&mut self.falls, room, (look, false), &mut false)?;
+                // Its pieces end where they would begin.
+                let from = (!down.from).checked_sub(READ_AROUND - 1)?;
+                Some(Ask { from, low: -down.low, high: -down.high, ..down })
             })
         })
     }
@@ -246,9 +261,15 @@ impl Presence {
     pub fn expected(&self) -> impl Iterator<Item = Run> + '_ {
         let look = self.look;
         let walks = self.pages.expected(look).chain(self.windows.expected(look));
-        let scans = self.scans.iter().filter(move |scan| scan.is_alive(look) && scan.ahead > 0);
-        walks.chain(scans.map(Scan::expected))
+        let goes = move |scan: &&Scan| scan.is_alive(look) && scan.ahead > 0;
+        let scans = self.scans.iter().filter(goes).map(Scan::expected);
+        walks.chain(scans).chain(self.falls.iter().filter(goes).map(Scan::expected).map(mirrored))
     }
+}
+
+/// The same with the last page as the first.
+fn mirrored(run: Run) -> Run {
+    Run { first: (!run.end).saturating_add(1), end: (!run.first).saturating_add(1) }
 }
 
 impl Grid {
@@ -492,14 +513,30 @@ impl Scan {
 
     fn is_continued(&self, run: Run, look: u64) -> bool {
         // A page is left out where the kernel is to read on; single pages leave none out.
-        let gap = if run.end - run.first > 1 { WINDOW } else { 0 };
+        let gap = if run.end - run.first > 1 { 2 * WINDOW } else { 0 };
         let within = self.head.saturating_add(gap).max(self.asked);
-        self.is_alive(look) && (self.head..=within).contains(&run.first)
+        // One that was passed over in the same look is a part of it.
+        let from = if self.met == look { self.begun } else { self.head };
+        self.is_alive(look) && (from..=within).contains(&run.first)
     }
 
     fn take_in(&mut self, run: Run, look: u64) {
         self.looks += u32::from(self.met != look);
-        (self.head, self.met) = (run.end, look);
+        (self.head, self.met) = (self.head.max(run.end), look);
+    }
+
+    fn begin(scans: &mut [Scan], run: Run, look: u64) -> Option<&Scan> {
+        let scan = scans.iter_mut().min_by_key(|scan| scan.met)?;
+        *scan = Scan { begun: run.first, head: run.end, met: look, ..Scan::default() };
+        Some(scan)
+    }
+
+    fn next_ask(scans: &mut [Scan], room: u64, (look, trusted): (u64, bool), much: &mut bool) -> Option<Ask> {
+        let mut scans = scans.iter_mut().filter(|scan| scan.met == look && scan.is_believed(trusted));
+        scans.find_map(|scan| {
+            *much |= scan.head - scan.begun >= LONG;
+            scan.go_on(room)
+        })
     }
 
     fn is_believed(&self, trusted: bool) -> bool {
@@ -552,8 +589,15 @@ mod tests {
             served += runs.iter().filter(|run| asked.contains(&run.first)).count();
             let mut runs = runs.to_vec();
             runs.sort_by_key(|run| run.first);
+            // As whoever looks tells of them.
+            runs.dedup_by(|next, run| {
+                let continues = next.first == run.end;
+                run.end = if continues { next.end } else { run.end };
+                continues
+            });
             presence.next_look();
-            runs.into_iter().for_each(|run| drop(presence.arrived(run)));
+            runs.retain(|&run| !presence.arrived(run));
+            runs.into_iter().rev().for_each(|run| drop(presence.fell(run)));
             while let Some(ask) = presence.next_ask(ROOM) {
                 ask.steps().for_each(|step| asked.extend(step.first..step.end));
             }
@@ -668,6 +712,18 @@ mod tests {
             assert!(served >= 50, "{served} of 60 runs of {pages} pages");
             assert!(asked as u64 <= 60 * pages * 3 + AHEAD_FIRST, "{asked} for {pages}");
         }
+    }
+
+    #[test]
+    fn a_scan_towards_lower_addresses_is_one_too() {
+        for (pages, in_look) in [(1, 1), (2, 1), (17, 3), (30, 2)] {
+            let mut presence = Presence::default();
+            let runs = (0..60).map(|at| Run { first: 9000 - (at + 1) * pages, end: 9000 - at * pages });
+            let (served, asked) = served(&mut presence, runs, in_look);
+            assert!(served >= 60 - 5 * in_look - 5, "{served} of 60 runs of {pages} pages");
+            assert!(asked as u64 <= 60 * pages * 3 + AHEAD_FIRST, "{asked} for {pages}");
+        }
+        assert_eq!(mirrored(mirrored(Run { first: 3, end: 9 })), Run { first: 3, end: 9 });
     }
 
     #[test]

@@ -94,7 +94,8 @@ impl Sampling {
             self.since_use = self.since_use.saturating_add(1);
             self.useless += u32::from(waits > 0);
             self.quiet = if waits > 0 { 0 } else { self.quiet + 1 };
-            self.sleep = (self.sleep + self.sleep / 4).min(LOOK_MOST).max(LOOK_FIRST);
+            let most = if self.gains() { LOOK_FIRST } else { LOOK_MOST };
+            self.sleep = (self.sleep + self.sleep / 4).min(most);
         }
         if self.useless >= PATIENCE || self.balance > WASTED_MOST {
             let pause = self.pause;
@@ -105,7 +106,10 @@ impl Sampling {
             *self = Sampling { pause: self.pause, balance: self.balance, ..Sampling::default() };
             return Then::Rest;
         }
-        self.sleep = self.sleep.clamp(LOOK_LEAST, LOOK_MOST);
+        if !self.gains() {
+            self.sleep = self.sleep.max(LOOK_FIRST);
+        }
+        self.sleep = self.sleep.max(LOOK_LEAST);
         Then::Look(self.sleep.max(cost.saturating_mul(SHARE_GAINING)))
     }
 
