@@ -171,7 +171,7 @@ impl Present {
             set(&mut looked_at, range.first.max(begin) - begin, range.end.min(begin + BLOCK) - begin);
             let is_whole = self.is_whole(block);
             let was = if is_whole { Some(ALL) } else { self.partly.get(&block).copied() };
-            if was.is_none() && self.partly.len() >= BLOCKS_MOST && present != ALL {
+            if was.is_none() && self.partly.len() + self.wholly.len() >= BLOCKS_MOST {
                 continue;
             }
             let was = was.unwrap_or_default();

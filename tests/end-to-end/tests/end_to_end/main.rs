@@ -21,6 +21,7 @@ mod names;
 mod own_runs;
 mod programs;
 mod releases;
+mod sampled;
 mod security;
 mod servers;
 mod slow_disk;
@@ -72,6 +73,7 @@ fn main() {
     torture::add(&mut suite);
     stepping::add(&mut suite);
     faults::add(&mut suite);
+    sampled::add(&mut suite);
     memory::add(&mut suite);
     mirror_ways::add(&mut suite);
     names::add(&mut suite);

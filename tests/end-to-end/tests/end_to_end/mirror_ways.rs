@@ -16,7 +16,7 @@ use std::process::Command;
 
 /// Confines itself and becomes a command. The first argument tells how: only `guards` are left, only
 /// `protection`, or `nothing`, where a speculator's calls are told by their place in memory; processes are
-/// `unread` by others; or code cannot be `written`.
+/// `unread` by others; no `events` (perf's) are to be had; or code cannot be `written`.
 const FILTER: &str = r#"
 #include <errno.h>
 #include <linux/filter.h>
@@ -37,10 +37,11 @@ int main(int count, char **words) {
         execvp(words[2], words + 2);
         return 127;
     }
-    int no_guards = strcmp(words[1], "guards") != 0, nothing = strcmp(words[1], "nothing") == 0;
+    int events = strcmp(words[1], "events") == 0;
+    int no_guards = !events && strcmp(words[1], "guards") != 0, nothing = strcmp(words[1], "nothing") == 0;
     struct sock_filter steps[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, NUMBER),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, unread ? SYS_process_vm_readv : SYS_userfaultfd, 8, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, unread ? SYS_process_vm_readv : events ? SYS_perf_event_open : SYS_userfaultfd, 8, 0),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 2),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, THIRD_ARGUMENT),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, no_guards ? GUARD_INSTALL : -1, 5, 4),
@@ -94,7 +95,7 @@ fn filter(test: &str) -> Result<PathBuf, String> {
 }
 
 /// What confines itself in such a way and becomes a command.
-fn confiner(name: &str, way: &str) -> Result<[String; 2], String> {
+pub fn confiner(name: &str, way: &str) -> Result<[String; 2], String> {
     Ok([filter(name)?.to_string_lossy().into_owned(), way.to_owned()])
 }
 

@@ -253,10 +253,11 @@ fn faults(peers: &Peers, around: &Surroundings) -> Line {
         Some(paranoid) if is_paranoid => format!(", kernel.perf_event_paranoid is {paranoid}"),
         _ => String::new(),
     };
-    let found = format!(
-        "not seen (perf_event_open: {}{setting}): mapped files gain nothing, reads do",
-        errno(number)
-    );
+    let why = format!("perf_event_open: {}{setting}", errno(number));
+    let found = match peers.pagemap {
+        Ok(()) => format!("not shown ({why}), but what they leave is: of mapped files scans and strides gain, other places do not"),
+        Err(_) => format!("not seen ({why}): mapped files gain nothing, reads do"),
+    };
     let remedy = match number {
         libc::EACCES if is_paranoid => Some(remedies::PARANOID.to_owned()),
         libc::EPERM | libc::ENOSYS | libc::EACCES if around.filters > 0 => {
@@ -493,7 +494,9 @@ mod tests {
             (line.verdict, remedy(&line)),
             (Verdict::Limits, "sudo sysctl kernel.perf_event_paranoid=2")
         );
-        assert!(line.found.contains("kernel.perf_event_paranoid is 3"));
+        assert!(line.found.contains("kernel.perf_event_paranoid is 3") && line.found.contains("strides gain"));
+        let blind = Peers { pagemap: Err(libc::EACCES), ..unseen(libc::EACCES, Some(3)) };
+        assert!(faults(&blind, &open()).found.contains("gain nothing"));
         assert!(remedy(&faults(&unseen(libc::EPERM, Some(2)), &container())).contains("unconfined"));
         assert_eq!(
             faults(&unseen(libc::EACCES, Some(2)), &open()).remedy,

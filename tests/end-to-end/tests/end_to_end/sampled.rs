@@ -1,0 +1,94 @@
+//! Page faults where perf events are refused, as to ordinary users of many systems and in containers: seen by what is present
+//! afterwards. What a program does is compared, and whether anything is asked for ahead of it.
+
+use crate::faults::guest;
+use crate::mirror_ways::confiner;
+use crate::slow_disk::{self, Disk, number};
+use crate::suite::Suite;
+use runahead_end_to_end::Verdict;
+use runahead_end_to_end::guest::Guest;
+use runahead_end_to_end::locate::Runahead;
+use runahead_end_to_end::scenario::bytes;
+use serde_json::Value;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Guests whose page faults wait.
+const WAIT_IN_FAULTS: &[&str] = &["faults_", "sampled", "user_faults", "protected_buffers"];
+
+const BYTES: usize = 40 << 20;
+
+/// Waits that must be spared of the 640 of a column with rows of 64 KB, and of the 320 of a scan.
+const LEAST: u64 = 100;
+
+/// Pages of the 10,000 that may be asked for ahead of places without order.
+const MOST: u64 = 2500;
+
+pub fn add(suite: &mut Suite) {
+    let guests = Guest::all().unwrap_or_default();
+    let wait = |guest: &Arc<Guest>| WAIT_IN_FAULTS.iter().any(|name| guest.name().starts_with(name));
+    for guest in guests.into_iter().filter(wait) {
+        for run in guest.runs() {
+            let (guest, name) = (Arc::clone(&guest), format!("sampled::{}", run.name));
+            let needs = guest.needs().into_iter().chain(["command gcc".into()]);
+            suite.add(name, needs, move || {
+                let own = run.name.replace(|letter: char| !letter.is_alphanumeric(), "-");
+                guest.scenario(&run)?.around(confiner(&own, "events")?).check(&Runahead::built()?)
+            });
+        }
+    }
+    let needs = || slow_disk::WANTS.into_iter().chain(["command gcc"]);
+    for way in ["column", "scan", "tensors", "threads"] {
+        suite.add(format!("sampled::of {way} waits are spared"), needs(), move || {
+            disk(way, "events")?.until(&words(way)?, 1, are_spared)
+        });
+    }
+    suite.add("sampled::little is asked for ahead of places without order", needs(), || {
+        disk("gather", "events")?.until(&words("gather")?, 1, is_left)
+    });
+    suite.add("canary::waits that are not spared are noticed", needs(), || {
+        let Some(counts) = disk("gather-noticed", "events")?.counts(&words("gather")?)? else { return Ok(()) };
+        match are_spared(&counts) {
+            Err(said) if said.starts_with("seen by pagemap") => Ok(()),
+            other => Err(format!("it was not noticed: {other:?}")),
+        }
+    });
+    suite.add("canary::faults that perf events show are told from others", needs(), || {
+        let Some(counts) = disk("events", "guards")?.counts(&words("column")?)? else { return Ok(()) };
+        match are_spared(&counts) {
+            Err(said) if said.starts_with("seen by perf events") => Ok(()),
+            other => Err(format!("it was not noticed: {other:?}")),
+        }
+    });
+}
+
+fn disk(of: &str, way: &str) -> Result<Disk<impl Fn(&Path) -> io::Result<()>>, String> {
+    let name: &'static str = Box::leak(format!("sampled-{of}").into_boxed_str());
+    let disk = Disk::new(name, "cloud", |folder| fs::write(folder.join("cold.bin"), bytes(1, BYTES)))?;
+    Ok(disk.around(confiner(name, way)?))
+}
+
+fn words(way: &'static str) -> Result<impl Fn(&Path) -> Vec<PathBuf>, String> {
+    let program = guest("sampled")?.build()?;
+    Ok(move |mount: &Path| vec![program.clone(), way.into(), mount.join("cold.bin")])
+}
+
+fn are_spared(counts: &Value) -> Verdict {
+    let faults = &counts["faults"];
+    let (asked, spared) = (number(faults, "prefetched_pages")?, number(faults, "useful_pages")?);
+    let seen_by = faults["seen_by"].as_str().unwrap_or("nobody");
+    match seen_by == "pagemap" && asked > 0 && spared >= LEAST {
+        true => Ok(()),
+        false => Err(format!("seen by {seen_by}: {spared} waits spared; {faults}")),
+    }
+}
+
+fn is_left(counts: &Value) -> Verdict {
+    let faults = &counts["faults"];
+    match (faults["seen_by"].as_str(), number(faults, "watched")?, number(faults, "prefetched_pages")?) {
+        (Some("pagemap"), 1.., ..=MOST) => Ok(()),
+        _ => Err(format!("{faults}")),
+    }
+}
