@@ -415,7 +415,8 @@ impl Sampled {
     /// What belongs to no walk and no scan may be one with gaps.
     fn drift(&mut self, runs: &[Run], waits: u64, elapsed: u64, came_to: &mut CameTo) {
         let (mut left, mut piece) = (waits, u64::MAX);
-        for run in runs {
+        // A page by itself was not read around: the program has told the kernel that the rest is not wanted (`MADV_RANDOM`).
+        for run in runs.iter().filter(|run| run.end - run.first > 1) {
             let windows = run.first / AROUND..run.end.div_ceil(AROUND);
             for page in windows.map(|window| (window * AROUND).max(run.first)) {
                 let address = page * PAGE;
