@@ -10,10 +10,12 @@
 //! - [`memory`]: what of the program's own memory is on swap, and is asked for; [`swap_in`]: threads that bring it in;
 //! - [`pursuit`]: speculation from a fault, and how far the program has followed it;
 //! - [`waits`]: how much of its time a thread waits;
-//! - [`watch`]: the thread that watches one process.
+//! - [`watch`]: the thread that watches one process;
+//! - [`sampled`]: the same where perf events are refused; [`present`]: which pages are newly present.
 //!
 //! The decisions are [`runahead_policy::arming`]'s (when to watch), [`runahead_policy::strides`]' and
-//! [`runahead_policy::swapped`]'s (what comes next) and [`runahead_policy::touches`]' (when to restart speculation).
+//! [`runahead_policy::swapped`]'s (what comes next), [`runahead_policy::sampling`]'s and [`runahead_policy::presence`]'s where
+//! faults are not seen, and [`runahead_policy::touches`]' (when to restart speculation).
 //!
 //! # Rules
 //! - A program that does not wait for the disk pays nothing: while *disarmed* only a fault that did wait is

@@ -88,8 +88,12 @@ impl Present {
     /// Of a process. The error tells why its pages cannot be seen.
     pub fn of(process: u32) -> io::Result<Present> {
         let pagemap = File::open(format!("/proc/{process}/pagemap"))?;
-        let mut present =
-            Present { pagemap, way: Way::Scan(vec![Region::default(); TOLD]), partly: BTreeMap::new(), wholly: BTreeMap::new() };
+        let mut present = Present {
+            pagemap,
+            way: Way::Scan(vec![Region::default(); TOLD]),
+            partly: BTreeMap::new(),
+            wholly: BTreeMap::new(),
+        };
         if present.scan(0, 1).is_err() {
             present.way = Way::Read(vec![0; PIECE as usize * WORD]);
         }
@@ -161,7 +165,8 @@ impl Present {
             }
         }
         let (first, end) = (range.first / BLOCK, range.end.div_ceil(BLOCK));
-        let known: Vec<u64> = self.partly.range(first..end).map(|(&block, _)| block).chain(self.whole(first, end)).collect();
+        let known: Vec<u64> =
+            self.partly.range(first..end).map(|(&block, _)| block).chain(self.whole(first, end)).collect();
         for block in known {
             now.entry(block).or_default();
         }
@@ -243,7 +248,8 @@ impl Present {
         };
         // SAFETY: the kernel reads and writes the question, and writes as many regions as there are at most. Nothing is changed
         // without PM_SCAN_WP_MATCHING.
-        let told = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN as libc::Ioctl, &raw mut question) };
+        let told =
+            unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN as libc::Ioctl, &raw mut question) };
         let Ok(told) = usize::try_from(told) else { return Err(io::Error::last_os_error()) };
         let run = |region: &Region| Run { first: region.start / PAGE, end: region.end / PAGE };
         let is_inside = |run: &Run| first <= run.first && run.first < run.end && run.end <= end;
@@ -277,7 +283,8 @@ impl Present {
 
 fn set(bits: &mut Bits, first: u64, end: u64) {
     for (at, word) in (0u64..).zip(bits) {
-        let (from, to) = (first.clamp(at * 64, at * 64 + 64) - at * 64, end.clamp(at * 64, at * 64 + 64) - at * 64);
+        let (from, to) =
+            (first.clamp(at * 64, at * 64 + 64) - at * 64, end.clamp(at * 64, at * 64 + 64) - at * 64);
         if from < to {
             *word |= (u64::MAX >> (64 - (to - from))) << from;
         }
@@ -337,7 +344,10 @@ mod tests {
             let mut touch = |page: usize| map[page * PAGE as usize] = 1;
             [0, 1, 700, PAGES - 1].into_iter().for_each(&mut touch);
             let run = |from: u64, to: u64| Run { first: first + from, end: first + to };
-            assert_eq!(look(&mut present, pages, false), [run(0, 2), run(700, 701), run(PAGES as u64 - 1, PAGES as u64)]);
+            assert_eq!(
+                look(&mut present, pages, false),
+                [run(0, 2), run(700, 701), run(PAGES as u64 - 1, PAGES as u64)]
+            );
             assert_eq!(look(&mut present, pages, false), []);
             (0..2000).for_each(&mut touch);
             assert_eq!(look(&mut present, pages, false), [run(2, 700), run(701, 2000)]);

@@ -126,7 +126,9 @@ impl Asked {
     /// The program has come to a run: pieces and pages that it has reached with it.
     fn reach(&mut self, run: Run) -> (u64, u64) {
         let (mut pieces, mut pages) = (0, 0);
-        while let Some((&first, &end)) = self.pieces.range(..run.end).next_back().filter(|&(_, &end)| end > run.first) {
+        while let Some((&first, &end)) =
+            self.pieces.range(..run.end).next_back().filter(|&(_, &end)| end > run.first)
+        {
             self.pieces.remove(&first);
             (pieces, pages) = (pieces + 1, pages + end - first);
         }
@@ -257,9 +259,11 @@ impl Sampled {
                 return Came::Pause(PAUSED);
             }
             let Some(now) = self.counts.now().filter(|_| !self.present.is_over()) else { return Came::Over };
-            let looked = self.looked(now.waits_since(&before), now.at.duration_since(before.at).as_nanos() as u64);
+            let looked =
+                self.looked(now.waits_since(&before), now.at.duration_since(before.at).as_nanos() as u64);
             before = now;
-            if self.looked_around.elapsed() >= LOOK_AROUND.max(Duration::from_nanos(self.around_cost * SHARE)) {
+            if self.looked_around.elapsed() >= LOOK_AROUND.max(Duration::from_nanos(self.around_cost * SHARE))
+            {
                 self.look_around();
             }
             // What asking takes comes back.
@@ -343,7 +347,8 @@ impl Sampled {
             let pages = target.pages();
             let first = page.clamp(pages.first, pages.end);
             let told = each.len();
-            let looked = self.present.look(Run { first, end: pages.end }, &mut self.piece, !target.known, each);
+            let looked =
+                self.present.look(Run { first, end: pages.end }, &mut self.piece, !target.known, each);
             if !target.known {
                 each.truncate(told);
             }
@@ -358,13 +363,17 @@ impl Sampled {
 
     /// Looks where the next pages are expected.
     fn look_ahead(&mut self, each: &mut Vec<Run>) {
-        let expected: Vec<Run> = self.presence.expected().filter(|run| run.end - run.first <= EXPECTED_MOST).collect();
+        let expected: Vec<Run> =
+            self.presence.expected().filter(|run| run.end - run.first <= EXPECTED_MOST).collect();
         for run in expected {
             for target in self.targets.iter().filter(|target| target.known) {
                 let pages = target.pages();
                 let (mut at, end) = (run.first.max(pages.first), run.end.min(pages.end));
                 while at < end {
-                    at = self.present.look(Run { first: at, end }, &mut PIECE.clone(), false, each).unwrap_or(end);
+                    at = self
+                        .present
+                        .look(Run { first: at, end }, &mut PIECE.clone(), false, each)
+                        .unwrap_or(end);
                 }
             }
         }
@@ -379,7 +388,7 @@ impl Sampled {
         self.look_ahead(&mut runs);
         // Who waits elsewhere than expected is to be found.
         let is_elsewhere = runs.is_empty() && waits > 0;
-        if !self.sampling.gains() || is_elsewhere || self.look % ALL_EACH == 0 {
+        if !self.sampling.gains() || is_elsewhere || self.look.is_multiple_of(ALL_EACH) {
             self.look_at_all(LOOK_LONGEST, false, &mut runs);
         }
         let runs = joined(runs);
@@ -429,8 +438,13 @@ impl Sampled {
                     self.costs.waited(device, elapsed / u64::try_from(runs.len()).unwrap_or(1).max(1));
                 }
                 let missed = Missed { address, mapping, device, waits, steady: false };
-                let followed =
-                    drift(&mut self.mappings, &mut self.drifts, missed, self.room / BLOCK, (&self.costs, None));
+                let followed = drift(
+                    &mut self.mappings,
+                    &mut self.drifts,
+                    missed,
+                    self.room / BLOCK,
+                    (&self.costs, None),
+                );
                 came_to.asked += u64::from(followed.new);
                 came_to.used += u64::from(followed.used);
                 came_to.useful += u64::from(followed.useful);
@@ -586,7 +600,10 @@ mod tests {
     #[test]
     fn runs_that_continue_each_other_are_one() {
         let run = |first, end| Run { first, end };
-        assert_eq!(joined(vec![run(9, 10), run(1, 3), run(3, 5), run(10, 11), run(2, 4)]), [run(1, 5), run(9, 11)]);
+        assert_eq!(
+            joined(vec![run(9, 10), run(1, 3), run(3, 5), run(10, 11), run(2, 4)]),
+            [run(1, 5), run(9, 11)]
+        );
     }
 
     #[test]

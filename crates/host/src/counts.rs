@@ -202,7 +202,8 @@ impl Counts {
         let refused = part.refused.load(Ordering::Relaxed) as i32;
         if refused != 0 {
             let error = std::io::Error::from_raw_os_error(refused);
-            let pagemap = std::io::Error::from_raw_os_error(part.pagemap_refused.load(Ordering::Relaxed) as i32);
+            let pagemap =
+                std::io::Error::from_raw_os_error(part.pagemap_refused.load(Ordering::Relaxed) as i32);
             sum.unseen_because = Some(format!(
                 "the kernel does not show them (perf_event_open): {error}; nor what is present (/proc/PID/pagemap): {pagemap}"
             ));

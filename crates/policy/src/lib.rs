@@ -5,7 +5,7 @@
 //! [`coldness`], [`noting`], [`untold`], [`mapped`], [`served`] and [`crowd`] inside the program; the
 //! speculator drives [`depth`], [`copies`], [`misses`], [`scattered`], [`overlay`], [`passed_names`],
 //! [`together`], [`views`], [`allowance`], and `coldness` and `noting` too; the host drives [`arming`],
-//! [`strides`], [`swapped`], [`touches`] and [`memory`]. Every constant carries its reason.
+//! [`strides`], [`swapped`], [`touches`], [`presence`], [`sampling`] and [`memory`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
 #![cfg_attr(not(test), no_std)]

@@ -297,7 +297,9 @@ impl Grid {
             return true;
         }
         // What the kernel has mapped at once may be two runs: a page is left out that marks where it is to read on.
-        let is_same = |seen: &&Seen| seen.look == look && seen.first * self.grain / WINDOW == run.first * self.grain / WINDOW;
+        let is_same = |seen: &&Seen| {
+            seen.look == look && seen.first * self.grain / WINDOW == run.first * self.grain / WINDOW
+        };
         if !self.latest.iter().any(|seen| is_same(&seen)) {
             if let Some(place) = self.latest.get_mut(self.next) {
                 *place = Seen { first: run.first, length: run.end - run.first, look };
@@ -349,7 +351,8 @@ impl Grid {
         let (mut low, mut high, mut even) = (stride, stride, true);
         for _ in 1..steps {
             let step = |seen: &Seen| at.first.wrapping_sub(seen.first) as i64;
-            let near = |seen: &&Seen| seen.look != 0 && seen.look <= at.look && step(seen).abs_diff(stride) <= 1;
+            let near =
+                |seen: &&Seen| seen.look != 0 && seen.look <= at.look && step(seen).abs_diff(stride) <= 1;
             let exact = self.latest.iter().find(|seen| near(seen) && step(seen) == stride);
             let found = exact.or_else(|| self.latest.iter().find(near))?;
             let step = step(found);
@@ -411,13 +414,16 @@ impl Walk {
         }
         let middle = (self.low / 2 + self.high / 2).clamp(self.low, self.high);
         let distance = (run.first.wrapping_sub(self.last) as i64).saturating_mul(ONE);
-        let Some(nearest) = distance.saturating_add(middle.saturating_abs() / 2 * distance.signum()).checked_div(middle) else {
+        let Some(nearest) =
+            distance.saturating_add(middle.saturating_abs() / 2 * distance.signum()).checked_div(middle)
+        else {
             return false;
         };
         if nearest <= 0 {
             return self.is_behind(run, nearest);
         }
-        let Some(steps) = u32::try_from(nearest).ok().filter(|&steps| steps <= SKIPS.max(self.ahead + 1)) else {
+        let Some(steps) = u32::try_from(nearest).ok().filter(|&steps| steps <= SKIPS.max(self.ahead + 1))
+        else {
             return false;
         };
         let (low, high) = reach(self.low, self.high, nearest);
@@ -557,7 +563,15 @@ impl Scan {
         let step = (READ_AROUND as i64) * ONE;
         // A step of so many pages from where it begins.
         let from = first.checked_sub(READ_AROUND)?;
-        (count > 0).then_some(Ask { from, low: step, high: step, first: 1, count, width: READ_AROUND, grain: 1 })
+        (count > 0).then_some(Ask {
+            from,
+            low: step,
+            high: step,
+            first: 1,
+            count,
+            width: READ_AROUND,
+            grain: 1,
+        })
     }
 
     /// As much as it has come along in each look.
@@ -566,7 +580,10 @@ impl Scan {
     }
 
     fn expected(&self) -> Run {
-        Run { first: self.head.saturating_sub(1), end: self.asked.max(self.head).saturating_add(2 * READ_AROUND) }
+        Run {
+            first: self.head.saturating_sub(1),
+            end: self.asked.max(self.head).saturating_add(2 * READ_AROUND),
+        }
     }
 }
 
@@ -582,7 +599,11 @@ mod tests {
     }
 
     /// Goes through places, so many in each look, and tells which of them had been asked for before.
-    fn served(presence: &mut Presence, places: impl IntoIterator<Item = Run>, in_look: usize) -> (usize, usize) {
+    fn served(
+        presence: &mut Presence,
+        places: impl IntoIterator<Item = Run>,
+        in_look: usize,
+    ) -> (usize, usize) {
         let places: Vec<Run> = places.into_iter().collect();
         let (mut asked, mut served) = (HashSet::new(), 0);
         for runs in places.chunks(in_look) {
@@ -597,7 +618,9 @@ mod tests {
             });
             presence.next_look();
             runs.retain(|&run| !presence.arrived(run));
-            runs.into_iter().rev().for_each(|run| drop(presence.fell(run)));
+            for run in runs.into_iter().rev() {
+                presence.fell(run);
+            }
             while let Some(ask) = presence.next_ask(ROOM) {
                 ask.steps().for_each(|step| asked.extend(step.first..step.end));
             }
@@ -619,8 +642,7 @@ mod tests {
     fn a_column_towards_lower_addresses_is_one_too() {
         for in_look in [1, 3, 20] {
             let mut presence = Presence::default();
-            let (served, _) =
-                served(&mut presence, (0..2000).map(|row| one(1_000_000 - row * 16)), in_look);
+            let (served, _) = served(&mut presence, (0..2000).map(|row| one(1_000_000 - row * 16)), in_look);
             assert!(served >= 2000 - 3 * in_look.max(8), "{served} with {in_look} in a look");
         }
     }
@@ -652,9 +674,12 @@ mod tests {
             for row in 0..1000 {
                 let page = 3 + row * bytes / 4096;
                 presence.next_look();
-                let runs = if asked.contains(&page) { [one(page), Run { first: 0, end: 0 }] } else { mapped(page) };
+                let runs =
+                    if asked.contains(&page) { [one(page), Run { first: 0, end: 0 }] } else { mapped(page) };
                 served += u32::from(asked.contains(&page));
-                runs.into_iter().filter(|run| run.end > run.first).for_each(|run| drop(presence.arrived(run)));
+                for run in runs.into_iter().filter(|run| run.end > run.first) {
+                    presence.arrived(run);
+                }
                 while let Some(ask) = presence.next_ask(ROOM) {
                     ask.steps().for_each(|step| asked.extend(step.first..step.end));
                 }
@@ -758,7 +783,8 @@ mod tests {
         for row in 0..100 {
             presence.next_look();
             presence.arrived(one(row * 16));
-            presence.arrived(Run { first: 1 << 20 | row * 64, end: 1 << 20 | (row * 64 + 64) });
+            let begin = (1 << 20) + row * 64;
+            presence.arrived(Run { first: begin, end: begin + 64 });
             assert_eq!(presence.next_ask(0).map_or(0, |ask| ask.steps().count()), 0);
         }
     }

@@ -148,7 +148,8 @@ mod tests {
         let mut sampling = Sampling::default();
         let mut pauses = Vec::new();
         for _ in 0..1000 {
-            if let Then::Pause(ns) = sampling.looked(Looked { waits: 2, cost: 100_000, ..Looked::default() }) {
+            if let Then::Pause(ns) = sampling.looked(Looked { waits: 2, cost: 100_000, ..Looked::default() })
+            {
                 pauses.push(ns);
             }
         }

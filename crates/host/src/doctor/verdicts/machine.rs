@@ -255,7 +255,9 @@ fn faults(peers: &Peers, around: &Surroundings) -> Line {
     };
     let why = format!("perf_event_open: {}{setting}", errno(number));
     let found = match peers.pagemap {
-        Ok(()) => format!("not shown ({why}), but what they leave is: of mapped files scans and strides gain, other places do not"),
+        Ok(()) => format!(
+            "not shown ({why}), but what they leave is: of mapped files scans and strides gain, other places do not"
+        ),
         Err(_) => format!("not seen ({why}): mapped files gain nothing, reads do"),
     };
     let remedy = match number {
@@ -494,7 +496,9 @@ mod tests {
             (line.verdict, remedy(&line)),
             (Verdict::Limits, "sudo sysctl kernel.perf_event_paranoid=2")
         );
-        assert!(line.found.contains("kernel.perf_event_paranoid is 3") && line.found.contains("strides gain"));
+        assert!(
+            line.found.contains("kernel.perf_event_paranoid is 3") && line.found.contains("strides gain")
+        );
         let blind = Peers { pagemap: Err(libc::EACCES), ..unseen(libc::EACCES, Some(3)) };
         assert!(faults(&blind, &open()).found.contains("gain nothing"));
         assert!(remedy(&faults(&unseen(libc::EPERM, Some(2)), &container())).contains("unconfined"));
