@@ -11,7 +11,7 @@ use crate::arch::{self, Answer, Frame, thread_base};
 use crate::aside::is_cached;
 use crate::attach;
 use crate::state::{Fixed, Inner, Process, count};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::begun;
 use runahead_abi::environment::flags;
 use runahead_abi::log::{Prediction, kind, mark};
@@ -485,6 +485,9 @@ impl Visit<'_> {
             count(&counts.read_bytes_hinted, bytes);
         }
         self.inner.following.read(foretold.is_some());
+        if foretold.is_some() {
+            self.inner.futile.foretold();
+        }
         let stall = self.inner.hold.expected_stall();
         let sync = slot.speculator.sync_cost_ns.load(Ordering::Relaxed);
         self.inner.worth.read(foretold.is_some(), stall, sync, monotonic_ns);
@@ -659,7 +662,7 @@ impl Visit<'_> {
             let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
             // What is invested in a hold was saved up for that.
             let posting = self.inner.worth.posting() || matches!(wait, Wait::Invest(_));
-            if posting && may {
+            if posting && may && self.inner.futile.may_restart() {
                 return self.post(frame, slot, Stalled { tells, ..stalled }, wait);
             }
         }
@@ -752,9 +755,11 @@ impl Visit<'_> {
         self.inner.passed = 0;
         self.inner.track.posted();
         // A post before the first sync says nothing: the speculator is being born.
-        if slot.speculator.synced.load(Ordering::Relaxed) != 0 {
+        let is_served = slot.speculator.synced.load(Ordering::Relaxed) != 0;
+        if is_served {
             self.inner.worth.posted(unasked > 0);
         }
+        self.inner.futile.restarts(speculation_done(slot), is_served);
         self.process.thread.store(thread_base(self.state), Ordering::Relaxed);
 
         if agent.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
@@ -844,6 +849,14 @@ fn can_come(fd: i32, place: u64, asked: u64) -> u64 {
         Ok(Some(size)) => asked.min(size.saturating_sub(place)),
         _ => asked,
     }
+}
+
+/// What all speculation has done so far for a program that followed none of it: pages that it has asked the disk for, and names
+/// that it has looked up.
+fn speculation_done(slot: &Slot) -> u64 {
+    let counts = &slot.speculator.counts;
+    let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    counted(&counts.prefetched_pages).wrapping_add(counted(&counts.names_noted))
 }
 
 /// Leaves word of what was foretold instead of what happened, for the report.

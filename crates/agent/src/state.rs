@@ -30,6 +30,7 @@ use runahead_kernel::uapi::general as n;
 use runahead_kernel::{PAGE, process};
 use runahead_policy::attention::Attention;
 use runahead_policy::following::Following;
+use runahead_policy::futile::Futile;
 use runahead_policy::hold::Hold;
 use runahead_policy::mapped::Mapped;
 use runahead_policy::served::Served;
@@ -142,6 +143,7 @@ pub struct Inner {
     pub following: Following,
     pub hold: Hold,
     pub worth: Worth,
+    pub futile: Futile,
     pub served: Served,
     pub untold: Untold,
     pub mapped: Mapped,

@@ -1,8 +1,8 @@
 //! The policy, in one place and pure.
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that each can
-//! be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`], [`worth`], [`kin`],
-//! [`coldness`], [`noting`], [`untold`], [`mapped`], [`served`] and [`crowd`] inside the program; the
+//! be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`], [`worth`], [`futile`],
+//! [`kin`], [`coldness`], [`noting`], [`untold`], [`mapped`], [`served`] and [`crowd`] inside the program; the
 //! speculator drives [`depth`], [`copies`], [`misses`], [`scattered`], [`overlay`], [`passed_names`],
 //! [`together`], [`views`], [`allowance`], and `coldness` and `noting` too; the host drives [`arming`],
 //! [`strides`], [`swapped`], [`touches`], [`presence`], [`sampling`] and [`memory`]. Every constant carries its reason.
@@ -19,6 +19,7 @@ pub mod crowd;
 pub mod depth;
 pub mod drift;
 pub mod following;
+pub mod futile;
 pub mod hold;
 pub mod kin;
 pub mod mapped;
