@@ -16,7 +16,7 @@ use crate::arch::{
 };
 use crate::attach;
 use crate::calls::{is_measured, is_sampled, is_wanted};
-use crate::state::Fixed;
+use crate::state::{Fixed, NO_DESCRIPTOR};
 use crate::{unchecked, unwind};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
@@ -261,6 +261,7 @@ fn analysed(state: &Fixed, key: &FileKey, path: &[u8]) -> Option<sites::Entry<'s
 fn entry_of(state: &Fixed, key: &FileKey) -> Option<sites::Entry<'static>> {
     let address = state.site_file.load(Ordering::Relaxed);
     let length = state.site_file_length.load(Ordering::Relaxed);
+    let file = state.site_descriptor.load(Ordering::Relaxed);
     // SAFETY: the caller is the start, or holds the lock; the pages are aligned, and any bytes are valid.
     let room = unsafe {
         let scratch = state.scratch();
@@ -270,7 +271,11 @@ fn entry_of(state: &Fixed, key: &FileKey) -> Option<sites::Entry<'static>> {
         )
     };
     let read = |offset: usize, bytes: &mut [u8]| {
-        offset.checked_add(bytes.len()).is_some_and(|end| end <= length) && read_own(address + offset, bytes)
+        let is_within = offset.checked_add(bytes.len()).is_some_and(|end| end <= length);
+        match file {
+            NO_DESCRIPTOR => is_within && read_own(address + offset, bytes),
+            file => is_within && files::pread(file, bytes, offset as i64) == Ok(bytes.len()),
+        }
     };
     sites::lookup_copied(read, key, room)
 }

@@ -1,8 +1,8 @@
 //! The agent's start, called by the loader before the program's own initialisers.
 
 use crate::executions::PRELOAD_KEPT;
-use crate::session::Address;
-use crate::state::{self, Fixed};
+use crate::session::{Address, Open};
+use crate::state::{self, Fixed, NO_DESCRIPTOR};
 use crate::{arch, attach, loader, own_run, patch, session, unchecked};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -147,13 +147,18 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     if !arch::can_save_vector_state() || arch::under_valgrind() || !may_run(session.filters) {
         return Begun::Here;
     }
-    let Some(fixed) = join(&session, hwcap2, told.preload) else {
+    let Some((fixed, sites)) = join(&session, hwcap2, told.preload) else {
         return Begun::Elsewhere(session);
     };
     if fixed.has(flags::RESTRICTED_TRACING) {
         attach::let_host_read(fixed);
     }
+    // To read it is a fifth of what it takes to copy from its mapping through the kernel.
+    let number = sites.as_ref().map_or(NO_DESCRIPTOR, Open::number);
+    fixed.site_descriptor.store(number, Ordering::Relaxed);
     let visited = patch::whole_process(fixed, unknown);
+    fixed.site_descriptor.store(NO_DESCRIPTOR, Ordering::Relaxed);
+    drop(sites);
     let how = match (visited.is_blind, visited.is_unknown) {
         (true, true) => care::UNKNOWN_AT_START,
         (true, false) => care::BLIND_AT_START,
@@ -179,9 +184,13 @@ const _: () = assert!((least::SHARE * ADDRESSES) as u64 <= least::ADDRESSES);
 const _: () = assert!((least::SHARE * state::WINDOW_BYTES) as u64 <= least::DATA);
 
 /// Makes everything of ours in the process, while it has one thread and runs nothing of the program's: the
-/// block with the session in it, and the site file. Descriptors are open meanwhile only. None: this is not the
+/// block with the session in it, and the site file, which is open until the start is over. None: this is not the
 /// run that is meant, or it is over.
-fn join(session: &Session, hwcap2: usize, preload: [u8; PRELOAD_KEPT]) -> Option<&'static Fixed> {
+fn join(
+    session: &Session,
+    hwcap2: usize,
+    preload: [u8; PRELOAD_KEPT],
+) -> Option<(&'static Fixed, Option<Open>)> {
     let Session { host, descriptor, flags, cookie, sites, .. } = *session;
     let address = Address { cookie, host, descriptor, sites };
     let files = session::open(&address).ok()?;
@@ -194,10 +203,11 @@ fn join(session: &Session, hwcap2: usize, preload: [u8; PRELOAD_KEPT]) -> Option
     let fixed: &'static Fixed = fixed;
     fixed.process().begun.store(1, Ordering::Relaxed);
     fixed.calm.store(-1, Ordering::Relaxed);
-    if let Ok((file, size)) = &files.sites {
-        map_site_file(fixed, file.number(), *size);
-    }
-    Some(fixed)
+    let sites = files.sites.ok().map(|(file, size)| {
+        map_site_file(fixed, file.number(), size);
+        file
+    });
+    Some((fixed, sites))
 }
 
 /// How much the site file may grow while the process lives, for libraries that are loaded later.

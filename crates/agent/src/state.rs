@@ -58,6 +58,9 @@ pub const OFFSET_OF_SLOT: usize = OFFSET_OF_HEADER + HEADER_BYTES;
 /// Bytes of the block.
 pub const WINDOW_BYTES: usize = OFFSET_OF_SLOT + SLOT_BYTES;
 
+/// No descriptor of ours is open.
+pub const NO_DESCRIPTOR: i32 = -1;
+
 /// Page 0. The first two fields are read by every stub, see `arch`.
 #[repr(C, align(4096))]
 pub struct Fixed {
@@ -91,6 +94,8 @@ pub struct Fixed {
     /// through the kernel, as somebody may cut the file.
     pub site_file: AtomicUsize,
     pub site_file_length: AtomicUsize,
+    /// Its descriptor, during the start alone; else [`NO_DESCRIPTOR`].
+    pub site_descriptor: AtomicI32,
     /// While the process's code is not all known.
     pub wait: Wait,
     /// How what the loader preloads begins, where it begins with the agent; zeros behind it.
@@ -344,6 +349,7 @@ pub fn create(entry: usize, session: i32) -> Option<&'static mut Fixed> {
     // SAFETY: zeros are a valid `Fixed`; exclusive, as nobody else knows the address.
     let fixed = unsafe { &mut *(address as *mut Fixed) };
     fixed.entry = AtomicUsize::new(entry);
+    fixed.site_descriptor = AtomicI32::new(NO_DESCRIPTOR);
     // Not a secret: it only has to differ between processes that could be mistaken for each other.
     fixed.cookie = process::monotonic_ns().rotate_left(20) ^ address as u64 ^ process::process_id() as u64;
     Some(fixed)
@@ -355,7 +361,11 @@ fn furnish(address: usize, session: i32) -> runahead_kernel::Result<()> {
     unsafe {
         memory::advise(address + PAGE, PAGE, n::MADV_WIPEONFORK)?;
         for area in 0..AREAS {
-            memory::protect(address + OFFSET_OF_AREAS + area * AREA_BYTES, PAGE, PROT_NONE)?;
+            let guard = address + OFFSET_OF_AREAS + area * AREA_BYTES;
+            // Does not cut the mapping into two, if the kernel has it.
+            if memory::advise(guard, PAGE, memory::MADV_GUARD_INSTALL).is_err() {
+                memory::protect(guard, PAGE, PROT_NONE)?;
+            }
         }
         let header = address + OFFSET_OF_HEADER;
         memory::map(header, HEADER_BYTES, PROT_READ | PROT_WRITE, shared, session, 0)?;

@@ -257,9 +257,9 @@ impl Host {
     /// Serves until the command and everybody who attached have ended.
     pub fn serve(mut self) -> ! {
         never_interrupt();
-        let Installation { agent, speculator, .. } = &self.installation;
-        let sites = self.sites.path();
-        own_files::ask_for([Some(agent.as_path()), sites, Some(speculator.as_path())].into_iter().flatten());
+        own_files::ask_for(
+            [Some(self.installation.agent.as_path()), self.sites.path()].into_iter().flatten(),
+        );
         self.leave_the_terminal();
         self.executions.begin();
         self.own_rights = Watched::ourselves().map(Arc::new);
@@ -664,6 +664,8 @@ impl Host {
     }
 
     fn start_speculator(&self, process: u32, slot: usize) -> io::Result<Child> {
+        // Many a short program never waits for one.
+        own_files::ask_for([self.installation.speculator.as_path()]);
         let session = self.session.descriptor.as_raw_fd();
         let mut command = Command::new(&self.installation.speculator);
         command

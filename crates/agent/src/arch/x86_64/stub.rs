@@ -20,6 +20,7 @@ use crate::state::Fixed;
 use core::arch::global_asm;
 use core::mem::offset_of;
 use runahead_abi::sites::SHORT_BRANCH;
+use runahead_kernel::PAGE;
 
 /// Bytes of one stub with its description.
 pub const STUB_BYTES: usize = 128;
@@ -274,6 +275,11 @@ unsafe extern "C" {
 // holds for every stub at each of its instructions: nothing is saved anywhere, the caller is the
 // program at its site, whose address stands in the stub: *((rip & -128) + 64).
 global_asm!(
+    // Behind a whole page of the file, so that the loader has nothing to clear in a page of code: it would make that
+    // writable, and code again.
+    ".section .runahead_before_stubs, \"axR\", @progbits",
+    ".p2align 12",
+    ".fill {page}, 1, 0xcc",
     ".section .runahead_stubs, \"ax\", @nobits",
     ".p2align 12",
     ".globl runahead_agent_stubs",
@@ -290,6 +296,7 @@ global_asm!(
     ".cfi_endproc",
     ".text",
     bytes = const POOL_BYTES,
+    page = const PAGE,
 );
 
 const _: () = assert!(STUB_BYTES == 128 && DESCRIPTION_AT == 64);
