@@ -151,8 +151,6 @@ pub const CALLS: &[Call] = &calls! {
     wait4 as __NR_wait4 (NO_DESCRIPTOR, 0, n::WNOHANG, 0);
     pidfd_open as __NR_pidfd_open (0, 0);
     setpriority as __NR_setpriority (n::PRIO_PROCESS, 0, 19);
-    sched_getscheduler as __NR_sched_getscheduler (0);
-    sched_setscheduler as __NR_sched_setscheduler (0, n::SCHED_BATCH, 0);
     execve as __NR_execve (0, 0, 0);
     prlimit64 as __NR_prlimit64 (0, 0, 0, 0);
     // Signals.

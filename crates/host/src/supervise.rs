@@ -90,19 +90,6 @@ fn step_back() {
     }
 }
 
-/// Has this process, its threads and speculators never take the processor from the program: who rings for
-/// them goes on, and they run where a processor is free or the program sleeps. (A program that has just been woken
-/// runs first nevertheless.) Where all of us are in another class than usual, the user has chosen it.
-fn never_interrupt() {
-    // SAFETY: of this process alone; the parameter is ours.
-    unsafe {
-        if libc::syscall(libc::SYS_sched_getscheduler, 0) == libc::c_long::from(libc::SCHED_OTHER) {
-            let priority: libc::c_int = 0;
-            libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &raw const priority);
-        }
-    }
-}
-
 /// What is to be told at the command's end.
 pub struct Wishes {
     /// What was gained, on stderr.
@@ -256,7 +243,6 @@ impl Host {
 
     /// Serves until the command and everybody who attached have ended.
     pub fn serve(mut self) -> ! {
-        never_interrupt();
         own_files::ask_for(
             [Some(self.installation.agent.as_path()), self.sites.path()].into_iter().flatten(),
         );
