@@ -81,7 +81,16 @@ impl Look<'_> {
             }
             Some(Reason { found: format!("{what}: {why}"), remedy: remedies::of(why, self.around) })
         })
+        .chain(self.registers_are_missing())
         .collect()
+    }
+
+    /// Where page faults were seen by the pages that came, nothing tells what the program was about to do.
+    fn registers_are_missing(&self) -> Option<Reason> {
+        const FOUND: &str = "waits in mapped files were seen by the pages that came alone, as the kernel does not show them \
+                             (perf_event_open): what is read in no order was not run ahead of";
+        let is_so = self.report.counts.faults.seen_by.as_deref() == Some("pagemap");
+        is_so.then(|| Reason { found: FOUND.to_owned(), remedy: remedies::of(FOUND, self.around) })
     }
 
     /// What its counts say.
@@ -103,8 +112,9 @@ impl Look<'_> {
         } else if self.report.speculated {
             reasons.extend(self.still_waits());
         }
-        if reasons.is_empty() && self.report.speculated && self.report.counts.faults.unseen_because.is_none()
-        {
+        let faults = &self.report.counts.faults;
+        let all_seen = faults.unseen_because.is_none() && faults.seen_by.as_deref() != Some("pagemap");
+        if reasons.is_empty() && self.report.speculated && all_seen {
             reasons.push(self.all_was_gained(disk));
         }
         reasons

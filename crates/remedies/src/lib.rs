@@ -97,13 +97,13 @@ pub fn of(reason: &str, around: &Surroundings) -> Option<String> {
                 .to_owned()
         }
         () if has("PR_SET_MDWE") => EXECUTE_WRITTEN.to_owned(),
-        () if has("process_vm_readv") || has("/proc/PID/pagemap") => {
-            without_filter("process_vm_readv", around)
-        }
         () if has("perf_event_open") => match around.filters {
             0 => PARANOID.to_owned(),
             _ => without_filter("perf_event_open", around),
         },
+        () if has("process_vm_readv") || has("/proc/PID/pagemap") => {
+            without_filter("process_vm_readv", around)
+        }
         () if has("process_madvise") => AS_ROOT.to_owned(),
         () if has("namespace of processes") => MOUNT_PROC.to_owned(),
         () if has("ulimit -") => {
@@ -130,7 +130,8 @@ mod tests {
     fn a_filter_is_mended_by_who_set_it_up() {
         let container = Surroundings { filters: 1, in_container: true, in_service: false };
         let service = Surroundings { filters: 1, in_container: false, in_service: true };
-        let reason = "the kernel does not show them (perf_event_open): Operation not permitted";
+        let reason = "the kernel does not show them (perf_event_open): Operation not permitted; \
+                      nor what is present (/proc/PID/pagemap): Permission denied";
         assert!(of(reason, &container).unwrap().contains("docker"));
         assert!(of(reason, &service).unwrap().contains("SystemCallFilter=perf_event_open"));
         assert_eq!(of(reason, &Surroundings::default()).unwrap(), PARANOID);

@@ -137,6 +137,7 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
         (self.fill)(&mount).map_err(|error| error.to_string())?;
         // A file system that is mounted anew has nothing in any cache.
         unmount(&mount)?;
+        wait_until_gone(&loop_device);
         command("mount", &[&loop_device, &mount.to_string_lossy()])?;
         self.tool(&["pace", self.name, "on"])?;
         let argv: Vec<String> =
@@ -177,6 +178,17 @@ fn unmount(mount: &Path) -> Result<(), String> {
             }
             done => return done,
         }
+    }
+}
+
+/// Waits until nobody has the file system on a device mounted. Whoever has made a mount namespace meanwhile (another
+/// test does) has it mounted there until he ends, and with it all that is cached.
+fn wait_until_gone(device: &str) {
+    let Some(name) = Path::new(device).file_name() else { return };
+    let mounted = Path::new("/sys/fs/ext4").join(name);
+    let end = Instant::now() + LONGEST;
+    while mounted.exists() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

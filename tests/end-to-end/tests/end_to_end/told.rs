@@ -91,7 +91,7 @@ const SITUATIONS: [Situation; 8] = [
         way: "mapped",
         count: "400",
         refused: Some(["errno", "298"]),
-        says: "waits in mapped files were not seen",
+        says: "waits in mapped files were seen by the pages that came alone",
         remedy: "perf_event_open|seccomp=unconfined",
         ..PLAIN
     },
