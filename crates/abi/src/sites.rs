@@ -32,7 +32,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsites1");
 
 /// Version of the rules by which sites are found. A file written under other rules is not read, and
 /// replaced by the next writer: raise it whenever the analysis learns to distrust something.
-pub const ANALYSIS_VERSION: u32 = 10;
+pub const ANALYSIS_VERSION: u32 = 11;
 
 /// Entries of the index; a power of two. 4096 executable files are more than one user runs; when
 /// three quarters are in use the writer starts the file afresh.

@@ -277,13 +277,19 @@ impl Numbers {
                 arrivals.join(index, &UNKNOWN);
             }
         }
+        let mut starts = vec![false; instructions.len()];
+        let targets = instructions.iter().filter_map(direct_target).chain(from_outside.iter().copied());
+        let arrived_at = targets.filter_map(|target| function.arrival(target));
+        for index in arrived_at.chain(function.by_tables().iter().copied()) {
+            starts[index] = true;
+        }
         // Of an instruction that is gone through again the latest visit counts: it knows no more than those
-        // before.
+        // before, as no visit goes on over a place that is arrived at.
         while let Some((start, mut known)) = arrivals.next() {
             // Registers that are zero if and only if the last result is said to be.
             let mut zeros = 0;
             for (index, instruction) in instructions.iter().enumerate().skip(start) {
-                if index > start && function.is_target(instruction.ip()) {
+                if index > start && (starts[index] || function.is_target(instruction.ip())) {
                     arrivals.join(index, &known);
                     break;
                 }
@@ -515,13 +521,12 @@ fn reads_through(known: &Known, instruction: &Instruction) -> Option<Value> {
 /// Which registers, a bit each, are zero if and only if the flags behind the instruction say that the last
 /// result was, where those in `before` were it in front of it.
 fn zeros_after(before: u16, instruction: &Instruction, info: &mut InstructionInfoFactory) -> u16 {
-    if matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)
-    {
-        return before;
-    }
     let (target, source) = (instruction.op0_register(), instruction.op1_register());
     let bit = |register: Register| 1 << register.full_register().number();
-    if instruction.flow_control() != FlowControl::Next {
+    if !matches!(
+        instruction.flow_control(),
+        FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+    ) {
         return 0;
     }
     if instruction.rflags_modified() & RflagsBits::ZF != 0 {

@@ -596,3 +596,63 @@ fn a_symbol_in_the_middle_of_a_run_is_left() {
     let object = object(&format!(".globl inside\n{}", function("f", body)));
     assert_eq!(object.sites("f"), vec![]);
 }
+
+/// The numbers that are known of the calls of the function `f`, sites or not.
+fn known_numbers(object: &Object) -> Vec<Option<u32>> {
+    let of_site = |site: &Site| (site.number != ANY_NUMBER).then_some(u32::from(site.number));
+    let range = object.range("f");
+    let others = object.analysis.others.iter().filter(|other| range.contains(&other.file_offset));
+    object.sites("f").iter().map(of_site).chain(others.map(|other| other.number)).collect()
+}
+
+/// A number that one way to the call brings along is not the number of all of them.
+#[test]
+fn every_way_to_a_call_brings_its_number() {
+    // What is arrived at behind a `lock` prefix is arrived at, whichever way is looked at first.
+    for (first, second) in [(157, 3), (3, 157)] {
+        let body = format!(
+            "mov ${first}, %r12d\ntest %edi, %edi\nje 1f + 1\nmov ${second}, %r12d\n\
+             1: lock cmpxchg %edx, (%rsi)\nmov %r12, %rax\nsyscall\nret\n"
+        );
+        assert_eq!(known_numbers(&object(&function("f", &body))), [None], "{first} {second}");
+    }
+    // Nor is what a cold part brings forgotten.
+    let own = "mov $3, %r12d\ntest %edi, %edi\njne f_cold\ntarget: inc %edx\nmov %r12, %rax\nsyscall\nret\n";
+    for (cold, number) in [("jmp target\n", None), ("ret\n", Some(3))] {
+        let object = object(&format!(
+            "{}{}",
+            function("f", own),
+            function("f_cold", &format!("mov $157, %r12d\n{cold}"))
+        ));
+        assert_eq!(known_numbers(&object), [number], "{cold}");
+    }
+}
+
+#[test]
+fn a_register_is_what_the_flags_say_until_it_or_they_change() {
+    let number = |between: &str| {
+        let body = format!("sub %esi, %ecx\n{between}\njne 1f\nmov %rcx, %rax\nsyscall\n1: ret\n");
+        known_numbers(&object(&function("f", &body)))
+    };
+    for between in ["nop", "mov %rdx, %rsi", "jc 1f", "mov %ecx, (%rsi)"] {
+        assert_eq!(number(between), [Some(0)], "{between}");
+    }
+    let changes = [
+        // It counts down, and leaves the flags.
+        "loop 1f",
+        "dec %edx",
+        "lea 1(%rcx), %rcx",
+        "mov $1, %cl",
+        "cmove %rdx, %rcx",
+        "shl %cl, %edx",
+        "xchg %rcx, %rdx",
+        "mov %rcx, %rdx\nmov %rdx, %rcx\ntest %edx, %edx\nsete %cl",
+        "call *%rdi",
+        "xadd %ecx, %edx",
+        "bsf %ecx, %ecx",
+        "pop %rcx",
+    ];
+    for between in changes {
+        assert_eq!(number(between), [None], "{between}");
+    }
+}
