@@ -10,7 +10,7 @@
 //! 3. Nothing reads or writes what lies among the instructions.
 //! 4. So does every entry of what may be a table of jumps: words behind an address that some instruction
 //!    takes, each the distance from there to code, up to the next address that some instruction names. An
-//!    indirect jump that looks its target up elsewhere speaks against the file.
+//!    indirect jump that computes its target in any other way speaks against the file.
 //!
 //! A program begins at one of the addresses of 2, and from a boundary execution only gets to the next one or
 //! to one of these. Whatever fails, nothing is taken from here.
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use crate::function::direct_target;
+use crate::function::{direct_target, leaves};
 use crate::image::Range;
 
 /// A section of the file as it is in memory.
@@ -114,6 +114,11 @@ pub fn sweep(sections: &[Section<'_>], given: &[u64]) -> Option<Swept> {
     starts.extend(code().map(|section| section.address));
     sort(&mut starts);
     let function_of = |address: u64| starts.partition_point(|start| *start <= address);
+    let with_table: HashSet<usize> =
+        tables.iter().flat_map(|table| &table.taken_by).map(|by| function_of(*by)).collect();
+    if !found.looked_up.iter().all(|jump| with_table.contains(&function_of(*jump))) {
+        return None;
+    }
     let mut by_tables = Vec::new();
     let mut arrivals = starts.clone();
     for table in &tables {
@@ -167,6 +172,8 @@ struct Found {
     taken_data: Vec<(u64, u64)>,
     /// Jumps to where a register says.
     indirect_jumps: Vec<u64>,
+    /// Those of them that find it by a table.
+    looked_up: Vec<u64>,
     /// Every address that they name.
     named: Vec<u64>,
 }
@@ -210,8 +217,13 @@ impl Found {
             if instruction.flow_control() == FlowControl::IndirectBranch
                 && instruction.op0_kind() == OpKind::Register
             {
-                if latest.iter().rev().take(LOOKED_UP_WITHIN).any(looks_up_elsewhere) {
+                let before = latest.get(latest.len().saturating_sub(LOOKED_UP_WITHIN)..)?;
+                if before.iter().any(looks_up_elsewhere) {
                     return None;
+                }
+                match target_of(before, instruction.op0_register(), is_code)? {
+                    Target::Pointer => {}
+                    Target::Table => self.looked_up.push(address),
                 }
                 self.indirect_jumps.push(address);
             }
@@ -231,6 +243,71 @@ fn looks_up_elsewhere(instruction: &Instruction) -> bool {
         && instruction.op1_kind() == OpKind::Memory
         && instruction.memory_index() != Register::None
         && (instruction.memory_displacement64() != 0 || instruction.memory_index_scale() != 4)
+}
+
+/// How an indirect jump comes by its target.
+enum Target {
+    /// It is an address that was given away, as a whole.
+    Pointer,
+    /// The sum of a table's address and a distance in it.
+    Table,
+}
+
+/// `before`: the instructions that end at the jump; `register`: where it takes the target from. None: it is
+/// computed in another way.
+fn target_of(
+    before: &[Instruction],
+    mut register: Register,
+    is_code: &dyn Fn(u64) -> bool,
+) -> Option<Target> {
+    let writes = |instruction: &Instruction, register: Register| {
+        instruction.op0_register().full_register() == register
+            && !matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push)
+    };
+    for (index, instruction) in before.iter().enumerate().rev() {
+        if leaves(instruction) {
+            break;
+        }
+        if !writes(instruction, register) {
+            continue;
+        }
+        let summands = match instruction.mnemonic() {
+            Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
+                register = instruction.op1_register().full_register();
+                continue;
+            }
+            // One of two, the other of which is looked at as well.
+            Mnemonic::Cmove | Mnemonic::Cmovne => continue,
+            Mnemonic::Mov | Mnemonic::Pop => return Some(Target::Pointer),
+            Mnemonic::Lea if instruction.is_ip_rel_memory_operand() => return Some(Target::Pointer),
+            // musl's loader adds where a file is to what a symbol says.
+            Mnemonic::Add if instruction.op1_kind() == OpKind::Memory => return Some(Target::Pointer),
+            Mnemonic::Add if instruction.op1_kind() == OpKind::Register => {
+                [register, instruction.op1_register()]
+            }
+            Mnemonic::Lea
+                if instruction.memory_displacement64() == 0 && instruction.memory_index_scale() == 1 =>
+            {
+                [instruction.memory_base(), instruction.memory_index()]
+            }
+            _ => return None,
+        };
+        let (earlier, distance) = before[..index]
+            .iter()
+            .enumerate()
+            .rev()
+            .find(|(_, earlier)| summands.iter().any(|summand| writes(earlier, *summand)))?;
+        let table = distance.memory_base();
+        let is_distance = distance.mnemonic() == Mnemonic::Movsxd
+            && distance.op1_kind() == OpKind::Memory
+            && distance.memory_index() != Register::None
+            && summands.contains(&table);
+        let taken = before[..earlier].iter().rev().find(|earlier| writes(earlier, table));
+        let is_elsewhere = taken
+            .is_none_or(|taken| !taken.is_ip_rel_memory_operand() || !is_code(taken.ip_rel_memory_address()));
+        return (is_distance && is_elsewhere).then_some(Target::Table);
+    }
+    Some(Target::Pointer)
 }
 
 /// What may be a table of jumps.
