@@ -28,6 +28,9 @@ use crate::padding::{Paddings, run_between, runs_inside};
 use crate::source::Source;
 use crate::sweep::Swept;
 
+/// The first of the five bytes of a `call` to where a distance says.
+const NEAR_CALL: u8 = 0xe8;
+
 /// The two bytes of `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
@@ -412,8 +415,8 @@ impl<'image> Analyser<'image> {
             for draft in taken {
                 // Its end is where the instruction behind the jump begins.
                 let end = draft.index + TAKEN_INSTRUCTIONS;
-                let site = self.site(&function, &draft, end);
-                self.result.sites.extend(site.ok());
+                let site = self.site(&function, &draft, end).ok();
+                self.result.sites.extend(site.filter(|site| !self.is_rewritten(site)));
             }
         }
         Ok(())
@@ -644,6 +647,9 @@ impl<'image> Analyser<'image> {
             None => {
                 let number =
                     displaced_number(function, number, numbers.choices_at(call)).ok_or(Reason::NoForm)?;
+                if NEVER_PATCHED.contains(&number) {
+                    return Err(Reason::Never);
+                }
                 if number != ANY_NUMBER
                     && let Some(first) = branched(&function.instructions()[..call])
                 {
@@ -747,12 +753,13 @@ impl<'image> Analyser<'image> {
         }
         let distance = u8::try_from(syscall - place).ok();
         let site = distance.and_then(|distance| self.site_with_place(*call, place, distance, form::CALLED));
-        self.result.sites.extend(site);
+        // With a prefix it is longer than what is written.
+        self.result.sites.extend(site.filter(|site| site.expected[0] == NEAR_CALL));
     }
 
     /// Has the function that makes any call be seen where it begins, if it is not seen where it makes it.
     fn see_at_entrance(&mut self, start: u64) {
-        let Some(site) = self.entrance(start) else { return };
+        let Some(site) = self.entrance(start).filter(|site| !self.is_rewritten(site)) else { return };
         let range = self.image.function_at(start).map(|index| self.image.functions[index]);
         let is_there = |other: &&mut Unproven| {
             range.is_some_and(|range| (range.start..range.end).contains(&other.address))
@@ -798,6 +805,12 @@ impl<'image> Analyser<'image> {
             .find(|instruction| instruction.mnemonic() == Mnemonic::Ret && instruction.len() == 1)?;
         let length = u8::try_from(length).ok().filter(|length| usize::from(*length) <= CHECKED_BYTES)?;
         self.site_with_place(instructions[first].ip(), back.ip(), length, form::ENTRANCE)
+    }
+
+    /// Whether something between the site's beginning and where it goes on is rewritten for another one.
+    fn is_rewritten(&self, site: &Site) -> bool {
+        let end = |site: &Site| site.patch_offset + u64::from(site.syscall_distance).max(NEAR_JUMP as u64);
+        self.result.sites.iter().any(|other| other.patch_offset < end(site) && site.patch_offset < end(other))
     }
 
     /// A site that a second place belongs to, which is not rewritten.

@@ -300,3 +300,69 @@ fn a_jump_straight_to_a_call_is_displaced_where_it_says_that_the_number_is_zero(
     assert_eq!(forms(&f("%rax")), [form::TAKEN, form::DISPLACED]);
     assert_eq!(forms(&f("%rbx")), [form::DISPLACED]);
 }
+
+/// Where an indirect jump goes must be in a table that is known, or the address of a whole function.
+#[test]
+fn a_jump_that_no_known_table_explains_speaks_against_all() {
+    let with = |jump: &str| {
+        format!(
+            "{F}g: {jump}\n1: mov $1, %eax\nret\n.section .rodata\n.p2align 3\n6: .quad 1b-6b, 1b-6b\n.text\n"
+        )
+    };
+    let traps = [
+        (
+            "a table among the instructions",
+            "lea 5f(%rip), %rdx\nmovslq (%rdx,%rdi,4), %rax\nadd %rdx, %rax\njmp *%rax\n5: .long 1f-5b, 1f-5b",
+        ),
+        ("wide distances", "lea 6f(%rip), %rdx\nmov (%rdx,%rdi,8), %rax\nadd %rdx, %rax\njmp *%rax"),
+        ("a computed distance", "lea 1f(%rip), %rdx\nlea (%rdx,%rdi,4), %rax\njmp *%rax"),
+        ("a computed distance, added", "lea 1f(%rip), %rax\nadd %rdi, %rax\njmp *%rax"),
+        ("another one", "lea 1f(%rip), %rax\nadd $5, %rax\njmp *%rax"),
+    ];
+    for (what, trap) in traps {
+        assert_eq!(sites(&with(trap)), [], "{what}");
+    }
+    for harmless in ["jmp *%rdi", "mov 8(%rdi), %rax\njmp *%rax", "lea 1f(%rip), %rax\njmp *%rax"] {
+        assert_eq!(sites(&with(harmless)).len(), 1, "{harmless}");
+    }
+}
+
+#[test]
+fn a_call_with_a_prefix_is_not_rewritten() {
+    // Linkers make an `addr32 call` of a call through a pointer: it is six bytes long.
+    let f = "f: sub $8, %rsp\n.byte 0x67\ncall place\nadd $8, %rsp\nret\n";
+    let (analysis, ..) = library(&format!("{f}{PLACE}"));
+    assert!(analysis.sites.iter().all(|site| site.form != form::CALLED), "{:x?}", analysis.sites);
+}
+
+#[test]
+fn what_is_never_rewritten_is_not_in_any_form() {
+    let f = |number: u32| {
+        format!("f: mov ${number}, %eax\nmov 8(%rsp), %rdi\ntest %rdi, %rdi\nje 1f\nsyscall\n1: ret\n")
+    };
+    let forms = |number| -> Vec<u8> { sites(&f(number)).iter().map(|site| site.form).collect() };
+    assert_eq!(forms(3), [form::BRANCHED]);
+    for number in [15, 56, 57, 58, 60, 202, 435] {
+        assert_eq!(forms(number), [], "{number}");
+    }
+}
+
+/// No byte is rewritten for two sites, and none goes on into what another has rewritten.
+#[test]
+fn sites_do_not_overlap() {
+    let found = sites("f: mov $0, %eax\ntest %edi, %edi\nje 1f\nsyscall\nret\n1: syscall\nret\n");
+    assert_eq!(found.len(), 1, "{found:x?}");
+    // Of two calls in a function that begins with what is displaced for the first, the other is not seen.
+    let function = |first: &str| {
+        format!(
+            "f: ret\n.globl syscall\n.type syscall, @function\nsyscall: mov %rdi, %rax\nmov %rsi, %rdi\n{first}\
+             test %rax, %rax\nje 1f\nret\n1: mov (%rcx), %rax\nmov (%rcx), %r9\nsyscall\nret\n\
+             .size syscall, .-syscall\n"
+        )
+    };
+    for (first, expected) in [("mov %rdx, %rsi\nsyscall\n", 2), ("syscall\n", 1)] {
+        let (analysis, ..) = library(&function(first));
+        assert_eq!(analysis.sites.len(), expected, "{:x?}", analysis.sites);
+        assert_eq!(analysis.is_blind(), expected == 1);
+    }
+}
