@@ -127,7 +127,13 @@ pub fn sweep(sections: &[Section<'_>], given: &[u64]) -> Option<Swept> {
         let is_own = |address: &u64| function_of(*address) == own;
         let is_theirs_alone = table.taken_by.iter().chain(&table.targets).all(is_own)
             && found.indirect_jumps.iter().any(is_own);
-        if is_theirs_alone { &mut by_tables } else { &mut arrivals }.extend(&table.targets);
+        let may_belong = |target: &&u64| {
+            is_boundary(target)
+                && table.targets.iter().any(|known| function_of(*known) == function_of(**target))
+        };
+        let further = table.further.iter().take_while(may_belong);
+        if is_theirs_alone { &mut by_tables } else { &mut arrivals }
+            .extend(table.targets.iter().chain(further));
     }
     arrivals.extend(
         found
@@ -315,6 +321,9 @@ struct Table {
     /// The instructions that take its address; one at least.
     taken_by: Vec<u64>,
     targets: Vec<u64>,
+    /// What would follow them if the next address that is named were an array's whose elements are counted from
+    /// below its first.
+    further: Vec<u64>,
 }
 
 /// `named`: every address that instructions name; `taken`: those that they take, behind the instructions'.
@@ -338,14 +347,14 @@ fn tables(
         };
         let next = named.get(named.partition_point(|address| *address <= table)).copied();
         let end = next.map_or(section.end(), |next| next.min(section.end()));
-        let bytes = &section.bytes[(table - section.address) as usize..(end - section.address) as usize];
-        let entries = bytes
+        let entries = section.bytes[(table - section.address) as usize..]
             .chunks_exact(ENTRY)
             .filter_map(|entry| entry.first_chunk())
             .map(|entry| table.wrapping_add_signed(i64::from(i32::from_le_bytes(*entry))));
-        let targets: Vec<u64> = entries.take_while(|target| is_code(*target)).collect();
+        let mut targets: Vec<u64> = entries.take_while(|target| is_code(*target)).collect();
+        let further = targets.split_off(targets.len().min((end - table) as usize / ENTRY));
         if !targets.is_empty() {
-            tables.insert(table, Table { taken_by: vec![by], targets });
+            tables.insert(table, Table { taken_by: vec![by], targets, further });
         }
     }
     tables.into_values().collect()
