@@ -94,9 +94,11 @@ int main(int argc, char **argv) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};
+    // The kernel does not look at the upper half.
+    long number_above = argc > 1 && strcmp(argv[1], "wide") == 0 ? 1L << 32 : 0;
     long done = argc > 1 && strcmp(argv[1], "prctl") == 0
                     ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0)
-                    : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+                    : syscall(SYS_seccomp | number_above, SECCOMP_SET_MODE_FILTER, 0, &program);
     some(file, 200, 1000);
     char said[64];
     write(1, said, snprintf(said, sizeof said, "%ld %lx\n", done, hash));
@@ -159,7 +161,7 @@ fn text(words: &[PathBuf]) -> Vec<String> {
 fn filters_are_seen(release: &str) -> Verdict {
     let program = Program::new(&format!("musl-filtered-{release}"), FILTERED)?;
     let runahead = Runahead::built()?;
-    for way in ["prctl", "syscall"] {
+    for way in ["prctl", "syscall", "wide"] {
         let argv = text(&words(release, &program.0)).into_iter().chain([way.to_owned()]);
         Scenario::new(format!("musl {release} filtered {way}"), argv)
             .prepare(|directory| fs::write(directory.join("cold.bin"), bytes(1, 4 << 20)))

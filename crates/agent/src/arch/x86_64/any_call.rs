@@ -22,7 +22,7 @@ global_asm!(
     ".cfi_signal_frame",
     ".cfi_def_cfa rsp, 0",
     ".cfi_escape 0x16, 0x10, 3, 0x7a, 0, 0x06", // the caller: *r10
-    "  cmp rdi, {numbers}",
+    "  cmp edi, {numbers}", // as the kernel, which leaves the upper half out
     "  jae 70f",
     "  bt dword ptr [rip + {seen}], edi",
     "  jc 71f",
