@@ -196,13 +196,13 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) ->
     if !lock.try_take() {
         return false;
     }
+    // What was there is gone.
+    unchecked::is_replaced(state, mapping.start..mapping.start.saturating_add(mapping.length));
     if is_our_own(mapping) {
         unchecked::has_rewritten(state, mapping.start);
         lock.release();
         return true;
     }
-    // What was there is gone.
-    unchecked::is_replaced(state, mapping.start..mapping.start.saturating_add(mapping.length));
     let mut is_blind = true;
     if let Ok(stat) = fstat(fd) {
         let path = Text::<64>::new()
