@@ -56,7 +56,7 @@ pub fn is_wanted(number: u16) -> bool {
 
 /// The calls after which a process may be allowed less than before, or is elsewhere, whatever else they are given.
 /// (prctl, seccomp and fcntl have cases of their own.)
-fn gives_up_rights(number: u32) -> bool {
+const fn gives_up_rights(number: u32) -> bool {
     matches!(
         number,
         n::__NR_setuid
@@ -86,8 +86,8 @@ fn option_gives_up_rights(option: u32) -> bool {
 }
 
 /// Numbers of the calls, a bit each, that are looked at where a function makes any call and is seen where
-/// it begins: those that forbid calls of ours, or leave us no right to make them, and some others; none
-/// that the agent makes in the program's stead.
+/// it begins: those that forbid calls of ours, or leave us no right to make them, those that close, and some
+/// others; none that the agent makes in the program's stead.
 pub static SEEN_AHEAD: [u32; 16] = {
     let numbers = [
         n::__NR_prctl,
@@ -111,6 +111,11 @@ pub static SEEN_AHEAD: [u32; 16] = {
         n::__NR_setgroups,
         n::__NR_capset,
         n::__NR_chroot,
+        n::__NR_pivot_root,
+        n::__NR_close,
+        n::__NR_close_range,
+        n::__NR_dup2,
+        n::__NR_dup3,
         n::__NR_unshare,
         n::__NR_setns,
         n::__NR_landlock_restrict_self,
@@ -124,6 +129,14 @@ pub static SEEN_AHEAD: [u32; 16] = {
         index += 1;
     }
     bits
+};
+
+const _: () = {
+    let mut number = 0;
+    while number < 32 * SEEN_AHEAD.len() {
+        assert!(!gives_up_rights(number as u32) || SEEN_AHEAD[number / 32] >> (number % 32) & 1 != 0);
+        number += 1;
+    }
 };
 
 /// The calls that may pass unseen while the agent is calm.

@@ -109,6 +109,11 @@ impl Frame {
         unsafe { &*self.description }
     }
 
+    /// The program makes the call itself, whatever is answered (`write_stub_ahead`).
+    pub fn is_ahead(&self) -> bool {
+        self.description().detour != 0
+    }
+
     pub fn state(&self) -> &'static Fixed {
         // SAFETY: the stub holds the address of the agent's block, mapped for good.
         unsafe { &*self.description().state }
@@ -179,7 +184,7 @@ impl Answer {
     /// The call is done and returned `value`. (Where the thread may be cancelled instead, it makes the call
     /// again: one that has been made here has changed nothing but its own buffer.)
     pub fn done(frame: &Frame, value: usize) -> Answer {
-        if frame.description().detour != 0 {
+        if frame.is_ahead() {
             return Answer::plain(frame);
         }
         let after = frame.description().syscall_address + SYSCALL_BYTES;
