@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# ./x packages [--check]: packages of what ./x build has left, in target/packages: .deb, .rpm, a tarball that may lie anywhere,
-# and a Python wheel. Nobody who installs one needs Rust. --check installs and uses each in a root of its own.
+# ./x packages [--check]: packages of what ./x build has left, in target/packages: .deb, .rpm, a tarball that
+# may lie anywhere, and a Python wheel. Nobody who installs one needs Rust. --check installs and uses each in
+# a root of its own.
 #
 # Called by ./x, which has built and brings the tools.
 set -euo pipefail
@@ -15,8 +16,8 @@ MOST_BYTES=$((5 << 20))
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
 die() { printf './x packages: %s\n' "$*" >&2; exit 1; }
 
-# stage FOLDER PREFIX: what ./x install installs, stripped. Without the library for static linking, which is five times as large as
-# all else, and is for who builds from source.
+# stage FOLDER PREFIX: what ./x install installs, stripped. Without the library for static linking, which is
+# five times as large as all else, and is for who builds from source.
 stage() {
   rm -rf "$1"
   DESTDIR=$1 ./x install --prefix "$2"
@@ -107,7 +108,8 @@ sizes() {
   done
 }
 
-# used COMMAND...: the runahead that these words lead to says its version, finds its parts, and helps a command.
+# used COMMAND...: the runahead that these words lead to says its version, finds its parts, and helps a
+# command.
 used() {
   local said
   "$@" --version | grep -q "^runahead $VERSION (commit " || die "$*: no version"

@@ -1,10 +1,11 @@
 /* The program's heap out of core, without a change of source: linked in or preloaded on request.
  *
- * malloc and its kin, hence operator new, std::vector and ALLOCATE. A large block that would not fit into memory
- * beside what is there comes from a nameless file on disk; everything else is the C library's.
+ * malloc and its kin, hence operator new, std::vector and ALLOCATE. A large block that would not fit into
+ * memory beside what is there comes from a nameless file on disk; everything else is the C library's.
  *
- * All blocks lie in one range of addresses (the arena), each at the place in the file that it has in the range:
- * whether a pointer is ours is two comparisons, and a block grows where it is. The blocks are kept sorted.
+ * All blocks lie in one range of addresses (the arena), each at the place in the file that it has in the
+ * range: whether a pointer is ours is two comparisons, and a block grows where it is. The blocks are kept
+ * sorted.
  *
  * Invariants:
  *  - The file system has promised the room before a block is handed out (fallocate), so that no store

@@ -18,7 +18,8 @@ static double percent(uint64_t part, uint64_t whole) {
 
 /* Of the pages that were asked of the kernel, those that came from the disk: not more than the process read. What
  * was never written, or is another's in memory, is asked for and had without a read. FUSE's file systems
- * count nothing; there faults that waited tell that something was read (a few are waits for what another reads). */
+ * count nothing; there faults that waited tell that something was read (a few are waits for what another
+ * reads). */
 static uint64_t pages_brought(uint64_t sent, const struct rusage *usage) {
   uint64_t read = (uint64_t)usage->ru_inblock * 512 / PAGE_BYTES;
   bool uncounted = read == 0 && usage->ru_majflt >= 16;

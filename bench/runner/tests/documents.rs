@@ -1,5 +1,6 @@
-//! What the documents say was measured: each result that they name is stored and can be read, the first tables of
-//! docs/figures.md say what it says, and README's picture is of one. And that their links lead somewhere.
+//! What the documents say was measured: each result that they name is stored and can be read, the first
+//! tables of docs/figures.md say what it says, and README's picture is of one. And that their links lead
+//! somewhere.
 
 use std::collections::BTreeMap;
 use std::fs;

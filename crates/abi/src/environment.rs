@@ -45,15 +45,16 @@ pub mod flags {
     pub const HIDDEN: u32 = 16;
     /// Programs of another user that come of this one become [runs of their own](super::again).
     pub const OWN_RUNS: u32 = 32;
-    /// The command gets the orphans of its descendants (the first process of a pid namespace, a child subreaper).
+    /// The command gets the orphans of its descendants (the first process of a pid namespace, a child
+    /// subreaper).
     pub const REAPS: u32 = 64;
 }
 
 /// The launcher's command line when an agent starts it in place of a program that was executed already
 /// (`agent::own_run`): `runahead again DESCRIPTOR FILE NAME ARGUMENT...` executes FILE with the rest as its
-/// arguments, the first being what it finds as its name. DESCRIPTOR, which is the launcher's to close, is the file that
-/// is meant, whatever FILE leads to by now; [`NONE`](again::NONE): a script, which is found by its name anyway. Nothing
-/// is said, and no such run has further ones.
+/// arguments, the first being what it finds as its name. DESCRIPTOR, which is the launcher's to close, is the
+/// file that is meant, whatever FILE leads to by now; [`NONE`](again::NONE): a script, which is found by its
+/// name anyway. Nothing is said, and no such run has further ones.
 pub mod again {
     use core::ffi::CStr;
 
@@ -76,7 +77,8 @@ pub mod least {
     pub const ADDRESSES: u64 = 288 << 20;
     /// RLIMIT_DATA.
     pub const DATA: u64 = 64 << 20;
-    /// RLIMIT_NPROC, for a run that the program's user has not asked for himself: our threads count among his processes.
+    /// RLIMIT_NPROC, for a run that the program's user has not asked for himself: our threads count among his
+    /// processes.
     pub const PROCESSES: u64 = 4096;
     /// One in so many bytes.
     pub const SHARE: usize = 100;

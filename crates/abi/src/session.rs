@@ -494,7 +494,8 @@ impl Default for CallCounts {
 pub struct FaultPart {
     /// One of [`watching`]. A futex for a program that has asked for the end of it.
     pub watching: AtomicU32,
-    /// Why the faults cannot be seen by perf events, and not by what is present either: error numbers, 0 for none.
+    /// Why the faults cannot be seen by perf events, and not by what is present either: error numbers, 0 for
+    /// none.
     pub refused: AtomicU32,
     pub pagemap_refused: AtomicU32,
     /// How they are seen, one of [`seen_by`].

@@ -238,8 +238,8 @@ pub mod form {
     /// bytes of instructions that may stand anywhere: the stub looks at the number, does them, and goes on
     /// behind them. [`super::Site::pad_offset`] is where the function returns.
     pub const ENTRANCE: u8 = 8;
-    /// As [`BRANCHED`], but the conditional jump is taken on the way to the `syscall`, which is where it leads to.
-    /// [`super::Site::syscall_distance`] is to the end of the jump.
+    /// As [`BRANCHED`], but the conditional jump is taken on the way to the `syscall`, which is where it
+    /// leads to. [`super::Site::syscall_distance`] is to the end of the jump.
     pub const TAKEN: u8 = 9;
 }
 

@@ -1,7 +1,7 @@
 //! Whether the loader has said something on the program's stderr while it loaded the program.
 //!
-//! It would say so again for a program that is started anew. Nobody keeps what it has said, so it is worked out
-//! from what it has loaded. Where that cannot be told it counts as said.
+//! It would say so again for a program that is started anew. Nobody keeps what it has said, so it is worked
+//! out from what it has loaded. Where that cannot be told it counts as said.
 
 use crate::arch;
 use crate::loader::{Loaded, file_name};
@@ -99,7 +99,8 @@ impl Object {
         }
     }
 
-    /// The same of an entry that is an address: the loader has moved those of most files, and not of the kernel's.
+    /// The same of an entry that is an address: the loader has moved those of most files, and not of the
+    /// kernel's.
     ///
     /// # Safety
     /// As for all here.
@@ -177,8 +178,8 @@ struct Symbol {
     size: u64,
 }
 
-/// Whether a library's variable, for which the program has the room, has another size than the program knows ("has
-/// different size in shared object").
+/// Whether a library's variable, for which the program has the room, has another size than the program knows
+/// ("has different size in shared object").
 ///
 /// # Safety
 /// As for all here.
@@ -224,7 +225,8 @@ unsafe fn has_other_sizes(program: &Object) -> bool {
 /// As for all here.
 unsafe fn defined_size(library: &Object, name: &[u8]) -> Option<u64> {
     let hash = name.iter().fold(5381u32, |hash, &byte| hash.wrapping_mul(33).wrapping_add(byte.into()));
-    // SAFETY: a table as ld(1) writes it with `--hash-style=gnu`: four words, a filter of 64-bit words, buckets, chains.
+    // SAFETY: a table as ld(1) writes it with `--hash-style=gnu`: four words, a filter of 64-bit words,
+    // buckets, chains.
     unsafe {
         let table = library.address(tag::HASH)? as *const u32;
         let (buckets, first, filter) = (*table, *table.add(1), *table.add(2));

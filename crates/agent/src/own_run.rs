@@ -1,14 +1,15 @@
 //! Programs of another user than the host's: they become a run of their own.
 //!
-//! Who starts a command as root and has it change to another user (`setpriv`, `gosu`, `runuser`, a container's
-//! entry point) finds that Runahead does not act for what comes then, as it would act with root's rights. So the
-//! first program that the other user's process executes is started anew, by the launcher, as if that user had
-//! typed `runahead run` before it: with a host that has his rights and no others. Nothing is shared with the
-//! run that he comes from.
+//! Who starts a command as root and has it change to another user (`setpriv`, `gosu`, `runuser`, a
+//! container's entry point) finds that Runahead does not act for what comes then, as it would act with root's
+//! rights. So the first program that the other user's process executes is started anew, by the launcher, as
+//! if that user had typed `runahead run` before it: with a host that has his rights and no others. Nothing is
+//! shared with the run that he comes from.
 //!
 //! It happens where the loader calls, before the program's first instruction and before any library's. What a
-//! process keeps at an execution it keeps at two. What the loader of a program has done by then it does again. Where a
-//! second execution might do another thing than the first, or might be refused, the program goes on plainly.
+//! process keeps at an execution it keeps at two. What the loader of a program has done by then it does
+//! again. Where a second execution might do another thing than the first, or might be refused, the program
+//! goes on plainly.
 
 use crate::loader::{OWN_NAME, file_name};
 use crate::loader_messages;
@@ -23,8 +24,8 @@ use runahead_kernel::text::Text;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{PAGE, memory};
 
-/// Entries of the auxiliary vector (getauxval(3)): the path that was executed, where the loader is, and whether the
-/// kernel was told to keep the name besides the interpreter's arguments (binfmt_misc).
+/// Entries of the auxiliary vector (getauxval(3)): the path that was executed, where the loader is, and
+/// whether the kernel was told to keep the name besides the interpreter's arguments (binfmt_misc).
 const AT_EXECFN: usize = 31;
 const AT_BASE: usize = 7;
 const AT_FLAGS: usize = 8;
@@ -38,7 +39,8 @@ const LABEL_BYTES: usize = 256;
 /// Longest path that the kernel takes.
 const PATH_BYTES: usize = n::PATH_MAX as usize;
 
-/// Arguments among which are those that the kernel has put before a script's, two for each interpreter on the way.
+/// Arguments among which are those that the kernel has put before a script's, two for each interpreter on the
+/// way.
 const BEFORE_SCRIPTS: usize = 12;
 
 /// `prctl`: whether the process may be looked at by others of its user (1).
@@ -60,8 +62,8 @@ pub struct Start {
     pub environment: *const *const c_char,
 }
 
-/// Executes the launcher in place of the program, where this is another user's process than the `session`'s host. Returns
-/// where it is not, or where it cannot be done: the program then goes on, plainly.
+/// Executes the launcher in place of the program, where this is another user's process than the `session`'s
+/// host. Returns where it is not, or where it cannot be done: the program then goes on, plainly.
 ///
 /// # Safety
 /// The loader is calling, nothing of the program's has run, there is one thread; `start` is the kernel's.
@@ -78,7 +80,8 @@ pub unsafe fn begin(session: &Session, start: &Start) {
     let (path, base) = unsafe {
         (auxiliary_value(start.environment, AT_EXECFN), auxiliary_value(start.environment, AT_BASE))
     };
-    // Without a base the loader is the program, and what it is told of the program is not what the kernel was told.
+    // Without a base the loader is the program, and what it is told of the program is not what the kernel was
+    // told.
     if path == 0 || base == 0 {
         return;
     }
@@ -112,8 +115,8 @@ pub unsafe fn begin(session: &Session, start: &Start) {
     // SAFETY: a new mapping.
     let Ok(address) = (unsafe { memory::map(0, length, protection, kind, -1, 0) }) else { return };
     let arguments = address as *mut *const c_char;
-    // SAFETY: the arrays and the string lie in the mapping, which is as long as they are; what they name is the
-    // kernel's, and nobody writes to it.
+    // SAFETY: the arrays and the string lie in the mapping, which is as long as they are; what they name is
+    // the kernel's, and nobody writes to it.
     unsafe {
         arguments.write(c"runahead".as_ptr());
         arguments.add(1).write(again::WORD.as_ptr());
@@ -184,9 +187,8 @@ fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
 
 /// Whether the process is as executions leave one, and has room for a run's processes.
 fn is_ordinary() -> bool {
-    // Not where the file may not be read, or where rights have changed at the execution itself: a second one would not
-    // find them changing.
-    // SAFETY: asks.
+    // Not where the file may not be read, or where rights have changed at the execution itself: a second one
+    // would not find them changing. SAFETY: asks.
     let dumpable = unsafe { prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) };
     dumpable == Ok(1) && limit(n::RLIMIT_NPROC) >= least::PROCESSES
 }
@@ -201,7 +203,8 @@ fn reaps() -> bool {
 
 /// What executing the path anew takes.
 struct Executed {
-    /// How many of the arguments are not the command's own: of a script those that the kernel has put before it.
+    /// How many of the arguments are not the command's own: of a script those that the kernel has put before
+    /// it.
     skipped: usize,
     /// The program that runs, open only as a place and kept by an execution. None: the path is a script.
     file: Option<Open>,
@@ -214,7 +217,8 @@ struct Executed {
 unsafe fn what_was_executed(path: &CStr, start: &Start) -> Option<Executed> {
     // `/proc/self/exe` and its like would lead to the launcher.
     let place = Open::new(open_without_magic_links(path, n::O_PATH | n::O_CLOEXEC).ok()?);
-    // Nothing is opened for reading: closing that would give up the locks (fcntl(2)) that the process has on it.
+    // Nothing is opened for reading: closing that would give up the locks (fcntl(2)) that the process has on
+    // it.
     let running = Open::new(open_at(n::AT_FDCWD, c"/proc/self/exe", n::O_PATH, 0).ok()?);
     let (there, runs) = (fstat(place.number()).ok()?, fstat(running.number()).ok()?);
     // The first execution may have had rights that are gone since.
@@ -235,8 +239,8 @@ unsafe fn what_was_executed(path: &CStr, start: &Start) -> Option<Executed> {
     {
         return None;
     }
-    // The interpreter, perhaps one argument of its own, the script's path (execve(2)). Where the path is there twice it
-    // is not known which one the kernel has put there.
+    // The interpreter, perhaps one argument of its own, the script's path (execve(2)). Where the path is
+    // there twice it is not known which one the kernel has put there.
     let is_path = |&number: &usize| {
         // SAFETY: below the number of arguments; each is a C string.
         unsafe { CStr::from_ptr(*start.arguments.add(number)) == path }

@@ -851,8 +851,8 @@ fn can_come(fd: i32, place: u64, asked: u64) -> u64 {
     }
 }
 
-/// What all speculation has done so far for a program that followed none of it: pages that it has asked the disk for, and names
-/// that it has looked up.
+/// What all speculation has done so far for a program that followed none of it: pages that it has asked the
+/// disk for, and names that it has looked up.
 fn speculation_done(slot: &Slot) -> u64 {
     let counts = &slot.speculator.counts;
     let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

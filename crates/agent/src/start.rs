@@ -184,8 +184,8 @@ const _: () = assert!((least::SHARE * ADDRESSES) as u64 <= least::ADDRESSES);
 const _: () = assert!((least::SHARE * state::WINDOW_BYTES) as u64 <= least::DATA);
 
 /// Makes everything of ours in the process, while it has one thread and runs nothing of the program's: the
-/// block with the session in it, and the site file, which is open until the start is over. None: this is not the
-/// run that is meant, or it is over.
+/// block with the session in it, and the site file, which is open until the start is over. None: this is not
+/// the run that is meant, or it is over.
 fn join(
     session: &Session,
     hwcap2: usize,

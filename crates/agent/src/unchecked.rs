@@ -150,8 +150,8 @@ pub fn begin(state: &Fixed, code: usize) -> bool {
     })
 }
 
-/// A mapping's sites are being rewritten, by the start or by the holder of the lock for that; or it is our own code,
-/// whose sites nobody calls.
+/// A mapping's sites are being rewritten, by the start or by the holder of the lock for that; or it is our
+/// own code, whose sites nobody calls.
 pub fn has_rewritten(state: &Fixed, mapping: usize) {
     let is_empty = |place: &&AtomicU64| place.load(Ordering::Relaxed) == 0;
     match state.wait.rewritten.iter().find(is_empty) {

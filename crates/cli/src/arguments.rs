@@ -1,4 +1,5 @@
-//! The command line: what clap takes apart, and what manual pages and completions are made of (`crates/manual`).
+//! The command line: what clap takes apart, and what manual pages and completions are made of
+//! (`crates/manual`).
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueHint};

@@ -14,8 +14,9 @@
 //! - [`sampled`]: the same where perf events are refused; [`present`]: which pages are newly present.
 //!
 //! The decisions are [`runahead_policy::arming`]'s (when to watch), [`runahead_policy::strides`]' and
-//! [`runahead_policy::swapped`]'s (what comes next), [`runahead_policy::sampling`]'s and [`runahead_policy::presence`]'s where
-//! faults are not seen, and [`runahead_policy::touches`]' (when to restart speculation).
+//! [`runahead_policy::swapped`]'s (what comes next), [`runahead_policy::sampling`]'s and
+//! [`runahead_policy::presence`]'s where faults are not seen, and [`runahead_policy::touches`]' (when to
+//! restart speculation).
 //!
 //! # Rules
 //! - A program that does not wait for the disk pays nothing: while *disarmed* only a fault that did wait is

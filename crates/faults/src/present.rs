@@ -1,13 +1,14 @@
 //! Which pages of a process's mappings are present, and which are so newly.
 //!
-//! `/proc/PID/pagemap` tells, to whoever may read the process. From Linux 6.7 on it can be asked for what is present alone
-//! (`PAGEMAP_SCAN`, kernel document `admin-guide/mm/pagemap.rst`). 1 GB of one mapping, Linux 6.18: nothing present 13 us, each 5000th
-//! page 60 us, all of it 3.1 ms; by reading a word for each page 0.9, 1.0 and 8 ms. Nothing is asked about blocks of 2 MB that were
-//! found present as a whole.
+//! `/proc/PID/pagemap` tells, to whoever may read the process. From Linux 6.7 on it can be asked for what is
+//! present alone (`PAGEMAP_SCAN`, kernel document `admin-guide/mm/pagemap.rst`). 1 GB of one mapping, Linux
+//! 6.18: nothing present 13 us, each 5000th page 60 us, all of it 3.1 ms; by reading a word for each page
+//! 0.9, 1.0 and 8 ms. Nothing is asked about blocks of 2 MB that were found present as a whole.
 //!
-//! The descriptor is of the memory that the process had when it was opened: after an exec, or at its end, it tells of nothing. Neither
-//! way changes anything in the process, or stops it. While the kernel looks it holds the lock of the process's mappings for reading,
-//! so what is asked about at a time is bounded ([`PIECE`]).
+//! The descriptor is of the memory that the process had when it was opened: after an exec, or at its end, it
+//! tells of nothing. Neither way changes anything in the process, or stops it. While the kernel looks it
+//! holds the lock of the process's mappings for reading, so what is asked about at a time is bounded
+//! ([`PIECE`]).
 
 use runahead_policy::presence::Run;
 use std::collections::BTreeMap;
@@ -22,7 +23,8 @@ const WORDS: usize = BLOCK as usize / 64;
 type Bits = [u64; WORDS];
 const ALL: Bits = [u64::MAX; WORDS];
 
-/// Pages that are asked about at once, at first, and where there was nothing: 32 MB with all pages present take 0.1 ms.
+/// Pages that are asked about at once, at first, and where there was nothing: 32 MB with all pages present
+/// take 0.1 ms.
 pub const PIECE: u64 = 16 * BLOCK;
 const PIECE_MOST: u64 = 1024 * PIECE;
 
@@ -125,9 +127,9 @@ impl Present {
         }
     }
 
-    /// Looks at pages of a mapping from `pages.first` on, as many as are asked about at a time, and says up to where it has looked.
-    /// `piece`: how many that are; it grows where nothing is. `again`: also at blocks of which all pages were present. Runs that are
-    /// new go to `each`, in their order.
+    /// Looks at pages of a mapping from `pages.first` on, as many as are asked about at a time, and says up
+    /// to where it has looked. `piece`: how many that are; it grows where nothing is. `again`: also at blocks
+    /// of which all pages were present. Runs that are new go to `each`, in their order.
     pub fn look(&mut self, pages: Run, piece: &mut u64, again: bool, each: &mut Vec<Run>) -> io::Result<u64> {
         let first = if again { pages.first } else { self.not_whole(pages.first) };
         if first >= pages.end {
@@ -246,8 +248,8 @@ impl Present {
             return_mask: PAGE_IS_PRESENT,
             ..Question::default()
         };
-        // SAFETY: the kernel reads and writes the question, and writes as many regions as there are at most. Nothing is changed
-        // without PM_SCAN_WP_MATCHING.
+        // SAFETY: the kernel reads and writes the question, and writes as many regions as there are at most.
+        // Nothing is changed without PM_SCAN_WP_MATCHING.
         let told =
             unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN as libc::Ioctl, &raw mut question) };
         let Ok(told) = usize::try_from(told) else { return Err(io::Error::last_os_error()) };

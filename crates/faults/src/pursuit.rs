@@ -55,8 +55,8 @@ pub enum SeenBy {
 
 /// What the watcher is connected to: counts, and the speculator. Called from the watching thread.
 pub trait Link: Send {
-    /// The kernel does not let us see the process's faults by perf events, nor which of its pages are present, and why. Nothing else
-    /// follows.
+    /// The kernel does not let us see the process's faults by perf events, nor which of its pages are
+    /// present, and why. Nothing else follows.
     fn refused(&self, events: &io::Error, pagemap: &io::Error);
     /// How its faults are seen.
     fn seen_by(&self, way: SeenBy);

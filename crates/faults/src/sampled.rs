@@ -1,13 +1,14 @@
 //! The watch over one process where perf events are refused: by which of its pages have newly become present.
 //!
-//! Nobody is woken by a fault here, and neither registers nor addresses are seen, so nothing is speculated. But the kernel counts the
-//! faults of a process, and those that asked a disk, and its processor time ([`Counts`]), and tells which of its pages are present ([`crate::present`]), of any thread's
-//! doing. From that [`runahead_policy::presence`] tells walks in constant steps and scans, and [`runahead_policy::drift`] scans with
-//! gaps; what lies ahead of them is asked for as with perf events, as far as the program follows. The process is only read: nothing in
-//! it is stopped, traced or written.
+//! Nobody is woken by a fault here, and neither registers nor addresses are seen, so nothing is speculated.
+//! But the kernel counts the faults of a process, and those that asked a disk, and its processor time
+//! ([`Counts`]), and tells which of its pages are present ([`crate::present`]), of any thread's doing. From
+//! that [`runahead_policy::presence`] tells walks in constant steps and scans, and [`runahead_policy::drift`]
+//! scans with gaps; what lies ahead of them is asked for as with perf events, as far as the program follows.
+//! The process is only read: nothing in it is stopped, traced or written.
 //!
-//! While no fault waits these counts are read each 10 ms, which takes some 10 us. What looks take that gain nothing is limited for all
-//! processes of a run together ([`Shared`]).
+//! While no fault waits these counts are read each 10 ms, which takes some 10 us. What looks take that gain
+//! nothing is limited for all processes of a run together ([`Shared`]).
 
 use crate::blocks::BlockCosts;
 use crate::mappings::{Mapping, Mappings};
@@ -34,11 +35,13 @@ const MAPPINGS_MOST: usize = 64;
 /// How often mappings are looked for, and no more of the time than this part.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 
-/// What is looked at of all mappings in one look takes no longer than this, ns; at first, when nothing is known of them, somewhat longer.
+/// What is looked at of all mappings in one look takes no longer than this, ns; at first, when nothing is
+/// known of them, somewhat longer.
 const LOOK_LONGEST: u64 = 300_000;
 const FIRST_LONGEST: u64 = 2_000_000;
 
-/// While looks pay for themselves, all mappings are looked at every so many of them: other threads may have begun elsewhere.
+/// While looks pay for themselves, all mappings are looked at every so many of them: other threads may have
+/// begun elsewhere.
 const ALL_EACH: u64 = 8;
 
 /// Runs of one look beyond which there is no order among them.
@@ -330,8 +333,8 @@ impl Sampled {
         self.around_cost = spent.ns();
     }
 
-    /// Looks at the mappings one after the other for so long, and goes on there the next time. `again`: each of them as if nothing
-    /// were known of it, once all over.
+    /// Looks at the mappings one after the other for so long, and goes on there the next time. `again`: each
+    /// of them as if nothing were known of it, once all over.
     fn look_at_all(&mut self, longest: u64, again: bool, each: &mut Vec<Run>) {
         let spent = Spent::begin();
         let (mut index, mut page) = if again { (0, 0) } else { self.next };
@@ -424,7 +427,8 @@ impl Sampled {
     /// What belongs to no walk and no scan may be one with gaps.
     fn drift(&mut self, runs: &[Run], waits: u64, elapsed: u64, came_to: &mut CameTo) {
         let (mut left, mut piece) = (waits, u64::MAX);
-        // A page by itself was not read around: the program has told the kernel that the rest is not wanted (`MADV_RANDOM`).
+        // A page by itself was not read around: the program has told the kernel that the rest is not wanted
+        // (`MADV_RANDOM`).
         for run in runs.iter().filter(|run| run.end - run.first > 1) {
             let windows = run.first / AROUND..run.end.div_ceil(AROUND);
             for page in windows.map(|window| (window * AROUND).max(run.first)) {
@@ -496,8 +500,9 @@ struct Counts {
     ran: u64,
 }
 
-/// A process that has faults and computes for less than so many tenths of the time waits in them: not only for what it has the disk
-/// asked for, which is counted, but for what the kernel has read ahead and is on its way.
+/// A process that has faults and computes for less than so many tenths of the time waits in them: not only
+/// for what it has the disk asked for, which is counted, but for what the kernel has read ahead and is on its
+/// way.
 const COMPUTES_MOST: u64 = 7;
 /// No wait of a disk is shorter, ns.
 const WAIT_LEAST: u64 = 100_000;
@@ -540,8 +545,8 @@ impl Counting {
     }
 }
 
-/// Fields 10 and 12 of proc(5)'s `stat`: faults without and with a disk. The name, field 2, may hold anything: it ends at the last
-/// parenthesis.
+/// Fields 10 and 12 of proc(5)'s `stat`: faults without and with a disk. The name, field 2, may hold
+/// anything: it ends at the last parenthesis.
 fn faults(line: &[u8]) -> Option<[u64; 2]> {
     let at = line.iter().rposition(|&byte| byte == b')')?;
     let mut words = std::str::from_utf8(line.get(at + 1..)?).ok()?.split_ascii_whitespace().skip(10 - 3);

@@ -95,8 +95,9 @@ impl Stop {
 
 impl Watch {
     /// Begins; `armed`: with the next fault, not only after one that waited. Where the kernel refuses perf
-    /// events it is what is present that is looked at ([`crate::sampled`]), and where it does not tell that either, `link` is told so by and by. `costs`: what is known of the disks so far; `gate`: where files are opened. Fails without a thread or a
-    /// descriptor.
+    /// events it is what is present that is looked at ([`crate::sampled`]), and where it does not tell that
+    /// either, `link` is told so by and by. `costs`: what is known of the disks so far; `gate`: where files
+    /// are opened. Fails without a thread or a descriptor.
     pub fn start(
         process: u32,
         armed: bool,

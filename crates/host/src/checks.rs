@@ -59,8 +59,8 @@ pub struct Background {
 }
 
 impl Background {
-    /// `agent`: its file. Where that is mapped once more, as musl's loader does for LD_PRELOAD beside the one that
-    /// was put in, nothing of it makes a call.
+    /// `agent`: its file. Where that is mapped once more, as musl's loader does for LD_PRELOAD beside the one
+    /// that was put in, nothing of it makes a call.
     pub fn new(agent: &Path) -> Background {
         Background { seen: 0, own: fs::metadata(agent).ok().map(|told| identity(&told)), thread: None }
     }

@@ -125,9 +125,8 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
         report_plainly(report_file, first, reason);
         return became(name, &program.become_it());
     }
-    // As early as can be: the disk is at work while the rest is made ready.
-    // (What was executed already has been read, and is not opened: that it is closed would give up the locks that the
-    // process has on it.)
+    // As early as can be: the disk is at work while the rest is made ready. (What was executed already has
+    // been read, and is not opened: that it is closed would give up the locks that the process has on it.)
     let cold = (options.may_guess() && !options.again).then(|| Cold::find(name)).flatten();
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
     let wishes = Wishes { stats: options.stats, reasons: options.verbose, report: report_file };

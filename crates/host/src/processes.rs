@@ -71,7 +71,8 @@ pub(crate) fn processor_time(process: u32) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What the kernel has counted of a process and of its children that it has waited for (proc(5), `stat` and `io`).
+/// What the kernel has counted of a process and of its children that it has waited for (proc(5), `stat` and
+/// `io`).
 pub(crate) fn counted(process: u32) -> Option<ProgramCounts> {
     let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name, field 2, may hold anything: it ends at the last parenthesis.

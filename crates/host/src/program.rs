@@ -24,14 +24,16 @@ static CLOSED: AtomicUsize = AtomicUsize::new(0);
 /// The arguments of this process, as the kernel gave them. Written once, before `main`.
 static ARGUMENTS: AtomicPtr<*const libc::c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// Number of the argument that is the path of the file to execute, where that is not the command's name; else 0.
+/// Number of the argument that is the path of the file to execute, where that is not the command's name; else
+/// 0.
 static FILE: AtomicUsize = AtomicUsize::new(0);
 
 /// That file, open as a place; negative: it is found by its path.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
 /// The command is the file at the path that argument number `number` is, whatever its own name is, and
-/// wherever commands are looked for. The argument numbered `descriptor` says as which descriptor it is open, if it is.
+/// wherever commands are looked for. The argument numbered `descriptor` says as which descriptor it is open,
+/// if it is.
 pub fn set_file(number: usize, descriptor: usize) {
     let open = arguments().nth(descriptor).and_then(OsStr::to_str).and_then(|text| text.parse().ok());
     if let Some(open) = open {
@@ -42,8 +44,8 @@ pub fn set_file(number: usize, descriptor: usize) {
     FILE.store(number, Ordering::Relaxed);
 }
 
-/// What says which file is executed: the command's name, argument number `first`, unless [`set_file`] has told of
-/// another.
+/// What says which file is executed: the command's name, argument number `first`, unless [`set_file`] has
+/// told of another.
 pub fn file_name(first: usize) -> Option<&'static OsStr> {
     let number = match FILE.load(Ordering::Relaxed) {
         0 => first,
@@ -315,8 +317,8 @@ pub unsafe fn execute(first: usize, environment: *const *const libc::c_char) -> 
     refused
 }
 
-/// Replaces this process by the file that [`set_file`] has told of: by its path, as the program finds that, but not by
-/// another file that has taken its place meanwhile.
+/// Replaces this process by the file that [`set_file`] has told of: by its path, as the program finds that,
+/// but not by another file that has taken its place meanwhile.
 ///
 /// # Safety
 /// Null-terminated arrays of C strings.
@@ -326,7 +328,8 @@ unsafe fn execute_meant(
     environment: *const *const libc::c_char,
 ) -> i32 {
     let descriptor = DESCRIPTOR.load(Ordering::Relaxed);
-    // SAFETY: two structures of our own, for which all zeros is a value; the caller's arrays, alive and null-terminated.
+    // SAFETY: two structures of our own, for which all zeros is a value; the caller's arrays, alive and
+    // null-terminated.
     unsafe {
         let (mut there, mut meant) = std::mem::zeroed::<(libc::stat, libc::stat)>();
         let is_meant = descriptor < 0

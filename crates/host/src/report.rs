@@ -61,7 +61,8 @@ pub struct ProgramCounts {
     pub queued_ns: u64,
     /// Page faults that had to read.
     pub major_faults: u64,
-    /// Bytes that came from disks for it; what came ahead of it is not among them. Zero where the kernel counts none.
+    /// Bytes that came from disks for it; what came ahead of it is not among them. Zero where the kernel
+    /// counts none.
     pub device_bytes: u64,
 }
 
@@ -91,8 +92,9 @@ impl Report {
         told.into_iter().filter_map(line).collect()
     }
 
-    /// Tells it on stderr by the helper that has words for it. What kept speculation from the command is told where there is
-    /// none, and where the command was left alone in want of memory: there is no room for another process.
+    /// Tells it on stderr by the helper that has words for it. What kept speculation from the command is told
+    /// where there is none, and where the command was left alone in want of memory: there is no room for
+    /// another process.
     pub fn tell(&self, helper: &Path, detail: Detail) {
         let short = self.left_because.as_deref() == Some(MEMORY_SHORT);
         if short || !self.was_told(helper, detail).is_ok_and(|told| told) {
@@ -115,7 +117,8 @@ impl Report {
         text
     }
 
-    /// A process of its own: the host is in the program's memory control group, and words take more than the counts.
+    /// A process of its own: the host is in the program's memory control group, and words take more than the
+    /// counts.
     fn was_told(&self, helper: &Path, detail: Detail) -> std::io::Result<bool> {
         // In a file that no limit on files concerns, and of which nobody waits for the other end.
         let mut file = File::from(memfd_create("runahead-report", MemfdFlags::CLOEXEC)?);

@@ -53,7 +53,8 @@ pub unsafe fn open_at2_address(directory: i32, path: usize, how: &n::open_how) -
     check(r).map(|fd| fd as i32)
 }
 
-/// [`open_at`] from the current directory, but not by way of links that `/proc` has to what is open or running.
+/// [`open_at`] from the current directory, but not by way of links that `/proc` has to what is open or
+/// running.
 pub fn open_without_magic_links(path: &CStr, flags: u32) -> Result<i32> {
     let how = n::open_how { flags: flags.into(), mode: 0, resolve: n::RESOLVE_NO_MAGICLINKS.into() };
     // SAFETY: the path is a valid C string; nothing is created or cut off unless `flags` say so.

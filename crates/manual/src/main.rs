@@ -1,5 +1,5 @@
-//! Writes the manual pages and the shells' completions into a folder: both are made of the command line's definition, so that
-//! neither can say what the command does not do.
+//! Writes the manual pages and the shells' completions into a folder: both are made of the command line's
+//! definition, so that neither can say what the command does not do.
 //!
 //! `runahead-manual FOLDER` writes `man/*.1` and `completions/*`. Called by `./x build`.
 

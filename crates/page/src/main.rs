@@ -1,8 +1,8 @@
-//! `runahead-report`: tells what a run has gained. The host starts it with a report on its standard input and what is to be
-//! told (`words`, `full`); `runahead report` becomes it (`page FILE [PAGE]`).
+//! `runahead-report`: tells what a run has gained. The host starts it with a report on its standard input and
+//! what is to be told (`words`, `full`); `runahead report` becomes it (`page FILE [PAGE]`).
 //!
-//! A program of its own, so that neither the command nor the host, which is in the program's memory control group, has any
-//! of it.
+//! A program of its own, so that neither the command nor the host, which is in the program's memory control
+//! group, has any of it.
 
 mod full;
 mod page;

@@ -1,4 +1,5 @@
-//! A report as one page for a browser: it loads nothing, runs nothing, and follows the reader's choice of light or dark. Pure.
+//! A report as one page for a browser: it loads nothing, runs nothing, and follows the reader's choice of
+//! light or dark. Pure.
 //!
 //! Whatever a report holds goes through [`escaped`] once: it is a file that anybody may have written.
 

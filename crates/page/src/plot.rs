@@ -26,8 +26,8 @@ const STEP: f64 = 40.0;
 const KEY: f64 = 22.0;
 const KEYS_IN_A_ROW: usize = 3;
 
-/// All to one scale, each with its parts one behind the other; below them what each colour means, with the value where that is
-/// one for all bars.
+/// All to one scale, each with its parts one behind the other; below them what each colour means, with the
+/// value where that is one for all bars.
 pub fn bars(bars: &[Bar]) -> String {
     let total = |bar: &Bar| bar.parts.iter().map(|part| part.value as f64).sum::<f64>();
     let most = bars.iter().map(total).fold(1.0, f64::max);

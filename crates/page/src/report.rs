@@ -12,6 +12,7 @@ pub const VERSION: u64 = 1;
 const MOST_BYTES: u64 = 64 << 20;
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct Report {
     pub command: Vec<String>,
@@ -24,6 +25,7 @@ pub struct Report {
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct Program {
     pub processor_ns: u64,
@@ -33,6 +35,7 @@ pub struct Program {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct Counts {
     pub processes: u64,
@@ -65,6 +68,7 @@ pub struct Counts {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct Faults {
     pub unseen_because: Option<String>,
@@ -78,6 +82,7 @@ pub struct Faults {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct Memory {
     pub stalls_removed: u64,
@@ -87,6 +92,7 @@ pub struct Memory {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct Disks {
     pub looks: u64,
@@ -94,6 +100,7 @@ pub struct Disks {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct Speculator {
     pub refused_because: Option<String>,
@@ -116,6 +123,7 @@ pub struct Speculator {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(default)]
 pub struct Endings {
     pub overtaken: u64,
@@ -173,6 +181,29 @@ mod tests {
 
     fn why(text: &[u8]) -> String {
         Report::read(text).expect_err("no report")
+    }
+
+    /// The manual's example is held to what the host writes by a test of the host's.
+    const MANUAL: &str = include_str!("../../../docs/report.md");
+
+    /// Fields below `read` that are not among those below `written`, by their paths.
+    fn missing(read: &Value, written: &Value, path: &str) -> Vec<String> {
+        let Value::Object(fields) = read else { return Vec::new() };
+        let look = |(name, value): (&String, &Value)| match written.get(name) {
+            None => vec![format!("{path}.{name}")],
+            Some(inner) => missing(value, inner, &format!("{path}.{name}")),
+        };
+        fields.iter().flat_map(look).collect()
+    }
+
+    /// A field of another name counts nothing, and nobody would notice.
+    #[test]
+    fn all_that_is_read_is_written() {
+        let example = MANUAL.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let written: Value = serde_json::from_str(example).unwrap();
+        let whole = Report { program: Some(Program::default()), ..Report::default() };
+        let read = serde_json::to_value(whole).unwrap();
+        assert_eq!(missing(&read, &written, ""), [""; 0]);
     }
 
     #[test]

@@ -141,7 +141,8 @@ impl Look<'_> {
         })
     }
 
-    /// Much came from disks, it waited, and neither a read nor a page fault was seen to: those reads look at no cache.
+    /// Much came from disks, it waited, and neither a read nor a page fault was seen to: those reads look at
+    /// no cache.
     fn passes_the_cache(&self) -> bool {
         let elsewhere = self.part(self.waits.elsewhere_ns.unwrap_or(0));
         let seen = self.part(self.waits.disk_ns());

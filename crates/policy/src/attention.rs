@@ -21,7 +21,8 @@ pub const SKIP_LONGEST: u32 = SKIP_MOST / 2 + SKIP_MOST;
 /// Where the numbers that spread the looks begin; any but 0.
 const SEED: u32 = 0x9E37_79B9;
 
-/// The next of numbers that look like chance, all but 0, in a circle of 2^32 - 1 (Marsaglia, Xorshift RNGs, 2003).
+/// The next of numbers that look like chance, all but 0, in a circle of 2^32 - 1 (Marsaglia, Xorshift RNGs,
+/// 2003).
 fn next(mut number: u32) -> u32 {
     number ^= number << 13;
     number ^= number >> 17;
@@ -49,9 +50,9 @@ impl Attention {
         self.quiet < self.limit
     }
 
-    /// A read was looked at and had all it wanted. Returns how many calls may pass unseen: half to one and a half
-    /// times the mean. (A program that makes two calls for each file, one for its data and one for its end, had every
-    /// 64th call seen, and that was always the end.)
+    /// A read was looked at and had all it wanted. Returns how many calls may pass unseen: half to one and a
+    /// half times the mean. (A program that makes two calls for each file, one for its data and one for its
+    /// end, had every 64th call seen, and that was always the end.)
     pub fn hit(&mut self) -> u32 {
         self.quiet = self.quiet.saturating_add(1);
         if self.active() {

@@ -1,16 +1,16 @@
 //! Restarts that come to nothing.
 //!
 //! Where stalls are short a program may have read its file and closed it before the speculator looks: an
-//! interpreter that imports modules does so nearly always. Such a restart costs a sync, and has gained nothing for
-//! sure if until the next one nothing was foretold, no name was looked up and the disk was asked for nothing. To know that
-//! takes no experiment ([`crate::worth`]), and a few are enough: after several in a row as many stalls are let
-//! pass as there were futile restarts and stalls let pass before.
+//! interpreter that imports modules does so nearly always. Such a restart costs a sync, and has gained
+//! nothing for sure if until the next one nothing was foretold, no name was looked up and the disk was asked
+//! for nothing. To know that takes no experiment ([`crate::worth`]), and a few are enough: after several in a
+//! row as many stalls are let pass as there were futile restarts and stalls let pass before.
 //!
 //! Rule: who becomes foreseeable is restarted for again before it has stalled twice as often, or
 //! [`PASSED_MOST`] times more.
 
-/// Restarts in a row that came to nothing, after which the first stall is let pass. Torn starts come in twos and threes
-/// where later ones are followed.
+/// Restarts in a row that came to nothing, after which the first stall is let pass. Torn starts come in twos
+/// and threes where later ones are followed.
 const PATIENCE: u32 = 3;
 
 /// Stalls let pass at a time. On a cloud disk these are 64 ms.
@@ -48,8 +48,8 @@ impl Futile {
         may
     }
 
-    /// A restart, by which speculation has `done` so much: pages asked for and names looked up. `is_served`: there is a
-    /// speculator already; one that is yet to be started comes late.
+    /// A restart, by which speculation has `done` so much: pages asked for and names looked up. `is_served`:
+    /// there is a speculator already; one that is yet to be started comes late.
     pub fn restarts(&mut self, done: u64, is_served: bool) {
         let is_futile = !core::mem::take(&mut self.is_followed) && done == self.done;
         if core::mem::replace(&mut self.is_open, is_served) {

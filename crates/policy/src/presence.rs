@@ -1,17 +1,18 @@
-//! Walks and scans among pages that have newly become present in a process: what can be told of its page faults where nobody sees
-//! them.
+//! Walks and scans among pages that have newly become present in a process: what can be told of its page
+//! faults where nobody sees them.
 //!
-//! The kernel's `pagemap` says which pages are mapped, not when, in which order or by which thread. A fault maps its page with what is
-//! cached of the 16 pages around it, and what the kernel has read around it is cached by then. So a look at the mapping finds *runs* of
-//! pages that are new since the look before:
+//! The kernel's `pagemap` says which pages are mapped, not when, in which order or by which thread. A fault
+//! maps its page with what is cached of the 16 pages around it, and what the kernel has read around it is
+//! cached by then. So a look at the mapping finds *runs* of pages that are new since the look before:
 //!
-//! - Runs that begin at equal distances are a *walk*: a column of a matrix, slices of a volume. Where distances are no whole pages
-//!   they jitter by a page, and where they are no whole windows of 16 pages by such a window; then what each of the possible distances
-//!   leads to is asked for.
-//! - Runs that continue each other are a *scan*. A column whose rows are as long as what the kernel reads around each miss looks the
-//!   same, and is served as one: no more is read than by the kernel alone.
+//! - Runs that begin at equal distances are a *walk*: a column of a matrix, slices of a volume. Where
+//!   distances are no whole pages they jitter by a page, and where they are no whole windows of 16 pages by
+//!   such a window; then what each of the possible distances leads to is asked for.
+//! - Runs that continue each other are a *scan*. A column whose rows are as long as what the kernel reads
+//!   around each miss looks the same, and is served as one: no more is read than by the kernel alone.
 //!
-//! Places without order are neither: four of the latest 64 hardly ever lie at equal distances, nor do runs continue each other.
+//! Places without order are neither: four of the latest 64 hardly ever lie at equal distances, nor do runs
+//! continue each other.
 
 /// Runs that are remembered, in which walks are looked for.
 const REMEMBERED: usize = 64;
@@ -21,7 +22,8 @@ const STEPS_LEAST: u32 = 3;
 /// And where they are counted in windows, of which there are fewer.
 const STEPS_OF_WINDOWS: u32 = 4;
 
-/// Runs in between that belong to others, at most: one for each step. Where runs lie closer, equal distances are chance.
+/// Runs in between that belong to others, at most: one for each step. Where runs lie closer, equal distances
+/// are chance.
 const OTHERS: usize = 3;
 
 /// What the kernel maps at once, in pages.
@@ -38,7 +40,8 @@ const DEPTH_FIRST: u32 = 32;
 const DEPTH_OF_WINDOWS: u32 = 8;
 const DEPTH: u32 = crate::strides::DEPTH_MOST;
 
-/// Pages between which a step may lie, at most: farther ahead nothing is asked for until the distance is known better.
+/// Pages between which a step may lie, at most: farther ahead nothing is asked for until the distance is
+/// known better.
 const UNSURE: i64 = 4;
 
 /// Pages of a step, at most: longer runs are scans that follow each other.
@@ -50,8 +53,8 @@ const MEASURED: u32 = 8;
 /// A walk or scan that was not met in so many looks is over.
 const FORGOTTEN: u64 = 64;
 
-/// Pages of a scan before it is one: less than that two waits nearby may be. A process that has had a long scan is believed as
-/// soon as a run has as many pages as the kernel reads around a miss.
+/// Pages of a scan before it is one: less than that two waits nearby may be. A process that has had a long
+/// scan is believed as soon as a run has as many pages as the kernel reads around a miss.
 const SCAN_LEAST: u64 = 4;
 const LONG: u64 = 256;
 const READ_AROUND: u64 = crate::drift::REQUEST / PAGE;
@@ -212,7 +215,8 @@ impl Presence {
         self.look += 1;
     }
 
-    /// A run of the present look; those of one look come in the order of their addresses. Whether it belongs to a walk or to a scan.
+    /// A run of the present look; those of one look come in the order of their addresses. Whether it belongs
+    /// to a walk or to a scan.
     pub fn arrived(&mut self, run: Run) -> bool {
         let (look, trusted) = (self.look, self.scans_much);
         if self.pages.takes_in(run, look) || self.windows.takes_in(run, look) {
@@ -229,8 +233,8 @@ impl Presence {
         Scan::begin(&mut self.scans, run, look).is_some_and(|scan| scan.is_believed(trusted))
     }
 
-    /// A run that belongs to nothing so far; those of one look come in the order of their addresses, the last one first. Whether it
-    /// belongs to a scan towards lower addresses.
+    /// A run that belongs to nothing so far; those of one look come in the order of their addresses, the last
+    /// one first. Whether it belongs to a scan towards lower addresses.
     pub fn fell(&mut self, run: Run) -> bool {
         let (run, look) = (mirrored(run), self.look);
         if let Some(scan) = self.falls.iter_mut().find(|scan| scan.is_continued(run, look)) {
@@ -241,8 +245,8 @@ impl Presence {
         false
     }
 
-    /// Once all runs of a look have arrived: what comes next. To be called until there is nothing more. `room`: pages that each walk
-    /// and scan may be ahead.
+    /// Once all runs of a look have arrived: what comes next. To be called until there is nothing more.
+    /// `room`: pages that each walk and scan may be ahead.
     pub fn next_ask(&mut self, room: u64) -> Option<Ask> {
         let (look, trusted) = (self.look, self.scans_much);
         let of_walks = self.pages.next_ask(room, look).or_else(|| self.windows.next_ask(room, look));
@@ -296,7 +300,8 @@ impl Grid {
             }
             return true;
         }
-        // What the kernel has mapped at once may be two runs: a page is left out that marks where it is to read on.
+        // What the kernel has mapped at once may be two runs: a page is left out that marks where it is to
+        // read on.
         let is_same = |seen: &&Seen| {
             seen.look == look && seen.first * self.grain / WINDOW == run.first * self.grain / WINDOW
         };
@@ -456,9 +461,9 @@ impl Walk {
         true
     }
 
-    /// Takes in how many pages the latest step has, now that it is over. With a page that it finds cached the kernel maps what is cached
-    /// around, be it not wanted; so only what none of the steps goes without is theirs. (The widest, asked for at each, was mapped at
-    /// each: a column became the whole matrix.)
+    /// Takes in how many pages the latest step has, now that it is over. With a page that it finds cached the
+    /// kernel maps what is cached around, be it not wanted; so only what none of the steps goes without is
+    /// theirs. (The widest, asked for at each, was mapped at each: a column became the whole matrix.)
     fn measure(&mut self) {
         self.least = self.least.min(self.end - self.last);
         self.width = self.width.min(self.least);
@@ -468,7 +473,8 @@ impl Walk {
         }
     }
 
-    /// Whether it is a step that was passed over: one of a walk towards lower addresses, whose runs come in the order of theirs.
+    /// Whether it is a step that was passed over: one of a walk towards lower addresses, whose runs come in
+    /// the order of theirs.
     fn is_behind(&self, run: Run, steps: i64) -> bool {
         let (low, high) = reach(self.low, self.high, steps);
         let (low, high) = (low.min(high), low.max(high));
@@ -658,8 +664,8 @@ mod tests {
         }
     }
 
-    /// As the kernel maps a fault that has waited, with what it has read around it: to the page that marks where it is to read on, and
-    /// from there on.
+    /// As the kernel maps a fault that has waited, with what it has read around it: to the page that marks
+    /// where it is to read on, and from there on.
     fn mapped(page: u64) -> [Run; 2] {
         let (first, end) = (page / 16 * 16, page / 16 * 16 + 16);
         let marked = (page + 8).min(end);

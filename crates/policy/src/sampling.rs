@@ -1,8 +1,9 @@
 //! When a process's mapped pages are looked at, where nobody sees its page faults.
 //!
-//! A look takes 10 us to some 100 us of the host's time and nothing of the program's. While nothing is found, looks are paid from
-//! a budget that all processes of a run share ([`Budget`]); while what was asked for is reached, each by what it gains. So the
-//! question is only when to begin (faults have waited), how soon to look again, and when to leave it be.
+//! A look takes 10 us to some 100 us of the host's time and nothing of the program's. While nothing is found,
+//! looks are paid from a budget that all processes of a run share ([`Budget`]); while what was asked for is
+//! reached, each by what it gains. So the question is only when to begin (faults have waited), how soon to
+//! look again, and when to leave it be.
 
 /// Faults that have waited since the latest look, which make the next ones worth it.
 pub const WAITS_LEAST: u64 = 2;
@@ -26,7 +27,8 @@ const PAUSE_MOST: u64 = 2_000_000_000;
 /// Looks without a wait and without use: it rests.
 const QUIET: u32 = 16;
 
-/// Pages asked for that the program did not come to count against it: more than so many beyond those that it did, and it pauses.
+/// Pages asked for that the program did not come to count against it: more than so many beyond those that it
+/// did, and it pauses.
 const WASTED_MOST: u64 = 1024;
 
 /// What is looked at may take one part in so many of the time while it gains, and while it does not.
@@ -119,8 +121,8 @@ impl Sampling {
     }
 }
 
-/// What looks without use may take of one processor, for all processes of a run together: one part in [`SHARE`] in the long run,
-/// and somewhat more at a time.
+/// What looks without use may take of one processor, for all processes of a run together: one part in
+/// [`SHARE`] in the long run, and somewhat more at a time.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Budget {
     spent: u64,

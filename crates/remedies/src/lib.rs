@@ -1,6 +1,7 @@
 //! What helps against what is in the way: one table for the doctor, for `--stats` and for the launcher.
 //!
-//! Text only. A remedy is a command to paste or the one thing that would help; where nothing helps there is none.
+//! Text only. A remedy is a command to paste or the one thing that would help; where nothing helps there is
+//! none.
 
 use std::path::Path;
 
@@ -73,8 +74,8 @@ pub fn more_memory(is_group: bool, around: &Surroundings) -> &'static str {
     }
 }
 
-/// What helps where a report names this reason for a run that was plain or was left alone; none if nothing does, or nothing
-/// is known of it.
+/// What helps where a report names this reason for a run that was plain or was left alone; none if nothing
+/// does, or nothing is known of it.
 pub fn of(reason: &str, around: &Surroundings) -> Option<String> {
     let has = |word: &str| reason.contains(word);
     let ptrace = || {

@@ -29,6 +29,7 @@
 
 mod analysis;
 mod flags;
+mod forms;
 mod function;
 mod image;
 mod known;

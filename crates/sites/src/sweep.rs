@@ -321,8 +321,8 @@ struct Table {
     /// The instructions that take its address; one at least.
     taken_by: Vec<u64>,
     targets: Vec<u64>,
-    /// What would follow them if the next address that is named were an array's whose elements are counted from
-    /// below its first.
+    /// What would follow them if the next address that is named were an array's whose elements are counted
+    /// from below its first.
     further: Vec<u64>,
 }
 

@@ -8,8 +8,8 @@ use runahead_sites::{Analysis, Reason, analyse};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The libraries that there are: this machine's, and other releases' where `./x test` could fetch them. More can
-/// be named, separated by colons, in `SITES_TEST_MUSL`.
+/// The libraries that there are: this machine's, and other releases' where `./x test` could fetch them. More
+/// can be named, separated by colons, in `SITES_TEST_MUSL`.
 fn libraries() -> Vec<PathBuf> {
     let fetched = |release: &str, below: &str| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/conformance").join(release);
@@ -135,8 +135,8 @@ fn every_site_of_musl_stands_up_to_binutils() {
     assert!(compared == 0 || compared > 250, "only {compared}");
 }
 
-/// A library that says of itself that it is musl's, with these functions in it; `f` is a function that is called and
-/// of which nothing tells.
+/// A library that says of itself that it is musl's, with these functions in it; `f` is a function that is
+/// called and of which nothing tells.
 fn library(functions: &str) -> (Analysis, PathBuf, tempfile::TempDir) {
     built("_dlstart", functions)
 }

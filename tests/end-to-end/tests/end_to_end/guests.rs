@@ -12,7 +12,8 @@ pub fn add(suite: &mut Suite) {
             return suite.add_plain("guest::all guests can be read", move || Err(complaint));
         }
     };
-    // Without glibc's loader the agent is put in at the program's first instruction, and all is to be as with it.
+    // Without glibc's loader the agent is put in at the program's first instruction, and all is to be as with
+    // it.
     let otherwise: Vec<_> = guests
         .iter()
         .flat_map(|guest| [guest.statically(), guest.with_musl()])

@@ -1,5 +1,5 @@
-//! Programs with musl's loader, which is their C library as well: of this machine's release and of others. (Every guest
-//! in C is run with this machine's, too: `guests`.)
+//! Programs with musl's loader, which is their C library as well: of this machine's release and of others.
+//! (Every guest in C is run with this machine's, too: `guests`.)
 
 use crate::slow_disk::{self, Disk, number};
 use crate::suite::Suite;
@@ -60,8 +60,8 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Installs a filter that ends whoever makes a call that it does not expect. (Without giving up rights first, which
-/// would be seen as well: for root alone.)
+/// Installs a filter that ends whoever makes a call that it does not expect. (Without giving up rights first,
+/// which would be seen as well: for root alone.)
 const FILTERED: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>

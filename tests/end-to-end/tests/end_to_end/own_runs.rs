@@ -17,8 +17,8 @@ const CHANGES: &str = "import os, resource, signal, sys\n\
     os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n\
     os.execv(sys.argv[2], sys.argv[3:])\n";
 
-/// Ways of going on as another user; `$SEES` is a program that says what it sees of its start, `$AS` and `$CHANGES`
-/// change to that user.
+/// Ways of going on as another user; `$SEES` is a program that says what it sees of its start, `$AS` and
+/// `$CHANGES` change to that user.
 const WAYS: &[(&str, &str)] = &[
     ("a program", "$UNDER $AS $SEES tell; $UNDER $AS $SEES empty"),
     ("children", "$UNDER $AS sh -c '$1 tell; $1 quick; md5sum tree/*/*.txt; $1 many' sh $SEES"),
@@ -220,8 +220,8 @@ fn is_helped(runahead: &Runahead) -> Verdict {
     }
 }
 
-/// With as many bytes of arguments as the kernel takes of the launcher the command is executed as well, though our variables
-/// come on top.
+/// With as many bytes of arguments as the kernel takes of the launcher the command is executed as well,
+/// though our variables come on top.
 fn is_given_all(runahead: &Runahead) -> Verdict {
     const GIVES: &str = "import os, resource, sys\n\
         resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))\n\

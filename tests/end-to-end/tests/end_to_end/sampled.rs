@@ -1,5 +1,6 @@
-//! Page faults where perf events are refused, as to ordinary users of many systems and in containers: seen by what is present
-//! afterwards. What a program does is compared, and whether anything is asked for ahead of it.
+//! Page faults where perf events are refused, as to ordinary users of many systems and in containers: seen by
+//! what is present afterwards. What a program does is compared, and whether anything is asked for ahead of
+//! it.
 
 use crate::faults::guest;
 use crate::mirror_ways::confiner;
@@ -20,7 +21,8 @@ const WAIT_IN_FAULTS: &[&str] = &["faults_", "sampled", "user_faults", "protecte
 
 const BYTES: usize = 40 << 20;
 
-/// Waits that must be spared of the 640 of a column with rows of 64 KB, and of the 320 of a scan. (Where the files are cached there are none.)
+/// Waits that must be spared of the 640 of a column with rows of 64 KB, and of the 320 of a scan. (Where the
+/// files are cached there are none.)
 const LEAST: u64 = 60;
 
 /// Pages of the 10,000 that may be asked for ahead of 500 places without order.
@@ -56,7 +58,8 @@ pub fn add(suite: &mut Suite) {
     });
 }
 
-/// A run in which no waits are spared by what pagemap tells. (Where the disk's files are still cached nobody waits, and nobody looks.)
+/// A run in which no waits are spared by what pagemap tells. (Where the disk's files are still cached nobody
+/// waits, and nobody looks.)
 fn noticed(of: &str, way: &str, words_of: &'static str, as_what: &str) -> Verdict {
     disk(of, way)?.until(&words(words_of)?, 1, |counts| match are_spared(counts) {
         Err(said) if said.starts_with(as_what) => Ok(()),

@@ -41,7 +41,8 @@ for number in range(1200):
 print(found)
 ";
 
-/// Of each file its data is read once, and it is closed: its descriptor is another file's when the next is read.
+/// Of each file its data is read once, and it is closed: its descriptor is another file's when the next is
+/// read.
 const ONE_READ_EACH: &str = "
 import os, zlib
 found = 0

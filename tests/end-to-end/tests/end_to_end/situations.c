@@ -1,4 +1,5 @@
-// situations WAY FILE COUNT: reads COUNT blocks of a file of 32 MB, in one of the ways that `told.rs` prepares.
+// situations WAY FILE COUNT: reads COUNT blocks of a file of 32 MB, in one of the ways that `told.rs`
+// prepares.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -181,8 +181,8 @@ fn unmount(mount: &Path) -> Result<(), String> {
     }
 }
 
-/// Waits until nobody has the file system on a device mounted. Whoever has made a mount namespace meanwhile (another
-/// test does) has it mounted there until he ends, and with it all that is cached.
+/// Waits until nobody has the file system on a device mounted. Whoever has made a mount namespace meanwhile
+/// (another test does) has it mounted there until he ends, and with it all that is cached.
 fn wait_until_gone(device: &str) {
     let Some(name) = Path::new(device).file_name() else { return };
     let mounted = Path::new("/sys/fs/ext4").join(name);

@@ -1,5 +1,6 @@
-//! "Why is it not faster?": `--stats` names it in prepared situations, with what helps; and `runahead stat` says in bounds
-//! what a run comes to. What the program prints and how it ends is compared with the run alone.
+//! "Why is it not faster?": `--stats` names it in prepared situations, with what helps; and `runahead stat`
+//! says in bounds what a run comes to. What the program prints and how it ends is compared with the run
+//! alone.
 
 use crate::contract::BLIND_CALL;
 use crate::memory::Group;
@@ -33,8 +34,8 @@ const TIMES: u32 = 5;
 /// Bytes of the file on the slow disk.
 const SIZE: usize = 32 << 20;
 
-/// A situation on a slow disk: how the program reads, how often, the system calls that are refused, what is to be said, and
-/// what is to be tried.
+/// A situation on a slow disk: how the program reads, how often, the system calls that are refused, what is
+/// to be said, and what is to be tried.
 struct Situation {
     name: &'static str,
     /// What its disk is called.
@@ -307,16 +308,16 @@ fn memory_full() -> Verdict {
     expect(&words(&outcome.stderr), "the command was left alone: memory", "MemoryMax=1G|--memory 1g")
 }
 
-/// A run's time lies between the bounds that a watched one has said, as far as a busy machine lets that be told: with a quarter
-/// of the lower bound, twice the upper one.
+/// A run's time lies between the bounds that a watched one has said, as far as a busy machine lets that be
+/// told: with a quarter of the lower bound, twice the upper one.
 fn in_bounds() -> Verdict {
     if !is_built()? {
         return Ok(());
     }
     let program = compiled("told-bounds", SOURCE, &["-O1"])?;
     let disk = Disk::new("told-bounds", "cloud", file_of_random_words)?;
-    // Somebody's mount namespace may keep the disk, and what is cached of it, over from one run to the next: such a run has
-    // nothing to wait for.
+    // Somebody's mount namespace may keep the disk, and what is cached of it, over from one run to the next:
+    // such a run has nothing to wait for.
     for way in ["random", "chain", "mapped"] {
         let mut verdict = Ok(());
         for _ in 0..TIMES {

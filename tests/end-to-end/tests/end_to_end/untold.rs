@@ -102,8 +102,8 @@ fn misses_that_only_tell() -> Verdict {
     })
 }
 
-/// So many calls as the agent looks at from the start on are warm, and a few more or less of them; then each cold file
-/// has two, one for its data and one for its end.
+/// So many calls as the agent looks at from the start on are warm, and a few more or less of them; then each
+/// cold file has two, one for its data and one for its end.
 fn after_warm_ones() -> Verdict {
     (0..4).try_for_each(|more| {
         script(

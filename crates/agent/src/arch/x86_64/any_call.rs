@@ -1,5 +1,5 @@
-//! x86-64: the way from the beginning of a function that makes any call, C's `syscall()`, to the entry code and
-//! back (`runahead_abi::sites::form::ENTRANCE`).
+//! x86-64: the way from the beginning of a function that makes any call, C's `syscall()`, to the entry code
+//! and back (`runahead_abi::sites::form::ENTRANCE`).
 
 use super::stub::{DESCRIPTION_AT, Description, ONWARD_AT};
 use crate::calls::SEEN_AHEAD;
@@ -7,10 +7,10 @@ use crate::state::Fixed;
 use core::arch::global_asm;
 use core::mem::offset_of;
 
-// A function's arguments: rdi is the number, rsi, rdx, rcx, r8, r9 and the word above the return address are the
-// call's own; r10 and r11 are free, as for any function, and so is rax, which this one ignores. The calls that
-// have to be seen are brought to where the kernel wants them and go the way of all stubs; the way back undoes
-// it. The agent makes none of them.
+// A function's arguments: rdi is the number, rsi, rdx, rcx, r8, r9 and the word above the return address are
+// the call's own; r10 and r11 are free, as for any function, and so is rax, which this one ignores. The calls
+// that have to be seen are brought to where the kernel wants them and go the way of all stubs; the way back
+// undoes it. The agent makes none of them.
 //
 // SAFETY: reads what the function reads, and writes registers that are free, or puts them back.
 global_asm!(

@@ -1,5 +1,5 @@
-//! x86-64: [`entry`] from a stub into the agent and back, [`cancellation`] to there from one place of a C library,
-//! [`any_call`] from C's `syscall()`, the [`stub`] of a site, and what else the processor decides.
+//! x86-64: [`entry`] from a stub into the agent and back, [`cancellation`] to there from one place of a C
+//! library, [`any_call`] from C's `syscall()`, the [`stub`] of a site, and what else the processor decides.
 
 mod any_call;
 mod cancellation;

@@ -275,8 +275,8 @@ unsafe extern "C" {
 // holds for every stub at each of its instructions: nothing is saved anywhere, the caller is the
 // program at its site, whose address stands in the stub: *((rip & -128) + 64).
 global_asm!(
-    // Behind a whole page of the file, so that the loader has nothing to clear in a page of code: it would make that
-    // writable, and code again.
+    // Behind a whole page of the file, so that the loader has nothing to clear in a page of code: it would
+    // make that writable, and code again.
     ".section .runahead_before_stubs, \"axR\", @progbits",
     ".p2align 12",
     ".fill {page}, 1, 0xcc",
