@@ -1,6 +1,7 @@
 //! Perf events of one thread, and the memory through which the kernel hands their records over.
 
 use crate::record::{self, Fault, REGISTERS};
+use runahead_kernel::PAGE;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -18,7 +19,6 @@ pub enum Kind {
 /// Pages of a ring, a power of two. 128 KB hold 710 faults: at one in 0.5 us, as long as several looks.
 const RING_PAGES_EVERY: usize = 32;
 const RING_PAGES_WAITED: usize = 1;
-const PAGE: usize = 4096;
 
 /// `struct perf_event_attr` up to its fifth version (Linux 4.1).
 #[repr(C)]

@@ -46,3 +46,5 @@ pub use pursuit::{CameTo, Link, SeenBy, Touch};
 pub use record::{Fault, REGISTERS_COUNT};
 pub use runahead_policy::drift::REQUEST;
 pub use watch::Watch;
+
+const PAGE: u64 = runahead_kernel::PAGE as u64;

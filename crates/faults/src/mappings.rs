@@ -10,10 +10,12 @@
 //! process and never touched: to ask through it does not use the page. It lasts as long as the descriptor. Before Linux 6.5, which
 //! has no `cachestat`, it also tells what is cached.
 
+use crate::PAGE;
 use runahead_abi::release::What::{self, Files};
 use runahead_gate::{Gate, Pass};
 use runahead_kernel::Errno;
 use runahead_kernel::files::{IoVec, RWF_NOWAIT, cached_pages, preadv2};
+use runahead_kernel::filesystem::FileSystem;
 use runahead_kernel::memory::PROT_READ;
 use runahead_kernel::text::{self, MapsLine};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, major, minor, openat};
@@ -29,23 +31,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
-/// File systems without a disk below them: nothing to wait for.
-const IN_MEMORY: [u64; 3] = [
-    0x0102_1994, // tmpfs
-    0x8584_58f6, // ramfs
-    0x9584_58f6, // hugetlbfs
-];
-
-/// File systems whose files report another device than their mappings do.
-const OTHER_DEVICE: [u64; 2] = [
-    0x9123_683e, // btrfs
-    0x794c_7630, // overlay
-];
-
 /// Behind the path of what has lost its name.
 const NAMELESS: &[u8] = b" (deleted)";
-
-const PAGE: u64 = 4096;
 
 /// Pages about which the kernel is asked at once through a [`View`].
 const TOLD_AT_ONCE: usize = 64;
@@ -391,8 +378,8 @@ fn open(process: u32, file: &File, mapping: Mapping) -> Option<OwnedFd> {
 /// does something.
 fn open_if(path: &Path, file: &File) -> Option<OwnedFd> {
     let seen = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let kind = fstatfs(&seen).ok()?.f_type as u64;
-    if IN_MEMORY.contains(&kind) || !is_it(&fstat(&seen).ok()?, file, OTHER_DEVICE.contains(&kind)) {
+    let kind = FileSystem::of(fstatfs(&seen).ok()?.f_type);
+    if kind.is_in_memory() || !is_it(&fstat(&seen).ok()?, file, kind.maps_another_device) {
         return None;
     }
     let same = format!("/proc/self/fd/{}", seen.as_raw_fd());

@@ -5,6 +5,7 @@
 //! fault when it writes there. The kernel counts for each process what it has on swap (`VmSwap`); where that is
 //! nothing, nobody looks at all.
 
+use crate::PAGE;
 use crate::swap_in::{Pages, SwapIn};
 use runahead_policy::strides::Ask;
 use runahead_policy::swapped::Streams;
@@ -12,7 +13,6 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-const PAGE: u64 = 4096;
 const SWAPPED: u64 = 1 << 62;
 
 /// Pages that are asked about together, where they lie side by side.

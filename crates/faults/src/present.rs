@@ -10,6 +10,7 @@
 //! holds the lock of the process's mappings for reading, so what is asked about at a time is bounded
 //! ([`PIECE`]).
 
+use crate::PAGE;
 use runahead_policy::presence::Run;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,7 +35,6 @@ const BLOCKS_MOST: usize = 4096;
 /// Stretches that the kernel may tell of at a time.
 const TOLD: usize = 512;
 
-const PAGE: u64 = 4096;
 const WORD: usize = size_of::<u64>();
 const PRESENT: u64 = 1 << 63;
 

@@ -1,5 +1,6 @@
 //! Speculation from a fault: when it is restarted, and how far the program has followed it.
 
+use crate::PAGE;
 use crate::mappings::Mappings;
 use crate::memory::Memory;
 use crate::record::Fault;
@@ -18,8 +19,6 @@ const SPAN: u64 = 4_000_000;
 const LEAST_SPAN: u64 = SPAN / 2;
 /// One alone may be of a moment. (Of spans of 2 ms of a thread that waits for two fifths one in six said that it hardly does.)
 const SPANS: u32 = 2;
-
-const PAGE: u64 = 4096;
 
 /// A page that speculation has touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,6 +10,7 @@
 //! While no fault waits these counts are read each 10 ms, which takes some 10 us. What looks take that gain
 //! nothing is limited for all processes of a run together ([`Shared`]).
 
+use crate::PAGE;
 use crate::blocks::BlockCosts;
 use crate::mappings::{Mapping, Mappings};
 use crate::present::{PIECE, Present};
@@ -66,8 +67,6 @@ const PAUSED: u64 = 250_000_000;
 /// What the kernel maps around a page that is cached, and reads around one that is not, in pages.
 const AROUND: u64 = 16;
 const READ_AROUND: u64 = REQUEST / PAGE;
-
-const PAGE: u64 = 4096;
 
 /// What all sampled watches of one run have in common: what they may take of a processor.
 #[derive(Debug)]

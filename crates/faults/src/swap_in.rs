@@ -13,6 +13,7 @@
 //! Whoever asks never waits: a queue that is full says so. Advice costs some us a page, so threads give it, called one by one,
 //! each calling the next as long as there is work.
 
+use crate::PAGE;
 use runahead_kernel::files::IoVec;
 use runahead_kernel::memory::will_need;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -33,8 +34,6 @@ const WAITING_MOST: usize = 4 * runahead_policy::swapped::DEPTH_MOST as usize / 
 const THREADS_MOST: usize = 2;
 
 const STACK: usize = 64 * 1024;
-const PAGE: u64 = 4096;
-
 /// Addresses, one in each page.
 #[derive(Clone, Copy)]
 pub struct Pages {

@@ -5,6 +5,7 @@
 //! for the disk (or to see whether there are new threads). Armed it looks at every fault that was recorded, lets each thread's strides be followed, and asks
 //! for what comes next.
 
+use crate::PAGE;
 use crate::blocks::{BlockCosts, Device, Probe};
 use crate::event::{Event, Kind};
 use crate::mappings::{Mapping, Mappings};
@@ -55,8 +56,6 @@ const COUNT_WAITS: Duration = Duration::from_millis(10);
 const PAUSED: u64 = 250_000_000;
 
 const STACK: usize = 128 * 1024;
-const PAGE: u64 = 4096;
-
 /// A process under watch, until this is dropped.
 pub struct Watch {
     thread: Option<JoinHandle<()>>,

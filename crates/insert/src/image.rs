@@ -1,5 +1,6 @@
 //! The agent's file as an image that is mapped without a loader: the calls that do it.
 
+use crate::PAGE;
 use object::elf::{self, FileHeader64, PF_R, PF_W, PF_X};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, Object, ObjectSymbol};
@@ -9,8 +10,6 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-const PAGE: u64 = 4096;
 
 /// Where the image is entered: an exported symbol of the agent's.
 const ENTER: &str = "runahead_agent_inserted";

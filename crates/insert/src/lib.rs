@@ -35,3 +35,6 @@ pub use file::{Entrance, Look};
 pub use image::Image;
 pub use process::{Bytes, bytes_at, string_at};
 pub use trace::{Fresh, Refusal, Traced, Who};
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;

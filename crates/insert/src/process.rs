@@ -1,9 +1,8 @@
 //! Another process's memory (process_vm_readv(2)). Whatever is asked for may be garbage, and then there is an
 //! error.
 
+use crate::PAGE;
 use std::io;
-
-const PAGE: u64 = 4096;
 
 /// Reads and writes a process's memory, as whoever may trace it may.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 //! All of it belongs to one thread: the kernel takes requests from the thread that has seized a process only,
 //! and lets the process go when that thread ends.
 
+use crate::PAGE;
 use crate::arch::{self, Start};
 use crate::image::Image;
 use crate::process::{Bytes, bytes_at};
@@ -282,8 +283,6 @@ impl Fresh {
 }
 
 const SPARE: usize = 64;
-
-const PAGE: u64 = 4096;
 
 /// The general registers (elf.h's NT_PRSTATUS).
 const GENERAL: usize = 1;

@@ -14,6 +14,7 @@
 
 pub mod arch;
 pub mod files;
+pub mod filesystem;
 pub mod freestanding;
 pub mod memory;
 pub mod process;

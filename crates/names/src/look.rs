@@ -4,6 +4,7 @@
 //! crossed, as the program's own look-up would.
 
 use crate::walk::Name;
+use runahead_kernel::filesystem::FileSystem;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxAttributes, StatxFlags, fstat, fstatfs, makedev,
     openat, statat, statx,
@@ -21,26 +22,6 @@ const LISTING_MOST: usize = 65_536;
 
 /// linux/fcntl.h; rustix has no name for it.
 const AT_STATX_DONT_SYNC: u32 = 0x4000;
-
-/// File systems whose names are not data: looking there is slow, useless, or has effects. Magic numbers of
-/// linux/magic.h and the file systems' own sources.
-const PSEUDO: [u64; 8] = [
-    0x9fa0,      // proc
-    0x6265_6572, // sysfs
-    0x6462_6720, // debugfs
-    0x7472_6163, // tracefs
-    0x0027_e0eb, // cgroup
-    0x6367_7270, // cgroup2
-    0x0187,      // autofs
-    0x1cd1,      // devpts
-];
-
-/// File systems on which each request takes the time of somebody who serves it: a process (FUSE), or the
-/// kernel, which unpacks (squashfs) and keeps a few blocks only. No inode there brings others along.
-const SERVED: [u64; 2] = [
-    0x6573_5546, // fuse
-    0x7371_7368, // squashfs
-];
 
 /// A directory's device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,14 +41,14 @@ pub fn open_root(path: &Path) -> io::Result<(OwnedFd, Identity)> {
     Ok((directory, identity))
 }
 
-/// Whether a file lies where names are not data.
+/// Whether a file lies where names are not data: looking there is slow, useless, or has effects.
 pub fn is_pseudo(file: impl AsFd) -> io::Result<bool> {
-    Ok(PSEUDO.contains(&(fstatfs(file)?.f_type as u64)))
+    Ok(FileSystem::of(fstatfs(file)?.f_type).is_made_up())
 }
 
 /// Whether a file lies where each request takes the time of somebody who serves it.
 pub fn is_served(file: impl AsFd) -> bool {
-    fstatfs(file).is_ok_and(|status| SERVED.contains(&(status.f_type as u64)))
+    fstatfs(file).is_ok_and(|status| FileSystem::of(status.f_type).is_served())
 }
 
 /// The device of the directory at `path`, as the kernel knows it: whoever serves it is not asked.

@@ -5,6 +5,7 @@
 
 use crate::plot::{Bar, Part, bars};
 use crate::report::Report;
+use crate::units::PAGE;
 use crate::units::{self, bytes, count, duration, percent};
 use crate::waits::{BEST, LIKELY, Overlapped, Spared, Waits};
 use crate::why;
@@ -12,9 +13,6 @@ use runahead_remedies::Surroundings;
 use serde_json::Value;
 
 const STYLE: &str = include_str!("page.css");
-
-/// Bytes of a page of memory.
-const PAGE: u64 = 4096;
 
 /// `document`: the report as it was written, of which all is shown at the end.
 pub fn html(report: &Report, document: &Value, around: &Surroundings) -> String {

@@ -51,6 +51,9 @@ pub fn command(words: &[String]) -> String {
     text
 }
 
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
 #[cfg(test)]
 mod tests {
     use super::*;

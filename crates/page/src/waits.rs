@@ -1,6 +1,7 @@
 //! What a run waited for, what was spared, and what its waiting may come to where it is overlapped. Pure.
 
 use crate::report::Report;
+use crate::units::PAGE;
 
 /// Requests that disks are taken to serve at once: the best, and what is likely.
 const AT_ONCE_MOST: u64 = 64;
@@ -9,8 +10,6 @@ const AT_ONCE_LIKELY: u64 = 16;
 /// A disk has answered by then: more of what is left is something else.
 const LONGEST_FAULT_NS: u64 = 15_000_000;
 
-/// Bytes of a page, and pages that any start brings in.
-const PAGE: u64 = 4096;
 const FEW_PAGES: u64 = 250;
 
 /// What a run waited for, ns. The sum over all of its threads, so it may be more than the run took.

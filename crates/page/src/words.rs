@@ -1,13 +1,11 @@
 //! The report in a person's words: one screen (`--stats`, `runahead stat`). Pure.
 
 use crate::report::Report;
+use crate::units::PAGE;
 use crate::units::{self, bytes, count, duration, percent};
 use crate::waits::{BEST, LIKELY, Overlapped, Spared, Waits};
 use crate::why;
 use runahead_remedies::Surroundings;
-
-/// Bytes of a page.
-const PAGE: u64 = 4096;
 
 /// Before each line; width of what a line is about, with the gap behind it; of all.
 const PREFIX: &str = "runahead: ";

@@ -10,6 +10,8 @@
 //! twice as many each time, while each block that it went through has seen as many faults as made it a *drift*.
 //! Waits without order are seldom so near to each other: of 4000 in a file of 1 GB it happens some six times.
 
+use crate::PAGE;
+
 /// Bytes that are asked for as one.
 pub const BLOCK: u64 = 2 << 20;
 
@@ -147,8 +149,6 @@ const ONE_IN: u64 = 8;
 const NEARLY_ALL: u32 = 60;
 const LATEST_ALL: u64 = 0xff;
 const MANY: u64 = 128;
-
-const PAGE: u64 = 4096;
 
 /// What the kernel maps around a fault of pages that are there, bytes.
 const MAPPED_AROUND: u64 = 64 * 1024;

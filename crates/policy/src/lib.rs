@@ -42,3 +42,6 @@ pub mod track;
 pub mod untold;
 pub mod views;
 pub mod worth;
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;

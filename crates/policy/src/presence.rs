@@ -14,6 +14,8 @@
 //! Places without order are neither: four of the latest 64 hardly ever lie at equal distances, nor do runs
 //! continue each other.
 
+use crate::PAGE;
+
 /// Runs that are remembered, in which walks are looked for.
 const REMEMBERED: usize = 64;
 
@@ -65,8 +67,6 @@ const AHEAD: u64 = 64 * READ_AROUND;
 
 const WALKS: usize = 8;
 const SCANS: usize = 8;
-
-const PAGE: u64 = 4096;
 
 /// Fractions of a page are counted in so many bits.
 const FRACTION: u32 = 16;

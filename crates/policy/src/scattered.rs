@@ -16,6 +16,8 @@
 //!
 //! Rule: the advice is given for the speculator's own descriptor. The program's read-ahead is its own.
 
+use crate::PAGE;
+
 /// A run as long as this is a scan, and a neighbourhood is as large (bytes): the kernel's greatest request, and what its
 /// read-ahead grows to where nobody has configured it.
 const SCAN: u64 = 128 << 10;
@@ -71,8 +73,6 @@ impl Scattered {
         Some(Advice::Normal)
     }
 }
-
-const PAGE: u64 = 4096;
 
 /// Neighbourhoods that are remembered, 32 MB; the one not visited for longest makes room. (The large ones of GNU ld's
 /// 562 objects are 18 MB.) Found by going through all of them, some 100 ns: in sets of four, which is quicker, a few

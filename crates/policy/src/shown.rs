@@ -9,7 +9,7 @@
 
 use crate::views::BLOCK;
 
-const PAGE: usize = 4096;
+const PAGE: usize = crate::PAGE as usize;
 const PAGES: usize = BLOCK / PAGE;
 const WORD: usize = u64::BITS as usize;
 

@@ -11,6 +11,8 @@
 //! anything is asked for it is cached in both, as the kernel reads around each miss.) So a stream is on trial
 //! first; one that turns out to be a scan is left alone for a while.
 
+use crate::PAGE;
+
 /// Steps of equal length after which a stream is believed.
 const BELIEVED: u32 = 3;
 
@@ -27,8 +29,6 @@ const MAPPED_AROUND: u64 = 16 * PAGE;
 
 /// Shorter steps, in bytes, are scans: read-ahead's business.
 const STRIDE_LEAST: u64 = 2 * PAGE;
-const PAGE: u64 = 4096;
-
 /// Steps ahead: at first, and while what was asked for is used. 256 pages are under way on a cloud disk, whose
 /// 64 requests at a time want twice that to stay busy between two looks; more was not faster.
 const DEPTH_FIRST: u32 = 32;

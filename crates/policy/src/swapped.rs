@@ -11,6 +11,7 @@
 //! What is ahead is bounded by the room that the caller names, over all streams together: pages that come in push
 //! others out.
 
+use crate::PAGE;
 use crate::strides::{Ask, place_of};
 
 /// Steps of equal length after which a stream is believed.
@@ -33,8 +34,6 @@ const STREAMS: usize = 16;
 
 /// Faults after which a stream that was not met is over, and leaves its room to others.
 const FORGOTTEN: u64 = 1024;
-
-const PAGE: u64 = 4096;
 
 /// What follows from a fault.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

@@ -11,6 +11,7 @@
 //! make up.
 
 use crate::intake::Lookup;
+use runahead_kernel::filesystem::FileSystem;
 use runahead_prefetch::{CHUNK_PAGES, PAGE};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags};
@@ -83,36 +84,12 @@ pub fn open(path: &CStr) -> Result<File, Failure> {
     Ok(File { descriptor, device: status.st_dev, inode: status.st_ino, size: status.st_size.max(0) as u64 })
 }
 
-/// File systems of which nothing is on a disk and nothing in the page cache: linux/magic.h, and that of resctrl.
-const MADE_UP: [u32; 20] = [
-    0x9fa0,      // proc
-    0x6265_6572, // sysfs
-    0x6462_6720, // debugfs
-    0x7472_6163, // tracefs
-    0x7363_6673, // securityfs
-    0x0027_e0eb, // cgroup
-    0x6367_7270, // cgroup2
-    0x6265_6570, // configfs
-    0x6165_676c, // pstore
-    0xde5e_81e4, // efivarfs
-    0xcafe_4a11, // bpf
-    0xf97c_ff8c, // selinuxfs
-    0x4341_5d53, // smackfs
-    0x4249_4e4d, // binfmt_misc
-    0x6e73_6673, // nsfs
-    0x6573_5543, // fusectl
-    0x0765_5821, // resctrl
-    0x1980_0202, // mqueue
-    0xabba_1974, // xenfs
-    0x9fa1,      // openprom
-];
-
 /// Whether the kernel makes the file's contents up as they are read. The file system is asked for its kind (over a network
 /// that would be a request of its own) only where there is no disk behind it and the file has no blocks.
 fn is_made_up(file: BorrowedFd, status: &rustix::fs::Stat) -> bool {
     rustix::fs::major(status.st_dev) == 0
         && status.st_blocks == 0
-        && rustix::fs::fstatfs(file).is_ok_and(|system| MADE_UP.contains(&(system.f_type as u32)))
+        && rustix::fs::fstatfs(file).is_ok_and(|system| FileSystem::of(system.f_type).is_made_up())
 }
 
 /// Pages `first..first + pages` (at most a chunk) of a file, into the page cache. Returns when they are there.

@@ -3,6 +3,7 @@
 use crate::cell::Global;
 use crate::rights;
 use runahead_kernel::files::{self, open_at};
+use runahead_kernel::filesystem::FileSystem;
 use runahead_kernel::text::{MapsLine, Text};
 use runahead_kernel::uapi::general as n;
 
@@ -15,13 +16,6 @@ pub enum Backing {
     /// A device, or the kernel: what a touch does there is its driver's affair.
     Device,
 }
-
-/// File systems in memory, by their magic numbers (linux/magic.h).
-const IN_MEMORY: [i64; 3] = [
-    0x0102_1994, // tmpfs
-    0x8584_58f6, // ramfs
-    0x9584_58f6, // hugetlbfs
-];
 
 /// File systems without a device of their own that were asked about: their number, and whether they are in memory.
 static ASKED: Global<([(u32, bool); 16], usize)> = Global::new(([(0, false); 16], 0));
@@ -63,12 +57,13 @@ fn ask(process_directory: i32, map: &MapsLine) -> Option<Backing> {
     let path = Text::<1024>::new().push(b"root").push(map.name);
     rights::hold();
     let seen = open_at(process_directory, path.as_c_str(), n::O_PATH | n::O_CLOEXEC, 0).ok()?;
-    let asked = files::fstat(seen).and_then(|stat| Ok((stat, files::file_system_type(seen)?)));
+    let asked =
+        files::fstat(seen).and_then(|stat| Ok((stat, FileSystem::of(files::file_system_type(seen)?))));
     let _ = files::close(seen);
     let (stat, kind) = asked.ok()?;
     Some(match stat.st_mode & n::S_IFMT {
         _ if stat.st_ino != map.inode => return None,
-        n::S_IFREG if IN_MEMORY.contains(&kind) => Backing::Memory,
+        n::S_IFREG if kind.is_in_memory() => Backing::Memory,
         n::S_IFREG => Backing::File,
         _ => Backing::Device,
     })

@@ -18,6 +18,7 @@ use core::sync::atomic::Ordering;
 use runahead_abi::session::ended;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::files::{self, Stat};
+use runahead_kernel::filesystem::FileSystem;
 use runahead_kernel::memory::bytes;
 use runahead_kernel::process::monotonic_ns;
 use runahead_kernel::uapi::general as n;
@@ -297,57 +298,34 @@ fn open_for_real(
     Ok(descriptor)
 }
 
-/// Devices (file systems) that were asked about: number, and which type of file system it is.
-static ASKED: Global<([(u64, i64); 16], usize)> = Global::new(([(0, 0); 16], 0));
+/// Devices (file systems) that were asked about: number, and what the file system is like.
+static ASKED: Global<(Asked, usize)> = Global::new(([None; 16], 0));
+type Asked = [Option<(u64, FileSystem)>; 16];
 
+/// Whether reading the file may have effects, or answers about the reader.
 fn is_pseudo(fd: i32, device: u64) -> bool {
-    file_system(fd, device).is_none_or(|kind| PSEUDO.contains(&kind))
+    file_system(fd, device).is_none_or(FileSystem::is_made_up)
 }
 
-/// The type of the file system with this number, on which `fd` is open. The program's agent wants to know
+/// What the file system with this number, on which `fd` is open, is like. The program's agent wants to know
 /// which of them are a server's.
-pub fn file_system(fd: i32, device: u64) -> Option<i64> {
+pub fn file_system(fd: i32, device: u64) -> Option<FileSystem> {
     let (asked, next) = ASKED.get();
-    let known = asked.iter().find(|(known, _)| *known == device && device != 0);
+    let known = asked.iter().flatten().find(|(known, _)| *known == device && device != 0);
     let kind = match known {
         Some(&(_, kind)) => kind,
         None => {
-            let kind = files::file_system_type(fd).ok()?;
-            asked[*next % asked.len()] = (device, kind);
+            let kind = FileSystem::of(files::file_system_type(fd).ok()?);
+            asked[*next % asked.len()] = Some((device, kind));
             *next += 1;
             kind
         }
     };
-    if kind == FUSE {
+    if kind.is_fuse() {
         speculator().server.store(device, Ordering::Relaxed);
     }
     Some(kind)
 }
-
-const FUSE: i64 = 0x6573_5546;
-
-/// File systems whose files are not data: reading them may have effects or answers about the reader.
-/// Magic numbers of linux/magic.h and the file systems' own sources.
-const PSEUDO: [i64; 18] = [
-    0x9fa0,      // proc
-    0x6265_6572, // sysfs
-    0x6462_6720, // debugfs
-    0x7472_6163, // tracefs
-    0x0027_e0eb, // cgroup
-    0x6367_7270, // cgroup2
-    0x1cd1,      // devpts
-    0x7363_6673, // securityfs
-    0xcafe_4a11, // bpf
-    0x6265_6570, // configfs
-    0x6573_5543, // fusectl
-    0xf97c_ff8c, // selinuxfs
-    0x1980_0202, // mqueue
-    0x4249_4e4d, // binfmt_misc
-    0x6165_676c, // pstore
-    0x6e73_6673, // nsfs
-    0xde5e_81e4, // efivarfs
-    0x6759_6969, // rpc_pipefs
-];
 
 fn list(fd: i32, out: usize, length: usize) -> Outcome {
     let table = TABLE.get();

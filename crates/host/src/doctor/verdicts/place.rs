@@ -4,6 +4,7 @@ use super::{about, size};
 use crate::doctor::facts::machine::Surroundings;
 use crate::doctor::facts::place::{ColdRead, Device, Mount, Sample};
 use crate::doctor::line::{Line, errno};
+use runahead_kernel::filesystem::FileSystem;
 use std::path::Path;
 
 pub fn missing(path: &Path, number: i32) -> Line {
@@ -11,12 +12,8 @@ pub fn missing(path: &Path, number: i32) -> Line {
     Line::stops(about::PATH, format!("{}: {why} ({})", path.display(), errno(number)))
 }
 
-/// File systems without a disk.
-const IN_MEMORY: [&str; 8] =
-    ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs", "proc", "sysfs", "cgroup2", "cgroup"];
-
 pub fn is_in_memory(kind: &str) -> bool {
-    IN_MEMORY.contains(&kind)
+    !FileSystem::named(kind).is_stored()
 }
 
 /// Servers in user space that do one thing at a time as they are by default.
