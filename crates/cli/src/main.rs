@@ -100,9 +100,28 @@ pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) 
     {
         runahead_host::arm_last_resort(place, false);
     }
-    let status = if is_again() { run_again(allowed) } else { act(allowed) };
+    let status = match place_of_command(runahead_host::arguments()) {
+        Some(_) if is_again() => run_again(allowed),
+        Some(_) => act(allowed),
+        None => act_with_room(allowed),
+    };
     let _ = std::io::stdout().flush();
     status.into()
+}
+
+/// Bytes of stack for what becomes no command: a limit may leave us less than that takes (clap alone 20 KB), and there is
+/// no command that could be run plainly instead.
+const ROOM: usize = 1 << 20;
+
+/// Does on a stack of its own, if one is to be had, what becomes no command; returns the exit status.
+fn act_with_room(allowed: Result<(), String>) -> u8 {
+    let before = allowed.clone();
+    let thread = std::thread::Builder::new().stack_size(ROOM).spawn(move || match take_apart() {
+        Ok(arguments) => answer(arguments.action, before),
+        Err(status) => Some(status),
+    });
+    // A process of one thread becomes the command.
+    thread.ok().and_then(|thread| thread.join().ok()).flatten().unwrap_or_else(|| act(allowed))
 }
 
 /// Whether an agent has started us in place of a program that was executed already.
@@ -123,20 +142,43 @@ fn run_again(allowed: Result<(), String>) -> u8 {
     failure.status()
 }
 
+/// Words of our own command line that are looked at.
+fn looked_at() -> usize {
+    runahead_host::arguments().take(LOOKED_AT).count()
+}
+
+/// The command line, or the exit status for one that is wrong.
+fn take_apart() -> Result<Arguments, u8> {
+    runahead_host::fill_standard_descriptors();
+    Arguments::try_parse_from(runahead_host::arguments().take(LOOKED_AT)).map_err(|error| {
+        let _ = error.print();
+        if error.use_stderr() { USAGE } else { 0 }
+    })
+}
+
+/// Does what becomes no command; returns the exit status. None: it is to become one.
+fn answer(action: Action, allowed: Result<(), String>) -> Option<u8> {
+    Some(match action {
+        Action::Run(_) | Action::Stat(_) => return None,
+        Action::Doctor(doctor) => doctor.examine(allowed),
+        Action::Report { report, output } => {
+            eprintln!("runahead: {}", runahead_host::make_page(&report, output.as_deref()));
+            USAGE
+        }
+        Action::Daemon { socket } => daemon(socket),
+        Action::Prepare { output, places } => prepare(places, output),
+    })
+}
+
 /// Does what the command line says; returns the exit status. A command has taken this process over by then, if it could.
 ///
 /// Not a part of `main`: should there be no room for all that this has on the stack, the last resort is armed by then.
 #[inline(never)]
 fn act(allowed: Result<(), String>) -> u8 {
     let may_arm = allowed.is_ok();
-    runahead_host::fill_standard_descriptors();
-    let looked_at = runahead_host::arguments().take(LOOKED_AT).count();
-    let arguments = match Arguments::try_parse_from(runahead_host::arguments().take(LOOKED_AT)) {
+    let arguments = match take_apart() {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() { USAGE } else { 0 };
-        }
+        Err(status) => return status,
     };
     let (options, command) = match arguments.action {
         Action::Run(run) => (
@@ -159,15 +201,9 @@ fn act(allowed: Result<(), String>) -> u8 {
             };
             (options, stat.command)
         }
-        Action::Doctor(doctor) => return doctor.examine(allowed),
-        Action::Report { report, output } => {
-            eprintln!("runahead: {}", runahead_host::make_page(&report, output.as_deref()));
-            return USAGE;
-        }
-        Action::Daemon { socket } => return daemon(socket),
-        Action::Prepare { output, places } => return prepare(places, output),
+        other => return answer(other, allowed).unwrap_or(USAGE),
     };
-    let first = looked_at - command.len();
+    let first = looked_at() - command.len();
     if may_arm {
         runahead_host::arm_last_resort(first, options.speaks());
     }

@@ -178,6 +178,10 @@ fn as_text(value: &Value) -> &str {
 
 fn nothing(_: &mut Command) {}
 
+fn with_much_environment(command: &mut Command) {
+    command.env("MUCH", "x".repeat(12_000));
+}
+
 /// What is known of executables stays with the tests.
 fn cache() -> Result<PathBuf, String> {
     let cache = locate::scratch().join("cache");
@@ -328,7 +332,8 @@ fn limits(runahead: &Runahead) -> Verdict {
     for limit in ["-Sv 100000", "-Sd 1000", "-Ss 32", "-Sf 100"] {
         let lower = format!("ulimit {limit}; exec \"$@\"");
         let around = ["sh", "-c", &lower, "sh"];
-        let told = examine(runahead, &around, nothing, &["--", "true"])?;
+        // Arguments and environment are on the stack as well.
+        let told = examine(runahead, &around, with_much_environment, &["--", "true"])?;
         let option = limit.get(2..3).unwrap_or_default();
         told.expect("ulimit", "stops", "ulimit", &format!("ulimit -{option} "))?;
         told.expect_nothing_of("shared memory")?;
