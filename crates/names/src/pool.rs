@@ -20,6 +20,7 @@ use crate::walk::{Job, Key, Name, Walk};
 use runahead_abi::release::What::{All, Files};
 use runahead_gate::{Gate, Pass};
 use runahead_policy::coldness::WAITED_NS;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::io;
@@ -297,7 +298,7 @@ impl State {
     }
 
     fn is_spent(&self, done: Done) -> bool {
-        self.restraint.is_spent(self.pace.cold(), done.looked_up)
+        self.restraint.is_spent(self.pace.cold(), done)
     }
 
     /// Whether this file system is left to the program, as somebody serves it who is near at hand.
@@ -313,8 +314,7 @@ impl State {
     }
 
     fn may_issue(&mut self, done: Done) -> bool {
-        self.pace.may_issue(done.looked_up)
-            && self.restraint.may_issue(self.pace.cold(), done.looked_up, done.listed)
+        self.pace.may_issue(done.looked_up) && self.restraint.may_issue(self.pace.cold(), done)
     }
 
     fn has_listed(&mut self, names: usize) {
@@ -384,6 +384,7 @@ impl Shared {
             if !self.begins_with(&told) {
                 continue;
             }
+            let before = processor_ns();
             // What cannot be opened is the program's to find out.
             let _ = match told.what {
                 What::Met { path, left, .. } => self.begin_at(&path, &left),
@@ -396,6 +397,7 @@ impl Shared {
                 }
             };
             let mut state = self.lock();
+            state.restraint.took(processor_ns().saturating_sub(before));
             state.taking_in = false;
             self.done_with_one(&mut state);
             if !state.walk.is_empty() {
@@ -612,6 +614,7 @@ impl Shared {
         let alone = state.busy == 0;
         state.busy += 1;
         drop(state);
+        let before = processor_ns();
         self.looked_up.fetch_add(1, Ordering::Relaxed);
         let mut state = match job {
             Job::LookUp { key, number, directory, name, sample } => {
@@ -629,6 +632,7 @@ impl Shared {
             }
             Job::List { key, directory, name } => self.list(key, &directory, &name, alone),
         };
+        state.restraint.took(processor_ns().saturating_sub(before));
         self.done_with_one(&mut state);
         state
     }
@@ -661,6 +665,12 @@ impl Shared {
             self.idle.notify_all();
         }
     }
+}
+
+/// Processor time of the calling thread, ns.
+fn processor_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[cfg(test)]

@@ -9,10 +9,14 @@
 //!   directory need not list those below it.
 //! - The program's arguments, which it is likely to look up, are looked up as if it had listed them.
 //! - From a directory in which it looked some name up, an import or a search of a path as likely as a walk, a look-up ahead
-//!   must serve several of the program's, as one does that brings a block of inodes along.
+//!   must serve several of the program's, as one does that brings a block of inodes along; and what all of them take of
+//!   the processors is held to a part of what the program has waited (`policy::regret`).
 //! - Where names turn out to be cached directories alone are listed ahead.
 //!
 //! Pure: times and counts come from outside.
+
+use crate::pool::Done;
+use runahead_policy::regret::may_spend;
 
 /// A disk whose look-ups take less, ns, is quick. (On the local disk on which the figures below were measured the
 /// middle one of the look-ups that began alone took 110 to 610 us where other work went on.)
@@ -46,8 +50,9 @@ const DIRECTORIES_FOR_ONE: u64 = 2;
 pub struct Restraint {
     /// The walk goes on from where a name was looked up.
     guessed: bool,
-    /// Look-ups and listings ahead made so, of all the run.
+    /// Look-ups and listings ahead made so, of all the run, and what they took of the processors, ns.
     issued: u64,
+    spent: u64,
     /// Directories listed ahead since the walk began at one that the program lists, and how many it had listed then.
     ahead: u64,
     listed_before: u64,
@@ -80,21 +85,22 @@ impl Restraint {
         }
     }
 
-    /// Whether anything may be looked up or listed ahead on a disk whose look-ups take `cold` ns (0: not known): when the program has
-    /// looked up `looked_up` names and listed `listed` directories in all.
-    pub fn may_issue(&self, cold: u64, looked_up: u64, listed: u64) -> bool {
+    /// Whether anything may be looked up or listed ahead on a disk whose look-ups take `cold` ns (0: not known), when the program has
+    /// done so much.
+    pub fn may_issue(&self, cold: u64, done: Done) -> bool {
         if !is_quick(cold) {
             return true;
         }
-        let since = listed.saturating_sub(self.listed_before);
+        let since = done.listed.saturating_sub(self.listed_before);
         let followed = self.guessed || self.ahead < DIRECTORIES_FIRST + DIRECTORIES_FOR_ONE * since;
-        followed && !self.at_once && !self.is_spent(cold, looked_up)
+        followed && !self.at_once && !self.is_spent(cold, done)
     }
 
     /// Whether the walk has served the program too little to go on: it is to be given up, and then nobody need know how far the
     /// program is. (While a walk waits for its program the agent looks at each of its calls.)
-    pub fn is_spent(&self, cold: u64, looked_up: u64) -> bool {
-        is_quick(cold) && self.guessed && self.issued >= FIRST + looked_up / SERVED_BY_ONE
+    pub fn is_spent(&self, cold: u64, done: Done) -> bool {
+        let has_served = self.issued < FIRST + done.looked_up / SERVED_BY_ONE;
+        is_quick(cold) && self.guessed && !(has_served && may_spend(self.spent, done.waited, 0))
     }
 
     /// A look-up ahead of a name has found it in the cache, or has not.
@@ -109,6 +115,11 @@ impl Restraint {
         }
         self.passed_over = (self.passed_over + 1) % TRIED;
         self.passed_over == 0
+    }
+
+    /// A look-up or a listing ahead has taken so much of a processor, ns.
+    pub fn took(&mut self, processor_ns: u64) {
+        self.spent += if self.guessed { processor_ns } else { 0 };
     }
 
     /// A name is looked up ahead, or a directory listed.
@@ -176,9 +187,13 @@ mod tests {
     const QUICK: u64 = 100_000;
     const SLOW: u64 = 1_000_000;
 
+    fn done(looked_up: u64, listed: u64) -> Done {
+        Done { looked_up, listed, waited: 0 }
+    }
+
     fn issue(restraint: &mut Restraint, cold: u64, looked_up: u64) -> u64 {
         let mut issued = 0;
-        while issued < 10_000 && restraint.may_issue(cold, looked_up, 0) {
+        while issued < 10_000 && restraint.may_issue(cold, done(looked_up, 0)) {
             restraint.issued(false);
             issued += 1;
         }
@@ -191,15 +206,15 @@ mod tests {
         restraint.begins(true, 0);
         assert_eq!(issue(&mut restraint, QUICK, 0), 10_000);
         (0..20).for_each(|_| restraint.issued(true));
-        assert!(!restraint.may_issue(QUICK, 0, 1));
-        assert!(restraint.may_issue(QUICK, 0, 10));
-        assert!(restraint.may_issue(SLOW, 0, 1));
+        assert!(!restraint.may_issue(QUICK, done(0, 1)));
+        assert!(restraint.may_issue(QUICK, done(0, 10)));
+        assert!(restraint.may_issue(SLOW, done(0, 1)));
         // What was listed ahead elsewhere is not held against it.
         restraint.begins(true, 1);
-        assert!(restraint.may_issue(QUICK, 0, 1));
+        assert!(restraint.may_issue(QUICK, done(0, 1)));
         (0..DIRECTORIES_FIRST).for_each(|_| restraint.issued(true));
-        assert!(!restraint.may_issue(QUICK, 0, 1));
-        assert!(restraint.may_issue(QUICK, 0, 2));
+        assert!(!restraint.may_issue(QUICK, done(0, 1)));
+        assert!(restraint.may_issue(QUICK, done(0, 2)));
     }
 
     #[test]
@@ -208,7 +223,9 @@ mod tests {
         restraint.begins(false, 0);
         assert_eq!(issue(&mut restraint, QUICK, 0), FIRST);
         assert!(
-            restraint.is_spent(QUICK, 0) && !restraint.is_spent(QUICK, 4) && !restraint.is_spent(SLOW, 0)
+            restraint.is_spent(QUICK, done(0, 0))
+                && !restraint.is_spent(QUICK, done(4, 0))
+                && !restraint.is_spent(SLOW, done(0, 0))
         );
         assert_eq!(issue(&mut restraint, QUICK, 400), 100);
         // A listing in between does not forgive what was looked up for nothing.
@@ -219,13 +236,35 @@ mod tests {
     }
 
     #[test]
+    fn on_a_quick_disk_a_guess_takes_a_part_of_what_is_waited() {
+        let issue = |cold, waited| {
+            let mut restraint = Restraint::default();
+            restraint.begins(false, 0);
+            let done = Done { looked_up: 1_000_000, listed: 0, waited };
+            let took = |_: &usize| {
+                let may = restraint.may_issue(cold, done);
+                restraint.took(100_000);
+                may
+            };
+            (0..100).take_while(took).count()
+        };
+        assert_eq!((issue(QUICK, 0), issue(QUICK, 8_000_000), issue(SLOW, 0)), (10, 30, 100));
+        // What is no guess is not counted.
+        let mut restraint = Restraint::default();
+        restraint.begins(true, 0);
+        restraint.took(u64::MAX);
+        restraint.begins(false, 0);
+        assert!(restraint.may_issue(QUICK, done(0, 0)));
+    }
+
+    #[test]
     fn on_a_slow_disk_and_on_one_not_known_yet_everything_is_looked_up() {
         let mut restraint = Restraint::default();
         restraint.begins(false, 0);
         assert_eq!(issue(&mut restraint, 0, 0), 10_000);
         assert_eq!(issue(&mut restraint, SLOW, 0), 10_000);
         restraint.waits(STRETCH_NS, 20 * STRETCH_NS);
-        assert!(restraint.may_issue(SLOW, 0, 0));
+        assert!(restraint.may_issue(SLOW, done(0, 0)));
     }
 
     #[test]
@@ -276,13 +315,13 @@ mod tests {
         let mut restraint = Restraint::default();
         restraint.begins(true, 0);
         restraint.waits(10 * STRETCH_NS, 9 * STRETCH_NS);
-        assert!(restraint.may_issue(QUICK, 0, 0));
+        assert!(restraint.may_issue(QUICK, done(0, 0)));
         restraint.waits(12 * STRETCH_NS, 20 * STRETCH_NS);
-        assert!(!restraint.may_issue(QUICK, 0, 0));
+        assert!(!restraint.may_issue(QUICK, done(0, 0)));
         // Not told anew within a stretch.
         restraint.waits(12 * STRETCH_NS + 10, 20 * STRETCH_NS);
-        assert!(!restraint.may_issue(QUICK, 0, 0));
+        assert!(!restraint.may_issue(QUICK, done(0, 0)));
         restraint.waits(14 * STRETCH_NS, 21 * STRETCH_NS);
-        assert!(restraint.may_issue(QUICK, 0, 0));
+        assert!(restraint.may_issue(QUICK, done(0, 0)));
     }
 }

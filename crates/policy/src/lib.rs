@@ -30,6 +30,7 @@ pub mod noting;
 pub mod overlay;
 pub mod passed_names;
 pub mod presence;
+pub mod regret;
 pub mod sampling;
 pub mod scattered;
 pub mod served;

@@ -1,0 +1,52 @@
+//! What may be spent on a program that may gain nothing by it: *regret*, as online algorithms call what is lost against
+//! having done nothing.
+//!
+//! Processor time of ours takes the program's, where processors are wanted, and disks answer us in place of it. At most what the
+//! program waits can be saved. So what is sure to be spent is held to a part of that, and to what was saved so far: on a
+//! slow disk a millisecond is nothing beside the waiting, on a quick one it is all that there is to gain.
+//!
+//! Rule: whatever happens, no more is spent than [`FIRST`], a part of the time waited, what was saved, and the one thing that was
+//! begun last.
+
+/// Spent on any program, ns: nobody knows anything yet.
+pub const FIRST: u64 = 1_000_000;
+
+/// One part in so many of what the program has waited.
+pub const SHARE: u64 = 4;
+
+/// Whether more may be begun, of what has taken `spent` ns of processors' time so far: for a program that has `waited` so long
+/// for what nobody had asked for ahead, and that was spared waits of `saved` ns in all.
+pub fn may_spend(spent: u64, waited: u64, saved: u64) -> bool {
+    spent < FIRST.saturating_add(waited / SHARE).saturating_add(saved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the events, and however dear each thing that is begun.
+        #[test]
+        fn no_more_is_spent_than_said(events in prop::collection::vec((0..5_000_000u64, 0..2_000_000u64, 0..100_000u64), 0..400)) {
+            let (mut spent, mut waited, mut saved, mut dearest) = (0, 0, 0, 0);
+            for (wait, cost, gain) in events {
+                waited += wait;
+                saved += gain;
+                if may_spend(spent, waited, saved) {
+                    spent += cost;
+                    dearest = dearest.max(cost);
+                }
+                prop_assert!(spent <= FIRST + waited / SHARE + saved + dearest);
+            }
+        }
+    }
+
+    #[test]
+    fn who_waits_long_or_gains_is_helped_on() {
+        assert!(may_spend(0, 0, 0) && !may_spend(FIRST, 0, 0));
+        assert!(may_spend(100_000_000, 1_000_000_000, 0));
+        assert!(may_spend(100_000_000, 0, 200_000_000));
+        assert!(may_spend(u64::MAX - 1, u64::MAX, u64::MAX));
+    }
+}
