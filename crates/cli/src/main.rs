@@ -1,14 +1,18 @@
-//! The `runahead` command: takes the command line apart, says what went wrong. No policy lives here.
+//! What a plain run does not need (`runahead-tools`, which `runahead` becomes): the other subcommands, and all of the command
+//! line, with what to say of a wrong one. No policy lives here.
 //!
 //! `main` is the C library's: the standard library's start-up changes what a command inherits (`host::program`).
 #![cfg_attr(not(test), no_main)]
 
+mod again;
 mod arguments;
+#[cfg(test)]
+mod words;
 
 use arguments::{Action, Arguments, Doctor, Run};
 use clap::Parser as _;
-use runahead_abi::environment::again;
 use runahead_host::{Detail, DoctorSubject, Limits, Options};
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -73,7 +77,6 @@ fn place_of_command<'a>(words: impl Iterator<Item = &'a std::ffi::OsStr>) -> Opt
     let mut words = words.enumerate().skip(1);
     match words.next()?.1.to_str()? {
         "run" | "stat" => {}
-        word if word.as_bytes() == again::WORD.to_bytes() => return Some(again::FIRST),
         _ => return None,
     }
     while let Some((place, word)) = words.next() {
@@ -90,19 +93,18 @@ fn place_of_command<'a>(words: impl Iterator<Item = &'a std::ffi::OsStr>) -> Opt
 /// Called by the C library.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) -> i32 {
-    if is_again() {
-        runahead_host::set_file(again::FILE, again::DESCRIPTOR);
+    if again::is_again() {
+        return again::run().into();
     }
     let allowed = runahead_host::check_filters();
-    // What may not be done is not done for the last resort's sake either.
-    if allowed.is_ok()
-        && let Some(place) = place_of_command(runahead_host::arguments())
-    {
-        runahead_host::arm_last_resort(place, false);
-    }
     let status = match place_of_command(runahead_host::arguments()) {
-        Some(_) if is_again() => run_again(allowed),
-        Some(_) => act(allowed),
+        Some(place) => {
+            // What may not be done is not done for the last resort's sake either.
+            if allowed.is_ok() {
+                runahead_host::arm_last_resort(place, false);
+            }
+            act(allowed)
+        }
         None => act_with_room(allowed),
     };
     let _ = std::io::stdout().flush();
@@ -124,24 +126,6 @@ fn act_with_room(allowed: Result<(), String>) -> u8 {
     thread.ok().and_then(|thread| thread.join().ok()).flatten().unwrap_or_else(|| act(allowed))
 }
 
-/// Whether an agent has started us in place of a program that was executed already.
-fn is_again() -> bool {
-    let mut words = runahead_host::arguments().skip(1);
-    let word = words.next();
-    word.is_some_and(|word| word.as_encoded_bytes() == again::WORD.to_bytes())
-        && words.nth(again::FIRST - 2).is_some()
-}
-
-/// Executes such a program, with a run of its own.
-#[inline(never)]
-fn run_again(allowed: Result<(), String>) -> u8 {
-    runahead_host::fill_standard_descriptors();
-    let options = Options { limits: Limits::from_environment(), again: true, ..Options::default() };
-    let failure = runahead_host::run(options, again::FIRST, allowed);
-    eprintln!("runahead: {}", failure.message());
-    failure.status()
-}
-
 /// Words of our own command line that are looked at.
 fn looked_at() -> usize {
     runahead_host::arguments().take(LOOKED_AT).count()
@@ -154,6 +138,33 @@ fn take_apart() -> Result<Arguments, u8> {
         let _ = error.print();
         if error.use_stderr() { USAGE } else { 0 }
     })
+}
+
+/// Options and command of what becomes one.
+fn split(action: Action) -> Result<(Options, Vec<OsString>), Action> {
+    match action {
+        Action::Run(run) => {
+            let options = Options {
+                limits: run.limits(),
+                stats: run.stats,
+                report: run.report,
+                no_speculate: run.no_speculate,
+                verbose: run.verbose,
+                again: false,
+            };
+            Ok((options, run.command))
+        }
+        Action::Stat(stat) => {
+            let options = Options {
+                stats: Some(stat.stats.unwrap_or(Detail::Words)),
+                report: stat.report,
+                no_speculate: true,
+                ..Options::default()
+            };
+            Ok((options, stat.command))
+        }
+        other => Err(other),
+    }
 }
 
 /// Does what becomes no command; returns the exit status. None: it is to become one.
@@ -180,30 +191,12 @@ fn act(allowed: Result<(), String>) -> u8 {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
-    let (options, command) = match arguments.action {
-        Action::Run(run) => (
-            Options {
-                limits: run.limits(),
-                stats: run.stats,
-                report: run.report,
-                no_speculate: run.no_speculate,
-                verbose: run.verbose,
-                again: false,
-            },
-            run.command,
-        ),
-        Action::Stat(stat) => {
-            let options = Options {
-                stats: Some(stat.stats.unwrap_or(Detail::Words)),
-                report: stat.report,
-                no_speculate: true,
-                ..Options::default()
-            };
-            (options, stat.command)
-        }
-        other => return answer(other, allowed).unwrap_or(USAGE),
+    let (options, command) = match split(arguments.action) {
+        Ok(both) => both,
+        Err(other) => return answer(other, allowed).unwrap_or(USAGE),
     };
     let first = looked_at() - command.len();
+    runahead_host::take_name();
     if may_arm {
         runahead_host::arm_last_resort(first, options.speaks());
     }
@@ -215,8 +208,10 @@ fn act(allowed: Result<(), String>) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::Words;
     use clap::CommandFactory;
     use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn the_command_is_found_where_clap_finds_it() {
@@ -249,6 +244,83 @@ mod tests {
         ] {
             assert_eq!(place_of_command(line.split(' ').map(OsStr::new)), None, "{line}");
         }
+    }
+
+    /// The options that clap makes of a command line, and the number of the command.
+    fn asked(words: &[&OsStr]) -> Option<(Options, usize)> {
+        let (options, command) = split(Arguments::try_parse_from(words).ok()?.action).ok()?;
+        Some((options, words.len() - command.len()))
+    }
+
+    /// All command lines of up to four or five of these words: a look says what clap says, or that it does not know.
+    #[test]
+    fn what_a_look_tells_is_what_clap_says() {
+        const WORDS: [&str; 19] = [
+            "run",
+            "stat",
+            "doctor",
+            "--",
+            "--stats",
+            "--stats=full",
+            "-v",
+            "--verbose",
+            "--no-speculate",
+            "--report",
+            "--report=x",
+            "--max-memory",
+            "--max-memory=1K",
+            "again",
+            "0",
+            "7M",
+            "",
+            "-",
+            "-vv",
+        ];
+        let (mut known, mut wrong) = (0, 0);
+        let mut look = |words: &[&str]| {
+            let words: Vec<&OsStr> =
+                std::iter::once("runahead").chain(words.iter().copied()).map(OsStr::new).collect();
+            let expected = asked(&words);
+            match Words::take_apart(words.iter().copied()) {
+                Some(found) => {
+                    known += 1;
+                    let options = found.options();
+                    assert_eq!(found.speaks(), options.speaks());
+                    let found = (options, found.first);
+                    let [found, expected] = [Some(found), expected].map(|asked| format!("{asked:?}"));
+                    assert_eq!(found, expected, "{words:?}");
+                }
+                None => wrong += u32::from(expected.is_none()),
+            }
+        };
+        for first in WORDS {
+            for second in WORDS {
+                look(&[first, second]);
+                for third in WORDS {
+                    look(&[first, second, third]);
+                    if first == "run" || first == "stat" {
+                        WORDS.iter().for_each(|fourth| look(&[first, second, third, fourth]));
+                    }
+                }
+            }
+        }
+        assert!(known > 1000 && wrong > 1000, "{known} {wrong}");
+    }
+
+    #[test]
+    fn a_usual_command_line_needs_nobody_else() {
+        for line in [
+            "runahead run true",
+            "runahead run -- true -x",
+            "runahead run --stats --verbose --report x --no-speculate -- true",
+            "runahead stat --report x -- true",
+        ] {
+            let words: Vec<&OsStr> = line.split(' ').map(OsStr::new).collect();
+            assert!(Words::take_apart(words.into_iter()).is_some(), "{line}");
+        }
+        let odd = OsStr::from_bytes(b"--report=\xff");
+        let words = [OsStr::new("runahead"), OsStr::new("run"), odd, odd];
+        assert_eq!(Words::take_apart(words.into_iter()), None);
     }
 
     #[test]

@@ -17,14 +17,26 @@ pub struct Installation {
 const AGENT: &str = "librunahead_agent.so";
 const SPECULATOR: &str = "runahead-speculator";
 pub const TELLER: &str = "runahead-report";
+const TOOLS: &str = "runahead-tools";
+
+/// Where parts are, looked for in this order.
+fn directories() -> io::Result<[PathBuf; 2]> {
+    let executable = std::env::current_exe()?;
+    let beside = executable.parent().unwrap_or(Path::new("/"));
+    Ok([beside.to_owned(), beside.join("../lib/runahead")])
+}
+
+/// What of the command is not in its executable.
+pub fn tools() -> io::Result<PathBuf> {
+    let files = directories()?.map(|directory| directory.join(TOOLS));
+    files.into_iter().find(|file| file.is_file()).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
 
 impl Installation {
     /// Looks beside the running executable. The error names what is missing.
     pub fn find() -> io::Result<Installation> {
-        let executable = std::env::current_exe()?;
-        let beside = executable.parent().unwrap_or(Path::new("/"));
-        let library = beside.join("../lib/runahead");
-        for directory in [beside, library.as_path()] {
+        let directories = directories()?;
+        for directory in &directories {
             let found = Installation {
                 agent: directory.join(AGENT),
                 speculator: directory.join(SPECULATOR),
@@ -35,8 +47,8 @@ impl Installation {
                 return found.usable();
             }
         }
-        let message =
-            format!("neither {} nor {} holds {AGENT} and {SPECULATOR}", beside.display(), library.display());
+        let [beside, library] = directories.each_ref().map(|directory| directory.display());
+        let message = format!("neither {beside} nor {library} holds {AGENT} and {SPECULATOR}");
         Err(io::Error::new(io::ErrorKind::NotFound, message))
     }
 

@@ -40,7 +40,7 @@ mod supervise;
 pub use doctor::{Subject as DoctorSubject, examine as doctor};
 pub use last_resort::{Allocator, arm as arm_last_resort};
 pub use launch::{Failure, Options, check_filters, run};
-pub use program::{arguments, fill_standard_descriptors, set_file};
+pub use program::{arguments, become_tools, fill_standard_descriptors, set_file, take_name};
 pub use report::Detail;
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;

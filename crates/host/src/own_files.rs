@@ -12,6 +12,7 @@
 
 use crate::reading::{self, CHUNK};
 use rustix::mm::Advice as MemoryAdvice;
+use std::ffi::CStr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,7 +43,38 @@ pub(crate) fn ask_for_ourselves() {
         // SAFETY: the range is our own code, and the advice changes nothing but the page cache.
         let _ = unsafe { rustix::mm::madvise((begin + offset) as *mut _, chunk, MemoryAdvice::WillNeed) };
     }
+    ask_for_agent();
 }
+
+/// The agent is what the command waits for first once it is loaded. It comes while we wait for ourselves. Takes no memory.
+fn ask_for_agent() {
+    const PLACES: [&CStr; 2] = [c"librunahead_agent.so", c"../lib/runahead/librunahead_agent.so"];
+    let mut path = [0u8; libc::PATH_MAX as usize];
+    // SAFETY: a string, and as many bytes as are said.
+    let length = unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), path.as_mut_ptr().cast(), path.len()) };
+    let own = path.get(..usize::try_from(length).unwrap_or(0)).unwrap_or_default();
+    let Some(behind) = own.iter().rposition(|&byte| byte == b'/').map(|slash| slash + 1) else { return };
+    for place in PLACES {
+        let name = place.to_bytes_with_nul();
+        let Some(to) = path.get_mut(behind..behind + name.len()) else { return };
+        to.copy_from_slice(name);
+        // SAFETY: a string, put together above; the descriptor is ours and closed at once.
+        unsafe {
+            let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+            let file = libc::open(path.as_ptr().cast(), flags);
+            if file >= 0 {
+                for chunk in 0..AGENT_CHUNKS {
+                    libc::readahead(file, chunk * CHUNK as i64, CHUNK as usize);
+                }
+                libc::close(file);
+                return;
+            }
+        }
+    }
+}
+
+/// Pieces that the agent has at most; none is read behind its end.
+const AGENT_CHUNKS: i64 = 4;
 
 /// Asks for all of these files, if our own code had to be waited for.
 pub(crate) fn ask_for<'a>(files: impl IntoIterator<Item = &'a Path>) {

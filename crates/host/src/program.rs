@@ -5,7 +5,7 @@
 //! that lets signals 33 and 34 in, which may be blocked, and pending). Those of the standard descriptors that
 //! were closed and the signal mask are noted before `main`, by system calls of our own, and put back at the end.
 
-use crate::{own_files, standing};
+use crate::{installation, own_files, standing};
 use runahead_insert::Entrance;
 use runahead_insert::file::{self, Reason};
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -426,6 +426,23 @@ unsafe fn execute_file(
         (*shell, *arguments) = before;
         refused
     }
+}
+
+/// Has `runahead-tools` go on in this process, which is as it was started. Returns only if that fails.
+pub fn become_tools() -> io::Error {
+    let file = match installation::tools() {
+        Ok(file) => CString::new(file.into_os_string().into_vec()).unwrap_or_default(),
+        Err(error) => return error,
+    };
+    // SAFETY: the kernel's null-terminated arrays of C strings.
+    unsafe { libc::execve(file.as_ptr(), ARGUMENTS.load(Ordering::Relaxed), environment_pointer()) };
+    io::Error::last_os_error()
+}
+
+/// Calls this process what it is, whichever of our executables it runs: an agent knows the host by that.
+pub fn take_name() {
+    // SAFETY: sets the calling thread's name (proc_pid_comm(5)), which the next execution sets anew.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"runahead".as_ptr()) };
 }
 
 /// The environment as the C library has it.

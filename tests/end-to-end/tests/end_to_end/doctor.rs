@@ -483,7 +483,7 @@ fn narrow(runahead: &Runahead) -> Verdict {
 
 /// The command and its parts where every user may run them.
 fn for_everybody(runahead: &Runahead, folder: &Path) -> Result<Runahead, String> {
-    for part in ["runahead", "librunahead_agent.so", "runahead-speculator"] {
+    for part in ["runahead", "runahead-tools", "librunahead_agent.so", "runahead-speculator"] {
         let to = folder.join(part);
         fs::copy(Path::new(&runahead.command).with_file_name(part), &to)
             .and_then(|_| fs::set_permissions(&to, fs::Permissions::from_mode(0o755)))

@@ -289,7 +289,9 @@ fn rights() -> Verdict {
     let error = |error: std::io::Error| error.to_string();
     fs::create_dir_all(&folder).map_err(error)?;
     let built = PathBuf::from(Runahead::built()?.command);
-    for part in ["runahead", "librunahead_agent.so", "runahead-speculator", "runahead-report"] {
+    for part in
+        ["runahead", "runahead-tools", "librunahead_agent.so", "runahead-speculator", "runahead-report"]
+    {
         fs::copy(built.with_file_name(part), folder.join(part))
             .map_err(|error| format!("{part}: {error}"))?;
     }
@@ -370,7 +372,7 @@ fn without_helper() -> Verdict {
     let folder = build_folder().join(format!("told-helper-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     let built = PathBuf::from(Runahead::built()?.command);
-    for part in ["runahead", "librunahead_agent.so", "runahead-speculator"] {
+    for part in ["runahead", "runahead-tools", "librunahead_agent.so", "runahead-speculator"] {
         fs::copy(built.with_file_name(part), folder.join(part))
             .map_err(|error| format!("{part}: {error}"))?;
     }
