@@ -12,6 +12,10 @@ fn main() {
     let version = told("CARGO_PKG_VERSION");
     println!("cargo:rustc-env=RUNAHEAD_VERSION={version} (commit {commit}, {target})");
     println!("cargo:rerun-if-env-changed=RUNAHEAD_COMMIT");
+    // See `src/arch`.
+    if told("CARGO_CFG_TARGET_ARCH") == "x86_64" && told("CARGO_CFG_TARGET_ENV") == "musl" {
+        println!("cargo:rustc-link-arg-bin=runahead=-Wl,-e,runahead_start");
+    }
 }
 
 fn commit() -> Option<String> {

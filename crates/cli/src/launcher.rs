@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), no_main)]
 
 mod again;
+mod arch;
 mod words;
 
 use std::io::Write as _;

@@ -44,6 +44,7 @@ pub use program::{arguments, become_tools, fill_standard_descriptors, set_file, 
 pub use report::Detail;
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
+pub use standing::{STATUS_BYTES, STATUS_LENGTH, STATUS_TEXT};
 
 /// Analyses executable files for all who use this installation, so that their first runs need not: those
 /// below `places`, or where programs and libraries usually are. Returns what there is to say, or why it

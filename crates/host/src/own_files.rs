@@ -11,7 +11,9 @@
 //! fault for its own code, or it has not.
 
 use crate::reading::{self, CHUNK};
-use rustix::mm::Advice as MemoryAdvice;
+use runahead_kernel::memory::advise;
+use runahead_kernel::process::major_faults_and_blocks;
+use runahead_kernel::uapi::general as n;
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,26 +24,25 @@ const LONGEST: u64 = 16 << 20;
 static COLD: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
-    // The linker's: where the executable begins in memory, and where its code ends.
+    // The linker's: where the executable begins in memory, and where what is in the file ends.
     static __executable_start: u8;
-    static etext: u8;
+    static edata: u8;
 }
 
 /// If this process had to wait for its own code, asks for the rest of it. Costs a system call where everything is cached.
 ///
-/// To be called before the standard library starts: up to `main` a cold start waits a few times more for its own code. (A cold
-/// `true`, local disk, medians of 31 in alternation: 7.1 ms from `main`, 6.8 so.)
+/// To be called before the standard library starts. (Where that can be, the executable's entry has asked before: `cli::arch`.)
 pub(crate) fn ask_for_ourselves() {
-    if major_faults() == 0 {
+    if major_faults_and_blocks().0 == 0 {
         return;
     }
     COLD.store(true, Ordering::Relaxed);
     let begin = (&raw const __executable_start) as usize;
-    let length = ((&raw const etext) as usize).saturating_sub(begin).min(LONGEST as usize);
+    let length = ((&raw const edata) as usize).saturating_sub(begin).min(LONGEST as usize);
     for offset in (0..length).step_by(CHUNK as usize) {
         let chunk = (CHUNK as usize).min(length - offset);
-        // SAFETY: the range is our own code, and the advice changes nothing but the page cache.
-        let _ = unsafe { rustix::mm::madvise((begin + offset) as *mut _, chunk, MemoryAdvice::WillNeed) };
+        // SAFETY: the range is our own code and data, and the advice changes nothing but the page cache.
+        let _ = unsafe { advise(begin + offset, chunk, n::MADV_WILLNEED) };
     }
     ask_for_agent();
 }
@@ -88,15 +89,6 @@ pub(crate) fn ask_for<'a>(files: impl IntoIterator<Item = &'a Path>) {
     }
 }
 
-fn major_faults() -> i64 {
-    // SAFETY: the structure is ours, and all-zero is a value of it.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage.ru_majflt
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +96,7 @@ mod tests {
     #[test]
     fn our_own_code_lies_between_the_linkers_marks() {
         let here = our_own_code_lies_between_the_linkers_marks as *const () as usize;
-        let (begin, end) = ((&raw const __executable_start) as usize, (&raw const etext) as usize);
+        let (begin, end) = ((&raw const __executable_start) as usize, (&raw const edata) as usize);
         assert!(begin < here && here < end, "{begin:#x} {here:#x} {end:#x}");
         assert!(((end - begin) as u64) < LONGEST);
     }

@@ -1,40 +1,47 @@
 //! What the kernel says of this process before anything else is done.
 
+use runahead_kernel::files;
+use runahead_kernel::uapi::general as n;
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 static FILTERS: AtomicU32 = AtomicU32::new(0);
 
 /// Bytes of `/proc/self/status` that are looked at; it has some 1500, and as many more as there are groups.
-const LONGEST: usize = 8192;
+pub const STATUS_BYTES: usize = 8192;
 
 /// Not on the stack, of which there may be little.
-struct Text(UnsafeCell<[u8; LONGEST]>);
+pub struct Text(UnsafeCell<[u8; STATUS_BYTES]>);
 
-// SAFETY: `note` alone touches it, once.
+// SAFETY: the executable's entry and `note` alone touch it, one after the other.
 unsafe impl Sync for Text {}
 
-static TEXT: Text = Text(UnsafeCell::new([0; LONGEST]));
+/// What the file says, and how many bytes of it; 0: it was not read yet. The executable's entry may have (`cli::arch`).
+pub static STATUS_TEXT: Text = Text(UnsafeCell::new([0; STATUS_BYTES]));
+pub static STATUS_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
-/// Finds it out. Runs before `main`, by plain system calls: under a filter any other might be the last.
+/// Finds it out. Runs before `main`, once, by plain system calls: under a filter any other might be the last.
 pub fn note() {
-    // SAFETY: this runs once, before there is another thread, and nobody else knows the buffer.
-    let text = unsafe { &mut *TEXT.0.get() };
-    // SAFETY: a buffer as long as it is said to be, a descriptor of our own.
-    let length = unsafe {
-        let file = open(c"/proc/self/status", libc::O_RDONLY);
-        if file < 0 {
-            return;
-        }
-        let length = libc::read(file, text.as_mut_ptr().cast(), text.len());
-        libc::close(file);
-        length
+    // SAFETY: this runs once, before there is another thread, and nobody else has a reference.
+    let text = unsafe { &mut *STATUS_TEXT.0.get() };
+    let length = match STATUS_LENGTH.load(Ordering::Relaxed) {
+        0 => read_status(text),
+        length => length,
     };
-    let text = text.get(..usize::try_from(length).unwrap_or(0)).unwrap_or_default();
+    let text = text.get(..length).unwrap_or_default();
     // Before Linux 5.9 there is no count.
     let filters = number(text, b"Seccomp_filters:\t").or_else(|| number(text, b"Seccomp:\t"));
     FILTERS.store(filters.unwrap_or(0), Ordering::Relaxed);
+}
+
+/// How many bytes there are; 0 if that cannot be read.
+fn read_status(text: &mut [u8]) -> usize {
+    let flags = n::O_RDONLY | n::O_CLOEXEC;
+    let Ok(file) = files::open_at(n::AT_FDCWD, c"/proc/self/status", flags, 0) else { return 0 };
+    let length = files::read(file, text);
+    let _ = files::close(file);
+    length.unwrap_or(0)
 }
 
 /// Opens a file by the call by which the command's loader opens its own. (A C library may make another.)

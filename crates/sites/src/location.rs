@@ -19,10 +19,11 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Where every user may have a folder that stays.
 const SHARED: &str = "/var/tmp";
 
-/// The directories that the site file may be in, the best first; none of them is created.
-pub fn directories() -> Vec<PathBuf> {
-    let shared = shared_directory(Path::new(SHARED), effective_user());
-    cache_directory().into_iter().chain(shared).collect()
+/// The directories that the site file may be in, the best first; none of them is created. The second is looked up only where
+/// it is asked for: a cold start waits for each name.
+pub fn directories() -> impl Iterator<Item = PathBuf> {
+    let shared = || shared_directory(Path::new(SHARED), effective_user());
+    cache_directory().into_iter().chain(std::iter::once_with(shared).flatten())
 }
 
 /// The user's cache directory for Runahead, in `XDG_CACHE_HOME` or `HOME`; `None` where neither is an

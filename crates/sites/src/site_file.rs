@@ -175,14 +175,14 @@ pub fn file_key(metadata: &Metadata) -> FileKey {
 impl SiteFile {
     /// Opens the site file in the first of the user's directories that serves, or else one in memory.
     pub fn open_or_make() -> Result<SiteFile> {
-        let kept = directories().iter().find_map(|directory| SiteFile::open_in(directory).ok());
+        let kept = directories().find_map(|directory| SiteFile::open_in(&directory).ok());
         kept.map_or_else(SiteFile::in_memory, Ok)
     }
 
     /// Why [`SiteFile::open_or_make`] keeps nothing: what failed in the first of the user's directories.
     /// None: there is no such directory, or something is kept.
     pub fn kept_nowhere_because() -> Option<SiteFileError> {
-        let mut tried = directories().into_iter().map(|directory| SiteFile::open_in(&directory));
+        let mut tried = directories().map(|directory| SiteFile::open_in(&directory));
         let first = tried.next()?.err()?;
         tried.all(|other| other.is_err()).then_some(first)
     }
