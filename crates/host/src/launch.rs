@@ -10,6 +10,7 @@ use crate::executions;
 use crate::filter::{self, Verdict};
 use crate::installation::Installation;
 use crate::limits::Limits;
+use crate::own_files;
 use crate::program::{self, Program};
 use crate::report::{Detail, Report, VERSION};
 use crate::session::{Session, Shared};
@@ -171,7 +172,10 @@ pub fn check_filters() -> Result<(), String> {
         return Ok(());
     }
     match filter::look() {
-        Verdict::AllAllowed => Ok(()),
+        Verdict::AllAllowed => {
+            own_files::ask_for_ourselves();
+            Ok(())
+        }
         Verdict::Forbidden(name) => {
             Err(format!("a filter of system calls (seccomp) ends a process that calls {name}"))
         }
