@@ -25,7 +25,7 @@ use crate::log::Log;
 use crate::names::Ring;
 use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use crate::release::{Closings, Holding, Numbers, Releasing};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess07");
 
@@ -237,6 +237,18 @@ pub struct AgentCounts {
     pub mismatches: AtomicU64,
     /// Stalls at which the log was merely empty.
     pub lags: AtomicU64,
+}
+
+impl AgentCounts {
+    /// What prefetches have spared, ns: full ones whole stalls, partial ones what they were shorter by.
+    pub fn saved_ns(&self) -> u64 {
+        let [full, partial, stalls, all_ns, whole_ns] =
+            [&self.full, &self.partial, &self.stalls, &self.stall_ns, &self.whole_stall_ns]
+                .map(|count| count.load(Ordering::Relaxed));
+        let whole = whole_ns.checked_div(stalls.saturating_sub(partial)).unwrap_or(0);
+        let shortened = whole.saturating_mul(partial).saturating_sub(all_ns.saturating_sub(whole_ns));
+        full.saturating_mul(whole).saturating_add(shortened)
+    }
 }
 
 #[repr(C, align(4096))]

@@ -28,6 +28,7 @@ use runahead_kernel::process::{
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
 use runahead_policy::hold::Wait;
+use runahead_policy::regret::may_spend;
 use runahead_policy::track::{AtStall, Next, Passing};
 use runahead_policy::untold::Counted;
 
@@ -682,10 +683,11 @@ impl Visit<'_> {
         }
     }
 
-    /// Whether speculation is to wait yet, as it was of no use to earlier processes of this executable.
+    /// Whether speculation is to wait yet, as it was of no use to earlier processes of this executable, or has taken as much
+    /// as may be lost by it.
     fn is_patient(&self, slot: &Slot) -> bool {
         let stalls = slot.agent.counts.stalls.load(Ordering::Relaxed);
-        stalls <= u64::from(self.process.patience.load(Ordering::Relaxed))
+        stalls <= u64::from(self.process.patience.load(Ordering::Relaxed)) || !may_spend_more(slot)
     }
 
     /// Whether this stall is one to restart speculation at.
@@ -849,6 +851,17 @@ fn can_come(fd: i32, place: u64, asked: u64) -> u64 {
         Ok(Some(size)) => asked.min(size.saturating_sub(place)),
         _ => asked,
     }
+}
+
+/// Whether speculation may begin once more, for what it has taken, spared and might spare.
+fn may_spend_more(slot: &Slot) -> bool {
+    let [present, before, waited] = [
+        &slot.speculator.counts.processor_ns,
+        &slot.speculator.allowance.processor_before_ns,
+        &slot.agent.counts.whole_stall_ns,
+    ]
+    .map(|count| count.load(Ordering::Relaxed));
+    may_spend(present.saturating_add(before), waited, slot.agent.counts.saved_ns())
 }
 
 /// What all speculation has done so far for a program that followed none of it: pages that it has asked the

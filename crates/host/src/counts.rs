@@ -144,15 +144,6 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// Full prefetches have spared whole stalls, partial ones what they were shorter by.
-fn saved_ns(agent: &AgentCounts) -> u64 {
-    let [full, partial, stalls, all_ns, whole_ns] =
-        [&agent.full, &agent.partial, &agent.stalls, &agent.stall_ns, &agent.whole_stall_ns].map(get);
-    let whole = whole_ns.checked_div(stalls.saturating_sub(partial)).unwrap_or(0);
-    let shortened = whole.saturating_mul(partial).saturating_sub(all_ns.saturating_sub(whole_ns));
-    full.saturating_mul(whole).saturating_add(shortened)
-}
-
 impl Counts {
     /// Adds what a process and its speculator have counted. A process could write anything there, so
     /// the sums wrap rather than fail.
@@ -168,7 +159,7 @@ impl Counts {
         add(&mut self.partial_prefetches, &agent.partial);
         add(&mut self.stalls, &agent.stalls);
         add(&mut self.stall_ns, &agent.stall_ns);
-        self.saved_ns = self.saved_ns.wrapping_add(saved_ns(agent));
+        self.saved_ns = self.saved_ns.wrapping_add(agent.saved_ns());
         add(&mut self.names, &agent.names);
         add(&mut self.name_stalls, &agent.name_stalls);
         add(&mut self.name_stall_ns, &agent.name_stall_ns);
