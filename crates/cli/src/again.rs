@@ -22,7 +22,8 @@ pub fn run() -> u8 {
     start(allowed)
 }
 
-/// Not a part of `run`: should there be no room for all that this has on the stack, the last resort is armed by then.
+/// Not a part of `run`: should there be no room for all that this has on the stack, the last resort is armed
+/// by then.
 #[inline(never)]
 fn start(allowed: Result<(), String>) -> u8 {
     runahead_host::fill_standard_descriptors();

@@ -1,10 +1,11 @@
 //! The `runahead` command: becomes a command with Runahead beside it.
 //!
-//! A cold start waits until all of this file has come in, and each of its pages takes the kernel time. So what a plain run does not
-//! need is in another, `runahead-tools` (`main.rs`): the other subcommands, and whatever is out of the ordinary about a command
-//! line.
+//! A cold start waits until all of this file has come in, and each of its pages takes the kernel time. So
+//! what a plain run does not need is in another, `runahead-tools` (`main.rs`): the other subcommands, and
+//! whatever is out of the ordinary about a command line.
 //!
-//! `main` is the C library's: the standard library's start-up changes what a command inherits (`host::program`).
+//! `main` is the C library's: the standard library's start-up changes what a command inherits
+//! (`host::program`).
 #![cfg_attr(not(test), no_main)]
 
 mod again;
@@ -39,9 +40,11 @@ pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) 
     act(&words, allowed).into()
 }
 
-/// Does what the command line says; returns the exit status. The command has taken this process over by then, if it could.
+/// Does what the command line says; returns the exit status. The command has taken this process over by then,
+/// if it could.
 ///
-/// Not a part of `main`: should there be no room for all that this has on the stack, the last resort is armed by then.
+/// Not a part of `main`: should there be no room for all that this has on the stack, the last resort is armed
+/// by then.
 #[inline(never)]
 fn act(words: &Words, allowed: Result<(), String>) -> u8 {
     runahead_host::fill_standard_descriptors();

@@ -1,5 +1,5 @@
-//! What a plain run does not need (`runahead-tools`, which `runahead` becomes): the other subcommands, and all of the command
-//! line, with what to say of a wrong one. No policy lives here.
+//! What a plain run does not need (`runahead-tools`, which `runahead` becomes): the other subcommands, and
+//! all of the command line, with what to say of a wrong one. No policy lives here.
 //!
 //! `main` is the C library's: the standard library's start-up changes what a command inherits (`host::program`).
 #![cfg_attr(not(test), no_main)]
@@ -111,8 +111,8 @@ pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) 
     status.into()
 }
 
-/// Bytes of stack for what becomes no command: a limit may leave us less than that takes (clap alone 20 KB), and there is
-/// no command that could be run plainly instead.
+/// Bytes of stack for what becomes no command: a limit may leave us less than that takes (clap alone 20 KB),
+/// and there is no command that could be run plainly instead.
 const ROOM: usize = 1 << 20;
 
 /// Does on a stack of its own, if one is to be had, what becomes no command; returns the exit status.
@@ -181,9 +181,11 @@ fn answer(action: Action, allowed: Result<(), String>) -> Option<u8> {
     })
 }
 
-/// Does what the command line says; returns the exit status. A command has taken this process over by then, if it could.
+/// Does what the command line says; returns the exit status. A command has taken this process over by then,
+/// if it could.
 ///
-/// Not a part of `main`: should there be no room for all that this has on the stack, the last resort is armed by then.
+/// Not a part of `main`: should there be no room for all that this has on the stack, the last resort is armed
+/// by then.
 #[inline(never)]
 fn act(allowed: Result<(), String>) -> u8 {
     let may_arm = allowed.is_ok();
@@ -252,7 +254,8 @@ mod tests {
         Some((options, words.len() - command.len()))
     }
 
-    /// All command lines of up to four or five of these words: a look says what clap says, or that it does not know.
+    /// All command lines of up to four or five of these words: a look says what clap says, or that it does
+    /// not know.
     #[test]
     fn what_a_look_tells_is_what_clap_says() {
         const WORDS: [&str; 19] = [

@@ -20,8 +20,8 @@ pub struct Words<'a> {
 const LOOKED_AT: usize = 16;
 
 impl<'a> Words<'a> {
-    /// None where anything is out of the ordinary: clap is asked then (`runahead-tools`), which knows more forms and options,
-    /// and what to say.
+    /// None where anything is out of the ordinary: clap is asked then (`runahead-tools`), which knows more
+    /// forms and options, and what to say.
     pub fn take_apart(arguments: impl Iterator<Item = &'a OsStr>) -> Option<Words<'a>> {
         let mut arguments = arguments.take(LOOKED_AT).enumerate().skip(1);
         let is_stat = match arguments.next()?.1.to_str()? {

@@ -31,7 +31,8 @@ unsafe extern "C" {
 
 /// If this process had to wait for its own code, asks for the rest of it. Costs a system call where everything is cached.
 ///
-/// To be called before the standard library starts. (Where that can be, the executable's entry has asked before: `cli::arch`.)
+/// To be called before the standard library starts. (Where that can be, the executable's entry has asked
+/// before: `cli::arch`.)
 pub(crate) fn ask_for_ourselves() {
     if major_faults_and_blocks().0 == 0 {
         return;
@@ -47,7 +48,8 @@ pub(crate) fn ask_for_ourselves() {
     ask_for_agent();
 }
 
-/// The agent is what the command waits for first once it is loaded. It comes while we wait for ourselves. Takes no memory.
+/// The agent is what the command waits for first once it is loaded. It comes while we wait for ourselves.
+/// Takes no memory.
 fn ask_for_agent() {
     const PLACES: [&CStr; 2] = [c"librunahead_agent.so", c"../lib/runahead/librunahead_agent.so"];
     let mut path = [0u8; libc::PATH_MAX as usize];

@@ -17,7 +17,8 @@ pub struct Text(UnsafeCell<[u8; STATUS_BYTES]>);
 // SAFETY: the executable's entry and `note` alone touch it, one after the other.
 unsafe impl Sync for Text {}
 
-/// What the file says, and how many bytes of it; 0: it was not read yet. The executable's entry may have (`cli::arch`).
+/// What the file says, and how many bytes of it; 0: it was not read yet. The executable's entry may have
+/// (`cli::arch`).
 pub static STATUS_TEXT: Text = Text(UnsafeCell::new([0; STATUS_BYTES]));
 pub static STATUS_LENGTH: AtomicUsize = AtomicUsize::new(0);
 

@@ -1,7 +1,8 @@
 //! What each kind of file system is like: one place for what the rooms have to know of it.
 //!
-//! A file system is known by the number that statfs(2) tells (`f_type`; linux/magic.h, else the file system's own source),
-//! or by the name in /proc/PID/mountinfo. One that is not listed here is taken for one with files on a disk.
+//! A file system is known by the number that statfs(2) tells (`f_type`; linux/magic.h, else the file system's
+//! own source), or by the name in /proc/PID/mountinfo. One that is not listed here is taken for one with
+//! files on a disk.
 
 /// What the files of a file system are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

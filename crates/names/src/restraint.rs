@@ -8,9 +8,10 @@
 //! - From a directory that the program lists the walk goes down, but only so far ahead as the program has gone itself: who lists one
 //!   directory need not list those below it.
 //! - The program's arguments, which it is likely to look up, are looked up as if it had listed them.
-//! - From a directory in which it looked some name up, an import or a search of a path as likely as a walk, a look-up ahead
-//!   must serve several of the program's, as one does that brings a block of inodes along; and what all of them take of
-//!   the processors is held to a part of what the program has waited (`policy::regret`).
+//! - From a directory in which it looked some name up, an import or a search of a path as likely as a walk, a
+//!   look-up ahead must serve several of the program's, as one does that brings a block of inodes along; and
+//!   what all of them take of the processors is held to a part of what the program has waited
+//!   (`policy::regret`).
 //! - Where names turn out to be cached directories alone are listed ahead.
 //!
 //! Pure: times and counts come from outside.
@@ -85,8 +86,8 @@ impl Restraint {
         }
     }
 
-    /// Whether anything may be looked up or listed ahead on a disk whose look-ups take `cold` ns (0: not known), when the program has
-    /// done so much.
+    /// Whether anything may be looked up or listed ahead on a disk whose look-ups take `cold` ns (0: not
+    /// known), when the program has done so much.
     pub fn may_issue(&self, cold: u64, done: Done) -> bool {
         if !is_quick(cold) {
             return true;

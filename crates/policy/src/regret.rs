@@ -1,12 +1,13 @@
-//! What may be spent on a program that may gain nothing by it: *regret*, as online algorithms call what is lost against
-//! having done nothing.
+//! What may be spent on a program that may gain nothing by it: *regret*, as online algorithms call what is
+//! lost against having done nothing.
 //!
-//! Processor time of ours takes the program's, where processors are wanted, and disks answer us in place of it. At most what the
-//! program waits can be saved. So what is sure to be spent is held to a part of that, and to what was saved so far: on a
-//! slow disk a millisecond is nothing beside the waiting, on a quick one it is all that there is to gain.
+//! Processor time of ours takes the program's, where processors are wanted, and disks answer us in place of
+//! it. At most what the program waits can be saved. So what is sure to be spent is held to a part of that,
+//! and to what was saved so far: on a slow disk a millisecond is nothing beside the waiting, on a quick one
+//! it is all that there is to gain.
 //!
-//! Rule: whatever happens, no more is spent than [`FIRST`], a part of the time waited, what was saved, and the one thing that was
-//! begun last.
+//! Rule: whatever happens, no more is spent than [`FIRST`], a part of the time waited, what was saved, and
+//! the one thing that was begun last.
 
 /// Spent on any program, ns: nobody knows anything yet.
 pub const FIRST: u64 = 1_000_000;
@@ -14,8 +15,8 @@ pub const FIRST: u64 = 1_000_000;
 /// One part in so many of what the program has waited.
 pub const SHARE: u64 = 4;
 
-/// Whether more may be begun, of what has taken `spent` ns of processors' time so far: for a program that has `waited` so long
-/// for what nobody had asked for ahead, and that was spared waits of `saved` ns in all.
+/// Whether more may be begun, of what has taken `spent` ns of processors' time so far: for a program that has
+/// `waited` so long for what nobody had asked for ahead, and that was spared waits of `saved` ns in all.
 pub fn may_spend(spent: u64, waited: u64, saved: u64) -> bool {
     spent < FIRST.saturating_add(waited / SHARE).saturating_add(saved)
 }

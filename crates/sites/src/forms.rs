@@ -1,7 +1,7 @@
 //! What stands at a `syscall` and around it: in which form the call can be rewritten there, if in any.
 //!
-//! Looks at the instructions of one function, which is proven by then; whatever a jump may lead to is the caller's
-//! question.
+//! Looks at the instructions of one function, which is proven by then; whatever a jump may lead to is the
+//! caller's question.
 
 use crate::flags;
 use crate::function::Function;

@@ -19,8 +19,8 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Where every user may have a folder that stays.
 const SHARED: &str = "/var/tmp";
 
-/// The directories that the site file may be in, the best first; none of them is created. The second is looked up only where
-/// it is asked for: a cold start waits for each name.
+/// The directories that the site file may be in, the best first; none of them is created. The second is
+/// looked up only where it is asked for: a cold start waits for each name.
 pub fn directories() -> impl Iterator<Item = PathBuf> {
     let shared = || shared_directory(Path::new(SHARED), effective_user());
     cache_directory().into_iter().chain(std::iter::once_with(shared).flatten())

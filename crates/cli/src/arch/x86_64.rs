@@ -1,14 +1,15 @@
 //! The executable's entry on x86-64 (the linker is told by `build.rs`), before the C library's.
 //!
-//! Until the C library has come as far as calling anybody, a cold start has waited eight times for pages of its own, and five
-//! times more in the few functions of Rust's that asked for the rest: where a read takes 1 ms, for 13 ms. So this is one
-//! piece of code, with what it says in it, and asks for all of the executable at once.
+//! Until the C library has come as far as calling anybody, a cold start has waited eight times for pages of
+//! its own, and five times more in the few functions of Rust's that asked for the rest: where a read takes 1
+//! ms, for 13 ms. So this is one piece of code, with what it says in it, and asks for all of the executable
+//! at once.
 //!
-//! The kernel enters with the stack as it is to be for `_start` (System V ABI, AMD64 supplement, 3.4.1). `rdx`, a function for
-//! atexit(3), is null for an executable without a loader.
+//! The kernel enters with the stack as it is to be for `_start` (System V ABI, AMD64 supplement, 3.4.1).
+//! `rdx`, a function for atexit(3), is null for an executable without a loader.
 //!
-//! Under a filter of system calls (seccomp) nothing is asked for: `madvise` might be this process's last. To read a file is
-//! taken for granted; what was read is left for `host::standing`.
+//! Under a filter of system calls (seccomp) nothing is asked for: `madvise` might be this process's last. To
+//! read a file is taken for granted; what was read is left for `host::standing`.
 
 use core::arch::global_asm;
 use runahead_kernel::uapi::general as n;
