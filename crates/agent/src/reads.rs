@@ -22,6 +22,7 @@ use runahead_kernel::files::{
     IoVec, RWF_NOWAIT, cached_pages, file_system_type, fstat, is_direct, known_regular,
     known_size_of_regular, position, preadv2, readahead,
 };
+use runahead_kernel::filesystem::FileSystem;
 use runahead_kernel::process::{
     futex_wait, futex_wake, major_faults_of_thread, monotonic_ns, process_id, sleeps_and_blocks, thread_id,
 };
@@ -555,7 +556,8 @@ impl Visit<'_> {
     /// next.
     fn is_unpacked(&mut self, fd: i32, device: u64) -> bool {
         if self.inner.unpacked.0 != device {
-            self.inner.unpacked = (device, file_system_type(fd) == Ok(SQUASHFS));
+            self.inner.unpacked =
+                (device, file_system_type(fd).is_ok_and(|kind| FileSystem::of(kind).is_unpacked()));
         }
         self.inner.unpacked.1
     }
@@ -841,9 +843,6 @@ fn wait_for_epoch(word: &AtomicU32, epoch: u32, longest: u64) {
         }
     }
 }
-
-/// Squashfs (linux/magic.h).
-const SQUASHFS: i64 = 0x7371_7368;
 
 /// How many of `asked` bytes at `place` a read can give: a file ends.
 fn can_come(fd: i32, place: u64, asked: u64) -> u64 {

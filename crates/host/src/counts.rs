@@ -2,7 +2,7 @@
 
 use crate::limits::Looks;
 use runahead_abi::durations::Lengths;
-use runahead_abi::session::{AgentCounts, Slot, ended, seen_by};
+use runahead_abi::session::{Slot, ended, seen_by};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -110,6 +110,10 @@ impl FileSystem {
         self.answers == Answers::Process
     }
 
+    pub fn is_unpacked(self) -> bool {
+        self.answers == Answers::Unpacker
+    }
+
     /// Whether each request takes the time of somebody who serves it. No inode there brings others along.
     pub fn is_served(self) -> bool {
         self.answers != Answers::Kernel
