@@ -11,7 +11,7 @@ const EACH_DOUBLING: usize = 4;
 /// Ten doublings: everything longer than a quarter of a millisecond is in the last one.
 const CLASSES: usize = 10 * EACH_DOUBLING;
 
-/// One writer; anybody may read, and gets counts that may be one old.
+/// Anybody may read, and gets counts that may be one old.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Durations([AtomicU64; CLASSES]);
@@ -26,7 +26,7 @@ impl Durations {
     /// One more that took `ns`. Async-signal-safe.
     pub fn count(&self, ns: u64) {
         let count = &self.0[class(ns)];
-        count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -9,18 +9,24 @@
 //! so a reader that finds it finds the rest as well. Tags of earlier epochs are simply wrong and need
 //! no clearing.
 //!
+//! Each thread that is run ahead of has a part of the ring to itself, its *lane*.
+//!
 //! The agent takes everything here as untrusted: the worst that a wrong entry can do is a wrong
 //! decision about when to sync.
 
+use crate::session::LANES;
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// Entries in the ring; a power of two. Far above the greatest depth (see `policy::depth`), so the
-/// writer never laps the reader.
+/// Entries in the ring, a power of two.
 #[cfg(not(loom))]
 pub const LOG_ENTRIES: usize = 4096;
 /// Few enough for loom, which tries every order: here the writer does lap the reader.
 #[cfg(loom)]
-pub const LOG_ENTRIES: usize = 2;
+pub const LOG_ENTRIES: usize = 2 * LANES;
+
+/// Entries of each lane, a power of two: above the greatest depth (see `policy::depth`), so the writer never laps the
+/// reader.
+pub const LANE_ENTRIES: usize = LOG_ENTRIES / LANES;
 
 /// What kind of operation an entry predicts.
 pub mod kind {
@@ -48,6 +54,8 @@ pub mod mark {
 pub struct Prediction {
     pub kind: u8,
     pub marks: u8,
+    /// In the log: which file is read, see [`file_mark`]; 0: not known.
+    pub file: u16,
     pub subject: i32,
     pub detail: u64,
     pub place: u64,
@@ -98,12 +106,25 @@ impl Log {
 
     /// Writes the prediction for `position` of `epoch`. Speculator only; async-signal-safe.
     pub fn write(&self, epoch: u32, position: u32, prediction: &Prediction) {
-        let entry = &self.entries[position as usize % LOG_ENTRIES];
+        Self::write_entry(&self.entries[position as usize % LOG_ENTRIES], epoch, position, prediction);
+    }
+
+    /// The same, in lane `lane`.
+    pub fn write_lane(&self, lane: usize, epoch: u32, position: u32, prediction: &Prediction) {
+        Self::write_entry(&self.entries[Self::in_lane(lane, position)], epoch, position, prediction);
+    }
+
+    fn in_lane(lane: usize, position: u32) -> usize {
+        (lane % LANES) * LANE_ENTRIES + position as usize % LANE_ENTRIES
+    }
+
+    fn write_entry(entry: &Entry, epoch: u32, position: u32, prediction: &Prediction) {
         // Invalid while it changes: a reader that still wants the old position must not see a mixture.
         entry.tag.store(0, Ordering::Release);
         fence(Ordering::Release);
         let what = u64::from(prediction.kind)
             | (u64::from(prediction.marks) << 8)
+            | (u64::from(prediction.file) << 16)
             | (u64::from(prediction.subject as u32) << 32);
         entry.what.store(what, Ordering::Relaxed);
         entry.detail.store(prediction.detail, Ordering::Relaxed);
@@ -113,7 +134,15 @@ impl Log {
 
     /// The prediction for `position` of `epoch`; None if it is not there (yet).
     pub fn read(&self, epoch: u32, position: u32) -> Option<Prediction> {
-        let entry = &self.entries[position as usize % LOG_ENTRIES];
+        Self::read_entry(&self.entries[position as usize % LOG_ENTRIES], epoch, position)
+    }
+
+    /// The same, in lane `lane`.
+    pub fn read_lane(&self, lane: usize, epoch: u32, position: u32) -> Option<Prediction> {
+        Self::read_entry(&self.entries[Self::in_lane(lane, position)], epoch, position)
+    }
+
+    fn read_entry(entry: &Entry, epoch: u32, position: u32) -> Option<Prediction> {
         let wanted = Self::tag(epoch, position);
         if entry.tag.load(Ordering::Acquire) != wanted {
             return None;
@@ -122,6 +151,7 @@ impl Log {
         let prediction = Prediction {
             kind: what as u8,
             marks: (what >> 8) as u8,
+            file: (what >> 16) as u16,
             subject: (what >> 32) as i32,
             detail: entry.detail.load(Ordering::Relaxed),
             place: entry.place.load(Ordering::Relaxed),
@@ -129,6 +159,12 @@ impl Log {
         fence(Ordering::Acquire);
         (entry.tag.load(Ordering::Relaxed) == wanted).then_some(prediction)
     }
+}
+
+/// Tells files apart, mostly.
+pub fn file_mark(device: u64, inode: u64) -> u16 {
+    let mixed = (inode ^ device.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed >> 48) as u16).max(1)
 }
 
 /// The hash of a path as the program gave it, for [`kind::NAME`] predictions.
@@ -149,7 +185,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read_for_its_epoch_and_position_only() {
         let log = ring();
-        let p = Prediction { kind: kind::READ, marks: 1, subject: -1, detail: u64::MAX, place: 7 };
+        let p = Prediction { kind: kind::READ, marks: 1, file: 0, subject: -1, detail: u64::MAX, place: 7 };
         assert_eq!(log.read(0, 0), None);
         log.write(3, 5, &p);
         assert_eq!(log.read(3, 5), Some(p));
@@ -160,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_read_gives_no_more_than_the_file_had_when_it_was_foretold() {
-        let read = |detail, place| Prediction { kind: kind::READ, marks: 0, subject: 3, detail, place };
+        let read =
+            |detail, place| Prediction { kind: kind::READ, marks: 0, file: 0, subject: 3, detail, place };
         assert_eq!(read(131_072, 0).bytes_foretold(&read(131_072, 5000)), Some(5000));
         assert_eq!(read(100, 0).bytes_foretold(&read(131_072, 5000)), Some(100));
         // Speculation has not met the end: more may come than it asked for.

@@ -39,3 +39,14 @@ pub fn is_whole(posted: &AtomicU32, number: u32) -> bool {
 pub fn epoch_of(number: u32) -> u32 {
     number / 2
 }
+
+/// There is something new for the speculator, which sleeps on `bell` and looks at everything between a look at the
+/// bell and its sleep. The bell is to be woken then.
+pub fn ring(bell: &AtomicU32) {
+    bell.fetch_add(1, Ordering::Release);
+}
+
+/// What the bell says, before the speculator looks whether there is something for it: it may sleep while it says the same.
+pub fn heard(bell: &AtomicU32) -> u32 {
+    bell.load(Ordering::Acquire)
+}

@@ -27,7 +27,7 @@ use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use crate::release::{Closings, Holding, Numbers, Releasing};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess07");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess08");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -120,36 +120,75 @@ pub mod stalled {
     pub const NAME: u32 = 2;
 }
 
+/// Threads of a process that may be run ahead of at a time. Each costs a post's memory in the slot and a part of the log.
+pub const LANES: usize = 4;
+
+/// Hands the state of one stalled thread over, and says how far that thread has come. Written by the agent: by the
+/// thread whose lane it is, or by one that takes it over.
 #[repr(C, align(4096))]
 #[derive(Debug)]
-pub struct AgentPart {
-    // ---- what changes at each read
-    /// Operations of the log that the program has passed in the present epoch. A futex: a speculator
-    /// that is deep enough ahead sleeps on it.
+pub struct LanePost {
+    /// Operations of the lane's log that the thread has passed in the present epoch.
     pub passed: AtomicU32,
     pub _gap0: [u32; 15],
-    // ---- the post
-    /// Twice the epoch of the latest post; odd while it is being written. Futex for the speculator.
+    /// Twice the epoch of the latest post; odd while it is being written. Epochs are the process's: no two lanes have the
+    /// same one.
     pub posted: AtomicU32,
-    /// One of [`holding`]: while the program waits the speculator must wake it.
+    /// One of [`holding`]: while the thread waits the speculator must wake it.
     pub holding: AtomicU32,
-    /// Stop hinting until the next post: the program has gone another way in this epoch.
+    /// Stop hinting until the next post: the thread has gone another way in this epoch.
     pub cancelled: AtomicU32,
     /// One of [`stalled`].
     pub reason: AtomicU32,
     /// Thread that posted.
     pub thread: AtomicU32,
+    /// The lane's epoch before, and what `passed` was in the end of it.
+    pub epoch_before: AtomicU32,
+    pub passed_before: AtomicU32,
+    /// What [`AgentPart::voids`] was at the post.
+    pub posted_voids: AtomicU32,
+    /// The descriptor's position where the stalled read starts (-1: not known).
+    pub position: AtomicU64,
+    /// The program break.
+    pub program_break: AtomicU64,
+    /// Names that the agent had counted by the post.
+    pub names_before: AtomicU64,
+    pub registers: SharedRegisters,
+    pub vector_state: VectorState,
+}
+
+/// The speculator's answer to a [`LanePost`].
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct LaneAnswer {
+    /// Latest epoch whose sync is complete. Futex for a thread that holds.
+    pub synced: AtomicU32,
+    /// Latest epoch whose speculation has settled: it has run for some operations, so that the pages that it
+    /// touches are there, or it has ended. Stored while the thread waits for it. Futex.
+    pub settled: AtomicU32,
+    /// Operations written to the lane's log in the present epoch.
+    pub written: AtomicU32,
+    /// When `passed` reaches this, wake the speculator; 0: it does not sleep over this lane.
+    pub wake_at: AtomicU32,
+    /// Latest epoch in which nothing more will be written.
+    pub over: AtomicU32,
+}
+
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct AgentPart {
+    /// Counts what there is for the speculator: posts, cancellations, operations passed that it waits for. A futex, the one
+    /// that it sleeps on.
+    pub bell: AtomicU32,
+    pub _gap0: [u32; 15],
     /// One of [`retire`]: the speculator shall end, for good.
     pub retire: AtomicU32,
-    /// What `passed` was in the end of the epoch before.
-    pub passed_before: AtomicU32,
     /// The program has stalled on a read: it is worth a speculator.
     pub speculator_wanted: AtomicU32,
     /// Number of this slot, for [`Holders`].
     pub number: AtomicU32,
-    /// Changes when all that was posted so far is void: the program becomes another one. What it was at the latest post.
+    /// Changes when all that was posted so far is void: the program becomes another one.
     pub voids: AtomicU32,
-    pub posted_voids: AtomicU32,
     /// Closings of descriptors begun so far, see [`crate::release`].
     pub closings: Closings,
     /// Descriptors that the program waits with closing until the speculator holds none of them, and how often one was added.
@@ -160,17 +199,12 @@ pub struct AgentPart {
     /// The thread because of which, and the base of its local storage, which the kernel's records leave out.
     pub watch_thread: AtomicU32,
     pub watch_thread_base: AtomicU64,
-    /// The descriptor's position where the stalled read starts (-1: not known).
-    pub position: AtomicU64,
-    /// The program break.
+    /// The program break at the latest post.
     pub program_break: AtomicU64,
-    /// Names that the agent had counted by the post.
-    pub names_before: AtomicU64,
     /// Address of the agent's state page in the program, see `agent::state`.
     pub state_address: AtomicU64,
     /// What is found at that address, to recognise the process across pid namespaces.
     pub state_cookie: AtomicU64,
-    pub registers: SharedRegisters,
     /// The latest mismatch: what the program did and what the log had said, each as kind, subject, detail
     /// and place.
     pub mismatch: [AtomicU64; 8],
@@ -178,11 +212,11 @@ pub struct AgentPart {
     pub expected_stall_ns: AtomicU64,
     // ---- counts, only ever growing
     pub counts: AgentCounts,
-    pub vector_state: VectorState,
     // ---- directories whose names are cold, and files that the program waits for
     pub names: Ring,
     // ---- files that the program begins to read, while the host wants to know (`SpeculatorPart::companions`)
     pub begun: begun::Ring,
+    pub lanes: [LanePost; LANES],
 }
 
 /// The registers in shared memory. Plain words behind an `UnsafeCell`: written by the agent between
@@ -254,15 +288,6 @@ impl AgentCounts {
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct SpeculatorPart {
-    /// Latest epoch whose sync is complete. Futex for a program that holds.
-    pub synced: AtomicU32,
-    /// Latest epoch whose speculation has settled: it has run for some operations, so that the pages that it
-    /// touches are there, or it has ended. Stored while the program waits for it. Futex.
-    pub settled: AtomicU32,
-    /// Operations written to the log in the present epoch.
-    pub written: AtomicU32,
-    /// When `passed` reaches this, wake the speculator (futex on `passed`); 0: it does not sleep.
-    pub wake_at: AtomicU32,
     /// One of [`activity`]. A futex for a program that has asked the speculator to end.
     pub activity: AtomicU32,
     /// What the latest sync cost, ns: the agent's estimate for a hold.
@@ -299,6 +324,7 @@ pub struct SpeculatorPart {
     pub let_go: AtomicU32,
     /// Names that the speculator has waited for.
     pub names: Ring,
+    pub lanes: [LaneAnswer; LANES],
 }
 
 /// What a speculator may ask for. 0: no limit.
@@ -319,9 +345,9 @@ pub struct Allowance {
     pub stalls_added: AtomicU64,
     /// Processor time of speculators before the present one, ns.
     pub processor_before_ns: AtomicU64,
-    /// Numbers of the latest posts, of reads and of faults, that were made before the present speculator: the program
-    /// has gone on long since.
-    pub stale_post: AtomicU32,
+    /// Numbers of the latest posts, of reads in each lane and of faults, that were made before the present speculator: the
+    /// program has gone on long since.
+    pub stale_posts: [AtomicU32; LANES],
     pub stale_fault: AtomicU32,
 }
 
@@ -443,7 +469,9 @@ pub mod ended {
     pub const RELEASED: u32 = 11;
     /// More names were changed than are kept in mind.
     pub const NAMES: u32 = 12;
-    pub const COUNT: usize = 13;
+    /// Another thread of the program has stalled, and it is its turn.
+    pub const TURN: u32 = 13;
+    pub const COUNT: usize = 14;
 }
 
 #[repr(C)]
@@ -523,7 +551,7 @@ pub struct FaultPart {
     /// Touches of the present fault epoch that the program has passed. A futex for a speculator that is far ahead.
     pub passed: AtomicU32,
     /// Twice the epoch of the latest post of a fault, see [`crate::post`]. The speculator is woken through
-    /// `AgentPart::posted`, which it sleeps on.
+    /// `AgentPart::bell`, which it sleeps on.
     pub posted: AtomicU32,
     /// Posts need a speculator.
     pub speculator_wanted: AtomicU32,
@@ -595,7 +623,7 @@ pub struct Slot {
 }
 
 const _: () = assert!(HOLDERS_AT == PAGE && size_of::<Header>() == 8 * PAGE);
-const _: () = assert!(size_of::<AgentPart>() == 4 * PAGE);
+const _: () = assert!(size_of::<AgentPart>() == 11 * PAGE);
 const _: () = assert!(size_of::<SpeculatorPart>() == 3 * PAGE);
 const _: () = assert!(size_of::<FaultPart>() == PAGE);
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);

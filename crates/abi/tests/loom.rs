@@ -17,7 +17,7 @@ use runahead_abi::{owner, pace, post};
 /// What a writer says at a position of an epoch: a mixture of two such predictions is none.
 fn prediction(epoch: u32, position: u32) -> Prediction {
     let word = u64::from(epoch) * 100 + u64::from(position);
-    Prediction { kind: kind::READ_AT, marks: 0, subject: word as i32, detail: word, place: word }
+    Prediction { kind: kind::READ_AT, marks: 0, file: 0, subject: word as i32, detail: word, place: word }
 }
 
 /// The ring holds two entries; the writer laps the reader. Whatever the reader gets is what was written

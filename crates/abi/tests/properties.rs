@@ -12,8 +12,16 @@ fn ring() -> Box<Log> {
 }
 
 fn predictions() -> impl Strategy<Value = Prediction> {
-    (any::<u8>(), any::<u8>(), any::<i32>(), any::<u64>(), any::<u64>())
-        .prop_map(|(kind, marks, subject, detail, place)| Prediction { kind, marks, subject, detail, place })
+    (any::<u8>(), any::<u8>(), any::<i32>(), any::<u64>(), any::<u64>()).prop_map(
+        |(kind, marks, subject, detail, place)| Prediction {
+            kind,
+            marks,
+            file: marks.into(),
+            subject,
+            detail,
+            place,
+        },
+    )
 }
 
 /// Positions that fall onto each other in the ring, and some at the end of all numbers.

@@ -236,8 +236,7 @@ fn call_away(slot: &Slot, end: u64) {
     let (agent, speculator) = (&slot.agent, &slot.speculator);
     const AGAIN_NS: u64 = 1_000_000;
     while speculator.activity.load(Ordering::Acquire) != activity::GONE && monotonic_ns() < end {
-        futex_wake(&agent.posted);
-        futex_wake(&agent.passed);
+        futex_wake(&agent.bell);
         futex_wake(&slot.faults.passed);
         wait_for(&speculator.activity, activity::GONE, end.min(monotonic_ns() + AGAIN_NS));
     }

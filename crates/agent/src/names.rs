@@ -133,7 +133,7 @@ impl Visit<'_> {
     fn names_are_off(&mut self) -> bool {
         let off = self.state.names_off.load(Ordering::Relaxed) != 0;
         if off {
-            let skip = self.inner.attention.hit();
+            let skip = self.attention_hit();
             self.set_calm(skip);
         }
         off
@@ -143,10 +143,10 @@ impl Visit<'_> {
     fn name_passed(&mut self, took: u64) -> bool {
         let waited = self.inner.names.coldness.passed(took);
         if waited {
-            self.inner.attention.stall();
+            self.attention_stall();
             self.state.calm.store(0, Ordering::Relaxed);
         } else {
-            let skip = self.inner.attention.hit();
+            let skip = self.attention_hit();
             self.set_calm(skip);
         }
         let Some(slot) = self.state.slot() else {

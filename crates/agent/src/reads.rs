@@ -10,14 +10,16 @@
 use crate::arch::{self, Answer, Frame, thread_base};
 use crate::aside::is_cached;
 use crate::attach;
-use crate::state::{Fixed, Inner, Process, count};
+use crate::state::{Fixed, Inner, Lane, Lock, Process, count};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::begun;
 use runahead_abi::environment::flags;
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::reads::{Length, Offset, of as read_call};
-use runahead_abi::session::{self, Slot, activity, companions, holding, names_ahead};
-use runahead_abi::{names, pace, post};
+use runahead_abi::session::{
+    self, LANES, LaneAnswer, LanePost, Slot, activity, companions, holding, names_ahead,
+};
+use runahead_abi::{log, names, pace, post};
 use runahead_kernel::files::{
     IoVec, RWF_NOWAIT, cached_pages, file_system_type, fstat, is_direct, known_regular,
     known_size_of_regular, position, preadv2, readahead,
@@ -28,6 +30,7 @@ use runahead_kernel::process::{
 };
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
+use runahead_policy::attention::Attention;
 use runahead_policy::hold::Wait;
 use runahead_policy::regret::may_spend;
 use runahead_policy::track::{AtStall, Next, Passing};
@@ -42,8 +45,9 @@ const PIECES: usize = 8;
 
 /// `read(fd, _, length)`.
 pub fn here(frame: &Frame, fd: i32, length: usize) -> Answer {
-    let operation = Prediction { kind: kind::READ, marks: 0, subject: fd, detail: length as u64, place: 0 };
-    with_process(frame, |visit| visit.ask_about(frame, operation, None));
+    let operation =
+        Prediction { kind: kind::READ, marks: 0, file: 0, subject: fd, detail: length as u64, place: 0 };
+    with_thread(frame, |visit| visit.ask_about(frame, operation, None));
     Answer::plain(frame)
 }
 
@@ -65,11 +69,12 @@ pub fn elsewhere(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
     let operation = Prediction {
         kind: if given.is_some() { kind::READ_AT } else { kind::READ },
         marks: 0,
+        file: 0,
         subject: call.source(&a),
         detail: argument(length) as u64,
         place: given.unwrap_or(0) as u64,
     };
-    with_process(frame, |visit| visit.ask_about(frame, operation, given));
+    with_thread(frame, |visit| visit.ask_about(frame, operation, given));
     Answer::plain(frame)
 }
 
@@ -81,7 +86,7 @@ pub fn mapped(frame: &Frame, a: [usize; 6]) -> Answer {
     // A device's memory is nothing to be asked about.
     let is_file = || matches!(known_size_of_regular(fd), Ok(Some(1..)));
     let is_asked = offset >= 0 && is_file();
-    with_process(frame, |visit| match is_asked {
+    with_thread(frame, |visit| match is_asked {
         true => visit.ask_about_mapping(frame, operation),
         false => visit.is_none_of_ours(),
     });
@@ -148,7 +153,14 @@ fn pieces(address: usize, count: usize) -> Option<([IoVec; PIECES], usize, usize
 
 /// A read of so many bytes at a given place, as the log would have it.
 fn reads(fd: i32, length: usize, offset: i64) -> Prediction {
-    Prediction { kind: kind::READ_AT, marks: 0, subject: fd, detail: length as u64, place: offset as u64 }
+    Prediction {
+        kind: kind::READ_AT,
+        marks: 0,
+        file: 0,
+        subject: fd,
+        detail: length as u64,
+        place: offset as u64,
+    }
 }
 
 fn read_at(frame: &Frame, fd: i32, pieces: &[IoVec], offset: i64) -> Answer {
@@ -157,7 +169,7 @@ fn read_at(frame: &Frame, fd: i32, pieces: &[IoVec], offset: i64) -> Answer {
     let mut complete = None;
     // -1 would mean the descriptor's own position to preadv2; the program's own call knows better.
     if offset >= 0 && length > 0 && length <= LONGEST {
-        with_process(frame, |visit| complete = visit.read_at(frame, operation, pieces));
+        with_thread(frame, |visit| complete = visit.read_at(frame, operation, pieces));
     }
     match complete {
         Some(bytes) => Answer::done(frame, bytes),
@@ -174,18 +186,69 @@ pub fn with_process(frame: &Frame, action: impl FnOnce(&mut Visit)) {
     }
     // SAFETY: the lock is held.
     let inner = unsafe { process.inner() };
-    action(&mut Visit { state, process, inner, saw_a_stall: false });
-    process.lock.release();
+    visit(Visit { state, process, inner, lane: None, held: &process.lock, saw_a_stall: false }, action);
 }
 
-/// One call, with the process's state.
+/// Runs `action` with the state of this thread's lane, if it has one, else with the process's.
+fn with_thread(frame: &Frame, action: impl FnOnce(&mut Visit)) {
+    let state = frame.state();
+    let process = state.process();
+    let Some((index, lane)) = lane_of_this_thread(state, process) else {
+        return with_process(frame, action);
+    };
+    if !lane.lock.try_take() {
+        return;
+    }
+    if lane.thread.load(Ordering::Relaxed) != thread_base(state) {
+        // Taken over a moment ago.
+        lane.lock.release();
+        return;
+    }
+    lane.visits.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the lock is held.
+    let inner = unsafe { process.lane_inner(lane, None) };
+    visit(Visit { state, process, inner, lane: Some(index), held: &lane.lock, saw_a_stall: false }, action);
+}
+
+fn visit(mut visit: Visit, action: impl FnOnce(&mut Visit)) {
+    action(&mut visit);
+    visit.tell_track();
+    visit.held.release();
+}
+
+fn lane_of_this_thread(state: &Fixed, process: &'static Process) -> Option<(usize, &'static Lane)> {
+    let used = process.lanes_used.load(Ordering::Acquire) as usize;
+    if used == 0 {
+        return None;
+    }
+    let me = thread_base(state);
+    let mine = |lane: &Lane| lane.thread.load(Ordering::Relaxed) == me;
+    process.lanes.iter().enumerate().take(used).find(|(_, lane)| mine(lane))
+}
+
+/// One call, with the state of the process or of one of its lanes.
 pub struct Visit<'a> {
     pub state: &'static Fixed,
     pub process: &'static Process,
     pub inner: &'a mut Inner,
+    /// The thread's lane.
+    lane: Option<usize>,
+    /// The lock that is held: the process's, or the lane's.
+    held: &'static Lock,
     /// A stall has ended with this call, and was measured.
     pub saw_a_stall: bool,
 }
+
+/// Lanes that are given to threads. (Where each post forks the program there is one copy of it.)
+const LANES_OPEN: usize = if cfg!(feature = "forked") { 1 } else { LANES };
+
+/// A thread that has done nothing for so many stalls gives its lane to one that stalls: within these bounds, ns.
+const STALLS_ASLEEP: u64 = 2;
+const ASLEEP_LEAST_NS: u64 = 2_000_000;
+const ASLEEP_MOST_NS: u64 = 200_000_000;
+
+/// Calls of calm threads between two looks at those that are on track.
+const LOOKS_AT_SLEEPERS: u32 = 64;
 
 /// Bytes that the kernel takes in one `readahead` without truncating it.
 const READAHEAD_MOST: u64 = 128 << 10;
@@ -217,7 +280,7 @@ impl Visit<'_> {
     /// A read that the program's own instruction does, at the descriptor's position or at a `given` place.
     fn ask_about(&mut self, frame: &Frame, operation: Prediction, given: Option<i64>) {
         self.end_of_stall();
-        if self.is_other_thread() {
+        if self.passes_by() {
             return;
         }
         let fd = operation.subject;
@@ -243,6 +306,10 @@ impl Visit<'_> {
         } else {
             self.probe(fd, place, operation.detail as usize)
         };
+        let foretold = match residency {
+            Residency::Missing => foretold.filter(|foretold| self.is_this_file(fd, foretold)),
+            _ => foretold,
+        };
         self.counted(&Prediction { place: place as u64, ..operation }, foretold, None);
         let unasked = if residency == Residency::Untold { operation.detail } else { 0 };
         let residency = if unasked > 0 { self.untold(frame, fd, place, foretold) } else { residency };
@@ -263,7 +330,7 @@ impl Visit<'_> {
         if self.inner.mapped.is_open() {
             self.inner.mapped.ends(thread_base(self.state), major_faults_of_thread());
         }
-        if self.is_other_thread() {
+        if self.passes_by() {
             return;
         }
         let (fd, place) = (operation.subject, operation.place as i64);
@@ -307,7 +374,7 @@ impl Visit<'_> {
     /// Returns the number of bytes if the read is done.
     fn read_at(&mut self, frame: &Frame, operation: Prediction, pieces: &[IoVec]) -> Option<usize> {
         self.end_of_stall();
-        if self.is_other_thread() {
+        if self.passes_by() {
             return None;
         }
         let place = operation.place as i64;
@@ -357,7 +424,7 @@ impl Visit<'_> {
 
     /// A call that cannot wait for a disk: like one that has not waited, it is a reason to look at fewer.
     fn is_none_of_ours(&mut self) {
-        let skip = self.inner.attention.hit();
+        let skip = self.attention_hit();
         self.set_calm(skip);
     }
 
@@ -379,9 +446,55 @@ impl Visit<'_> {
         }
     }
 
-    /// Only one thread is compared with the log: the one that posted last, while it is on track.
-    fn is_other_thread(&self) -> bool {
-        self.inner.track.is_on() && self.process.thread.load(Ordering::Relaxed) != thread_base(self.state)
+    /// A thread without a lane that finds its data: while others must be seen at each call, it need not be.
+    fn passes_by(&mut self) -> bool {
+        let passes =
+            self.lane.is_none() && self.inner.unseen > 0 && self.others_on_track() && !self.tells_all_files();
+        if passes {
+            self.inner.unseen -= 1;
+        }
+        passes
+    }
+
+    fn others_on_track(&self) -> bool {
+        let own = self.lane.map_or(0, |lane| 1 << lane);
+        self.process.on_track.load(Ordering::Relaxed) & !own != 0
+    }
+
+    /// Says whether this lane is on track, for the other threads.
+    fn tell_track(&self) {
+        let Some(lane) = self.lane else { return };
+        let (is, bit) = (self.inner.track.is_on(), 1 << lane);
+        let told = self.process.on_track.load(Ordering::Relaxed) & bit != 0;
+        if is && !told {
+            self.process.on_track.fetch_or(bit, Ordering::Relaxed);
+        } else if !is && told {
+            self.process.on_track.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    pub fn attention_stall(&mut self) {
+        let mut attention = Attention::of_word(self.process.attention.load(Ordering::Relaxed));
+        attention.stall();
+        self.process.attention.store(attention.word(), Ordering::Relaxed);
+    }
+
+    pub fn attention_hit(&mut self) -> u32 {
+        let mut attention = Attention::of_word(self.process.attention.load(Ordering::Relaxed));
+        let skip = attention.hit();
+        self.process.attention.store(attention.word(), Ordering::Relaxed);
+        skip
+    }
+
+    /// The words of this thread's lane.
+    fn words<'s>(&self, slot: &'s Slot) -> Option<(&'s LanePost, &'s LaneAnswer)> {
+        let lane = self.lane?;
+        Some((slot.agent.lanes.get(lane)?, slot.speculator.lanes.get(lane)?))
+    }
+
+    /// What the log has next for this thread.
+    fn next(&self, slot: &Slot) -> Option<Prediction> {
+        slot.log.read_lane(self.lane?, self.inner.epoch, self.inner.passed)
     }
 
     /// What the log says about `operation`, if it foretold it. Does not advance.
@@ -390,7 +503,7 @@ impl Visit<'_> {
         if !self.inner.track.is_on() {
             return None;
         }
-        let predicted = slot.log.read(self.inner.epoch, self.inner.passed)?;
+        let predicted = self.next(slot)?;
         if !operation.same_operation(&predicted) {
             return None;
         }
@@ -406,6 +519,21 @@ impl Visit<'_> {
         foretold
     }
 
+    /// Whether a read that waits is of the file that was foretold. Threads that share work open each other's files under the
+    /// numbers that speculation has foretold.
+    fn is_this_file(&mut self, fd: i32, foretold: &Prediction) -> bool {
+        if foretold.file == 0 || self.process.lanes_used.load(Ordering::Relaxed) <= 1 {
+            return true;
+        }
+        let Ok(stat) = fstat(fd) else { return true };
+        let is = log::file_mark(stat.st_dev, stat.st_ino) == foretold.file;
+        if !is && let Some(slot) = self.state.slot() {
+            count(&slot.agent.counts.mismatches, 1);
+            self.leaves_track(slot);
+        }
+        is
+    }
+
     /// The operation was not foretold: is the log late, or wrong?
     fn follow_track(&mut self, operation: &Prediction) {
         let Some(slot) = self.state.slot() else {
@@ -414,7 +542,7 @@ impl Visit<'_> {
         if !self.inner.track.is_on() {
             return;
         }
-        let next = match slot.log.read(self.inner.epoch, self.inner.passed) {
+        let next = match self.next(slot) {
             Some(predicted) if operation.same_operation(&predicted) => Next::Foretold,
             Some(predicted) => {
                 note_mismatch(slot, operation, &predicted);
@@ -428,21 +556,19 @@ impl Visit<'_> {
 
     /// Nothing more will be written in this epoch.
     fn speculator_stopped(&self, slot: &Slot) -> bool {
-        let speculator = &slot.speculator;
-        let activity = speculator.activity.load(Ordering::Acquire);
-        activity == activity::GONE
-            || (activity == activity::IDLE
-                && speculator.synced.load(Ordering::Acquire) == self.inner.epoch
-                && speculator.written.load(Ordering::Acquire) <= self.inner.passed)
+        let Some((_, answer)) = self.words(slot) else { return true };
+        slot.speculator.activity.load(Ordering::Acquire) == activity::GONE
+            || (answer.over.load(Ordering::Acquire) == self.inner.epoch
+                && answer.written.load(Ordering::Acquire) <= self.inner.passed)
     }
 
     fn follow(&mut self, slot: &Slot, next: Next) {
         match self.inner.track.passes(next) {
             Passing::Pass => {
                 self.inner.passed = self.inner.passed.wrapping_add(1);
-                let words = (&slot.agent.passed, &slot.speculator.wake_at);
-                if pace::pass(words.0, self.inner.passed, words.1) {
-                    futex_wake(&slot.agent.passed);
+                let Some((post, answer)) = self.words(slot) else { return };
+                if pace::pass(&post.passed, self.inner.passed, &answer.wake_at) {
+                    ring_speculator(slot);
                 }
             }
             Passing::Off { cancel } => {
@@ -456,8 +582,10 @@ impl Visit<'_> {
 
     /// Nothing more is to be predicted in this epoch.
     fn cancel(&self, slot: &Slot) {
-        slot.agent.cancelled.store(self.inner.epoch, Ordering::Release);
-        futex_wake(&slot.agent.passed);
+        if let Some((post, _)) = self.words(slot) {
+            post.cancelled.store(self.inner.epoch, Ordering::Release);
+            ring_speculator(slot);
+        }
     }
 
     /// Speculation that may well be right is of no use at present.
@@ -598,10 +726,16 @@ impl Visit<'_> {
                 count(&slot.agent.counts.full, 1);
             }
             // Without the prefetch this would have been a stall: stay awake.
-            self.inner.attention.stall();
+            self.attention_stall();
             self.inner.hold.saved();
         }
-        let skip = self.inner.attention.hit();
+        if self.lane.is_none() {
+            self.inner.unseen = self.inner.bystander.hit();
+        }
+        let skip = self.attention_hit();
+        if skip > 0 && self.others_on_track() {
+            self.leave_sleepers();
+        }
         let away = if skip == 0 { self.look_away() } else { 0 };
         self.set_calm(skip.max(away));
     }
@@ -629,14 +763,16 @@ impl Visit<'_> {
             .state
             .slot()
             .is_some_and(|slot| slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::BUSY);
-        let compared = self.inner.track.is_on() || self.inner.served.watches();
+        let compared = self.inner.track.is_on() || self.others_on_track() || self.inner.served.watches();
         compared || names || self.tells_all_files() || self.state.has(flags::ALWAYS_ACTIVE)
     }
 
     /// The program is going to wait for this read.
     fn stall(&mut self, frame: &Frame, foretold: Option<Prediction>, stalled: Stalled) {
         let Stalled { fd, place, .. } = stalled;
-        self.inner.attention.stall();
+        self.attention_stall();
+        self.inner.bystander.stall();
+        self.inner.unseen = 0;
         self.state.calm.store(0, Ordering::Relaxed);
         let Some(slot) = attach::slot(self.state) else {
             self.state.stand_down();
@@ -651,6 +787,7 @@ impl Visit<'_> {
         if self.state.has(flags::NO_SPECULATION) {
             return;
         }
+        let has_lane = self.lane.is_some() || self.take_lane(slot);
         // While speculation is on track and says what comes, it knows better.
         let says_little = !self.inner.track.is_on() || self.inner.following.is_silent();
         let untold = if stalled.unasked > 0 { self.inner.untold_device } else { 0 };
@@ -661,7 +798,7 @@ impl Visit<'_> {
             self.begins(fd, place);
         }
         let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
-        if !gone && !self.is_patient(slot) && self.restarts(slot, foretold) {
+        if has_lane && !gone && !self.is_patient(slot) && self.restarts(slot, foretold) {
             let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
             // What is invested in a hold was saved up for that.
             let posting = self.inner.worth.posting() || matches!(wait, Wait::Invest(_));
@@ -721,50 +858,121 @@ impl Visit<'_> {
             && let Some(slot) = self.state.slot()
             && let Ok(stat) = fstat(fd)
         {
-            slot.agent.begun.write(begun::File { device: stat.st_dev, inode: stat.st_ino });
+            let file = begun::File { device: stat.st_dev, inode: stat.st_ino };
+            self.alone_in_process(|| slot.agent.begun.write(file));
         }
     }
 
     /// The program will wait for the first bytes of a file that was not foretold: the host may know what stands beside it.
     fn waits_for_file(&self, slot: &Slot, fd: i32) {
         if slot.speculator.companions.load(Ordering::Relaxed) != companions::NONE {
-            slot.agent.names.write(names::kind::READ, fd, &[]);
+            self.alone_in_process(|| slot.agent.names.write(names::kind::READ, fd, &[]));
             attach::ring_host(self.state);
+        }
+    }
+
+    /// Does what one thread may do at a time; not at all while another one holds the process's lock.
+    fn alone_in_process(&self, action: impl FnOnce()) {
+        if self.lane.is_none() {
+            action();
+        } else if self.process.lock.try_take() {
+            action();
+            self.process.lock.release();
+        }
+    }
+
+    /// Gives this thread, which has stalled, a lane of its own: one that was never used, or that of a thread which has done
+    /// nothing for as long as a stall lasts.
+    fn take_lane(&mut self, slot: &Slot) -> bool {
+        let now = self.inner.stall_began;
+        let asleep =
+            (STALLS_ASLEEP * self.inner.hold.expected_stall()).clamp(ASLEEP_LEAST_NS, ASLEEP_MOST_NS);
+        let free = |lane: &Lane| lane.thread.load(Ordering::Relaxed) == 0;
+        let lanes = self.process.lanes.iter().enumerate().take(LANES_OPEN);
+        let found = lanes.clone().find(|(_, lane)| free(lane));
+        // All are looked at, so that each is known to sleep when it does.
+        let found = lanes
+            .filter(|(_, lane)| !free(lane) && slept(lane, now) >= asleep)
+            .last()
+            .filter(|_| found.is_none())
+            .or(found);
+        let Some((index, lane)) = found else { return false };
+        if !lane.lock.try_take() {
+            return false;
+        }
+        // SAFETY: the lane's lock is held, and the process's.
+        let inner = unsafe { self.process.lane_inner(lane, Some(self.inner)) };
+        let common = core::mem::replace(&mut self.inner, inner);
+        self.lane = Some(index);
+        lane.thread.store(thread_base(self.state), Ordering::Relaxed);
+        lane.visits.fetch_add(1, Ordering::Relaxed);
+        self.process.lanes_used.fetch_max(index as u32 + 1, Ordering::Release);
+        self.leaves_track(slot);
+        self.inner.stall_began = core::mem::take(&mut common.stall_began);
+        core::mem::replace(&mut self.held, &lane.lock).release();
+        true
+    }
+
+    /// Threads that are on track and have done nothing for long: the others need not be seen at each call for their sake.
+    fn leave_sleepers(&mut self) {
+        self.inner.sleepers_unseen = self.inner.sleepers_unseen.wrapping_add(1);
+        if !self.inner.sleepers_unseen.is_multiple_of(LOOKS_AT_SLEEPERS) {
+            return;
+        }
+        let Some(slot) = self.state.slot() else { return };
+        let now = monotonic_ns();
+        let on_track = self.process.on_track.load(Ordering::Relaxed);
+        for (index, lane) in self.process.lanes.iter().enumerate() {
+            let is_other = self.lane != Some(index) && on_track & (1 << index) != 0;
+            if !is_other || slept(lane, now) < ASLEEP_MOST_NS || !lane.lock.try_take() {
+                continue;
+            }
+            // SAFETY: the lane's lock is held.
+            let inner = unsafe { self.process.lane_inner(lane, None) };
+            let mut sleeper =
+                Visit { inner, lane: Some(index), held: &lane.lock, saw_a_stall: false, ..*self };
+            sleeper.leaves_track(slot);
+            sleeper.tell_track();
+            lane.lock.release();
         }
     }
 
     /// Operations that the log holds and the program has not passed yet.
     fn ahead(&self, slot: &Slot) -> u32 {
-        let speculator = &slot.speculator;
-        let present = speculator.synced.load(Ordering::Acquire) == self.inner.epoch;
-        let written = if present { speculator.written.load(Ordering::Acquire) } else { 0 };
-        written.saturating_sub(self.inner.passed)
+        self.written(slot).saturating_sub(self.inner.passed)
     }
 
     /// Operations that the program has passed and the log does not hold yet.
     fn gap(&self, slot: &Slot) -> u32 {
-        let speculator = &slot.speculator;
-        let present = speculator.synced.load(Ordering::Acquire) == self.inner.epoch;
-        let written = if present { speculator.written.load(Ordering::Acquire) } else { 0 };
-        self.inner.passed.saturating_sub(written)
+        self.inner.passed.saturating_sub(self.written(slot))
+    }
+
+    /// Operations that the log holds for this thread in the present epoch.
+    fn written(&self, slot: &Slot) -> u32 {
+        let Some((_, answer)) = self.words(slot) else { return 0 };
+        let present = answer.synced.load(Ordering::Acquire) == self.inner.epoch;
+        if present { answer.written.load(Ordering::Acquire) } else { 0 }
     }
 
     /// Hands the present registers to the speculator, and waits for it where that pays.
     fn post(&mut self, frame: &Frame, slot: &'static Slot, stalled: Stalled, wait: Wait) {
         let Stalled { fd, place, unasked, tells } = stalled;
+        let Some((lane, answer)) = self.words(slot) else { return };
         let agent = &slot.agent;
         let began = self.inner.stall_began;
-        let epoch = self.inner.epoch.wrapping_add(1) & (u32::MAX >> 1);
-        self.inner.epoch = epoch;
+        let begun = self.process.epochs.fetch_add(1, Ordering::Relaxed);
+        // Never 0.
+        let epoch = begun % (u32::MAX >> 1) + 1;
+        let before = core::mem::replace(&mut self.inner.epoch, epoch);
         self.inner.passed = 0;
         self.inner.track.posted();
         // A post before the first sync says nothing: the speculator is being born.
-        let is_served = slot.speculator.synced.load(Ordering::Relaxed) != 0;
+        let is_served = answer.synced.load(Ordering::Relaxed) != 0;
         if is_served {
             self.inner.worth.posted(unasked > 0);
         }
         self.inner.futile.restarts(speculation_done(slot), is_served);
-        self.process.thread.store(thread_base(self.state), Ordering::Relaxed);
+        self.tell_track();
 
         if agent.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
             attach::ring_host(self.state);
@@ -772,30 +980,33 @@ impl Visit<'_> {
         // First, as in the paper: speculation begins when the copy is made.
         #[cfg(feature = "forked")]
         crate::forked::sync(self.process);
-        post::begin(&agent.posted, epoch);
-        agent.passed_before.store(agent.passed.load(Ordering::Relaxed), Ordering::Relaxed);
-        agent.passed.store(0, Ordering::Relaxed);
-        agent.posted_voids.store(agent.voids.load(Ordering::Relaxed), Ordering::Relaxed);
-        agent.reason.store(session::stalled::READ, Ordering::Relaxed);
-        agent.thread.store(thread_id() as u32, Ordering::Relaxed);
-        agent.position.store(place as u64, Ordering::Relaxed);
-        agent.program_break.store(program_break(), Ordering::Relaxed);
-        agent.names_before.store(agent.counts.names.load(Ordering::Relaxed), Ordering::Relaxed);
+        post::begin(&lane.posted, epoch);
+        lane.epoch_before.store(before, Ordering::Relaxed);
+        lane.passed_before.store(lane.passed.load(Ordering::Relaxed), Ordering::Relaxed);
+        lane.passed.store(0, Ordering::Relaxed);
+        lane.posted_voids.store(agent.voids.load(Ordering::Relaxed), Ordering::Relaxed);
+        lane.reason.store(session::stalled::READ, Ordering::Relaxed);
+        lane.thread.store(thread_id() as u32, Ordering::Relaxed);
+        lane.position.store(place as u64, Ordering::Relaxed);
+        let program_break = program_break();
+        lane.program_break.store(program_break, Ordering::Relaxed);
+        agent.program_break.store(program_break, Ordering::Relaxed);
+        lane.names_before.store(agent.counts.names.load(Ordering::Relaxed), Ordering::Relaxed);
         let until = match wait {
             Wait::Not => holding::NOTHING,
             Wait::Within(_) => holding::SYNC,
             Wait::Invest(_) => holding::SETTLED,
         };
-        agent.holding.store(until, Ordering::Relaxed);
+        lane.holding.store(until, Ordering::Relaxed);
         // SAFETY: the agent's own part of the slot; the odd number above tells readers to stay away.
         unsafe {
-            agent.registers.0.get().write_volatile(frame.registers());
-            arch::save_vector_state(agent.vector_state.0.get().cast::<u8>(), &frame.sse);
+            lane.registers.0.get().write_volatile(frame.registers());
+            arch::save_vector_state(lane.vector_state.0.get().cast::<u8>(), &frame.sse);
         }
         // The stalled read is itself the first operation of the log: it is passed already.
         self.follow(slot, Next::NotYet);
-        post::publish(&agent.posted, epoch);
-        futex_wake(&agent.posted);
+        post::publish(&lane.posted, epoch);
+        ring_speculator(slot);
         if slot.speculator.activity.load(Ordering::Relaxed) == activity::AHEAD {
             // It may be asleep ahead of a fault.
             futex_wake(&slot.faults.passed);
@@ -814,9 +1025,9 @@ impl Visit<'_> {
                 let _ = readahead(fd, place as u64, unasked.min(READAHEAD_MOST));
             }
             let invests = until == holding::SETTLED;
-            let word = if invests { &slot.speculator.settled } else { &slot.speculator.synced };
+            let word = if invests { &answer.settled } else { &answer.synced };
             wait_for_epoch(word, epoch, wait.longest());
-            agent.holding.store(holding::NOTHING, Ordering::Relaxed);
+            lane.holding.store(holding::NOTHING, Ordering::Relaxed);
             count(&agent.counts.holds, 1);
             let held = monotonic_ns().saturating_sub(posted);
             count(&agent.counts.hold_ns, held);
@@ -827,6 +1038,21 @@ impl Visit<'_> {
             }
         }
     }
+}
+
+/// There is something new for the speculator.
+fn ring_speculator(slot: &Slot) {
+    post::ring(&slot.agent.bell);
+    futex_wake(&slot.agent.bell);
+}
+
+/// For how long a lane's thread has done nothing, ns, as far as the looks at it tell.
+fn slept(lane: &Lane, now: u64) -> u64 {
+    let visits = lane.visits.load(Ordering::Relaxed);
+    if lane.visits_seen.swap(visits, Ordering::Relaxed) != visits {
+        lane.seen_at.store(now, Ordering::Relaxed);
+    }
+    now.saturating_sub(lane.seen_at.load(Ordering::Relaxed))
 }
 
 /// Waits until the speculator's `word` reaches `epoch`, at most `longest` ns.

@@ -175,7 +175,7 @@ impl<'a> Wait<'a> {
 
 /// Wakes the speculator, wherever it sleeps.
 fn wake(slot: &Slot) {
-    for word in [&slot.agent.posted, &slot.agent.passed, &slot.faults.passed] {
+    for word in [&slot.agent.bell, &slot.faults.passed] {
         futex_wake(word);
     }
 }

@@ -24,7 +24,7 @@ use crate::unchecked::Wait;
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use runahead_abi::session::{HEADER_BYTES, Header, SLOT_BYTES, Slot, slot_offset};
+use runahead_abi::session::{HEADER_BYTES, Header, LANES, SLOT_BYTES, Slot, slot_offset};
 use runahead_kernel::memory::{self, PROT_NONE, PROT_READ, PROT_WRITE};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{PAGE, process};
@@ -125,8 +125,14 @@ pub struct Process {
     pub executable: AtomicU64,
     /// Stalls to let pass before it speculates, for what its kin have gained.
     pub patience: AtomicU32,
-    /// [`arch::thread_base`] of the thread whose reads are compared with the log.
-    pub thread: AtomicUsize,
+    /// [`Attention`] of all threads, as a word.
+    pub attention: AtomicU64,
+    /// Lanes that have, or had, a thread; the first ones.
+    pub lanes_used: AtomicU32,
+    /// Lanes whose thread is on track, one bit each.
+    pub on_track: AtomicU32,
+    /// Epochs that have begun, in all lanes.
+    pub epochs: AtomicU32,
     /// Bytes of memory of the program's own, mapped or behind the break.
     pub mapped: AtomicUsize,
     /// The host has been told of that, or need not be.
@@ -136,14 +142,34 @@ pub struct Process {
     /// The program's copy of its latest post; 0: there is none.
     #[cfg(feature = "forked")]
     pub copy: AtomicI32,
+    /// For threads that have no lane, and for names.
+    inner: UnsafeCell<Inner>,
+    pub lanes: [Lane; LANES],
+}
+
+/// A thread that is run ahead of, or was. A lane is taken over when its thread has done nothing for a while.
+#[repr(C)]
+pub struct Lane {
+    pub lock: Lock,
+    /// Visits of the thread's, so that one that sleeps is told from one that reads.
+    pub visits: AtomicU32,
+    /// [`arch::thread_base`] of the thread; 0: there was none yet. Written by the holder of both locks.
+    pub thread: AtomicUsize,
+    /// What `visits` was when another thread looked, and since when, ns. Two that look at a time may lose a look.
+    pub visits_seen: AtomicU32,
+    pub seen_at: AtomicU64,
     inner: UnsafeCell<Inner>,
 }
 
-/// What only the holder of [`Process::lock`] touches.
+/// What only the holder of the lock, [`Process::lock`] or that of a lane, touches.
 pub struct Inner {
-    /// Set by the first visit; `Attention` and `Worth` have no all-zero start.
+    /// Set by the first visit; `Worth` has no all-zero start.
     pub awake: bool,
-    pub attention: Attention,
+    /// How closely a thread without a lane is looked at while others must be, and calls of it that pass unseen.
+    pub bystander: Attention,
+    pub unseen: u32,
+    /// Hits at which others that are on track may be asleep.
+    pub sleepers_unseen: u32,
     pub track: Track,
     pub following: Following,
     pub hold: Hold,
@@ -328,8 +354,34 @@ impl Process {
         let inner = unsafe { &mut *self.inner.get() };
         if !inner.awake {
             inner.awake = true;
-            inner.attention = Attention::default();
+            inner.bystander = Attention::default();
             inner.worth = Worth::default();
+        }
+        inner
+    }
+
+    /// Lane `index`, and what it holds, which `common` is where it was never used.
+    ///
+    /// # Safety
+    /// The caller holds the lane's lock.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn lane_inner(&self, lane: &Lane, common: Option<&Inner>) -> &mut Inner {
+        // SAFETY: exclusive by the caller's promise.
+        let inner = unsafe { &mut *lane.inner.get() };
+        if !inner.awake {
+            inner.awake = true;
+            inner.bystander = Attention::default();
+            inner.worth = Worth::default();
+            if let Some(common) = common {
+                inner.following = common.following;
+                inner.hold = common.hold;
+                inner.worth = common.worth;
+                inner.futile = common.futile;
+                inner.served = common.served;
+                inner.untold = common.untold;
+                inner.mapped = common.mapped;
+                inner.unpacked = common.unpacked;
+            }
         }
         inner
     }
@@ -376,9 +428,9 @@ fn furnish(address: usize, session: i32) -> runahead_kernel::Result<()> {
     Ok(())
 }
 
-/// Counts one event; the counts are written by whoever holds the lock, so no read-modify-write.
+/// Counts one event.
 pub fn count(counter: &AtomicU64, by: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    counter.fetch_add(by, Ordering::Relaxed);
 }
 
 const _: () = assert!(size_of::<Fixed>() == PAGE);

@@ -123,6 +123,8 @@ pub struct Endings {
     /// Something was given back, or the program stood still for long.
     pub released: u64,
     pub names: u64,
+    /// Another thread of the program had stalled, and it was its turn.
+    pub turn: u64,
     /// The system call that ended the latest one that a system call ended, of the last process.
     pub last_system_call: u64,
     /// The system calls that ended some, by name.
@@ -246,6 +248,7 @@ impl Counts {
         ended_as(&mut endings.scan, ended::SCAN);
         ended_as(&mut endings.released, ended::RELEASED);
         ended_as(&mut endings.names, ended::NAMES);
+        ended_as(&mut endings.turn, ended::TURN);
         let instruction = slot.speculator.fault_instruction.load(Ordering::Relaxed);
         if instruction != 0 {
             let address = slot.speculator.fault_address.load(Ordering::Relaxed);

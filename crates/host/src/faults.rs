@@ -260,8 +260,7 @@ impl Link for InSlot {
         post::publish(&part.posted, self.epoch);
         add(&part.posts, 1);
         // Wherever it sleeps.
-        wake(&slot.agent.posted);
-        wake(&slot.agent.passed);
+        wake(&slot.agent.bell);
         wake(&part.passed);
         if part.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
             // Speculators are the host's main thread's to start: they die with whoever did.
@@ -298,7 +297,7 @@ impl Link for InSlot {
     fn nudge(&self) {
         // It may have looked for posts just before this one and gone to sleep after the wake-up.
         if self.epoch != 0 && !self.has_begun() {
-            wake(&self.slot.get().agent.posted);
+            wake(&self.slot.get().agent.bell);
         }
     }
 

@@ -373,8 +373,7 @@ impl Host {
                 let _ = child.kill();
                 self.session.holds_nothing(index);
             }
-            wake(&slot.agent.posted);
-            wake(&slot.agent.passed);
+            wake(&slot.agent.bell);
             wake(&slot.faults.passed);
         }
     }
@@ -637,7 +636,9 @@ impl Host {
         let process = attached.process;
         // Nobody posts to a speculator that is gone, so these are old.
         let allowance = &slot.speculator.allowance;
-        allowance.stale_post.store(slot.agent.posted.load(Ordering::Acquire), Ordering::Relaxed);
+        for (stale, lane) in allowance.stale_posts.iter().zip(&slot.agent.lanes) {
+            stale.store(lane.posted.load(Ordering::Acquire), Ordering::Relaxed);
+        }
         allowance.stale_fault.store(slot.faults.posted.load(Ordering::Acquire), Ordering::Relaxed);
         slot.speculator.activity.store(activity::STARTING, Ordering::Release);
         let speculator = self.start_speculator(process, index).ok();
@@ -749,8 +750,7 @@ impl Host {
         let slot = self.session.slot(index);
         let gone = || slot.speculator.activity.load(Ordering::Acquire) == activity::GONE;
         slot.agent.retire.fetch_max(retire::BEARS_NOBODY, Ordering::Release);
-        wake(&slot.agent.posted);
-        wake(&slot.agent.passed);
+        wake(&slot.agent.bell);
         wake(&slot.faults.passed);
         let end = Instant::now() + LAST_WORDS;
         while !gone() && Instant::now() < end {

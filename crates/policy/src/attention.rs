@@ -29,6 +29,8 @@ fn next(mut number: u32) -> u32 {
     number ^ number << 5
 }
 
+const _: () = assert!(CALM_AFTER < 1 << 12 && FIRST_LOOK < 1 << 12 && SKIP_MOST < 1 << 8);
+
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
     quiet: u32,
@@ -45,6 +47,26 @@ impl Default for Attention {
 }
 
 impl Attention {
+    /// As [`Attention::word`] has packed it; 0 is the start.
+    pub fn of_word(word: u64) -> Self {
+        match word {
+            0 => Self::default(),
+            _ => Self {
+                quiet: word as u32 & 0xFFF,
+                limit: (word >> 12) as u32 & 0xFFF,
+                skip: (word >> 24) as u32 & 0xFF,
+                spread: (word >> 32) as u32,
+            },
+        }
+    }
+
+    /// All of it in one word. Threads share it: one that is late overwrites what another has just seen, which costs some
+    /// looks.
+    pub fn word(&self) -> u64 {
+        let quiet = u64::from(self.quiet.min(self.limit));
+        quiet | u64::from(self.limit) << 12 | u64::from(self.skip) << 24 | u64::from(self.spread) << 32
+    }
+
     /// True while every read is looked at.
     pub fn active(&self) -> bool {
         self.quiet < self.limit
@@ -73,6 +95,21 @@ impl Attention {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn is_the_same_in_a_word() {
+        let (mut whole, mut packed) = (Attention::default(), 0);
+        for step in 0..3000 {
+            let mut unpacked = Attention::of_word(packed);
+            if step == 1000 {
+                whole.stall();
+                unpacked.stall();
+            } else {
+                assert_eq!(whole.hit(), unpacked.hit(), "at {step}");
+            }
+            packed = unpacked.word();
+        }
+    }
 
     fn calm() -> Attention {
         let mut attention = Attention::default();

@@ -20,6 +20,7 @@ use crate::shared::{agent, speculator};
 use crate::together::TOGETHER;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
+use runahead_abi::log::file_mark;
 use runahead_abi::release::{COUNTS, NUMBERS, Seen};
 use runahead_abi::session::ended;
 use runahead_kernel::files::{self, Stat, open_at, read_link_at};
@@ -423,6 +424,15 @@ impl Table {
         }
         let entry = usize::try_from(directory).ok().and_then(|index| self.entries.get(index));
         entry.is_some_and(|entry| !entry.speculative && entry.kind != Kind::Closed)
+    }
+
+    /// Tells the file behind `number` from others, as the log does; 0: nothing is known of it.
+    pub fn file_mark(&self, number: i32) -> u16 {
+        let entry = usize::try_from(number).ok().and_then(|index| self.entries.get(index));
+        match entry {
+            Some(entry) if entry.real >= 0 => file_mark(entry.device, entry.inode),
+            _ => 0,
+        }
     }
 
     /// Whether the number is open in the program, which reads it itself.

@@ -18,7 +18,7 @@ use crate::shared::{self, speculator};
 /// speculation is found by a later one.
 const PAGES: usize = 8192;
 
-/// Epochs after which a page that nobody wanted is wasted. A look-up in an index finds in its second epoch what
+/// Epochs of a thread after which a page that nobody wanted is wasted. A look-up in an index finds in its second epoch what
 /// it fetched in the first; with no such limit a chain of dependent reads had asked for 8000 wrong pages
 /// before the first verdict.
 const EPOCHS: u32 = 8;
@@ -164,12 +164,12 @@ impl Ledger {
         }
     }
 
-    /// `epoch` begins.
-    pub fn age(&mut self, epoch: u32) {
+    /// `epoch` begins. Epochs of so many threads take turns.
+    pub fn age(&mut self, epoch: u32, threads: u32) {
         self.aged = self.aged.max(self.entered.saturating_sub(PAGES as u64));
         while self.aged < self.entered {
             let at = (self.aged % PAGES as u64) as usize;
-            if epoch.wrapping_sub(self.pages[at].epoch) < EPOCHS {
+            if epoch.wrapping_sub(self.pages[at].epoch) < EPOCHS * threads {
                 break;
             }
             self.judge(at, false);

@@ -3,6 +3,9 @@
 //! Posts come from two sides. The agent's are of reads; the hint log is what comes out, and how far ahead one may
 //! be follows from what its pages were good for. The host's are of page faults; what comes out is the log of
 //! touches, and one may be as many missing pages ahead as the host says. The latest post counts, whoever made it.
+//!
+//! Threads that stall have a *lane* each, with posts and a log of its own. They take turns: there is one mirror, and who
+//! has had its turn and is ahead makes room for another one that has stalled. What was written for the first stays valid.
 
 use crate::arch;
 use crate::cell::Global;
@@ -20,7 +23,7 @@ use crate::views::VIEWS;
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
-use runahead_abi::session::{NO_ROOM, activity, ended, holding};
+use runahead_abi::session::{LANES, NO_ROOM, activity, ended, holding};
 use runahead_abi::{pace, post};
 use runahead_kernel::PAGE;
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
@@ -44,6 +47,12 @@ const VAIN_MOST: u32 = 16;
 
 /// Looks of a sleep ahead of the program after which the alarm is turned off: a tenth of a second.
 const LOOKS_WITH_ALARM: u32 = 100;
+
+/// How long a thread's turn lasts, where another one waits for its own: so many syncs, within these bounds. Shorter, the
+/// time goes into syncs; longer, the others wait.
+const TURN_SYNCS: u64 = 4;
+const TURN_LEAST_NS: u64 = 300_000;
+const TURN_MOST_NS: u64 = 4_000_000;
 
 /// How often a speculator looks whether it may ask for more where bandwidth is limited.
 const PAYDAY_NS: u64 = 1_000_000;
@@ -81,9 +90,14 @@ pub struct Run {
     missing: u32,
     scan_next: usize,
     scan_pages: u32,
+    /// Whose thread is run ahead of.
+    lane: usize,
     pub epoch: u32,
-    /// Number of the post that it started from, twice the epoch.
-    posted: u32,
+    /// What the bell said when the other lanes were last looked at, and whether one of them waited.
+    bell: u32,
+    others_wait: bool,
+    /// When the turn began, ns.
+    turn_began: u64,
     /// Operations written to the log.
     pub written: u32,
     /// Alarms since the last operation.
@@ -93,8 +107,6 @@ pub struct Run {
     /// What it was when the post was made.
     voids: u32,
     pub depth: Depth,
-    /// Which pages in the ledger each of the latest operations asked for: from, and up to.
-    pages: [(u64, u64); OPERATIONS],
     pages_next: u64,
     /// All that was asked for so far, and up to before each of the latest operations.
     asked: Amount,
@@ -104,8 +116,6 @@ pub struct Run {
     bandwidth: Bandwidth,
     /// The limit that `bandwidth` keeps, as the host has put it.
     bytes_a_second: u64,
-    /// Operations of this epoch whose passing the ledger knows.
-    settled: u32,
     /// The call at hand is the one that the program waits in.
     programs_own: bool,
     pub position: i64,
@@ -126,27 +136,44 @@ pub static RUN: Global<Run> = Global::new(Run {
     missing: 0,
     scan_next: 0,
     scan_pages: 0,
+    lane: 0,
     epoch: 0,
-    posted: 0,
+    bell: 0,
+    others_wait: false,
+    turn_began: 0,
     written: 0,
     ticks: 0,
     vain: 0,
     voids: 0,
     depth: Depth::new(),
-    pages: [(0, 0); OPERATIONS],
     pages_next: 0,
     asked: Amount::NONE,
     asked_before_next: Amount::NONE,
     asked_before: [Amount::NONE; OPERATIONS],
     bandwidth: Bandwidth::UNLIMITED,
     bytes_a_second: 0,
-    settled: 0,
     programs_own: false,
     position: -1,
     program_break: 0,
     thread: 0,
     kept: 0,
 });
+
+/// What is known of the latest speculation in a lane.
+struct Lane {
+    /// Number of the post that it started from, twice the epoch; or of the latest one that was passed over.
+    posted: u32,
+    epoch: u32,
+    written: u32,
+    /// Operations whose passing the ledger knows.
+    settled: u32,
+    /// Which pages in the ledger each of the latest operations asked for: from, and up to.
+    pages: [(u64, u64); OPERATIONS],
+}
+
+static LANE: Global<[Lane; LANES]> = Global::new(
+    [const { Lane { posted: 0, epoch: 0, written: 0, settled: 0, pages: [(0, 0); OPERATIONS] } }; LANES],
+);
 
 /// Missing pages up to each of the latest touches. Apart from [`RUN`], since zeros do not lie in the executable file.
 static MISSING_AT: Global<[u32; TOUCHES_MOST as usize + 1]> = Global::new([0; TOUCHES_MOST as usize + 1]);
@@ -201,7 +228,10 @@ static LOADED: Global<Loaded> = Global::new(Loaded {
 pub fn begin() {
     let allowance = &speculator().allowance;
     let run = RUN.get();
-    run.posted = allowance.stale_post.load(Ordering::Relaxed);
+    for (number, (lane, stale)) in LANE.get().iter_mut().zip(&allowance.stale_posts).enumerate() {
+        lane.posted = stale.load(Ordering::Relaxed);
+        shared::answer(number).over.store(post::epoch_of(lane.posted), Ordering::Release);
+    }
     run.fault_posted = allowance.stale_fault.load(Ordering::Relaxed);
 }
 
@@ -210,8 +240,8 @@ pub fn begin() {
 pub fn serve() -> ! {
     loop {
         let loaded = LOADED.get();
-        let posted = match wait_for_post(RUN.get()) {
-            Posted::Read(posted) => posted,
+        let (lane, posted) = match wait_for_post(RUN.get()) {
+            Posted::Read(lane, posted) => (lane, posted),
             Posted::Fault(posted) => {
                 let voids = shared::faults().posted_voids.load(Ordering::Relaxed);
                 let Some(faulted) = shared::take_fault(posted) else { continue };
@@ -228,12 +258,13 @@ pub fn serve() -> ! {
                 unsafe { arch::enter_at_fault(&loaded.faulted, loaded.vector_state.as_ptr()) }
             }
         };
-        let Some(post) = shared::take_post(posted, &mut loaded.vector_state) else {
+        let Some(post) = shared::take_post(lane, posted, &mut loaded.vector_state) else {
             continue;
         };
-        RUN.get().posted = posted;
+        begins_lane(lane, posted, &post);
         RUN.get().voids = post.voids;
         if !may_hold(post.voids) {
+            shared::answer(lane).over.store(post.epoch, Ordering::Release);
             continue;
         }
         sync(&post);
@@ -287,20 +318,16 @@ pub fn may_hold(voids: u32) -> bool {
             return false;
         }
         retire_if_asked();
-        let seen = agent().posted.load(Ordering::Acquire);
-        futex_wait(&agent().posted, seen, Some(RELEASED_LOOK_NS));
+        let seen = post::heard(&agent().bell);
+        futex_wait(&agent().bell, seen, Some(RELEASED_LOOK_NS));
     }
 }
 
 /// Goes away for good.
 pub fn leave() -> ! {
     let_go();
-    let run = RUN.get();
-    if agent().posted.load(Ordering::Acquire) == run.posted {
-        let passed = agent().passed.load(Ordering::Acquire);
-        run.settle(passed);
-        pass_names(passed);
-    }
+    settle();
+    pass_names_now();
     count_time();
     let part = speculator();
     part.activity.store(activity::GONE, Ordering::Release);
@@ -310,19 +337,55 @@ pub fn leave() -> ! {
 
 /// A post's number, and whose it is.
 enum Posted {
-    Read(u32),
+    /// The lane, and the number.
+    Read(usize, u32),
     Fault(u32),
+}
+
+/// The next lane, beginning with the one behind the latest, with a post that was not served: one whose thread still waits
+/// where it has posted before any other, since what is copied of its stack is whole then.
+fn next_lane(run: &Run) -> Option<(usize, u32)> {
+    let unserved = |turn: usize| {
+        let number = (run.lane + turn) % LANES;
+        let posted = shared::latest_post(number)?;
+        (posted != LANE.get()[number].posted).then_some((number, posted))
+    };
+    let waits = |&(number, _): &(usize, u32)| shared::lane(number).passed.load(Ordering::Relaxed) <= 1;
+    (1..=LANES).filter_map(unserved).find(waits).or_else(|| (1..=LANES).find_map(unserved))
+}
+
+/// Whether another thread than the present lane's has stalled and waits for its turn.
+fn others_wait(run: &mut Run) -> bool {
+    let bell = post::heard(&agent().bell);
+    if bell != run.bell {
+        run.bell = bell;
+        run.others_wait = next_lane(run).is_some_and(|(number, _)| number != run.lane);
+    }
+    run.others_wait
+}
+
+/// Whether the present turn has to end: another thread waits, and this one has had its time.
+fn turn_is_over(run: &mut Run) -> bool {
+    if !others_wait(run) {
+        return false;
+    }
+    let sync = speculator().sync_cost_ns.load(Ordering::Relaxed);
+    let turn = sync.saturating_mul(TURN_SYNCS).clamp(TURN_LEAST_NS, TURN_MOST_NS);
+    monotonic_ns().saturating_sub(run.turn_began) >= turn
+}
+
+/// How many threads take turns.
+fn threads() -> u32 {
+    LANE.get().iter().filter(|lane| lane.posted != 0).count().max(1) as u32
 }
 
 fn wait_for_post(run: &Run) -> Posted {
     let part = speculator();
     loop {
         retire_if_asked();
-        let seen = agent().posted.load(Ordering::Acquire);
-        if let Some(posted) = shared::latest_post()
-            && posted != run.posted
-        {
-            return Posted::Read(posted);
+        let seen = post::heard(&agent().bell);
+        if let Some((lane, posted)) = next_lane(run) {
+            return Posted::Read(lane, posted);
         }
         if let Some(posted) = shared::latest_fault()
             && posted != run.fault_posted
@@ -333,7 +396,7 @@ fn wait_for_post(run: &Run) -> Posted {
         give_back();
         let_go();
         part.activity.store(activity::IDLE, Ordering::Release);
-        futex_wait(&agent().posted, seen, None);
+        futex_wait(&agent().bell, seen, None);
     }
 }
 
@@ -384,24 +447,36 @@ fn count_time() {
     counts.open_pages.store(LEDGER.get().open(), Ordering::Relaxed);
 }
 
+/// The speculation of lane `number` from `post` begins: what is known of the one before in that lane is settled.
+fn begins_lane(number: usize, posted: u32, post: &Post) {
+    settle();
+    let lane = &mut LANE.get()[number];
+    if post.epoch_before == lane.epoch {
+        lane.settle(post.passed_before);
+    }
+    (lane.posted, lane.epoch, lane.written, lane.settled) = (posted, post.epoch, 0, 0);
+    let run = RUN.get();
+    let follows = post.epoch_before == run.epoch && run.lane == number;
+    count_names(NAMES.get().begins(follows.then_some(post.passed_before), post.names_before));
+    run.lane = number;
+    // Looked at anew.
+    (run.bell, run.others_wait) = (post::heard(&agent().bell).wrapping_sub(1), false);
+    run.turn_began = monotonic_ns();
+}
+
 /// Brings mirror, descriptors and log to the state of `post`, and tells the program, which may wait.
 fn sync(post: &Post) {
     let began = monotonic_ns();
     let part = speculator();
     part.activity.store(activity::RUNNING, Ordering::Release);
-    part.written.store(0, Ordering::Release);
+    let answer = shared::answer(post.lane);
+    answer.written.store(0, Ordering::Release);
     let run = RUN.get();
     run.fault = 0;
     run.swapping = is_swapping_now();
-    let passed_before = (post.epoch == run.epoch.wrapping_add(1)).then_some(post.passed_before);
-    if let Some(passed) = passed_before {
-        run.settle(passed);
-    }
-    count_names(NAMES.get().begins(passed_before, post.names_before));
     run.epoch = post.epoch;
-    LEDGER.get().age(post.epoch);
+    LEDGER.get().age(post.epoch, threads());
     run.written = 0;
-    run.settled = 0;
     run.programs_own = false;
     run.pages_next = LEDGER.get().position();
     run.asked_before_next = run.asked;
@@ -414,10 +489,11 @@ fn sync(post: &Post) {
     emulate::find_posted(&post.registers);
     // What a hold costs; what follows the program does not wait for.
     let took = monotonic_ns().saturating_sub(began);
-    part.synced.store(post.epoch, Ordering::Release);
-    if agent().holding.load(Ordering::Acquire) == holding::SYNC {
-        futex_wake(&part.synced);
+    answer.synced.store(post.epoch, Ordering::Release);
+    if shared::lane(post.lane).holding.load(Ordering::Acquire) == holding::SYNC {
+        futex_wake(&answer.synced);
     }
+    run.turn_began = monotonic_ns();
     rights::copied();
     rights::hold();
     know_what_is_kept();
@@ -508,7 +584,7 @@ fn touch(page: usize, pages: usize, marks: u8, device: u64) {
     }
     for number in 0..pages {
         let place = (page + number * PAGE) as u64;
-        let touch = Prediction { kind: kind::TOUCH, marks, subject: 0, detail: 0, place };
+        let touch = Prediction { kind: kind::TOUCH, marks, file: 0, subject: 0, detail: 0, place };
         shared::touches().write(run.fault, run.touches, &touch);
         run.missing = run.missing.wrapping_add(u32::from(missing));
         let missing_at = MISSING_AT.get();
@@ -602,11 +678,14 @@ pub fn end(reason: u32, by: u32) -> ! {
     let part = speculator();
     let run = RUN.get();
     if run.fault == 0 {
-        run.settle(agent().passed.load(Ordering::Acquire));
+        settle();
         run.depth.grow(is_slow());
         pass_names_now();
+        let answer = shared::answer(run.lane);
+        answer.wake_at.store(0, Ordering::Relaxed);
+        // After all that was written.
+        answer.over.store(run.epoch, Ordering::Release);
     }
-    part.wake_at.store(0, Ordering::Relaxed);
     part.ended.store(reason, Ordering::Relaxed);
     if reason == ended::SYSTEM_CALL {
         part.ended_by.store(by, Ordering::Relaxed);
@@ -627,17 +706,22 @@ const SETTLED_AFTER: u32 = 16;
 /// Lets go of a program that waits until this speculation has settled. Pages that are filled while it waits
 /// are consistent with those that the sync brought.
 fn settled() {
-    let part = speculator();
-    if agent().holding.load(Ordering::Acquire) == holding::SETTLED {
-        part.settled.store(RUN.get().epoch, Ordering::Release);
-        futex_wake(&part.settled);
+    let run = RUN.get();
+    let answer = shared::answer(run.lane);
+    if shared::lane(run.lane).holding.load(Ordering::Acquire) == holding::SETTLED {
+        answer.settled.store(run.epoch, Ordering::Release);
+        futex_wake(&answer.settled);
     }
 }
 
 /// Whether the present speculation has become pointless, and why.
 fn pointless() -> Option<u32> {
-    let agent = agent();
-    if agent.posted.load(Ordering::Relaxed) != RUN.get().posted {
+    let run = RUN.get();
+    let lane = shared::lane(run.lane);
+    if lane.posted.load(Ordering::Relaxed) != LANE.get()[run.lane].posted {
+        return Some(ended::OVERTAKEN);
+    }
+    if run.fault != 0 && others_wait(run) {
         return Some(ended::OVERTAKEN);
     }
     if shared::faults().posted.load(Ordering::Relaxed) != RUN.get().fault_posted {
@@ -647,7 +731,7 @@ fn pointless() -> Option<u32> {
         let unread = shared::faults().ahead.load(Ordering::Relaxed) == 0;
         return unread.then_some(ended::CANCELLED);
     }
-    (agent.cancelled.load(Ordering::Relaxed) == RUN.get().epoch).then_some(ended::CANCELLED)
+    (lane.cancelled.load(Ordering::Relaxed) == run.epoch).then_some(ended::CANCELLED)
 }
 
 /// What is asked for next is (not any more) what the program has asked for itself: neither our merit nor our
@@ -698,6 +782,9 @@ pub fn tick() {
     if holds_too_much() {
         end(ended::MEMORY, 0);
     }
+    if turn_is_over(run) {
+        end(ended::TURN, 0);
+    }
     run.ticks += 1;
     if run.ticks > TICKS_WITHOUT_PROGRESS {
         end(ended::TIME, 0);
@@ -715,7 +802,8 @@ pub fn log(prediction: &Prediction) {
     let part = speculator();
     run.ticks = 0;
     run.vain = 0;
-    let passed = agent().passed.load(Ordering::Acquire);
+    let lane = &mut LANE.get()[run.lane];
+    let passed = shared::lane(run.lane).passed.load(Ordering::Acquire);
     let asked_to = LEDGER.get().position();
     if run.written < passed {
         // The program was here before us, without a log to compare with: nobody knows whether it read the same.
@@ -723,21 +811,22 @@ pub fn log(prediction: &Prediction) {
         // it; counted as waste, it made agrep, which is hardly slower than its speculator, look wasteful.)
         LEDGER.get().forget(run.pages_next, asked_to);
     }
-    run.pages[run.written as usize % OPERATIONS] = (run.pages_next, asked_to);
+    lane.pages[run.written as usize % OPERATIONS] = (run.pages_next, asked_to);
     run.pages_next = asked_to;
     let before = run.asked_before_next;
     run.asked_before[run.written as usize % OPERATIONS] = before;
     run.asked_before_next = run.asked;
-    shared::log().write(run.epoch, run.written, prediction);
+    shared::log().write_lane(run.lane, run.epoch, run.written, prediction);
     run.written += 1;
-    part.written.store(run.written, Ordering::Release);
+    lane.written = run.written;
+    shared::answer(run.lane).written.store(run.written, Ordering::Release);
     NAMES.get().wrote(run.written <= passed, names_seen());
     if run.written == SETTLED_AFTER {
         settled();
     }
     pass_names_now();
     if run.written.is_multiple_of(SETTLE_EVERY) {
-        run.settle(passed);
+        settle();
     }
     if run.written.is_multiple_of(TELL_EVERY) {
         at_least(&part.delivered, usage::delivered());
@@ -745,7 +834,10 @@ pub fn log(prediction: &Prediction) {
             end(ended::MEMORY, 0);
         }
     }
-    if run.is_far_ahead(passed, run.depth.operations(is_slow()), allowed()) {
+    if turn_is_over(run) {
+        end(ended::TURN, 0);
+    }
+    if run.is_far_ahead(passed, run.depth.operations(is_slow()), share(allowed())) {
         sleep_ahead();
     }
 }
@@ -776,8 +868,10 @@ fn count_names(more: u32) {
 
 /// As far as the program has come by now, unless it has posted anew: then it counts from there.
 fn pass_names_now() {
-    let passed = agent().passed.load(Ordering::Acquire);
-    if agent().posted.load(Ordering::Acquire) == RUN.get().posted {
+    let run = RUN.get();
+    let lane = shared::lane(run.lane);
+    let passed = lane.passed.load(Ordering::Acquire);
+    if lane.posted.load(Ordering::Acquire) == LANE.get()[run.lane].posted {
         pass_names(passed);
     }
 }
@@ -790,6 +884,12 @@ pub fn allowed() -> Amount {
         limit => limit,
     };
     Amount { requests: limit(&allowance.requests), pages: limit(&allowance.pages) }
+}
+
+/// What of it is each thread's that takes turns.
+fn share(allowed: Amount) -> Amount {
+    let share = |limit: u32| if limit == u32::MAX { limit } else { limit.div_ceil(threads()) };
+    Amount { requests: share(allowed.requests), pages: share(allowed.pages) }
 }
 
 /// Books pages of the device `device` that were just asked for, and waits as long as the limit on bandwidth
@@ -818,8 +918,8 @@ pub fn asked(device: u64, pages: u32) {
         } else {
             TOGETHER.get().send_all();
             check();
-            let posted = agent().posted.load(Ordering::Acquire);
-            futex_wait(&agent().posted, posted, Some(PAYDAY_NS));
+            let seen = post::heard(&agent().bell);
+            futex_wait(&agent().bell, seen, Some(PAYDAY_NS));
             run.ticks = 0;
         }
     }
@@ -830,28 +930,36 @@ fn sleep_ahead() {
     TOGETHER.get().send_all();
     settled();
     let part = speculator();
-    let word: &AtomicU32 = &agent().passed;
     let run = RUN.get();
+    let (word, answer) = (&shared::lane(run.lane).passed, shared::answer(run.lane));
+    if others_wait(run) {
+        end(ended::TURN, 0);
+    }
     let wake_at = run.worth_waking_at(word.load(Ordering::Acquire));
     part.activity.store(activity::AHEAD, Ordering::Release);
-    pace::ask_to_be_woken(&part.wake_at, wake_at);
+    pace::ask_to_be_woken(&answer.wake_at, wake_at);
     let mut sleep = Sleep::begin();
     loop {
+        // Before anything is looked at.
+        let seen = post::heard(&agent().bell);
         check();
+        if others_wait(run) {
+            end(ended::TURN, 0);
+        }
         let passed = word.load(Ordering::Acquire);
         pass_names_now();
         if passed >= wake_at {
             break;
         }
         sleep.deepens(passed);
-        futex_wait(word, passed, Some(AHEAD_SLEEP_NS));
+        futex_wait(&agent().bell, seen, Some(AHEAD_SLEEP_NS));
     }
     sleep.ends();
-    part.wake_at.store(0, Ordering::Relaxed);
+    answer.wake_at.store(0, Ordering::Relaxed);
     part.activity.store(activity::RUNNING, Ordering::Release);
     run.ticks = 0;
     run.vain = 0;
-    run.settle(agent().passed.load(Ordering::Acquire));
+    settle();
     run.depth.grow(is_slow());
 }
 
@@ -883,15 +991,28 @@ impl Run {
 
     /// The operation whose passing leaves room enough: half of the depth, and an eighth of what is allowed.
     fn worth_waking_at(&self, passed: u32) -> u32 {
-        let (operations, allowed) = (self.depth.operations(is_slow()) / 2, allowed());
+        let (operations, allowed) = (self.depth.operations(is_slow()) / 2, share(allowed()));
         let low = if allowed == Amount::UNLIMITED { allowed } else { allowed.low() };
         let first = self.written.saturating_sub(operations).max(passed + 1).min(self.written);
         (first..self.written)
             .find(|&operation| !self.is_far_ahead(operation, u32::MAX, low))
             .unwrap_or(self.written)
     }
+}
 
-    /// Tells the ledger which operations the program has passed.
+/// Tells the ledger which operations the program's threads have passed.
+fn settle() {
+    for (number, lane) in LANE.get().iter_mut().enumerate() {
+        let shared = shared::lane(number);
+        // Of this epoch, if the lane has posted no other by then.
+        let passed = shared.passed.load(Ordering::Acquire);
+        if shared.posted.load(Ordering::Acquire) == lane.posted {
+            lane.settle(passed);
+        }
+    }
+}
+
+impl Lane {
     fn settle(&mut self, passed: u32) {
         let passed = passed.min(self.written);
         let first = self.settled.max(self.written.saturating_sub(OPERATIONS as u32));

@@ -9,8 +9,8 @@ use runahead_abi::post;
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use runahead_abi::release::{Holding, What};
 use runahead_abi::session::{
-    AGENT_BYTES, AgentPart, FaultPart, HOLDERS_AT, HOLDERS_BYTES, Header, SLOT_BYTES, SPECULATOR_BYTES, Slot,
-    SpeculatorPart, slot_offset,
+    AGENT_BYTES, AgentPart, FaultPart, HOLDERS_AT, HOLDERS_BYTES, Header, LANES, LaneAnswer, LanePost,
+    SLOT_BYTES, SPECULATOR_BYTES, Slot, SpeculatorPart, slot_offset,
 };
 use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
 use runahead_kernel::process::{futex_wake, monotonic_ns};
@@ -128,7 +128,10 @@ pub fn at_least(counter: &AtomicU64, value: u64) {
 /// A post, copied out of the shared memory.
 #[derive(Clone, Copy)]
 pub struct Post {
+    pub lane: usize,
     pub epoch: u32,
+    /// The lane's epoch before.
+    pub epoch_before: u32,
     /// What `AgentPart::voids` was.
     pub voids: u32,
     /// Operations that the program had passed when it left the epoch before.
@@ -141,35 +144,47 @@ pub struct Post {
     pub program_break: u64,
 }
 
-/// The number of the latest complete post; `None` while one is being written or there is none.
-pub fn latest_post() -> Option<u32> {
-    post::latest(&agent().posted)
+/// What the agent says in lane `lane`.
+pub fn lane(lane: usize) -> &'static LanePost {
+    &agent().lanes[lane % LANES]
 }
 
-/// Copies the post numbered `posted`; None if the agent has begun another.
-pub fn take_post(posted: u32, vector_state: &mut [u8; VECTOR_STATE_BYTES]) -> Option<Post> {
-    let agent = agent();
+/// What we answer there.
+pub fn answer(lane: usize) -> &'static LaneAnswer {
+    &speculator().lanes[lane % LANES]
+}
+
+/// The number of lane `number`'s latest complete post; `None` while one is being written or there is none.
+pub fn latest_post(number: usize) -> Option<u32> {
+    post::latest(&lane(number).posted)
+}
+
+/// Copies the post numbered `posted` of lane `number`; None if the agent has begun another.
+pub fn take_post(number: usize, posted: u32, vector_state: &mut [u8; VECTOR_STATE_BYTES]) -> Option<Post> {
+    let lane = lane(number);
     // SAFETY: plain words in shared memory; what is copied is believed only if no other post was begun.
-    let registers = unsafe { agent.registers.0.get().read_volatile() };
+    let registers = unsafe { lane.registers.0.get().read_volatile() };
     // SAFETY: as above.
     unsafe {
         core::ptr::copy_nonoverlapping(
-            agent.vector_state.0.get().cast::<u8>(),
+            lane.vector_state.0.get().cast::<u8>(),
             vector_state.as_mut_ptr(),
             VECTOR_STATE_BYTES,
         );
     }
     let copy = Post {
+        lane: number,
         epoch: post::epoch_of(posted),
-        voids: agent.posted_voids.load(Ordering::Relaxed),
-        passed_before: agent.passed_before.load(Ordering::Relaxed),
-        names_before: agent.names_before.load(Ordering::Relaxed),
+        epoch_before: lane.epoch_before.load(Ordering::Relaxed),
+        voids: lane.posted_voids.load(Ordering::Relaxed),
+        passed_before: lane.passed_before.load(Ordering::Relaxed),
+        names_before: lane.names_before.load(Ordering::Relaxed),
         registers,
-        thread: agent.thread.load(Ordering::Relaxed),
-        position: agent.position.load(Ordering::Relaxed) as i64,
-        program_break: agent.program_break.load(Ordering::Relaxed),
+        thread: lane.thread.load(Ordering::Relaxed),
+        position: lane.position.load(Ordering::Relaxed) as i64,
+        program_break: lane.program_break.load(Ordering::Relaxed),
     };
-    post::is_whole(&agent.posted, posted).then_some(copy)
+    post::is_whole(&lane.posted, posted).then_some(copy)
 }
 
 /// The number of the host's latest complete post of a fault.

@@ -302,6 +302,7 @@ pub fn log_read(
 ) {
     if call.through_stub {
         let prediction = Prediction {
+            file: TABLE.get().file_mark(fd),
             kind: if offset.is_some() { kind::READ_AT } else { kind::READ },
             marks: if asked > 0 || before { mark::PREFETCHED } else { 0 },
             subject: fd,
