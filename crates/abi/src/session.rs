@@ -161,6 +161,8 @@ pub struct LanePost {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct LaneAnswer {
+    /// Latest epoch whose post was taken. A thread that has gone on since a post that was not posts anew.
+    pub taken: AtomicU32,
     /// Latest epoch whose sync is complete. Futex for a thread that holds.
     pub synced: AtomicU32,
     /// Latest epoch whose speculation has settled: it has run for some operations, so that the pages that it

@@ -247,6 +247,9 @@ const STALLS_ASLEEP: u64 = 2;
 const ASLEEP_LEAST_NS: u64 = 2_000_000;
 const ASLEEP_MOST_NS: u64 = 200_000_000;
 
+/// How often a thread that holds looks whether its data has come, ns.
+const LOOK_NS: u64 = 250_000;
+
 /// Calls of calm threads between two looks at those that are on track.
 const LOOKS_AT_SLEEPERS: u32 = 64;
 
@@ -522,7 +525,7 @@ impl Visit<'_> {
     /// Whether a read that waits is of the file that was foretold. Threads that share work open each other's files under the
     /// numbers that speculation has foretold.
     fn is_this_file(&mut self, fd: i32, foretold: &Prediction) -> bool {
-        if foretold.file == 0 || self.process.lanes_used.load(Ordering::Relaxed) <= 1 {
+        if foretold.file == 0 || !self.has_company() {
             return true;
         }
         let Ok(stat) = fstat(fd) else { return true };
@@ -799,7 +802,11 @@ impl Visit<'_> {
         }
         let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
         if has_lane && !gone && !self.is_patient(slot) && self.restarts(slot, foretold) {
-            let wait = self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed));
+            let wait = match self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed)) {
+                // What the others go on with is torn all the same.
+                Wait::Invest(_) if self.has_company() => Wait::Not,
+                wait => wait,
+            };
             // What is invested in a hold was saved up for that.
             let posting = self.inner.worth.posting() || matches!(wait, Wait::Invest(_));
             if posting && may && self.inner.futile.may_restart() {
@@ -832,6 +839,10 @@ impl Visit<'_> {
     /// Whether this stall is one to restart speculation at.
     fn restarts(&mut self, slot: &Slot, foretold: Option<Prediction>) -> bool {
         match self.inner.track.stalls(self.gap(slot)) {
+            AtStall::Block if foretold.is_none() && self.waits_for_turn(slot) => {
+                self.inner.hold.posts();
+                true
+            }
             AtStall::Block => {
                 if foretold.is_none() {
                     count(&slot.agent.counts.lags, 1);
@@ -843,6 +854,31 @@ impl Visit<'_> {
                 true
             }
         }
+    }
+
+    /// Waits until the speculator's `word` reaches `epoch`, at most `longest` ns, and not much longer than the read takes: how
+    /// long a stall lasts is measured to the thread's next call, and with several threads it may wait for another one by then.
+    fn wait_while_data_is_under_way(&self, word: &AtomicU32, epoch: u32, longest: u64, read: (i32, i64)) {
+        let end = monotonic_ns().saturating_add(longest);
+        loop {
+            let now = monotonic_ns();
+            let is_there = word.load(Ordering::Acquire) == epoch;
+            if is_there || now >= end || self.probe_started(read.0, read.1) != Residency::Missing {
+                return;
+            }
+            wait_for_epoch(word, epoch, (end - now).min(LOOK_NS));
+        }
+    }
+
+    /// Whether more than one thread of the program has stalled so far.
+    fn has_company(&self) -> bool {
+        self.process.lanes_used.load(Ordering::Relaxed) > 1
+    }
+
+    /// Whether other threads have had their turns since this one has posted: it has gone on, so the post is a wrong one by now.
+    fn waits_for_turn(&self, slot: &Slot) -> bool {
+        let taken = |answer: &LaneAnswer| answer.taken.load(Ordering::Acquire);
+        self.has_company() && self.words(slot).is_some_and(|(_, answer)| taken(answer) != self.inner.epoch)
     }
 
     /// Whether the host wants to know of every file that the program begins to read.
@@ -1026,7 +1062,11 @@ impl Visit<'_> {
             }
             let invests = until == holding::SETTLED;
             let word = if invests { &answer.settled } else { &answer.synced };
-            wait_for_epoch(word, epoch, wait.longest());
+            if self.has_company() {
+                self.wait_while_data_is_under_way(word, epoch, wait.longest(), (fd, place));
+            } else {
+                wait_for_epoch(word, epoch, wait.longest());
+            }
             lane.holding.store(holding::NOTHING, Ordering::Relaxed);
             count(&agent.counts.holds, 1);
             let held = monotonic_ns().saturating_sub(posted);

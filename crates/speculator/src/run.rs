@@ -370,7 +370,8 @@ fn turn_is_over(run: &mut Run) -> bool {
         return false;
     }
     let sync = speculator().sync_cost_ns.load(Ordering::Relaxed);
-    let turn = sync.saturating_mul(TURN_SYNCS).clamp(TURN_LEAST_NS, TURN_MOST_NS);
+    let stall = agent().expected_stall_ns.load(Ordering::Relaxed);
+    let turn = sync.saturating_mul(TURN_SYNCS).max(stall).clamp(TURN_LEAST_NS, TURN_MOST_NS);
     monotonic_ns().saturating_sub(run.turn_began) >= turn
 }
 
@@ -449,6 +450,7 @@ fn count_time() {
 
 /// The speculation of lane `number` from `post` begins: what is known of the one before in that lane is settled.
 fn begins_lane(number: usize, posted: u32, post: &Post) {
+    shared::answer(number).taken.store(post.epoch, Ordering::Release);
     settle();
     let lane = &mut LANE.get()[number];
     if post.epoch_before == lane.epoch {
