@@ -14,8 +14,10 @@
 //! The agent takes everything here as untrusted: the worst that a wrong entry can do is a wrong
 //! decision about when to sync.
 
-use crate::session::LANES;
 use crate::sync::{AtomicU64, Ordering, fence};
+
+/// Threads of a process that may be run ahead of at a time. Each costs a post's memory in the slot and a part of the log.
+pub const LANES: usize = 4;
 
 /// Entries in the ring, a power of two.
 #[cfg(not(loom))]

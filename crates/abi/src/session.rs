@@ -22,6 +22,7 @@ use crate::environment::Cookie;
 use crate::executions::Executions;
 use crate::kin;
 use crate::log::Log;
+pub use crate::log::LANES;
 use crate::names::Ring;
 use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use crate::release::{Closings, Holding, Numbers, Releasing};
@@ -119,9 +120,6 @@ pub mod stalled {
     /// A call that looks a name up.
     pub const NAME: u32 = 2;
 }
-
-/// Threads of a process that may be run ahead of at a time. Each costs a post's memory in the slot and a part of the log.
-pub const LANES: usize = 4;
 
 /// Hands the state of one stalled thread over, and says how far that thread has come. Written by the agent: by the
 /// thread whose lane it is, or by one that takes it over.

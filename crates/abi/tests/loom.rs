@@ -192,6 +192,80 @@ fn no_wake_up_is_lost() {
     });
 }
 
+/// Two threads post in lanes of their own and ring; the speculator listens, looks at both lanes, and sleeps while the bell
+/// says what it has heard. Whoever has rung by then has been seen.
+///
+/// Fails with a relaxed addition in `ring`, with a relaxed load in `heard`, and if the speculator listens after it has looked.
+#[test]
+fn no_post_is_slept_over() {
+    loom::model(|| {
+        let shared = Arc::new((AtomicU32::new(0), [Posted::default(), Posted::default()]));
+        let threads: Vec<_> = (0..2)
+            .map(|lane| {
+                let agents = Arc::clone(&shared);
+                thread::spawn(move || {
+                    agents.1[lane].post(lane as u32 + 1);
+                    post::ring(&agents.0);
+                })
+            })
+            .collect();
+        let rings = post::heard(&shared.0);
+        let seen = shared.1.iter().filter(|lane| post::latest(&lane.number).is_some()).count();
+        assert!(rings <= seen as u32, "asleep over a post");
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// The speculator says that an epoch is over: a thread that finds that finds all that was written in it.
+///
+/// Fails with a relaxed store or a relaxed load of `over`.
+#[test]
+fn what_is_over_is_all_there() {
+    loom::model(|| {
+        let shared = Arc::new((Log::default(), AtomicU32::new(0), AtomicU32::new(0)));
+        let speculators = Arc::clone(&shared);
+        let speculator = thread::spawn(move || {
+            let (log, written, over) = &*speculators;
+            log.write_lane(1, 3, 0, &prediction(3, 0));
+            written.store(1, Ordering::Relaxed);
+            over.store(3, Ordering::Release);
+        });
+        let (log, written, over) = &*shared;
+        if over.load(Ordering::Acquire) == 3 {
+            assert_eq!(written.load(Ordering::Relaxed), 1);
+            assert_eq!(log.read_lane(1, 3, 0), Some(prediction(3, 0)));
+        }
+        assert_eq!(log.read_lane(0, 3, 0), None, "another lane's");
+        speculator.join().unwrap();
+    });
+}
+
+/// The speculator settles what a lane has passed while its thread posts anew: a number is taken for the epoch that it is of.
+///
+/// Fails without the fence in `begin`, and with a relaxed load of `passed`.
+#[test]
+fn what_is_passed_is_of_the_epoch_that_it_is_taken_for() {
+    loom::model(|| {
+        let shared = Arc::new((AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)));
+        post::begin(&shared.0, 1);
+        post::publish(&shared.0, 1);
+        let agents = Arc::clone(&shared);
+        let agent = thread::spawn(move || {
+            let (posted, passed, wake_at) = &*agents;
+            pace::pass(passed, 1, wake_at);
+            post::begin(posted, 2);
+            passed.store(0, Ordering::Relaxed);
+            pace::pass(passed, 7, wake_at);
+            post::publish(posted, 2);
+        });
+        let passed = shared.1.load(Ordering::Acquire);
+        if shared.0.load(Ordering::Acquire) == 2 {
+            assert_ne!(passed, 7, "of the epoch behind");
+        }
+        agent.join().unwrap();
+    });
+}
+
 /// A slot, and what its owners keep in it.
 type OwnedSlot = Arc<(AtomicU32, AtomicU64)>;
 
