@@ -242,7 +242,7 @@ fn what_is_over_is_all_there() {
 
 /// The speculator settles what a lane has passed while its thread posts anew: a number is taken for the epoch that it is of.
 ///
-/// Fails without the fence in `begin`, and with a relaxed load of `passed`.
+/// Fails with a relaxed load of `passed`.
 #[test]
 fn what_is_passed_is_of_the_epoch_that_it_is_taken_for() {
     loom::model(|| {
