@@ -30,6 +30,7 @@ mod starts;
 mod stepping;
 mod suite;
 mod swap;
+mod threads;
 mod told;
 mod torture;
 mod unchecked;
@@ -70,6 +71,7 @@ fn main() {
     contract::add(&mut suite);
     installation::add(&mut suite);
     starts::add(&mut suite);
+    threads::add(&mut suite);
     torture::add(&mut suite);
     stepping::add(&mut suite);
     faults::add(&mut suite);
