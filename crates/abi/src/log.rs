@@ -76,6 +76,17 @@ impl Prediction {
             && (at_own_position || (self.detail == predicted.detail && self.place == predicted.place))
     }
 
+    /// The same where both say which file it is. Threads that share work open each other's files, under whichever number.
+    pub fn same_read(&self, predicted: &Prediction) -> bool {
+        if self.file == 0 || predicted.file == 0 {
+            return self.same_operation(predicted);
+        }
+        let at_own_position = self.kind == kind::READ;
+        self.kind == predicted.kind
+            && self.file == predicted.file
+            && (at_own_position || (self.detail == predicted.detail && self.place == predicted.place))
+    }
+
     /// How many bytes of the program's read `self` come, if `predicted` foretold it and tells.
     pub fn bytes_foretold(&self, predicted: &Prediction) -> Option<u64> {
         let ends = predicted.place < predicted.detail;
@@ -194,6 +205,31 @@ mod tests {
         assert_eq!(log.read(2, 5), None);
         assert_eq!(log.read(3, 5 + LOG_ENTRIES as u32), None);
         assert_eq!(log.read(3, 4), None);
+    }
+
+    #[test]
+    fn a_known_file_counts_and_not_its_number() {
+        let read =
+            |file, subject| Prediction { kind: kind::READ, marks: 0, file, subject, detail: 1, place: 0 };
+        assert!(read(7, 3).same_read(&read(7, 4)) && !read(7, 3).same_read(&read(8, 3)));
+        assert!(read(0, 3).same_read(&read(8, 3)) && !read(7, 3).same_read(&read(0, 4)));
+        let at = |file, place| Prediction { kind: kind::READ_AT, place, ..read(file, 3) };
+        assert!(
+            at(7, 1).same_read(&at(7, 1))
+                && !at(7, 1).same_read(&at(7, 2))
+                && !at(7, 0).same_read(&read(7, 3))
+        );
+    }
+
+    #[test]
+    fn lanes_are_kept_apart() {
+        let log = ring();
+        let p = Prediction { kind: kind::READ, marks: 1, file: 9, subject: 3, detail: 5, place: 7 };
+        log.write_lane(1, 3, 5, &p);
+        assert_eq!(log.read_lane(1, 3, 5), Some(p));
+        assert_eq!(log.read_lane(0, 3, 5), None);
+        assert_eq!(log.read_lane(1, 3, 5 + LANE_ENTRIES as u32), None);
+        assert_eq!(log.read_lane(1 + LANES, 3, 5), Some(p), "any number is one of a lane");
     }
 
     #[test]

@@ -247,6 +247,11 @@ const STALLS_ASLEEP: u64 = 2;
 const ASLEEP_LEAST_NS: u64 = 2_000_000;
 const ASLEEP_MOST_NS: u64 = 200_000_000;
 
+/// Operations of a lane's log that threads which share their work may do for each other: ahead of the lane's own thread, and
+/// behind it.
+const SHARED_AHEAD: u32 = 128;
+const SHARED_BEHIND: u32 = 32;
+
 /// How often a thread that holds looks whether its data has come, ns.
 const LOOK_NS: u64 = 250_000;
 
@@ -261,6 +266,8 @@ const READAHEAD_MOST: u64 = 128 << 10;
 struct Stalled {
     fd: i32,
     place: i64,
+    /// As the log would have it.
+    operation: Prediction,
     /// Bytes of it that nobody has asked the disk for; 0 where looking has started it.
     unasked: u64,
     /// The host is to be told of the file.
@@ -309,10 +316,6 @@ impl Visit<'_> {
         } else {
             self.probe(fd, place, operation.detail as usize)
         };
-        let foretold = match residency {
-            Residency::Missing => foretold.filter(|foretold| self.is_this_file(fd, foretold)),
-            _ => foretold,
-        };
         self.counted(&Prediction { place: place as u64, ..operation }, foretold, None);
         let unasked = if residency == Residency::Untold { operation.detail } else { 0 };
         let residency = if unasked > 0 { self.untold(frame, fd, place, foretold) } else { residency };
@@ -322,7 +325,9 @@ impl Visit<'_> {
                 self.begins(fd, place);
                 self.hit(foretold);
             }
-            Residency::Missing => self.stall(frame, foretold, Stalled { fd, place, unasked, tells: false }),
+            Residency::Missing => {
+                self.stall(frame, foretold, Stalled { fd, place, operation, unasked, tells: false })
+            }
         }
     }
 
@@ -369,7 +374,7 @@ impl Visit<'_> {
             }
             Residency::Missing => {
                 let unasked = if is_untold { operation.detail } else { 0 };
-                self.stall(frame, foretold, Stalled { fd, place, unasked, tells: false });
+                self.stall(frame, foretold, Stalled { fd, place, operation, unasked, tells: false });
             }
         }
     }
@@ -400,15 +405,20 @@ impl Visit<'_> {
             Err(Errno::EAGAIN) => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(&operation, foretold, None);
-                let stalled = Stalled { fd: operation.subject, place, unasked: 0, tells: false };
+                let stalled = Stalled { fd: operation.subject, place, operation, unasked: 0, tells: false };
                 self.stall(frame, foretold, stalled);
                 None
             }
             Err(Errno::EOPNOTSUPP) => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(&operation, foretold, None);
-                let stalled =
-                    Stalled { fd: operation.subject, place, unasked: operation.detail, tells: false };
+                let stalled = Stalled {
+                    fd: operation.subject,
+                    place,
+                    operation,
+                    unasked: operation.detail,
+                    tells: false,
+                };
                 match self.untold(frame, operation.subject, place, foretold) {
                     Residency::Missing => self.stall(frame, foretold, stalled),
                     _ => {
@@ -500,18 +510,60 @@ impl Visit<'_> {
         slot.log.read_lane(self.lane?, self.inner.epoch, self.inner.passed)
     }
 
-    /// What the log says about `operation`, if it foretold it. Does not advance.
+    /// What the log says about `operation`, if it foretold it. Goes up to there, beyond what other threads have done instead.
     fn compare(&mut self, operation: &Prediction) -> Option<Prediction> {
         let slot = self.state.slot()?;
         if !self.inner.track.is_on() {
             return None;
         }
-        let predicted = self.next(slot)?;
-        if !operation.same_operation(&predicted) {
-            return None;
+        let mut predicted = self.next(slot)?;
+        let operation = self.with_file(operation);
+        if !operation.same_read(&predicted) {
+            if !self.has_company() {
+                return None;
+            }
+            let (lane, epoch, passed) = (self.lane?, self.inner.epoch, self.inner.passed);
+            let ahead = (1..SHARED_AHEAD).map_while(|ahead| {
+                let predicted = slot.log.read_lane(lane, epoch, passed.wrapping_add(ahead))?;
+                Some((ahead, predicted))
+            });
+            let mut same = ahead.filter(|(_, predicted)| operation.same_read(predicted));
+            let (skipped, found) = same.next()?;
+            self.inner.passed = passed.wrapping_add(skipped);
+            predicted = found;
         }
         self.follow(slot, Next::Foretold);
         Some(predicted)
+    }
+
+    /// `operation` with its file, where threads may share their work.
+    fn with_file(&self, operation: &Prediction) -> Prediction {
+        let file = match self.has_company() {
+            true => fstat(operation.subject).map_or(0, |stat| log::file_mark(stat.st_dev, stat.st_ino)),
+            false => 0,
+        };
+        Prediction { file, ..*operation }
+    }
+
+    /// Whether a read that waits is foretold in another thread's lane: that one runs ahead of the work that they share.
+    fn is_foretold_elsewhere(&self, slot: &Slot, operation: &Prediction) -> bool {
+        if !self.has_company() {
+            return false;
+        }
+        let operation = self.with_file(operation);
+        if operation.file == 0 {
+            return false;
+        }
+        slot.agent.lanes.iter().enumerate().filter(|(lane, _)| self.lane != Some(*lane)).any(
+            |(lane, post)| {
+                let Some(posted) = post::latest(&post.posted) else { return false };
+                let passed = post.passed.load(Ordering::Relaxed);
+                (passed.saturating_sub(SHARED_BEHIND)..passed.saturating_add(SHARED_AHEAD)).any(|position| {
+                    let predicted = slot.log.read_lane(lane, post::epoch_of(posted), position);
+                    predicted.is_some_and(|predicted| operation.same_read(&predicted))
+                })
+            },
+        )
     }
 
     fn compare_and_follow(&mut self, operation: &Prediction) -> Option<Prediction> {
@@ -520,21 +572,6 @@ impl Visit<'_> {
             self.follow_track(operation);
         }
         foretold
-    }
-
-    /// Whether a read that waits is of the file that was foretold. Threads that share work open each other's files under the
-    /// numbers that speculation has foretold.
-    fn is_this_file(&mut self, fd: i32, foretold: &Prediction) -> bool {
-        if foretold.file == 0 || !self.has_company() {
-            return true;
-        }
-        let Ok(stat) = fstat(fd) else { return true };
-        let is = log::file_mark(stat.st_dev, stat.st_ino) == foretold.file;
-        if !is && let Some(slot) = self.state.slot() {
-            count(&slot.agent.counts.mismatches, 1);
-            self.leaves_track(slot);
-        }
-        is
     }
 
     /// The operation was not foretold: is the log late, or wrong?
@@ -546,7 +583,7 @@ impl Visit<'_> {
             return;
         }
         let next = match self.next(slot) {
-            Some(predicted) if operation.same_operation(&predicted) => Next::Foretold,
+            Some(predicted) if self.with_file(operation).same_read(&predicted) => Next::Foretold,
             Some(predicted) => {
                 note_mismatch(slot, operation, &predicted);
                 Next::Different
@@ -790,6 +827,15 @@ impl Visit<'_> {
         if self.state.has(flags::NO_SPECULATION) {
             return;
         }
+        // Whoever runs ahead of the work that threads share does it for all of them.
+        let is_done = foretold.is_none()
+            && (!self.inner.track.is_on() || self.waits_for_turn(slot))
+            && self.is_foretold_elsewhere(slot, &stalled.operation);
+        if is_done {
+            count(&slot.agent.counts.partial, 1);
+            self.leaves_track(slot);
+            return;
+        }
         let has_lane = self.lane.is_some() || self.take_lane(slot);
         // While speculation is on track and says what comes, it knows better.
         let says_little = !self.inner.track.is_on() || self.inner.following.is_silent();
@@ -992,7 +1038,7 @@ impl Visit<'_> {
 
     /// Hands the present registers to the speculator, and waits for it where that pays.
     fn post(&mut self, frame: &Frame, slot: &'static Slot, stalled: Stalled, wait: Wait) {
-        let Stalled { fd, place, unasked, tells } = stalled;
+        let Stalled { fd, place, unasked, tells, .. } = stalled;
         let Some((lane, answer)) = self.words(slot) else { return };
         let agent = &slot.agent;
         let began = self.inner.stall_began;

@@ -348,7 +348,8 @@ fn next_lane(run: &Run) -> Option<(usize, u32)> {
     let unserved = |turn: usize| {
         let number = (run.lane + turn) % LANES;
         let posted = shared::latest_post(number)?;
-        (posted != LANE.get()[number].posted).then_some((number, posted))
+        let withdrawn = shared::lane(number).cancelled.load(Ordering::Relaxed) == post::epoch_of(posted);
+        (posted != LANE.get()[number].posted && !withdrawn).then_some((number, posted))
     };
     let waits = |&(number, _): &(usize, u32)| shared::lane(number).passed.load(Ordering::Relaxed) <= 1;
     (1..=LANES).filter_map(unserved).find(waits).or_else(|| (1..=LANES).find_map(unserved))

@@ -15,7 +15,9 @@ const READ: usize = 16 << 20;
 pub fn add(suite: &mut Suite) {
     suite.add("threads::two that stall at a time", slow_disk::WANTS, || are_run_ahead_of("2", "threads-2"));
     suite.add("threads::four that stall at a time", slow_disk::WANTS, || are_run_ahead_of("4", "threads-4"));
-    suite.add("threads::one that sleeps hides nobody", slow_disk::WANTS, || are_run_ahead_of("sleeper", "threads-sleeper"));
+    suite.add("threads::one that sleeps hides nobody", slow_disk::WANTS, || {
+        are_run_ahead_of("sleeper", "threads-sleeper")
+    });
     suite.add("threads::those of a pool", slow_disk::WANTS, pool);
 }
 
