@@ -517,7 +517,9 @@ impl Visit<'_> {
             return None;
         }
         let mut predicted = self.next(slot)?;
-        let operation = self.with_file(operation);
+        // The same place of another file under the same number is no chance: that need not be asked.
+        let is_place = operation.kind == kind::READ_AT && operation.same_operation(&predicted);
+        let operation = if is_place { *operation } else { self.with_file(operation) };
         if !operation.same_read(&predicted) {
             if !self.has_company() {
                 return None;
@@ -834,6 +836,7 @@ impl Visit<'_> {
         if is_done {
             count(&slot.agent.counts.partial, 1);
             self.leaves_track(slot);
+            self.begins(fd, place);
             return;
         }
         let has_lane = self.lane.is_some() || self.take_lane(slot);

@@ -462,9 +462,7 @@ fn begins_lane(number: usize, posted: u32, post: &Post) {
     let follows = post.epoch_before == run.epoch && run.lane == number;
     count_names(NAMES.get().begins(follows.then_some(post.passed_before), post.names_before));
     run.lane = number;
-    // Looked at anew.
-    (run.bell, run.others_wait) = (post::heard(&agent().bell).wrapping_sub(1), false);
-    run.turn_began = monotonic_ns();
+    run.begins_turn();
 }
 
 /// Brings mirror, descriptors and log to the state of `post`, and tells the program, which may wait.
@@ -514,6 +512,7 @@ fn sync_to_fault(posted: u32) {
     part.activity.store(activity::RUNNING, Ordering::Release);
     let run = RUN.get();
     run.fault = post::epoch_of(posted);
+    run.begins_turn();
     run.swapping = is_swapping_now();
     (run.touches, run.missing, run.ticks) = (0, 0, 0);
     (run.scan_next, run.scan_pages) = (0, 0);
@@ -967,6 +966,12 @@ fn sleep_ahead() {
 }
 
 impl Run {
+    /// A turn begins: the other lanes are looked at anew.
+    fn begins_turn(&mut self) {
+        (self.bell, self.others_wait) = (post::heard(&agent().bell).wrapping_sub(1), false);
+        self.turn_began = monotonic_ns();
+    }
+
     /// Whether the touches are as far ahead of the program, which has passed so many, as they may be.
     fn touches_are_far_ahead(&self, passed: u32) -> bool {
         let ahead = self.touches.saturating_sub(passed);
