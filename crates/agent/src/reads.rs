@@ -205,9 +205,21 @@ fn with_thread(frame: &Frame, action: impl FnOnce(&mut Visit)) {
         return;
     }
     lane.visits.fetch_add(1, Ordering::Relaxed);
+    note_company(process, index);
     // SAFETY: the lock is held.
     let inner = unsafe { process.lane_inner(lane, None) };
     visit(Visit { state, process, inner, lane: Some(index), held: &lane.lock, saw_a_stall: false }, action);
+}
+
+/// Lane `lane` is visited: of late by its own thread alone, or by others in between as well.
+fn note_company(process: &Process, lane: usize) {
+    let lane = lane as u32;
+    if process.latest_lane.load(Ordering::Relaxed) != lane {
+        process.latest_lane.store(lane, Ordering::Relaxed);
+        process.company.store(COMPANY, Ordering::Relaxed);
+    } else if let left @ 1.. = process.company.load(Ordering::Relaxed) {
+        process.company.store(left - 1, Ordering::Relaxed);
+    }
 }
 
 fn visit(mut visit: Visit, action: impl FnOnce(&mut Visit)) {
@@ -246,6 +258,10 @@ const LANES_OPEN: usize = if cfg!(feature = "forked") { 1 } else { LANES };
 const STALLS_ASLEEP: u64 = 2;
 const ASLEEP_LEAST_NS: u64 = 2_000_000;
 const ASLEEP_MOST_NS: u64 = 200_000_000;
+
+/// Visits of one lane in a row after which its thread is thought to be alone: several rounds of what it may pass while
+/// another one waits for the disk.
+const COMPANY: u32 = 4096;
 
 /// Operations of a lane's log that threads which share their work may do for each other: ahead of the lane's own thread, and
 /// behind it.
@@ -474,10 +490,10 @@ impl Visit<'_> {
         self.process.on_track.load(Ordering::Relaxed) & !own != 0
     }
 
-    /// Says whether this lane is on track, for the other threads.
+    /// Says whether each read of this lane's must be seen, for the other threads and for names.
     fn tell_track(&self) {
         let Some(lane) = self.lane else { return };
-        let (is, bit) = (self.inner.track.is_on(), 1 << lane);
+        let (is, bit) = (self.inner.track.is_on() || self.inner.served.watches(), 1 << lane);
         let told = self.process.on_track.load(Ordering::Relaxed) & bit != 0;
         if is && !told {
             self.process.on_track.fetch_or(bit, Ordering::Relaxed);
@@ -919,9 +935,9 @@ impl Visit<'_> {
         }
     }
 
-    /// Whether more than one thread of the program has stalled so far.
+    /// Whether more than one thread of the program reads from the disk at present.
     fn has_company(&self) -> bool {
-        self.process.lanes_used.load(Ordering::Relaxed) > 1
+        self.process.company.load(Ordering::Relaxed) > 0
     }
 
     /// Whether other threads have had their turns since this one has posted: it has gone on, so the post is a wrong one by now.
@@ -991,6 +1007,7 @@ impl Visit<'_> {
         self.lane = Some(index);
         lane.thread.store(thread_base(self.state), Ordering::Relaxed);
         lane.visits.fetch_add(1, Ordering::Relaxed);
+        note_company(self.process, index);
         self.process.lanes_used.fetch_max(index as u32 + 1, Ordering::Release);
         self.leaves_track(slot);
         self.inner.stall_began = core::mem::take(&mut common.stall_began);

@@ -129,8 +129,11 @@ pub struct Process {
     pub attention: AtomicU64,
     /// Lanes that have, or had, a thread; the first ones.
     pub lanes_used: AtomicU32,
-    /// Lanes whose thread is on track, one bit each.
+    /// Lanes whose thread is on track, or each read of which must be seen for another reason, one bit each.
     pub on_track: AtomicU32,
+    /// The lane that was visited last, and visits of one lane after which its thread is thought to be alone.
+    pub latest_lane: AtomicU32,
+    pub company: AtomicU32,
     /// Epochs that have begun, in all lanes.
     pub epochs: AtomicU32,
     /// Bytes of memory of the program's own, mapped or behind the break.
