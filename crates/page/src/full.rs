@@ -144,7 +144,7 @@ pub fn text(report: &Report) -> String {
     line(
         "  ended by",
         format!(
-            "overtaken {}, cancelled {}, call {}, fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}, scan {}, released {}, names {}",
+            "overtaken {}, cancelled {}, call {}, fault {}, time {}, exit {}, memory {}, descriptor {}, waiting {}, scan {}, released {}, names {}, turn {}",
             e.overtaken,
             e.cancelled,
             e.system_call,
@@ -157,6 +157,7 @@ pub fn text(report: &Report) -> String {
             e.scan,
             e.released,
             e.names,
+            e.turn,
         ),
     );
     if !e.system_calls.is_empty() {

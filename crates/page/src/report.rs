@@ -138,6 +138,7 @@ pub struct Endings {
     pub scan: u64,
     pub released: u64,
     pub names: u64,
+    pub turn: u64,
     pub system_calls: BTreeMap<String, u64>,
 }
 
