@@ -1,8 +1,8 @@
 //! The ledger: what became of the pages that were asked for.
 //!
-//! Each page that speculation asked the disk for is entered, and judged once: *useful* if the program
-//! passed an operation that asked for it, or if later speculations found it in the cache and nearer to the
-//! program; *wasted* when it was neither for several epochs, or for as many pages as the ledger holds. The
+//! Each page that speculation asked the disk for is entered, and judged once: *useful* if the program passed
+//! an operation that asked for it, or if later speculations found it in the cache and nearer to the program;
+//! *wasted* when it was neither for several speculations, or for as many pages as the ledger holds. The
 //! verdicts steer the depth and make up the report's unused pages.
 //!
 //! Why nearer: a wrong path is taken again and again, and finds what it fetched the last time, always as far
@@ -18,10 +18,10 @@ use crate::shared::{self, speculator};
 /// speculation is found by a later one.
 const PAGES: usize = 8192;
 
-/// Epochs of a thread after which a page that nobody wanted is wasted. A look-up in an index finds in its second epoch what
-/// it fetched in the first; with no such limit a chain of dependent reads had asked for 8000 wrong pages
-/// before the first verdict.
-const EPOCHS: u32 = 8;
+/// Speculations of a thread after which a page that nobody wanted is wasted. A look-up in an index finds in
+/// its second one what it fetched in the first; with no such limit a chain of dependent reads had asked for
+/// 8000 wrong pages before the first verdict.
+const SPECULATIONS: u32 = 8;
 
 /// Places in the index; twice the pages, a power of two.
 const INDEX: usize = 2 * PAGES;
@@ -30,7 +30,8 @@ const INDEX: usize = 2 * PAGES;
 struct Page {
     file: u64,
     number: u64,
-    epoch: u32,
+    /// The one that asked for it, or has found it last.
+    speculation: u32,
     /// How many operations ahead of its start the latest speculation wanted it.
     distance: u32,
     /// Not judged yet.
@@ -39,10 +40,10 @@ struct Page {
     unread: bool,
 }
 
-/// When something is asked for or found: in which epoch, and how many operations after its start.
+/// When something is asked for or found: in which speculation, and how many operations after its start.
 #[derive(Clone, Copy)]
 pub struct Moment {
-    pub epoch: u32,
+    pub speculation: u32,
     pub distance: u32,
 }
 
@@ -57,7 +58,7 @@ pub struct Ledger {
 }
 
 pub static LEDGER: Global<Ledger> = Global::new(Ledger {
-    pages: [Page { file: 0, number: 0, epoch: 0, distance: 0, open: false, unread: false }; PAGES],
+    pages: [Page { file: 0, number: 0, speculation: 0, distance: 0, open: false, unread: false }; PAGES],
     entered: 0,
     aged: 0,
     index: [0; INDEX],
@@ -95,8 +96,14 @@ impl Ledger {
     fn put(&mut self, file: u64, number: u64, now: Moment) {
         let at = (self.entered % PAGES as u64) as usize;
         self.judge(at, false);
-        self.pages[at] =
-            Page { file, number, epoch: now.epoch, distance: now.distance, open: true, unread: false };
+        self.pages[at] = Page {
+            file,
+            number,
+            speculation: now.speculation,
+            distance: now.distance,
+            open: true,
+            unread: false,
+        };
         self.entered += 1;
         self.index[place(file, number)] = self.entered;
     }
@@ -111,9 +118,9 @@ impl Ledger {
         (self.pages[at].file == file && self.pages[at].number == number).then_some(at)
     }
 
-    /// Whether page `number` of `file` was asked for in an earlier epoch than `now`: it may have come.
+    /// Whether page `number` of `file` was asked for in an earlier speculation than `now`: it may have come.
     pub fn was_asked_for(&self, file: u64, number: u64, now: Moment) -> bool {
-        self.find(file, number).is_some_and(|at| self.pages[at].epoch != now.epoch)
+        self.find(file, number).is_some_and(|at| self.pages[at].speculation != now.speculation)
     }
 
     /// The pages that were entered last, so many, were asked for when their file was opened.
@@ -132,7 +139,7 @@ impl Ledger {
             let Some(at) = self.find(file, number) else { continue };
             let page = &mut self.pages[at];
             unread |= core::mem::take(&mut page.unread);
-            if !page.open || page.epoch == now.epoch {
+            if !page.open || page.speculation == now.speculation {
                 continue;
             }
             if now.distance < page.distance {
@@ -164,12 +171,12 @@ impl Ledger {
         }
     }
 
-    /// `epoch` begins. Epochs of so many threads take turns.
-    pub fn age(&mut self, epoch: u32, threads: u32) {
+    /// `speculation` begins. Those of so many threads take turns.
+    pub fn age(&mut self, speculation: u32, threads: u32) {
         self.aged = self.aged.max(self.entered.saturating_sub(PAGES as u64));
         while self.aged < self.entered {
             let at = (self.aged % PAGES as u64) as usize;
-            if epoch.wrapping_sub(self.pages[at].epoch) < EPOCHS * threads {
+            if speculation.wrapping_sub(self.pages[at].speculation) < SPECULATIONS.saturating_mul(threads) {
                 break;
             }
             self.judge(at, false);

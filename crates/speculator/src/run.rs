@@ -4,8 +4,9 @@
 //! be follows from what its pages were good for. The host's are of page faults; what comes out is the log of
 //! touches, and one may be as many missing pages ahead as the host says. The latest post counts, whoever made it.
 //!
-//! Threads that stall have a *lane* each, with posts and a log of its own. They take turns: there is one mirror, and who
-//! has had its turn and is ahead makes room for another one that has stalled. What was written for the first stays valid.
+//! Threads that stall have a *lane* each, with posts and a log of its own. They take turns: there is one
+//! mirror, and who has had its turn and is ahead makes room for another one that has stalled. What was
+//! written for the first stays valid.
 
 use crate::arch;
 use crate::cell::Global;
@@ -48,8 +49,8 @@ const VAIN_MOST: u32 = 16;
 /// Looks of a sleep ahead of the program after which the alarm is turned off: a tenth of a second.
 const LOOKS_WITH_ALARM: u32 = 100;
 
-/// How long a thread's turn lasts, where another one waits for its own: so many syncs, within these bounds. Shorter, the
-/// time goes into syncs; longer, the others wait.
+/// How long a thread's turn lasts, where another one waits for its own: so many syncs, within these bounds.
+/// Shorter, the time goes into syncs; longer, the others wait.
 const TURN_SYNCS: u64 = 4;
 const TURN_LEAST_NS: u64 = 300_000;
 const TURN_MOST_NS: u64 = 4_000_000;
@@ -93,6 +94,9 @@ pub struct Run {
     /// Whose thread is run ahead of.
     lane: usize,
     pub epoch: u32,
+    /// Speculations from reads that have begun. Posts of several threads are not taken in the order of their
+    /// epochs.
+    begun: u32,
     /// What the bell said when the other lanes were last looked at, and whether one of them waited.
     bell: u32,
     others_wait: bool,
@@ -138,6 +142,7 @@ pub static RUN: Global<Run> = Global::new(Run {
     scan_pages: 0,
     lane: 0,
     epoch: 0,
+    begun: 0,
     bell: 0,
     others_wait: false,
     turn_began: 0,
@@ -342,8 +347,8 @@ enum Posted {
     Fault(u32),
 }
 
-/// The next lane, beginning with the one behind the latest, with a post that was not served: one whose thread still waits
-/// where it has posted before any other, since what is copied of its stack is whole then.
+/// The next lane, beginning with the one behind the latest, with a post that was not served: one whose thread
+/// still waits where it has posted before any other, since what is copied of its stack is whole then.
 fn next_lane(run: &Run) -> Option<(usize, u32)> {
     let unserved = |turn: usize| {
         let number = (run.lane + turn) % LANES;
@@ -449,7 +454,8 @@ fn count_time() {
     counts.open_pages.store(LEDGER.get().open(), Ordering::Relaxed);
 }
 
-/// The speculation of lane `number` from `post` begins: what is known of the one before in that lane is settled.
+/// The speculation of lane `number` from `post` begins: what is known of the one before in that lane is
+/// settled.
 fn begins_lane(number: usize, posted: u32, post: &Post) {
     shared::answer(number).taken.store(post.epoch, Ordering::Release);
     settle();
@@ -476,7 +482,8 @@ fn sync(post: &Post) {
     run.fault = 0;
     run.swapping = is_swapping_now();
     run.epoch = post.epoch;
-    LEDGER.get().age(post.epoch, threads());
+    run.begun = run.begun.wrapping_add(1);
+    LEDGER.get().age(run.begun, threads());
     run.written = 0;
     run.programs_own = false;
     run.pages_next = LEDGER.get().position();
@@ -748,7 +755,7 @@ pub fn is_programs_own() -> bool {
 
 /// Where in which speculation we are.
 pub fn now() -> Moment {
-    Moment { epoch: RUN.get().epoch, distance: RUN.get().written }
+    Moment { speculation: RUN.get().begun, distance: RUN.get().written }
 }
 
 /// Called at each emulated call.

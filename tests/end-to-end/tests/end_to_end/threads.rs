@@ -15,6 +15,10 @@ const READ: usize = 16 << 20;
 pub fn add(suite: &mut Suite) {
     suite.add("threads::two that stall at a time", slow_disk::WANTS, || are_run_ahead_of("2", "threads-2"));
     suite.add("threads::four that stall at a time", slow_disk::WANTS, || are_run_ahead_of("4", "threads-4"));
+    suite.add("threads::what is asked for is passed", slow_disk::WANTS, are_passed);
+    suite.add("threads::more than can be served, who compute", slow_disk::WANTS, || {
+        share_is_run_ahead_of("computing", "threads-computing")
+    });
     suite.add("threads::one that sleeps hides nobody", slow_disk::WANTS, || {
         are_run_ahead_of("sleeper", "threads-sleeper")
     });
@@ -34,10 +38,33 @@ fn reads(how: &str, disk: &'static str, good: impl Fn(&Value) -> Verdict) -> Ver
     disk.until(&words, 1, good)
 }
 
-/// Of the 1600 reads, of all threads together, three quarters are foretold. (One thread of two makes half of them.)
+/// Of the 1600 reads, of all threads together, three quarters are foretold. (One thread of two makes half of
+/// them.)
 fn are_run_ahead_of(how: &str, disk: &'static str) -> Verdict {
     reads(how, disk, |counts| match (number(counts, "reads")?, number(counts, "reads_hinted")?) {
         (_, hinted) if hinted > 1200 => Ok(()),
+        (reads, hinted) => Err(format!("{hinted} of {reads} reads foretold")),
+    })
+}
+
+/// What four threads have asked for is wanted by them: little of it is judged a waste, in whichever order
+/// they post.
+fn are_passed() -> Verdict {
+    reads("4", "threads-passed", |counts| {
+        let of_speculator = &counts["speculator"];
+        let asked = number(of_speculator, "prefetched_pages")?;
+        match number(of_speculator, "unused_pages")? {
+            unused if asked > 1000 && unused < asked / 16 => Ok(()),
+            unused => Err(format!("{unused} of {asked} pages unused")),
+        }
+    })
+}
+
+/// Of the 800 reads of eight threads more than a third are foretold: those of four keep what was done for
+/// them.
+fn share_is_run_ahead_of(how: &str, disk: &'static str) -> Verdict {
+    reads(how, disk, |counts| match (number(counts, "reads")?, number(counts, "reads_hinted")?) {
+        (_, hinted) if hinted > 280 => Ok(()),
         (reads, hinted) => Err(format!("{hinted} of {reads} reads foretold")),
     })
 }
