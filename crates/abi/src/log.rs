@@ -16,7 +16,8 @@
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// Threads of a process that may be run ahead of at a time. Each costs a post's memory in the slot and a part of the log.
+/// Threads of a process that may be run ahead of at a time. Each costs a post's memory in the slot and a part
+/// of the log.
 pub const LANES: usize = 4;
 
 /// Entries in the ring, a power of two.
@@ -26,8 +27,8 @@ pub const LOG_ENTRIES: usize = 4096;
 #[cfg(loom)]
 pub const LOG_ENTRIES: usize = 2 * LANES;
 
-/// Entries of each lane, a power of two: above the greatest depth (see `policy::depth`), so the writer never laps the
-/// reader.
+/// Entries of each lane, a power of two: above the greatest depth (see `policy::depth`), so the writer never
+/// laps the reader.
 pub const LANE_ENTRIES: usize = LOG_ENTRIES / LANES;
 
 /// What kind of operation an entry predicts.
@@ -76,7 +77,8 @@ impl Prediction {
             && (at_own_position || (self.detail == predicted.detail && self.place == predicted.place))
     }
 
-    /// The same where both say which file it is. Threads that share work open each other's files, under whichever number.
+    /// The same where both say which file it is. Threads that share work open each other's files, under
+    /// whichever number.
     pub fn same_read(&self, predicted: &Prediction) -> bool {
         if self.file == 0 || predicted.file == 0 {
             return self.same_operation(predicted);

@@ -35,18 +35,47 @@ pub fn is_whole(posted: &AtomicU32, number: u32) -> bool {
     posted.load(Ordering::Relaxed) == number
 }
 
+/// The next epoch of a process, of which `begun` have begun so far: no two posts have the same one until all
+/// were used.
+pub fn next_epoch(begun: &AtomicU32) -> u32 {
+    loop {
+        let epoch = begun.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & (u32::MAX >> 1);
+        if epoch != 0 {
+            return epoch;
+        }
+    }
+}
+
 /// The epoch of the post with this number.
 pub fn epoch_of(number: u32) -> u32 {
     number / 2
 }
 
-/// There is something new for the speculator, which sleeps on `bell` and looks at everything between a look at the
-/// bell and its sleep. The bell is to be woken then.
+/// There is something new for the speculator, which sleeps on `bell` and looks at everything between a look
+/// at the bell and its sleep. The bell is to be woken then.
 pub fn ring(bell: &AtomicU32) {
     bell.fetch_add(1, Ordering::Release);
 }
 
-/// What the bell says, before the speculator looks whether there is something for it: it may sleep while it says the same.
+/// What the bell says, before the speculator looks whether there is something for it: it may sleep while it
+/// says the same.
 pub fn heard(bell: &AtomicU32) -> u32 {
     bell.load(Ordering::Acquire)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_begin_anew_when_all_were_used_and_none_is_0() {
+        for before in [0, u32::MAX >> 1, u32::MAX - 2] {
+            let begun = AtomicU32::new(before);
+            let epochs: Vec<u32> = (0..4).map(|_| next_epoch(&begun)).collect();
+            assert!(epochs.iter().all(|&epoch| epoch != 0 && epoch <= u32::MAX >> 1), "{epochs:?}");
+            assert!(epochs.windows(2).all(|two| two[0] != two[1] && two[0] != two[1] + 1), "{epochs:?}");
+        }
+        let begun = AtomicU32::new(u32::MAX - 1);
+        assert_eq!([(); 3].map(|()| next_epoch(&begun)), [u32::MAX >> 1, 1, 2]);
+    }
 }

@@ -121,16 +121,16 @@ pub mod stalled {
     pub const NAME: u32 = 2;
 }
 
-/// Hands the state of one stalled thread over, and says how far that thread has come. Written by the agent: by the
-/// thread whose lane it is, or by one that takes it over.
+/// Hands the state of one stalled thread over, and says how far that thread has come. Written by the agent:
+/// by the thread whose lane it is, or by one that takes it over.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct LanePost {
     /// Operations of the lane's log that the thread has passed in the present epoch.
     pub passed: AtomicU32,
     pub _gap0: [u32; 15],
-    /// Twice the epoch of the latest post; odd while it is being written. Epochs are the process's: no two lanes have the
-    /// same one.
+    /// Twice the epoch of the latest post; odd while it is being written. Epochs are the process's: no two
+    /// lanes have the same one.
     pub posted: AtomicU32,
     /// One of [`holding`]: while the thread waits the speculator must wake it.
     pub holding: AtomicU32,
@@ -177,8 +177,8 @@ pub struct LaneAnswer {
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct AgentPart {
-    /// Counts what there is for the speculator: posts, cancellations, operations passed that it waits for. A futex, the one
-    /// that it sleeps on.
+    /// Counts what there is for the speculator: posts, cancellations, operations passed that it waits for. A
+    /// futex, the one that it sleeps on.
     pub bell: AtomicU32,
     pub _gap0: [u32; 15],
     /// One of [`retire`]: the speculator shall end, for good.
@@ -345,8 +345,8 @@ pub struct Allowance {
     pub stalls_added: AtomicU64,
     /// Processor time of speculators before the present one, ns.
     pub processor_before_ns: AtomicU64,
-    /// Numbers of the latest posts, of reads in each lane and of faults, that were made before the present speculator: the
-    /// program has gone on long since.
+    /// Numbers of the latest posts, of reads in each lane and of faults, that were made before the present
+    /// speculator: the program has gone on long since.
     pub stale_posts: [AtomicU32; LANES],
     pub stale_fault: AtomicU32,
 }

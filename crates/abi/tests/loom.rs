@@ -192,10 +192,11 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// Two threads post in lanes of their own and ring; the speculator listens, looks at both lanes, and sleeps while the bell
-/// says what it has heard. Whoever has rung by then has been seen.
+/// Two threads post in lanes of their own and ring; the speculator listens, looks at both lanes, and sleeps
+/// while the bell says what it has heard. Whoever has rung by then has been seen.
 ///
-/// Fails with a relaxed addition in `ring`, with a relaxed load in `heard`, and if the speculator listens after it has looked.
+/// Fails with a relaxed addition in `ring`, with a relaxed load in `heard`, and if the speculator listens
+/// after it has looked.
 #[test]
 fn no_post_is_slept_over() {
     loom::model(|| {
@@ -240,7 +241,8 @@ fn what_is_over_is_all_there() {
     });
 }
 
-/// The speculator settles what a lane has passed while its thread posts anew: a number is taken for the epoch that it is of.
+/// The speculator settles what a lane has passed while its thread posts anew: a number is taken for the epoch
+/// that it is of.
 ///
 /// Fails with a relaxed load of `passed`.
 #[test]

@@ -70,8 +70,9 @@ pub fn look_up(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
     let found = call.returned == 0;
     let looked_up = LookedUp { directory, path, told, found, extended: number == n::__NR_statx };
     let took = monotonic_ns().saturating_sub(call.began);
-    // Whoever else is inside the agent is looking a name up, but for some us.
-    let beside = areas_in_use(frame.state()).saturating_sub(1) as u32;
+    // Whoever else is inside the agent is looking a name up, but for some us, or holds.
+    let holds = frame.state().process().holds.load(Ordering::Relaxed);
+    let beside = (areas_in_use(frame.state()).saturating_sub(1) as u32).saturating_sub(holds);
     with_process(frame, |visit| visit.looked_up(&looked_up, took, beside));
     Answer::plain(frame)
 }
@@ -133,8 +134,7 @@ impl Visit<'_> {
     fn names_are_off(&mut self) -> bool {
         let off = self.state.names_off.load(Ordering::Relaxed) != 0;
         if off {
-            let skip = self.attention_hit();
-            self.set_calm(skip);
+            self.calms_down();
         }
         off
     }
@@ -146,8 +146,7 @@ impl Visit<'_> {
             self.attention_stall();
             self.state.calm.store(0, Ordering::Relaxed);
         } else {
-            let skip = self.attention_hit();
-            self.set_calm(skip);
+            self.calms_down();
         }
         let Some(slot) = self.state.slot() else {
             return waited;

@@ -259,12 +259,12 @@ const STALLS_ASLEEP: u64 = 2;
 const ASLEEP_LEAST_NS: u64 = 2_000_000;
 const ASLEEP_MOST_NS: u64 = 200_000_000;
 
-/// Visits of one lane in a row after which its thread is thought to be alone: several rounds of what it may pass while
-/// another one waits for the disk.
+/// Visits of one lane in a row after which its thread is thought to be alone: several rounds of what it may
+/// pass while another one waits for the disk.
 const COMPANY: u32 = 4096;
 
-/// Operations of a lane's log that threads which share their work may do for each other: ahead of the lane's own thread, and
-/// behind it.
+/// Operations of a lane's log that threads which share their work may do for each other: ahead of the lane's
+/// own thread, and behind it.
 const SHARED_AHEAD: u32 = 128;
 const SHARED_BEHIND: u32 = 32;
 
@@ -453,7 +453,13 @@ impl Visit<'_> {
 
     /// A call that cannot wait for a disk: like one that has not waited, it is a reason to look at fewer.
     fn is_none_of_ours(&mut self) {
+        self.calms_down();
+    }
+
+    /// Nothing has waited: a reason to look at fewer calls.
+    pub fn calms_down(&mut self) {
         let skip = self.attention_hit();
+        self.leave_sleepers(skip);
         self.set_calm(skip);
     }
 
@@ -526,7 +532,8 @@ impl Visit<'_> {
         slot.log.read_lane(self.lane?, self.inner.epoch, self.inner.passed)
     }
 
-    /// What the log says about `operation`, if it foretold it. Goes up to there, beyond what other threads have done instead.
+    /// What the log says about `operation`, if it foretold it. Goes up to there, beyond what other threads
+    /// have done instead.
     fn compare(&mut self, operation: &Prediction) -> Option<Prediction> {
         let slot = self.state.slot()?;
         if !self.inner.track.is_on() {
@@ -554,16 +561,19 @@ impl Visit<'_> {
         Some(predicted)
     }
 
-    /// `operation` with its file, where threads may share their work.
+    /// `operation` with its file, where threads may share their work. Nobody is asked what is not known here:
+    /// a server would notice, and the program wait for it.
     fn with_file(&self, operation: &Prediction) -> Prediction {
-        let file = match self.has_company() {
-            true => fstat(operation.subject).map_or(0, |stat| log::file_mark(stat.st_dev, stat.st_ino)),
-            false => 0,
-        };
+        let known = if self.has_company() { known_regular(operation.subject) } else { Ok(None) };
+        let file = known.ok().flatten().map_or(0, |file| {
+            let (major, minor) = file.device;
+            log::file_mark(names::device_number(major, minor), file.inode)
+        });
         Prediction { file, ..*operation }
     }
 
-    /// Whether a read that waits is foretold in another thread's lane: that one runs ahead of the work that they share.
+    /// Whether a read that waits is foretold in another thread's lane: that one runs ahead of the work that
+    /// they share.
     fn is_foretold_elsewhere(&self, slot: &Slot, operation: &Prediction) -> bool {
         if !self.has_company() {
             return false;
@@ -616,8 +626,7 @@ impl Visit<'_> {
     fn speculator_stopped(&self, slot: &Slot) -> bool {
         let Some((_, answer)) = self.words(slot) else { return true };
         slot.speculator.activity.load(Ordering::Acquire) == activity::GONE
-            || (answer.over.load(Ordering::Acquire) == self.inner.epoch
-                && answer.written.load(Ordering::Acquire) <= self.inner.passed)
+            || (answer.over.load(Ordering::Acquire) == self.inner.epoch && self.ahead(slot) == 0)
     }
 
     fn follow(&mut self, slot: &Slot, next: Next) {
@@ -791,9 +800,7 @@ impl Visit<'_> {
             self.inner.unseen = self.inner.bystander.hit();
         }
         let skip = self.attention_hit();
-        if skip > 0 && self.others_on_track() {
-            self.leave_sleepers();
-        }
+        self.leave_sleepers(skip);
         let away = if skip == 0 { self.look_away() } else { 0 };
         self.set_calm(skip.max(away));
     }
@@ -860,7 +867,7 @@ impl Visit<'_> {
         let says_little = !self.inner.track.is_on() || self.inner.following.is_silent();
         let untold = if stalled.unasked > 0 { self.inner.untold_device } else { 0 };
         self.inner.served.stalls(untold);
-        let may = self.inner.served.may_restart(untold);
+        let may = self.inner.served.may_restart(untold) && self.may_ask_server(slot, untold);
         let tells = place == 0 && foretold.is_none() && says_little && may;
         if !tells {
             self.begins(fd, place);
@@ -921,8 +928,9 @@ impl Visit<'_> {
         }
     }
 
-    /// Waits until the speculator's `word` reaches `epoch`, at most `longest` ns, and not much longer than the read takes: how
-    /// long a stall lasts is measured to the thread's next call, and with several threads it may wait for another one by then.
+    /// Waits until the speculator's `word` reaches `epoch`, at most `longest` ns, and not much longer than
+    /// the read takes: how long a stall lasts is measured to the thread's next call, and with several threads
+    /// it may wait for another one by then.
     fn wait_while_data_is_under_way(&self, word: &AtomicU32, epoch: u32, longest: u64, read: (i32, i64)) {
         let end = monotonic_ns().saturating_add(longest);
         loop {
@@ -940,7 +948,8 @@ impl Visit<'_> {
         self.process.company.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether other threads have had their turns since this one has posted: it has gone on, so the post is a wrong one by now.
+    /// Whether other threads have had their turns since this one has posted: it has gone on, so the post is a
+    /// wrong one by now.
     fn waits_for_turn(&self, slot: &Slot) -> bool {
         let taken = |answer: &LaneAnswer| answer.taken.load(Ordering::Acquire);
         self.has_company() && self.words(slot).is_some_and(|(_, answer)| taken(answer) != self.inner.epoch)
@@ -982,8 +991,8 @@ impl Visit<'_> {
         }
     }
 
-    /// Gives this thread, which has stalled, a lane of its own: one that was never used, or that of a thread which has done
-    /// nothing for as long as a stall lasts.
+    /// Gives this thread, which has stalled, a lane of its own: one that was never used, or that of a thread
+    /// which has done nothing for as long as a stall lasts.
     fn take_lane(&mut self, slot: &Slot) -> bool {
         let now = self.inner.stall_began;
         let asleep =
@@ -1010,13 +1019,40 @@ impl Visit<'_> {
         note_company(self.process, index);
         self.process.lanes_used.fetch_max(index as u32 + 1, Ordering::Release);
         self.leaves_track(slot);
+        // What has been found of the read at hand.
         self.inner.stall_began = core::mem::take(&mut common.stall_began);
+        self.inner.stall_is_whole = common.stall_is_whole;
+        (self.inner.untold, self.inner.mapped) = (common.untold, common.mapped);
+        (self.inner.untold_at, self.inner.untold_device) = (common.untold_at, common.untold_device);
         core::mem::replace(&mut self.held, &lane.lock).release();
         true
     }
 
-    /// Threads that are on track and have done nothing for long: the others need not be seen at each call for their sake.
-    fn leave_sleepers(&mut self) {
+    /// Whether this thread may post at a read on `device`, of which the kernel does not tell whether it
+    /// waits. Where a server is behind it one thread may at a time: whether that pays is told by the time
+    /// that reads of one thread take.
+    fn may_ask_server(&self, slot: &Slot, device: u64) -> bool {
+        if device == 0 || device != slot.speculator.server.load(Ordering::Relaxed) {
+            return true;
+        }
+        let Some(own) = self.lane.map(|lane| lane as u32 + 1) else { return false };
+        let owner = self.process.server_lane.load(Ordering::Relaxed);
+        let sleeps = |lane: &Lane| slept(lane, self.inner.stall_began) >= ASLEEP_MOST_NS;
+        let is_free = match (owner as usize).checked_sub(1) {
+            Some(index) => self.process.lanes.get(index).is_none_or(sleeps),
+            None => true,
+        };
+        let server_lane = &self.process.server_lane;
+        let took = || server_lane.compare_exchange(owner, own, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        owner == own || (is_free && took())
+    }
+
+    /// Threads that are on track and have done nothing for long: the others need not be seen at each call for
+    /// their sake. `skip`: how many calls might pass unseen, were there none.
+    fn leave_sleepers(&mut self, skip: u32) {
+        if skip == 0 || !self.others_on_track() {
+            return;
+        }
         self.inner.sleepers_unseen = self.inner.sleepers_unseen.wrapping_add(1);
         if !self.inner.sleepers_unseen.is_multiple_of(LOOKS_AT_SLEEPERS) {
             return;
@@ -1062,18 +1098,20 @@ impl Visit<'_> {
         let Some((lane, answer)) = self.words(slot) else { return };
         let agent = &slot.agent;
         let began = self.inner.stall_began;
-        let begun = self.process.epochs.fetch_add(1, Ordering::Relaxed);
-        // Never 0.
-        let epoch = begun % (u32::MAX >> 1) + 1;
+        let renews = self.waits_for_turn(slot);
+        let epoch = post::next_epoch(&self.process.epochs);
         let before = core::mem::replace(&mut self.inner.epoch, epoch);
         self.inner.passed = 0;
         self.inner.track.posted();
         // A post before the first sync says nothing: the speculator is being born.
         let is_served = answer.synced.load(Ordering::Relaxed) != 0;
-        if is_served {
+        // Nor does one that nobody has taken: nothing was tried.
+        if is_served && !renews {
             self.inner.worth.posted(unasked > 0);
         }
-        self.inner.futile.restarts(speculation_done(slot), is_served);
+        if !renews {
+            self.inner.futile.restarts(speculation_done(slot), is_served);
+        }
         self.tell_track();
 
         if agent.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
@@ -1083,8 +1121,11 @@ impl Visit<'_> {
         #[cfg(feature = "forked")]
         crate::forked::sync(self.process);
         post::begin(&lane.posted, epoch);
-        lane.epoch_before.store(before, Ordering::Relaxed);
-        lane.passed_before.store(lane.passed.load(Ordering::Relaxed), Ordering::Relaxed);
+        if !renews {
+            // Else the latest epoch that was speculated in is that of the post before.
+            lane.epoch_before.store(before, Ordering::Relaxed);
+            lane.passed_before.store(lane.passed.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         lane.passed.store(0, Ordering::Relaxed);
         lane.posted_voids.store(agent.voids.load(Ordering::Relaxed), Ordering::Relaxed);
         lane.reason.store(session::stalled::READ, Ordering::Relaxed);
@@ -1127,12 +1168,14 @@ impl Visit<'_> {
                 let _ = readahead(fd, place as u64, unasked.min(READAHEAD_MOST));
             }
             let invests = until == holding::SETTLED;
+            self.process.holds.fetch_add(1, Ordering::Relaxed);
             let word = if invests { &answer.settled } else { &answer.synced };
             if self.has_company() {
                 self.wait_while_data_is_under_way(word, epoch, wait.longest(), (fd, place));
             } else {
                 wait_for_epoch(word, epoch, wait.longest());
             }
+            self.process.holds.fetch_sub(1, Ordering::Relaxed);
             lane.holding.store(holding::NOTHING, Ordering::Relaxed);
             count(&agent.counts.holds, 1);
             let held = monotonic_ns().saturating_sub(posted);
@@ -1147,7 +1190,7 @@ impl Visit<'_> {
 }
 
 /// There is something new for the speculator.
-fn ring_speculator(slot: &Slot) {
+pub fn ring_speculator(slot: &Slot) {
     post::ring(&slot.agent.bell);
     futex_wake(&slot.agent.bell);
 }
@@ -1155,8 +1198,10 @@ fn ring_speculator(slot: &Slot) {
 /// For how long a lane's thread has done nothing, ns, as far as the looks at it tell.
 fn slept(lane: &Lane, now: u64) -> u64 {
     let visits = lane.visits.load(Ordering::Relaxed);
-    if lane.visits_seen.swap(visits, Ordering::Relaxed) != visits {
+    if lane.visits_seen.load(Ordering::Acquire) != visits {
+        // First: another thread that looks now takes it for awake.
         lane.seen_at.store(now, Ordering::Relaxed);
+        lane.visits_seen.store(visits, Ordering::Release);
     }
     now.saturating_sub(lane.seen_at.load(Ordering::Relaxed))
 }

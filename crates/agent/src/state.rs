@@ -136,6 +136,10 @@ pub struct Process {
     pub company: AtomicU32,
     /// Epochs that have begun, in all lanes.
     pub epochs: AtomicU32,
+    /// The lane, and 1, whose thread may post where a server brings the data; 0: none has yet.
+    pub server_lane: AtomicU32,
+    /// Threads that hold at present.
+    pub holds: AtomicU32,
     /// Bytes of memory of the program's own, mapped or behind the break.
     pub mapped: AtomicUsize,
     /// The host has been told of that, or need not be.
@@ -158,7 +162,7 @@ pub struct Lane {
     pub visits: AtomicU32,
     /// [`arch::thread_base`] of the thread; 0: there was none yet. Written by the holder of both locks.
     pub thread: AtomicUsize,
-    /// What `visits` was when another thread looked, and since when, ns. Two that look at a time may lose a look.
+    /// What `visits` was when another thread looked, and since when, ns.
     pub visits_seen: AtomicU32,
     pub seen_at: AtomicU64,
     inner: UnsafeCell<Inner>,
@@ -168,7 +172,8 @@ pub struct Lane {
 pub struct Inner {
     /// Set by the first visit; `Worth` has no all-zero start.
     pub awake: bool,
-    /// How closely a thread without a lane is looked at while others must be, and calls of it that pass unseen.
+    /// How closely a thread without a lane is looked at while others must be, and calls of it that pass
+    /// unseen.
     pub bystander: Attention,
     pub unseen: u32,
     /// Hits at which others that are on track may be asleep.
@@ -381,8 +386,6 @@ impl Process {
                 inner.worth = common.worth;
                 inner.futile = common.futile;
                 inner.served = common.served;
-                inner.untold = common.untold;
-                inner.mapped = common.mapped;
                 inner.unpacked = common.unpacked;
             }
         }

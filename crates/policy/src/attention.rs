@@ -60,8 +60,8 @@ impl Attention {
         }
     }
 
-    /// All of it in one word. Threads share it: one that is late overwrites what another has just seen, which costs some
-    /// looks.
+    /// All of it in one word. Threads share it: one that is late overwrites what another has just seen, which
+    /// costs some looks.
     pub fn word(&self) -> u64 {
         let quiet = u64::from(self.quiet.min(self.limit));
         quiet | u64::from(self.limit) << 12 | u64::from(self.skip) << 24 | u64::from(self.spread) << 32

@@ -19,7 +19,7 @@
 /// Depth of a speculator whose first pages were of use: fills a cloud disk once. Before that it is
 /// [`Doubt`]'s: a dozen useful pages are proof enough (on slow disks twenty), and what is wrong from the start wastes a quarter.
 pub const START: u32 = 64;
-/// The papers' and prototypes' figures end at 256; the ring holds 4096.
+/// The papers' and prototypes' figures end at 256; each lane of the log holds 1024.
 pub const MOST: u32 = 512;
 
 /// When there is doubt, and what is allowed then.
