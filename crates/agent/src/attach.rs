@@ -1,6 +1,7 @@
 //! Joining the session, at the first stall, and leaving it.
 
 use crate::arch::thread_base;
+use crate::reads::ring_speculator;
 use crate::state::{Fixed, Process};
 use crate::unchecked;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -229,14 +230,14 @@ fn dismiss(slot: &Slot, header: &Header, why: u32, longest: u64) {
 
 /// Wakes the speculator until it has gone, at most until `end` (monotonic ns).
 ///
-/// Time and again: it looks whether it is to go and then falls asleep on a word that nobody writes any more, so one call
-/// that comes in between is lost. (Of 200 programs whose speculation had come to
-/// its end as well, 6 exited 200 ms late.)
+/// Time and again: ahead of a fault it looks whether it is to go and then falls asleep on a word that nobody
+/// writes any more, so one call that comes in between is lost. (Of 200 programs whose speculation had come to its
+/// end as well, 6 exited 200 ms late.)
 fn call_away(slot: &Slot, end: u64) {
-    let (agent, speculator) = (&slot.agent, &slot.speculator);
+    let speculator = &slot.speculator;
     const AGAIN_NS: u64 = 1_000_000;
     while speculator.activity.load(Ordering::Acquire) != activity::GONE && monotonic_ns() < end {
-        futex_wake(&agent.bell);
+        ring_speculator(slot);
         futex_wake(&slot.faults.passed);
         wait_for(&speculator.activity, activity::GONE, end.min(monotonic_ns() + AGAIN_NS));
     }

@@ -13,6 +13,7 @@
 //! Waiting is bounded: whoever does not come forward in time is taken for gone, which costs exactness and no more.
 
 use crate::arch::{Answer, Frame};
+use crate::reads::ring_speculator;
 use crate::state::Fixed;
 use crate::{attach, executions, unchecked};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -175,9 +176,8 @@ impl<'a> Wait<'a> {
 
 /// Wakes the speculator, wherever it sleeps.
 fn wake(slot: &Slot) {
-    for word in [&slot.agent.bell, &slot.faults.passed] {
-        futex_wake(word);
-    }
+    ring_speculator(slot);
+    futex_wake(&slot.faults.passed);
 }
 
 /// The slot of a process that has, or may have, a speculator.

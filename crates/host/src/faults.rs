@@ -260,6 +260,7 @@ impl Link for InSlot {
         post::publish(&part.posted, self.epoch);
         add(&part.posts, 1);
         // Wherever it sleeps.
+        post::ring(&slot.agent.bell);
         wake(&slot.agent.bell);
         wake(&part.passed);
         if part.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {

@@ -24,9 +24,9 @@ use crate::session::Session;
 use crate::standing;
 use crate::start_files::Cold;
 use runahead_abi::environment;
-use runahead_abi::owner;
 use runahead_abi::release::What::{All, Files};
 use runahead_abi::session::{SLOTS, Slot, activity, care, companions, names_ahead, retire, watching};
+use runahead_abi::{owner, post};
 use runahead_faults::BlockCosts;
 use runahead_gate::Gate;
 use runahead_kernel::process::monotonic_ns;
@@ -373,7 +373,7 @@ impl Host {
                 let _ = child.kill();
                 self.session.holds_nothing(index);
             }
-            wake(&slot.agent.bell);
+            ring(&slot.agent.bell);
             wake(&slot.faults.passed);
         }
     }
@@ -750,7 +750,7 @@ impl Host {
         let slot = self.session.slot(index);
         let gone = || slot.speculator.activity.load(Ordering::Acquire) == activity::GONE;
         slot.agent.retire.fetch_max(retire::BEARS_NOBODY, Ordering::Release);
-        wake(&slot.agent.bell);
+        ring(&slot.agent.bell);
         wake(&slot.faults.passed);
         let end = Instant::now() + LAST_WORDS;
         while !gone() && Instant::now() < end {
@@ -849,6 +849,12 @@ fn begins_to_start(slot: &Slot) -> bool {
         say_gone(slot);
     }
     stays
+}
+
+/// There is something for a speculator to look at.
+fn ring(bell: &AtomicU32) {
+    post::ring(bell);
+    wake(bell);
 }
 
 /// Leaves word for the agent of a speculator that is no more: nothing will come, and nobody is to be
