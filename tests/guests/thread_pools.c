@@ -4,13 +4,16 @@
 // run: 2
 // run: 4
 // run: 64
+// run: computing
 // run: sleeper
+// run: forks
 // run: pool
 // run: churn
 // run: cancelled
 // run: children
 #include "guest.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum { PAGES = 4096, BLOCK = 4096, JOBS = 2000 };
 
@@ -41,9 +44,67 @@ static void *worker(void *argument) {
     return NULL;
 }
 
+// Threads that do something else for four stalls of a cloud disk between two reads, or nothing.
+static void *computes(void *argument) {
+    long which = (long)argument;
+    uint64_t sum = 0;
+    for (int step = 0; step < each; step++) {
+        pause_ms(4);
+        sum = sum * 31 + block_at((uint64_t)(which * each + step) * 1543);
+    }
+    sums[which] = sum;
+    return NULL;
+}
+
+// Children of vfork share our memory and read, in the place of threads that are run ahead of. Every fourth
+// reads until it is killed, wherever it is.
+static _Atomic pid_t victims[4];
+static _Atomic int forking;
+
+static uint64_t child_reads(long which, uint64_t first, bool is_victim) {
+    volatile uint64_t read = 0;
+    pid_t child = vfork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        if (is_victim) victims[which] = getpid();
+        read = block_at(first);
+        for (uint64_t page = first; is_victim; page += 769) block_at(page);
+        _exit(3);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    return (uint64_t)status + (is_victim ? 0 : read);
+}
+
+static void *forks(void *argument) {
+    long which = (long)argument;
+    uint64_t sum = 0;
+    for (int round = 0; round < 40; round++) {
+        uint64_t first = (uint64_t)(which * 40 + round) * 1543;
+        sum = sum * 31 + block_at(first);
+        sum = sum * 31 + child_reads(which, first + 700, round % 4 == 3);
+    }
+    sums[which] = sum;
+    forking--;
+    return NULL;
+}
+
+static void kill_victims(void) {
+    while (forking > 0) {
+        pause_ms(3);
+        for (int at = 0; at < 4; at++) {
+            pid_t victim = atomic_exchange(&victims[at], 0);
+            if (victim != 0) CHECK(kill(victim, SIGKILL) == 0);
+        }
+    }
+}
+
+static void *(*work)(void *) = worker;
+
 static void several(int count) {
     pthread_t threads[64];
-    for (long at = 0; at < count; at++) CHECK(pthread_create(&threads[at], NULL, worker, (void *)at) == 0);
+    for (long at = 0; at < count; at++) CHECK(pthread_create(&threads[at], NULL, work, (void *)at) == 0);
+    if (work == forks) kill_victims();
     for (int at = 0; at < count; at++) CHECK(pthread_join(threads[at], NULL) == 0);
 }
 
@@ -146,6 +207,14 @@ int main(int argc, char **argv) {
     each = count ? 1600 / count : 300;
     if (count) {
         several(count);
+    } else if (strcmp(how, "computing") == 0) {
+        each = 100;
+        work = computes;
+        several(8);
+    } else if (strcmp(how, "forks") == 0) {
+        work = forks;
+        forking = 4;
+        several(4);
     } else if (strcmp(how, "sleeper") == 0) {
         // The main thread is run ahead of, and then sleeps for as long as the other one reads.
         each = 1500;
