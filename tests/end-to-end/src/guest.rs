@@ -95,6 +95,10 @@ impl Guest {
         sources.into_iter().map(|source| Guest::read(source).map(Arc::new)).collect()
     }
 
+    pub fn named(name: &str) -> Result<Arc<Guest>, String> {
+        Guest::all()?.into_iter().find(|guest| guest.name() == name).ok_or_else(|| format!("no guest {name}"))
+    }
+
     fn read(source: PathBuf) -> Result<Guest, String> {
         let text = fs::read_to_string(&source).map_err(|error| error.to_string())?;
         let mut directives = Vec::new();

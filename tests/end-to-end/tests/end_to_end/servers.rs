@@ -7,6 +7,7 @@
 use crate::slow_disk::{self, Disk, number};
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
+use runahead_end_to_end::guest::Guest;
 use runahead_end_to_end::scenario::bytes;
 use serde_json::Value;
 use std::fs;
@@ -58,6 +59,7 @@ pub fn add(suite: &mut Suite) {
     let bindfs = wants.clone().chain(["command bindfs", "command python3"]);
     suite.add("servers::names of a server at hand are not looked up ahead", bindfs.clone(), names);
     suite.add("servers::files of one read each are seen to wait", bindfs.clone(), one_read_each);
+    suite.add("servers::nor are those of several threads", bindfs.clone(), reads_of_threads);
     suite.add("servers::reads that stand in line are not run ahead of for long", bindfs, reads);
     let squashfs = wants.chain(["command mksquashfs", "filesystem squashfs"]);
     suite.add("servers::what squashfs unpacks is left to the program", squashfs, unpacked);
@@ -88,6 +90,20 @@ fn reads() -> Verdict {
     on_a_server("servers-reads", "python3 -B records.py", IN_A_ROW, |counts| {
         let (stalls, posts) = (number(counts, "stalls")?, number(counts, "posts")?);
         // Where nothing was tried nothing is shown.
+        match number(counts, "reads_hinted")? {
+            predicted if posts > 0 && predicted < MAX_PREDICTED => Ok(()),
+            predicted => Err(format!("{predicted} reads were predicted, {posts} posts, {stalls} stalls")),
+        }
+    })
+}
+
+/// The 1600 reads of four threads.
+fn reads_of_threads() -> Verdict {
+    let program = Guest::named("thread_pools")?.build()?;
+    let fill = |mount: &Path| fs::write(mount.join("lower/cold.bin"), bytes(1, FILE_BYTES));
+    let line = format!("{} 4", program.display());
+    served("servers-threads", fill, "bindfs -s lower served", &line, IN_A_ROW, |counts| {
+        let (stalls, posts) = (number(counts, "stalls")?, number(counts, "posts")?);
         match number(counts, "reads_hinted")? {
             predicted if posts > 0 && predicted < MAX_PREDICTED => Ok(()),
             predicted => Err(format!("{predicted} reads were predicted, {posts} posts, {stalls} stalls")),

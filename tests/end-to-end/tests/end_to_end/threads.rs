@@ -26,9 +26,7 @@ pub fn add(suite: &mut Suite) {
 }
 
 fn reads(how: &str, disk: &'static str, good: impl Fn(&Value) -> Verdict) -> Verdict {
-    let guest =
-        Guest::all()?.into_iter().find(|guest| guest.name() == "thread_pools").ok_or("no such guest")?;
-    let program = guest.build()?;
+    let program = Guest::named("thread_pools")?.build()?;
     let fill = |folder: &Path| fs::write(folder.join("cold.bin"), bytes(1, READ));
     let disk = Disk::new(disk, "cloud", fill)?;
     let words = |mount: &Path| -> Vec<PathBuf> {
