@@ -231,8 +231,8 @@ fn dismiss(slot: &Slot, header: &Header, why: u32, longest: u64) {
 /// Wakes the speculator until it has gone, at most until `end` (monotonic ns).
 ///
 /// Time and again: ahead of a fault it looks whether it is to go and then falls asleep on a word that nobody
-/// writes any more, so one call that comes in between is lost. (Of 200 programs whose speculation had come to its
-/// end as well, 6 exited 200 ms late.)
+/// writes any more, so one call that comes in between is lost. (Of 200 programs whose speculation had come to
+/// its end as well, 6 exited 200 ms late.)
 fn call_away(slot: &Slot, end: u64) {
     let speculator = &slot.speculator;
     const AGAIN_NS: u64 = 1_000_000;

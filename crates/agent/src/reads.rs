@@ -254,7 +254,8 @@ pub struct Visit<'a> {
 /// Lanes that are given to threads. (Where each post forks the program there is one copy of it.)
 const LANES_OPEN: usize = if cfg!(feature = "forked") { 1 } else { LANES };
 
-/// A thread that has done nothing for so many stalls gives its lane to one that stalls: within these bounds, ns.
+/// A thread that has done nothing for so many stalls gives its lane to one that stalls: within these bounds,
+/// ns.
 const STALLS_ASLEEP: u64 = 2;
 const ASLEEP_LEAST_NS: u64 = 2_000_000;
 const ASLEEP_MOST_NS: u64 = 200_000_000;
