@@ -859,6 +859,7 @@ impl Visit<'_> {
             && self.is_foretold_elsewhere(slot, &stalled.operation);
         if is_done {
             count(&slot.agent.counts.partial, 1);
+            self.inner.stall_is_whole = false;
             self.leaves_track(slot);
             self.begins(fd, place);
             return;
