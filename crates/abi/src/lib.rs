@@ -28,4 +28,5 @@ pub mod rights;
 pub mod session;
 pub mod sites;
 pub mod sync;
+pub mod trace;
 pub mod trust;

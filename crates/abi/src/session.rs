@@ -26,9 +26,10 @@ use crate::log::Log;
 use crate::names::Ring;
 use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use crate::release::{Closings, Holding, Numbers, Releasing};
+use crate::trace;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess08");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess09");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -81,6 +82,8 @@ pub struct Header {
     pub host_nameless: Holding,
     /// Set by an agent that has waited for holders in vain: the host is to end them.
     pub overdue: AtomicU32,
+    /// Not 0: the run is traced. Written once, before anybody else has it.
+    pub traces: AtomicU32,
     pub holders: Holders,
     /// Programs that are about to be executed.
     pub executions: Executions,
@@ -217,6 +220,8 @@ pub struct AgentPart {
     // ---- files that the program begins to read, while the host wants to know (`SpeculatorPart::companions`)
     pub begun: begun::Ring,
     pub lanes: [LanePost; LANES],
+    // ---- what a traced run leaves
+    pub trace: trace::Ring<{ trace::AGENT_EVENTS }>,
 }
 
 /// The registers in shared memory. Plain words behind an `UnsafeCell`: written by the agent between
@@ -325,6 +330,8 @@ pub struct SpeculatorPart {
     /// Names that the speculator has waited for.
     pub names: Ring,
     pub lanes: [LaneAnswer; LANES],
+    /// What a traced run leaves.
+    pub trace: trace::Ring<{ trace::SPECULATOR_EVENTS }>,
 }
 
 /// What a speculator may ask for. 0: no limit.
@@ -623,7 +630,7 @@ pub struct Slot {
 }
 
 const _: () = assert!(HOLDERS_AT == PAGE && size_of::<Header>() == 8 * PAGE);
-const _: () = assert!(size_of::<AgentPart>() == 11 * PAGE);
-const _: () = assert!(size_of::<SpeculatorPart>() == 3 * PAGE);
+const _: () = assert!(size_of::<AgentPart>() == 11 * PAGE + 8 * PAGE);
+const _: () = assert!(size_of::<SpeculatorPart>() == 3 * PAGE + 4 * PAGE);
 const _: () = assert!(size_of::<FaultPart>() == PAGE);
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);

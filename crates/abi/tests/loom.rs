@@ -12,6 +12,7 @@ use runahead_abi::check::{Check, Unchecked, WAITS, verdict};
 use runahead_abi::log::{LOG_ENTRIES, Log, Prediction, kind};
 use runahead_abi::names::Ring;
 use runahead_abi::release::{Closings, Holding, Numbers, Releasing, What};
+use runahead_abi::trace::{self, Cursor, Event, Found};
 use runahead_abi::{owner, pace, post};
 
 /// What a writer says at a position of an epoch: a mixture of two such predictions is none.
@@ -106,6 +107,58 @@ fn an_overrun_ring_of_notes_shows_no_mixtures() {
         }
         agent.join().unwrap();
         assert!(ring.read(0).is_none() && ring.read(1).is_some() && ring.read(2).is_some());
+    });
+}
+
+/// The ring of events holds two; the writers, two threads of a program, lap the reader. Whatever comes out is what one of
+/// them entered, and all that was entered is taken or lost.
+///
+/// Fails without the fence after the first store, with a relaxed last store, with a relaxed first look, and without the
+/// reader's second look.
+#[test]
+fn an_overrun_ring_of_events_shows_no_mixtures() {
+    loom::model(|| {
+        let ring = Arc::new(trace::Ring::<2>::default());
+        let event = |number: u64| Event {
+            time: number,
+            kind: number as u8,
+            thread: number as u32,
+            a: number,
+            b: !number,
+        };
+        let writers = Arc::clone(&ring);
+        let other = thread::spawn(move || {
+            writers.write(&event(1));
+            writers.write(&event(2));
+            writers.write(&event(3));
+        });
+        for position in 0..ring.begun().min(1) + 1 {
+            if let Found::Event(found) = ring.read(position) {
+                assert_eq!(found, event(position + 1));
+            }
+        }
+        other.join().unwrap();
+        let (mut cursor, mut taken) = (Cursor::default(), Vec::new());
+        cursor.take(&ring, |found| taken.push(*found));
+        assert_eq!((taken, cursor.lost), (vec![event(2), event(3)], 1));
+    });
+}
+
+/// Two threads of a program enter an event each.
+#[test]
+fn events_of_two_threads_stay_apart() {
+    loom::model(|| {
+        let ring = Arc::new(trace::Ring::<2>::default());
+        let event =
+            |number: u64| Event { time: number, kind: 1, thread: number as u32, a: number, b: number };
+        let writers = Arc::clone(&ring);
+        let other = thread::spawn(move || drop(writers.write(&event(1))));
+        ring.write(&event(2));
+        other.join().unwrap();
+        let (mut cursor, mut taken) = (Cursor::default(), Vec::new());
+        cursor.take(&ring, |found| taken.push(found.a));
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 2]);
     });
 }
 

@@ -349,10 +349,10 @@ fn is_main(header: &Header) -> bool {
     header.main_process.load(Ordering::Relaxed) == process_id() as u32
 }
 
-/// Lets the host write the report, if one is wanted and this is the main process.
+/// Lets the host write the report and the trace, if one is wanted and this is the main process.
 fn have_reported(state: &Fixed) {
     let header = state.header();
-    if !state.has(flags::REPORT) || !is_main(header) {
+    if !state.has(flags::REPORT | flags::TRACE) || !is_main(header) {
         return;
     }
     header.main_leaves.store(1, Ordering::Release);

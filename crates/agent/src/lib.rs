@@ -43,6 +43,7 @@ mod release;
 mod session;
 mod start;
 mod state;
+mod trace;
 mod unchecked;
 mod unwind;
 

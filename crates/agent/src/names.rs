@@ -12,11 +12,13 @@ use crate::arch::{Answer, Frame, areas_in_use};
 use crate::attach;
 use crate::reads::{Visit, with_process};
 use crate::state::count;
+use crate::trace::trace;
 use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use runahead_abi::names::{PATH_BYTES, device_number, directory_mark, directory_of, kind, may_be_argument};
 use runahead_abi::session::{Slot, names_ahead};
+use runahead_abi::trace::kind as event;
 use runahead_kernel::files::{IoVec, Stat};
 use runahead_kernel::memory::{bytes, overlap};
 use runahead_kernel::process::{monotonic_ns, process_id};
@@ -156,6 +158,7 @@ impl Visit<'_> {
         if waited {
             count(&counts.name_stalls, 1);
             count(&counts.name_stall_ns, took);
+            trace(self.state, event::NAME_WAITED, took, 0);
             if self.is_left_alone(slot) {
                 return false;
             }

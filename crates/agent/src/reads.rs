@@ -11,6 +11,7 @@ use crate::arch::{self, Answer, Frame, thread_base};
 use crate::aside::is_cached;
 use crate::attach;
 use crate::state::{Fixed, Inner, Lane, Lock, Process, count};
+use crate::trace::{trace, trace_at};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::begun;
 use runahead_abi::environment::flags;
@@ -19,6 +20,7 @@ use runahead_abi::reads::{Length, Offset, of as read_call};
 use runahead_abi::session::{
     self, LANES, LaneAnswer, LanePost, Slot, activity, companions, holding, names_ahead,
 };
+use runahead_abi::trace::{FORETOLD, kind as event};
 use runahead_abi::{log, names, pace, post};
 use runahead_kernel::files::{
     IoVec, RWF_NOWAIT, cached_pages, file_system_type, fstat, is_direct, known_regular,
@@ -473,6 +475,7 @@ impl Visit<'_> {
         self.inner.stall_began = 0;
         self.saw_a_stall = true;
         self.inner.hold.stalled(ns);
+        trace(self.state, event::READ_CAME, ns, 0);
         if let Some(slot) = self.state.slot() {
             count(&slot.agent.counts.stall_ns, ns);
             if self.inner.stall_is_whole {
@@ -642,6 +645,7 @@ impl Visit<'_> {
             Passing::Off { cancel } => {
                 if cancel {
                     count(&slot.agent.counts.mismatches, 1);
+                    trace(self.state, event::LEFT_TRACK, self.inner.epoch.into(), self.inner.passed.into());
                     self.cancel(slot);
                 }
             }
@@ -850,6 +854,8 @@ impl Visit<'_> {
         }
         self.inner.stall_began = monotonic_ns();
         self.inner.stall_is_whole = foretold.is_none();
+        let waits = u64::from(fd as u32) | foretold.map_or(0, |_| FORETOLD);
+        trace_at(self.state, self.inner.stall_began, event::READ_WAITS, place as u64, waits);
         if self.state.has(flags::NO_SPECULATION) {
             return;
         }
@@ -896,6 +902,7 @@ impl Visit<'_> {
             // Its end will not be seen: taken for as long as those are whose ends are.
             self.inner.stall_began = 0;
             let expected = self.inner.hold.expected_stall();
+            trace(self.state, event::READ_UNSEEN, expected, 0);
             count(&slot.agent.counts.stall_ns, expected);
             if self.inner.stall_is_whole {
                 count(&slot.agent.counts.whole_stall_ns, expected);
@@ -1160,6 +1167,7 @@ impl Visit<'_> {
         let posted = monotonic_ns();
         count(&agent.counts.post_ns, posted.saturating_sub(began));
         agent.counts.post_lengths.count(posted.saturating_sub(began));
+        trace_at(self.state, posted, event::RESTARTED, epoch.into(), posted.saturating_sub(began));
         // The speculator has what it needs; the host can wait for some us, but not until the file is closed again.
         if tells {
             self.waits_for_file(slot, fd);
@@ -1182,6 +1190,7 @@ impl Visit<'_> {
             count(&agent.counts.holds, 1);
             let held = monotonic_ns().saturating_sub(posted);
             count(&agent.counts.hold_ns, held);
+            trace(self.state, event::HELD, held, until.into());
             if invests {
                 self.inner.hold.invested(held);
             } else if self.probe_started(fd, place) == Residency::Cached {

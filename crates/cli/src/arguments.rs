@@ -36,6 +36,9 @@ pub enum Action {
         /// The page [standard output]
         #[arg(long, short, value_name = "PAGE")]
         output: Option<PathBuf>,
+        /// What --trace has written in the same run: the page shows it over time
+        #[arg(long, value_name = "TRACE", value_hint = ValueHint::FilePath)]
+        trace: Option<PathBuf>,
         /// What --report has written
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         report: PathBuf,
@@ -66,6 +69,12 @@ pub struct Run {
     /// Write all counts as JSON to FILE
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
+    /// Write a timeline to FILE, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub trace: Option<PathBuf>,
+    /// Say now and then how far it is, on stderr, if that is a terminal
+    #[arg(long)]
+    pub progress: bool,
     /// Watch only: intercept reads, but never speculate
     #[arg(long)]
     pub no_speculate: bool,

@@ -69,7 +69,7 @@ const USAGE: u8 = 125;
 const LOOKED_AT: usize = 64;
 
 /// Our options that have a value as a word of its own.
-const WITH_VALUES: [&str; 4] = ["--report", "--max-memory", "--max-inflight", "--max-bandwidth"];
+const WITH_VALUES: [&str; 5] = ["--report", "--trace", "--max-memory", "--max-inflight", "--max-bandwidth"];
 
 /// Where the command begins, as far as a look tells that takes no memory: for the last resort, before the command line is
 /// taken apart. None: there is no command, or the command line is wrong.
@@ -148,6 +148,8 @@ fn split(action: Action) -> Result<(Options, Vec<OsString>), Action> {
                 limits: run.limits(),
                 stats: run.stats,
                 report: run.report,
+                trace: run.trace,
+                progress: run.progress,
                 no_speculate: run.no_speculate,
                 verbose: run.verbose,
                 again: false,
@@ -172,8 +174,9 @@ fn answer(action: Action, allowed: Result<(), String>) -> Option<u8> {
     Some(match action {
         Action::Run(_) | Action::Stat(_) => return None,
         Action::Doctor(doctor) => doctor.examine(allowed),
-        Action::Report { report, output } => {
-            eprintln!("runahead: {}", runahead_host::make_page(&report, output.as_deref()));
+        Action::Report { report, output, trace } => {
+            let why = runahead_host::make_page(&report, output.as_deref(), trace.as_deref());
+            eprintln!("runahead: {why}");
             USAGE
         }
         Action::Daemon { socket } => daemon(socket),
@@ -227,6 +230,7 @@ mod tests {
             "runahead run --report=x --max-inflight 3 --max-bandwidth=1G cat - --",
             "runahead stat --report x cat",
             "runahead run - a",
+            "runahead run --trace x --progress cat y",
         ] {
             let words: Vec<&OsStr> = line.split(' ').map(OsStr::new).collect();
             let command = match Arguments::try_parse_from(&words).unwrap().action {

@@ -66,7 +66,8 @@ impl<'a> Words<'a> {
             return Options { stats, report, no_speculate: true, ..Options::default() };
         }
         let Words { no_speculate, verbose, .. } = *self;
-        Options { stats, report, no_speculate, verbose, limits: Limits::from_environment(), again: false }
+        let limits = Limits::from_environment();
+        Options { stats, report, no_speculate, verbose, limits, ..Options::default() }
     }
 
     /// Whether it is said why a command runs plainly.

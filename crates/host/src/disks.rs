@@ -25,6 +25,12 @@ pub fn done(counts: &Path) -> Option<Done> {
     parse(&std::fs::read_to_string(counts).ok()?)
 }
 
+/// Requests that a disk has at present, by such a file.
+pub fn in_flight(counts: &Path) -> Option<u64> {
+    const IN_FLIGHT: usize = 8;
+    std::fs::read_to_string(counts).ok()?.split_whitespace().nth(IN_FLIGHT)?.parse().ok()
+}
+
 /// The kernel's Documentation/block/stat.rst.
 fn parse(text: &str) -> Option<Done> {
     const SECTOR: u64 = 512;

@@ -12,11 +12,13 @@ use crate::installation::Installation;
 use crate::limits::Limits;
 use crate::own_files;
 use crate::program::{self, Program};
+use crate::progress::Progress;
 use crate::report::{Detail, Report, VERSION};
 use crate::session::{Session, Shared};
 use crate::standing;
 use crate::start_files::Cold;
 use crate::supervise::{Host, Wishes};
+use crate::trace::Begun as Trace;
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::session::SESSION_BYTES;
 use runahead_insert::file::Reason;
@@ -27,7 +29,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -38,6 +40,10 @@ pub struct Options {
     pub stats: Option<Detail>,
     /// Write the counts as JSON to this file after the run.
     pub report: Option<PathBuf>,
+    /// Write a timeline to this file.
+    pub trace: Option<PathBuf>,
+    /// Say now and then how far it is.
+    pub progress: bool,
     /// Intercept and compare, but do not speculate.
     pub no_speculate: bool,
     /// Say why something runs plainly.
@@ -110,12 +116,25 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
             }
         },
     };
+    let trace = match &options.trace {
+        None => None,
+        Some(path) => match make_trace(path, report_file.as_ref(), first) {
+            Ok(trace) => Some(trace),
+            Err(e) => {
+                return Failure::Ours(format!(
+                    "cannot write the trace to {}: {e}; nothing was started",
+                    path.display()
+                ));
+            }
+        },
+    };
     let mut program = Program::new(first);
     if std::env::var_os(SWITCH).as_deref() == Some(OsStr::new("off")) {
         let reason = format!("{SWITCH}=off in the environment");
         if options.stats.is_some() {
             say_plainly(&reason, options.stats.is_some());
         }
+        trace_plainly(trace, &reason);
         report_plainly(report_file, first, reason);
         return became(name, &program.become_it());
     }
@@ -123,6 +142,7 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
         if options.speaks() {
             say_plainly(&reason, options.stats.is_some());
         }
+        trace_plainly(trace, &reason);
         report_plainly(report_file, first, reason);
         return became(name, &program.become_it());
     }
@@ -130,7 +150,9 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
     // been read, and is not opened: that it is closed would give up the locks that the process has on it.)
     let cold = (options.may_guess() && !options.again).then(|| Cold::find(name)).flatten();
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
-    let wishes = Wishes { stats: options.stats, reasons: options.verbose, report: report_file };
+    let progress = options.progress.then(Progress::begin).flatten();
+    let (stats, reasons) = (options.stats, options.verbose);
+    let wishes = Wishes { stats, reasons, report: report_file, trace, progress };
     let say = |reason: &str| {
         if options.speaks() {
             say_plainly(reason, options.stats.is_some());
@@ -159,6 +181,8 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
             say(&reason);
             // What took the descriptors that were left to us is closed by now.
             let again = || options.report.as_ref().and_then(|path| File::create(path).ok());
+            let trace = options.trace.as_ref().and_then(|path| make_trace(path, None, first).ok());
+            trace_plainly(trace, &reason);
             report_plainly(spare.or_else(again), first, reason);
         }
     }
@@ -182,6 +206,21 @@ pub fn check_filters() -> Result<(), String> {
         Verdict::Unknown(error) => {
             Err(format!("it could not be found out what the filter of system calls allows: {error}"))
         }
+    }
+}
+
+/// Makes the trace's file.
+fn make_trace(path: &Path, report: Option<&File>, first: usize) -> io::Result<Trace> {
+    let command: Vec<&OsStr> = program::arguments().skip(first).collect();
+    let mut made = Err(io::Error::from(io::ErrorKind::Other));
+    program::without_write_signals(|| made = Trace::create(path, report, &command));
+    made
+}
+
+/// Says in the trace of a command that runs without us that it does.
+fn trace_plainly(trace: Option<Trace>, reason: &str) {
+    if let Some(trace) = trace {
+        program::without_write_signals(|| trace.runs_plainly(reason));
     }
 }
 
@@ -315,8 +354,12 @@ fn prepare(
     if !options.may_speculate() {
         flag_bits |= flags::NO_SPECULATION;
     }
-    if options.speaks() || options.report.is_some() {
+    if options.speaks() || options.report.is_some() || wishes.progress.is_some() {
         flag_bits |= flags::REPORT;
+    }
+    if wishes.trace.is_some() {
+        flag_bits |= flags::TRACE;
+        session.header().traces.store(1, Ordering::Relaxed);
     }
     if is_tracing_restricted() {
         flag_bits |= flags::RESTRICTED_TRACING;

@@ -28,6 +28,7 @@ mod names;
 mod own_files;
 mod processes;
 mod program;
+mod progress;
 mod reading;
 mod reasons;
 pub mod report;
@@ -36,6 +37,7 @@ mod session;
 mod standing;
 mod start_files;
 mod supervise;
+mod trace;
 
 pub use doctor::{Subject as DoctorSubject, examine as doctor};
 pub use last_resort::{Allocator, arm as arm_last_resort};
@@ -78,14 +80,22 @@ pub fn prepare(places: Vec<std::path::PathBuf>, to: Option<std::path::PathBuf>) 
     ))
 }
 
-/// Makes a page of a report, by a helper that this process becomes. Returns only why it cannot.
-pub fn make_page(report: &std::path::Path, page: Option<&std::path::Path>) -> String {
+/// Makes a page of a report, and of a trace besides, by a helper that this process becomes. Returns only why it cannot.
+pub fn make_page(
+    report: &std::path::Path,
+    page: Option<&std::path::Path>,
+    trace: Option<&std::path::Path>,
+) -> String {
     use std::os::unix::process::CommandExt;
     let teller = match installation::Installation::find() {
         Ok(found) => found.teller,
         Err(error) => return error.to_string(),
     };
-    let error = std::process::Command::new(&teller).arg("page").arg(report).args(page).exec();
+    let mut command = std::process::Command::new(&teller);
+    if let Some(trace) = trace {
+        command.arg("--trace").arg(trace);
+    }
+    let error = command.arg("page").arg(report).args(page).exec();
     format!("{}: {error}", teller.display())
 }
 

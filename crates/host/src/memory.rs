@@ -260,7 +260,7 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
 }
 
 /// Faults of a process for which a disk was asked (proc(5), field 12 of `stat`).
-fn major_faults(process: u32) -> u64 {
+pub(crate) fn major_faults(process: u32) -> u64 {
     major_faults_of(&std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default())
 }
 

@@ -14,6 +14,7 @@ use crate::processes::{
     Standing, counted, has_ended, may_be_the_programs, may_write, pid_of, processor_time, standing,
 };
 use crate::program;
+use crate::progress::{Progress, SoFar};
 use crate::reasons::{
     BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, UNKNOWN,
     refused_because,
@@ -23,6 +24,7 @@ use crate::rights::{Look, Watched};
 use crate::session::Session;
 use crate::standing;
 use crate::start_files::Cold;
+use crate::trace::{Begun, Trace};
 use runahead_abi::environment;
 use runahead_abi::release::What::{All, Files};
 use runahead_abi::session::{SLOTS, Slot, activity, care, companions, names_ahead, retire, watching};
@@ -98,6 +100,10 @@ pub struct Wishes {
     pub reasons: bool,
     /// The counts as JSON.
     pub report: Option<File>,
+    /// A timeline.
+    pub trace: Option<Begun>,
+    /// How far it is, on the terminal.
+    pub progress: Option<Progress>,
 }
 
 impl Wishes {
@@ -156,6 +162,8 @@ pub struct Host {
     cold: Option<Cold>,
     /// From the first speculator on.
     costs: Option<Costs>,
+    /// Until the report is out.
+    trace: Option<Trace>,
     /// Processes whose ends we are told of.
     ends: Ends,
     reported: bool,
@@ -223,6 +231,7 @@ impl Host {
             limits,
             cold: None,
             costs: None,
+            trace: None,
             ends: Ends::default(),
             reported: false,
             own_rights: None,
@@ -247,6 +256,7 @@ impl Host {
             [Some(self.installation.agent.as_path()), self.sites.path()].into_iter().flatten(),
         );
         self.leave_the_terminal();
+        self.trace = self.wishes.trace.take().map(Begun::goes_on);
         self.executions.begin();
         self.own_rights = Watched::ourselves().map(Arc::new);
         if let Some(cold) = self.cold.take() {
@@ -270,6 +280,8 @@ impl Host {
             self.attend();
             self.part();
             let speculating = self.limit();
+            self.look_for_trace();
+            self.say_how_far();
             if self.costs.as_ref().is_some_and(Costs::is_hopeless) {
                 self.leave();
             }
@@ -285,6 +297,7 @@ impl Host {
             let longest = match self.attached.iter().any(Option::is_some) {
                 _ if self.gate.is_closed(Files) => LOOK_RELEASING,
                 _ if speculating => limits::LOOK,
+                true if self.trace.is_some() => limits::LOOK,
                 true => LOOK_ATTACHED,
                 false => LOOK_IDLE,
             };
@@ -340,6 +353,8 @@ impl Host {
             .flatten()
             .map(AsRawFd::as_raw_fd)
             .chain(self.wishes.report.as_ref().map(AsRawFd::as_raw_fd))
+            .chain(self.wishes.trace.as_ref().map(AsRawFd::as_raw_fd))
+            .chain(self.wishes.progress.as_ref().map(AsRawFd::as_raw_fd))
             .chain([self.sites.descriptor()])
             .collect();
         close_others(&keep);
@@ -348,6 +363,11 @@ impl Host {
             // What ends the command must not end the report.
             // SAFETY: ignoring needs no handler.
             unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+        if self.wishes.trace.is_some() {
+            // Where files may not grow (ulimit -f) the trace ends, and nothing else.
+            // SAFETY: as above.
+            unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         }
     }
 
@@ -415,6 +435,10 @@ impl Host {
                 owner::close(word);
                 if self.session.slot(index).agent.state_address.load(Ordering::Relaxed) != 0 {
                     self.counts.add(self.session.slot(index));
+                    if let Some(trace) = &mut self.trace {
+                        trace.attached(index, process);
+                        trace.parted(index, self.session.slot(index));
+                    }
                 }
                 self.free(index);
                 continue;
@@ -460,6 +484,9 @@ impl Host {
                 say_that_nobody_comes(self.session.slot(index));
             }
             self.attached[index] = Some(Box::new(attached));
+            if let Some(trace) = &mut self.trace {
+                trace.attached(index, process);
+            }
         }
     }
 
@@ -718,6 +745,9 @@ impl Host {
             self.retire(index);
         }
         self.counts.add(self.session.slot(index));
+        if let Some(trace) = &mut self.trace {
+            trace.parted(index, self.session.slot(index));
+        }
         self.names.part(self.session.slot(index));
         match attached.speculator.take() {
             Some(mut child) => {
@@ -761,10 +791,48 @@ impl Host {
         }
     }
 
+    /// Takes events into the trace, if there is one.
+    fn look_for_trace(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            let names = self.names.looked_up();
+            trace.look(&self.session, &running(&self.attached, &self.session, |_| true), names);
+        }
+    }
+
+    /// Says how far it is, if that is wanted and it is time.
+    fn say_how_far(&mut self) {
+        let Some(mut progress) = self.wishes.progress.take() else { return };
+        let so_far = || {
+            let counts = self.counts_so_far();
+            let waited_ns = counts.stall_ns.saturating_add(counts.name_stall_ns);
+            SoFar { read_bytes: counts.read_bytes, waited_ns, gained_ns: counts.saved_ns }
+        };
+        let stays = progress.look(self.main_process, so_far);
+        self.wishes.progress = stays.then_some(progress);
+    }
+
+    /// The counts of those who have ended and of those who have not.
+    fn counts_so_far(&self) -> Counts {
+        let mut counts = self.counts.clone();
+        for (index, _) in self.attached.iter().enumerate().filter(|(_, attached)| attached.is_some()) {
+            counts.add(self.session.slot(index));
+        }
+        counts
+    }
+
+    /// Completes the trace, if there is one; why it is not whole.
+    fn end_trace(&mut self) -> Option<String> {
+        let trace = self.trace.take()?;
+        trace.finish(&self.session, &running(&self.attached, &self.session, |_| true))
+    }
+
     /// `left`: why the command is left alone before its end.
     fn report(&mut self, left: Option<&str>) {
         self.reported = true;
-        if self.wishes.any() {
+        if let Some(progress) = self.wishes.progress.take() {
+            progress.end(self.main_process);
+        }
+        if self.wishes.any() || self.trace.is_some() {
             let main = self.main_process;
             for index in 0..SLOTS {
                 let Some(attached) = &self.attached[index] else { continue };
@@ -772,19 +840,16 @@ impl Host {
                     self.retire(index);
                 }
             }
-            let mut counts = self.counts.clone();
-            for (index, attached) in self.attached.iter().enumerate() {
-                if attached.is_some() {
-                    counts.add(self.session.slot(index));
-                }
-            }
+            let unwritten = self.end_trace();
+            let mut counts = self.counts_so_far();
             counts.names_looked_ahead = self.names.looked_up();
             (counts.companions, counts.companions_used) = self.names.companions();
             counts.disks = self.limits.looks();
             counts.speculator.refused_because = self.refused.clone();
             if self.executions.is_left() {
                 // Said already, by who became the command.
-                self.wishes = Wishes { stats: None, reasons: false, report: None };
+                self.wishes =
+                    Wishes { stats: None, reasons: false, report: None, trace: None, progress: None };
             }
             let not_begun = self.executions.refused().unwrap_or(NOT_BEGUN);
             let (plainly, later) = match self.session.header().care.load(Ordering::Acquire) {
@@ -814,6 +879,9 @@ impl Host {
                 // Nobody may be listening.
                 (None, true) => drop(io::stderr().write_all(report.reasons().as_bytes())),
                 (None, false) => {}
+            }
+            if let Some(why) = unwritten.filter(|_| self.wishes.speak()) {
+                let _ = writeln!(io::stderr(), "runahead: {why}");
             }
             if let Ok(null) = File::options().write(true).open("/dev/null") {
                 // SAFETY: as in `leave_the_terminal`.

@@ -5,6 +5,8 @@
 
 use crate::plot::{Bar, Part, bars};
 use crate::report::Report;
+use crate::timeline;
+use crate::trace::Trace;
 use crate::units::PAGE;
 use crate::units::{self, bytes, count, duration, percent};
 use crate::waits::{BEST, LIKELY, Overlapped, Spared, Waits};
@@ -15,7 +17,7 @@ use serde_json::Value;
 const STYLE: &str = include_str!("page.css");
 
 /// `document`: the report as it was written, of which all is shown at the end.
-pub fn html(report: &Report, document: &Value, around: &Surroundings) -> String {
+pub fn html(report: &Report, document: &Value, trace: Option<&Trace>, around: &Surroundings) -> String {
     let command = escaped(&units::command(&report.command));
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -29,6 +31,7 @@ pub fn html(report: &Report, document: &Value, around: &Surroundings) -> String 
         page += &section("What was waited for, and what was covered", &covered(report));
         page += &fetched(report).map_or(String::new(), |plot| section("What was fetched ahead", &plot));
     }
+    page += &trace.map_or(String::new(), |trace| section("Over time", &timeline::plot(trace)));
     page += &reasons(report, around);
     page += &all_counts(document);
     page + "</main></body></html>\n"
@@ -215,7 +218,7 @@ mod tests {
 
     fn page(report: &Value) -> String {
         let read = Report::read(report.to_string().as_bytes()).unwrap();
-        html(&read.0, &read.1, &Surroundings::default())
+        html(&read.0, &read.1, None, &Surroundings::default())
     }
 
     fn example() -> Value {

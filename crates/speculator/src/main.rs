@@ -41,6 +41,7 @@ mod sandbox;
 mod shared;
 mod stubs;
 mod together;
+mod trace;
 mod traps;
 mod usage;
 mod vdso;

@@ -19,12 +19,14 @@ use crate::pagemap::PAGEMAP;
 use crate::rights;
 use crate::shared::{self, Post, agent, at_least, count, speculator};
 use crate::together::TOGETHER;
+use crate::trace::trace;
 use crate::usage;
 use crate::views::VIEWS;
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use runahead_abi::session::{LANES, NO_ROOM, activity, ended, holding};
+use runahead_abi::trace::kind as event;
 use runahead_abi::{pace, post};
 use runahead_kernel::PAGE;
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
@@ -509,6 +511,7 @@ fn sync(post: &Post) {
     part.sync_cost_ns.store(took.max(1), Ordering::Relaxed);
     count(&part.counts.syncs, 1);
     count(&part.counts.sync_ns, took);
+    trace(event::SYNCED, post.epoch.into(), took);
 }
 
 /// Brings the mirror and the descriptors to the program's present state: it is at the fault posted as `posted`, or
@@ -533,7 +536,9 @@ fn sync_to_fault(posted: u32) {
     part.fault_synced.store(run.fault, Ordering::Release);
     know_what_is_kept();
     count(&part.counts.syncs, 1);
-    count(&part.counts.sync_ns, monotonic_ns().saturating_sub(began));
+    let took = monotonic_ns().saturating_sub(began);
+    count(&part.counts.sync_ns, took);
+    trace(event::SYNCED_TO_FAULT, run.fault.into(), took);
     // The host weighs it against what speculation is good for.
     at_least(&part.counts.processor_ns, processor_ns());
 }
@@ -651,6 +656,7 @@ struct Sleep {
 
 impl Sleep {
     fn begin() -> Sleep {
+        trace(event::SLEEPS_AHEAD, RUN.get().written.into(), 0);
         Sleep { looks: 0, passed: u32::MAX, since: 0 }
     }
 
@@ -672,6 +678,7 @@ impl Sleep {
     }
 
     fn ends(self) {
+        trace(event::GOES_ON, 0, 0);
         if self.looks >= LOOKS_WITH_ALARM {
             let _ = signals::set_alarm_interval(TICK_US);
         }
@@ -696,6 +703,7 @@ pub fn end(reason: u32, by: u32) -> ! {
         answer.over.store(run.epoch, Ordering::Release);
     }
     part.ended.store(reason, Ordering::Relaxed);
+    trace(event::ENDED, reason.into(), by.into());
     if reason == ended::SYSTEM_CALL {
         part.ended_by.store(by, Ordering::Relaxed);
         if let Some(counter) = part.counts.calls.0.get(by as usize) {

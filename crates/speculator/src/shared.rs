@@ -61,6 +61,11 @@ fn holding() -> &'static Holding {
     &speculators[NUMBER.load(Ordering::Relaxed) as usize % speculators.len()]
 }
 
+/// Whether the run is traced.
+pub fn is_traced() -> bool {
+    header().traces.load(Ordering::Relaxed) != 0
+}
+
 /// Says that files of the program's are held from now on. False if they may not be at present: then nothing is to be opened,
 /// and what is open to be closed.
 pub fn begins_to_hold() -> bool {

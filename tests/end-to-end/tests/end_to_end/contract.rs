@@ -58,7 +58,7 @@ pub fn add(suite: &mut Suite) {
 }
 
 /// One run of a shell line, in which `$UNDER` is the command under test with the given options.
-fn run(
+pub fn run(
     name: &str,
     options: &'static [&'static str],
     line: &str,
@@ -75,11 +75,11 @@ fn run(
     scenario.run(&mode, runahead).map_err(|error| scenario.broken(&error))
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn expect_code(outcome: &Outcome, code: i32) -> Verdict {
+pub fn expect_code(outcome: &Outcome, code: i32) -> Verdict {
     if outcome.report.ending == Ending::Exited(code) {
         return Ok(());
     }
@@ -91,7 +91,7 @@ fn expect_code(outcome: &Outcome, code: i32) -> Verdict {
 }
 
 /// A message for people: at least one line, that names what it is about, and no flood.
-fn expect_message(outcome: &Outcome, about: &str) -> Verdict {
+pub fn expect_message(outcome: &Outcome, about: &str) -> Verdict {
     let said = text(&outcome.stderr);
     let lines = said.lines().count();
     if said.contains(about) && (1..=12).contains(&lines) {
@@ -100,7 +100,7 @@ fn expect_message(outcome: &Outcome, about: &str) -> Verdict {
     Err(format!("expected a short message about '{about}', got: {said}"))
 }
 
-fn expect_not_started(outcome: &Outcome) -> Verdict {
+pub fn expect_not_started(outcome: &Outcome) -> Verdict {
     if outcome.stdout.is_empty() && !outcome.tree.contains_key(Path::new("started")) {
         return Ok(());
     }

@@ -20,6 +20,7 @@ mod musl;
 mod names;
 mod own_runs;
 mod programs;
+mod progress;
 mod releases;
 mod sampled;
 mod security;
@@ -33,6 +34,7 @@ mod swap;
 mod threads;
 mod told;
 mod torture;
+mod traced;
 mod unchecked;
 mod untold;
 
@@ -86,6 +88,8 @@ fn main() {
     small_maps::add(&mut suite);
     doctor::add(&mut suite);
     told::add(&mut suite);
+    traced::add(&mut suite);
+    progress::add(&mut suite);
     large_program::add(&mut suite);
     swap::add(&mut suite);
     hostile::add(&mut suite);

@@ -602,7 +602,7 @@ global_asm!(
     "  je 189f",
     "  jmp 23b",
     // ---- The end: the check is given up, and what the host holds for it is waited for, for 20 to 200 ms. A
-    // report is waited for by calls. (A child of fork that has not been here before has no check.)
+    // report or a trace is waited for by calls. (A child of fork that has not been here before has no check.)
     "173:",
     "  test dword ptr [rdx + {flags}], {report}",
     "  jnz 23b",
@@ -881,7 +881,7 @@ global_asm!(
     blocked = const BLOCKED,
     entry = const offset_of!(Fixed, entry),
     flags = const offset_of!(Fixed, flags),
-    report = const flags::REPORT,
+    report = const flags::REPORT | flags::TRACE,
     unchecked = const offset_of!(Fixed, wait) + offset_of!(Wait, unchecked) + offset_of!(Unchecked, state),
     expected = const offset_of!(Fixed, wait) + offset_of!(Wait, unchecked) + offset_of!(Unchecked, expected),
     check = const offset_of!(Fixed, wait) + offset_of!(Wait, check),
