@@ -9,7 +9,8 @@
 //!   each eight seconds ([`BLOCK`]), so this is looked at, and written, at the end of such a block.
 //!
 //! The cursor stays where it is, so what the program writes next stands where it would have stood, and a program's line
-//! without an end stays whole. Writing never waits: the terminal is opened anew, as O_NONBLOCK on the descriptor that we were
+//! without an end stays whole. Once the cursor has gone on the words cannot be taken away any more; so where the program's
+//! output goes to this terminal they stand there for two seconds of each block only. Writing never waits: the terminal is opened anew, as O_NONBLOCK on the descriptor that we were
 //! started with would be the program's too. The host has no controlling terminal, so no signal comes of it (SIGTTOU).
 
 use runahead_abi::names::device_number;
@@ -27,6 +28,10 @@ const LONG: Duration = Duration::from_secs(5);
 /// Seconds within which the kernel sets the time of a terminal's file only once (`tty_update_time`).
 const BLOCK: u64 = 8;
 
+/// In which second of a block the words come: the last one, or where they are to go with its end, the one before.
+const LAST_SECOND: u64 = BLOCK - 1;
+const SHORT_FROM: u64 = BLOCK - 2;
+
 /// Columns that are left free beside the words, at least.
 const FREE: usize = 20;
 
@@ -38,6 +43,8 @@ pub struct Progress {
     device: u64,
     began: Instant,
     modes: Modes,
+    /// The program's output goes here.
+    is_shared: bool,
     /// The block in which something was last written or it was decided not to.
     block: u64,
     /// Where the words begin that stand there, and the block in which they were written.
@@ -68,15 +75,21 @@ impl Progress {
         let (ours, given) = (fstat(&terminal).ok()?, fstat(&stderr).ok()?);
         let is_same = (ours.st_rdev, ours.st_ino) == (given.st_rdev, given.st_ino);
         let device = device_number(rustix::fs::major(ours.st_rdev), rustix::fs::minor(ours.st_rdev));
-        let progress = Progress { terminal, device, began: Instant::now(), modes, block: 0, shown: None };
-        is_same.then_some(progress)
+        let is_shared = fstat(std::io::stdout())
+            .is_ok_and(|out| out.st_rdev == ours.st_rdev && out.st_ino == ours.st_ino);
+        let began = Instant::now();
+        is_same.then_some(Progress { terminal, device, began, modes, is_shared, block: 0, shown: None })
     }
 
     /// Says how far it is, if it is time and nobody is disturbed. `main`: the command's process. False: the terminal is gone.
     pub fn look(&mut self, main: u32, so_far: impl FnOnce() -> SoFar) -> bool {
         let second = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let block = second / BLOCK;
-        if self.began.elapsed() < LONG || second % BLOCK != BLOCK - 1 || block == self.block {
+        if self.is_shared && self.shown.is_some_and(|(_, before)| before < block) {
+            self.take_away(main);
+        }
+        let is_time = second % BLOCK >= if self.is_shared { SHORT_FROM } else { LAST_SECOND };
+        if self.began.elapsed() < LONG || !is_time || block == self.block {
             return true;
         }
         self.block = block;
@@ -97,15 +110,22 @@ impl Progress {
         true
     }
 
-    /// The command is over: the words go, if they are where they were.
-    pub fn end(self, main: u32) {
-        let Some((column, block)) = self.shown else { return };
+    /// The command is over.
+    pub fn end(mut self, main: u32) {
+        if self.shown.is_some() {
+            let _ = poll(&mut [PollFd::new(&self.terminal, PollFlags::OUT)], Some(&LAST_WAIT));
+        }
+        self.take_away(main);
+    }
+
+    /// The words go, if they are where they were by all that is known.
+    fn take_away(&mut self, main: u32) {
+        let Some((column, block)) = self.shown.take() else { return };
         // (Who has ended is in the foreground still, while nobody has waited for him.)
         if modes(&self.terminal) == Some(self.modes)
             && self.is_in_foreground(main)
             && self.written_in() <= block
         {
-            let _ = poll(&mut [PollFd::new(&self.terminal, PollFlags::OUT)], Some(&LAST_WAIT));
             self.write(&format!("\x1b7\x1b[{column}G\x1b[K\x1b8"));
         }
     }

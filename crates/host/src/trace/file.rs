@@ -47,7 +47,7 @@ impl TraceFile {
     /// `file`: an empty one; `head`: the beginning of the document, with a first record.
     pub fn begin(file: File, head: &str) -> TraceFile {
         let mut begun = TraceFile { file, end: 0, failed: None };
-        begun.append(head, &Closing::default());
+        begun.append(head, &Closing { records: 1, ..Closing::default() });
         begun
     }
 

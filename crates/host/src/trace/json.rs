@@ -209,9 +209,8 @@ impl Timeline {
             }
             kind::READ_CAME => {
                 // The thread's own, or, as another thread may come by first, the one that the process has.
-                let begin_of = |one: &Thread| {
-                    one.wait.filter(|wait| wait.likely_end.is_none()).map(|wait| wait.begin)
-                };
+                let begin_of =
+                    |one: &Thread| one.wait.filter(|wait| wait.likely_end.is_none()).map(|wait| wait.begin);
                 let own = process.threads.get(&track).and_then(begin_of).map(|begin| (track, begin));
                 let mut all = process.threads.iter();
                 let found = own.or_else(|| all.find_map(|(&track, one)| Some((track, begin_of(one)?))));

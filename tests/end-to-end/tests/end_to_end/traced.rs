@@ -108,7 +108,7 @@ fn unwritable(runahead: &Runahead) -> Verdict {
         ("/proc/nonexistent/trace.json", "/proc/nonexistent/trace.json"),
         ("folder", "folder"),
         ("plain-file/trace", "plain-file/trace"),
-        ("pipe", "no regular file"),
+        ("pipe", "pipe"),
         ("/dev/full", "no regular file"),
         ("same.json --report same.json", "the report's file"),
     ] {
