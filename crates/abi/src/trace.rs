@@ -132,7 +132,7 @@ impl<const EVENTS: usize> Ring<EVENTS> {
         entry.b.store(event.b, Ordering::Relaxed);
         let what = Self::number(position) << 40 | u64::from(event.kind) << 32 | u64::from(event.thread);
         entry.what.store(what, Ordering::Release);
-        position % (EVENTS as u64 / 2).max(1) == 0
+        position.is_multiple_of((EVENTS as u64 / 2).max(1))
     }
 
     /// Entries begun so far.

@@ -67,7 +67,7 @@ const CASES: [Case; 12] = [
         ..CASE
     },
     Case { name: "dumb", term: "dumb", ..CASE },
-    Case { name: "narrow", columns: 40, ..CASE },
+    Case { name: "narrow", columns: 60, ..CASE },
     Case { name: "held by its user", types: b"\x13", ..CASE },
     Case { name: "redirected", redirected: true, ..CASE },
     Case { name: "gone", line: "trap '' HUP; sleep SECONDS", leaves: true, ..CASE },
