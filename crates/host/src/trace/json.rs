@@ -6,6 +6,7 @@
 
 use runahead_abi::session::{ended, holding};
 use runahead_abi::trace::{Event, FORETOLD, kind};
+use runahead_prefetch::PAGE;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use syscalls::Sysno;
@@ -348,7 +349,7 @@ impl Timeline {
         let (id, time) = (process.id, event.time);
         match event.kind {
             kind::AHEAD => self.counter(id, "operations ahead", 0, event.a, time),
-            kind::MEMORY => self.counter(id, "speculator's memory", 0, event.a.saturating_mul(4096), time),
+            kind::MEMORY => self.counter(id, "speculator's memory", 0, event.a.saturating_mul(PAGE), time),
             kind::FAULTS => self.counter(id, "page faults that read", 0, event.a, time),
             _ => self.left_out += 1,
         }

@@ -18,6 +18,7 @@ use runahead_abi::post;
 use runahead_abi::session::{Slot, activity};
 use runahead_abi::trace::{Cursor, Event, kind};
 use runahead_kernel::process::monotonic_ns;
+use runahead_prefetch::PAGE;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -262,7 +263,7 @@ impl Trace {
             return;
         }
         let (_, asked) = self.devices.entry(device).or_insert_with(|| (disks::counts(device), 0));
-        *asked = asked.saturating_add(more.saturating_mul(4096));
+        *asked = asked.saturating_add(more.saturating_mul(PAGE));
     }
 }
 
