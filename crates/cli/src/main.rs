@@ -11,7 +11,7 @@ mod words;
 
 use arguments::{Action, Arguments, Doctor, Run};
 use clap::Parser as _;
-use runahead_host::{Detail, DoctorSubject, Limits, Options};
+use runahead_host::{Detail, DoctorSubject, Limits, Options, SayHowFar, TraceTo};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -148,8 +148,8 @@ fn split(action: Action) -> Result<(Options, Vec<OsString>), Action> {
                 limits: run.limits(),
                 stats: run.stats,
                 report: run.report,
-                trace: run.trace,
-                progress: run.progress,
+                trace: run.trace.map(TraceTo::new),
+                progress: run.progress.then_some(runahead_host::progress as SayHowFar),
                 no_speculate: run.no_speculate,
                 verbose: run.verbose,
                 again: false,

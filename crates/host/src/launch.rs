@@ -12,13 +12,13 @@ use crate::installation::Installation;
 use crate::limits::Limits;
 use crate::own_files;
 use crate::program::{self, Program};
-use crate::progress::Progress;
+use crate::progress::SayHowFar;
 use crate::report::{Detail, Report, VERSION};
 use crate::session::{Session, Shared};
 use crate::standing;
 use crate::start_files::Cold;
 use crate::supervise::{Host, Wishes};
-use crate::trace::Begun as Trace;
+use crate::trace::{Recorder, TraceTo};
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::session::SESSION_BYTES;
 use runahead_insert::file::Reason;
@@ -29,7 +29,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -40,10 +40,10 @@ pub struct Options {
     pub stats: Option<Detail>,
     /// Write the counts as JSON to this file after the run.
     pub report: Option<PathBuf>,
-    /// Write a timeline to this file.
-    pub trace: Option<PathBuf>,
+    /// Write a timeline.
+    pub trace: Option<TraceTo>,
     /// Say now and then how far it is.
-    pub progress: bool,
+    pub progress: Option<SayHowFar>,
     /// Intercept and compare, but do not speculate.
     pub no_speculate: bool,
     /// Say why something runs plainly.
@@ -118,12 +118,12 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
     };
     let trace = match &options.trace {
         None => None,
-        Some(path) => match make_trace(path, report_file.as_ref(), first) {
+        Some(to) => match make_trace(to, report_file.as_ref(), first) {
             Ok(trace) => Some(trace),
             Err(e) => {
                 return Failure::Ours(format!(
                     "cannot write the trace to {}: {e}; nothing was started",
-                    path.display()
+                    to.path.display()
                 ));
             }
         },
@@ -150,7 +150,7 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
     // been read, and is not opened: that it is closed would give up the locks that the process has on it.)
     let cold = (options.may_guess() && !options.again).then(|| Cold::find(name)).flatten();
     let spare = report_file.as_ref().and_then(|file| file.try_clone().ok());
-    let progress = options.progress.then(Progress::begin).flatten();
+    let progress = options.progress.and_then(|begin| begin());
     let (stats, reasons) = (options.stats, options.verbose);
     let wishes = Wishes { stats, reasons, report: report_file, trace, progress };
     let say = |reason: &str| {
@@ -181,7 +181,7 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
             say(&reason);
             // What took the descriptors that were left to us is closed by now.
             let again = || options.report.as_ref().and_then(|path| File::create(path).ok());
-            let trace = options.trace.as_ref().and_then(|path| make_trace(path, None, first).ok());
+            let trace = options.trace.as_ref().and_then(|to| make_trace(to, None, first).ok());
             trace_plainly(trace, &reason);
             report_plainly(spare.or_else(again), first, reason);
         }
@@ -210,16 +210,16 @@ pub fn check_filters() -> Result<(), String> {
 }
 
 /// Makes the trace's file.
-fn make_trace(path: &Path, report: Option<&File>, first: usize) -> io::Result<Trace> {
+fn make_trace(to: &TraceTo, report: Option<&File>, first: usize) -> io::Result<Box<dyn Recorder>> {
     let command: Vec<&OsStr> = program::arguments().skip(first).collect();
     let mut made = Err(io::Error::from(io::ErrorKind::Other));
-    program::without_write_signals(|| made = Trace::create(path, report, &command));
+    program::without_write_signals(|| made = (to.make)(&to.path, report, &command));
     made
 }
 
 /// Says in the trace of a command that runs without us that it does.
-fn trace_plainly(trace: Option<Trace>, reason: &str) {
-    if let Some(trace) = trace {
+fn trace_plainly(trace: Option<Box<dyn Recorder>>, reason: &str) {
+    if let Some(mut trace) = trace {
         program::without_write_signals(|| trace.runs_plainly(reason));
     }
 }

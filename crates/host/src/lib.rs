@@ -43,10 +43,12 @@ pub use doctor::{Subject as DoctorSubject, examine as doctor};
 pub use last_resort::{Allocator, arm as arm_last_resort};
 pub use launch::{Failure, Options, check_filters, run};
 pub use program::{arguments, become_tools, fill_standard_descriptors, set_file, take_name};
+pub use progress::{SayHowFar, begin as progress};
 pub use report::Detail;
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
 pub use standing::{STATUS_BYTES, STATUS_LENGTH, STATUS_TEXT};
+pub use trace::TraceTo;
 
 /// Analyses executable files for all who use this installation, so that their first runs need not: those
 /// below `places`, or where programs and libraries usually are. Returns what there is to say, or why it

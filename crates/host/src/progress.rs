@@ -38,7 +38,25 @@ const FREE: usize = 20;
 /// How long the end of a run waits at most for a terminal that is busy.
 const LAST_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-pub struct Progress {
+/// Begins; None: standard error is no terminal, or none that shows such words. Only who wants it has the code for it, as with
+/// a trace.
+pub type SayHowFar = fn() -> Option<Box<dyn Shown>>;
+
+/// Words on the terminal.
+pub trait Shown {
+    /// The terminal's.
+    fn descriptor(&self) -> RawFd;
+    /// Says how far it is, if it is time and nobody is disturbed. `main`: the command's process. False: the terminal is gone.
+    fn look(&mut self, main: u32, so_far: &dyn Fn() -> SoFar) -> bool;
+    /// The command is over.
+    fn end(self: Box<Self>, main: u32);
+}
+
+pub fn begin() -> Option<Box<dyn Shown>> {
+    Some(Box::new(Progress::begin()?))
+}
+
+struct Progress {
     terminal: OwnedFd,
     device: u64,
     began: Instant,
@@ -62,8 +80,7 @@ pub struct SoFar {
 type Modes = (InputModes, OutputModes, LocalModes);
 
 impl Progress {
-    /// None: standard error is no terminal, or none that shows such words.
-    pub fn begin() -> Option<Progress> {
+    fn begin() -> Option<Progress> {
         let stderr = std::io::stderr();
         let modes = modes(&stderr)?;
         let is_dumb = |term: &OsStr| term.is_empty() || term == "dumb";
@@ -80,9 +97,14 @@ impl Progress {
         let began = Instant::now();
         is_same.then_some(Progress { terminal, device, began, modes, is_shared, block: 0, shown: None })
     }
+}
 
-    /// Says how far it is, if it is time and nobody is disturbed. `main`: the command's process. False: the terminal is gone.
-    pub fn look(&mut self, main: u32, so_far: impl FnOnce() -> SoFar) -> bool {
+impl Shown for Progress {
+    fn descriptor(&self) -> RawFd {
+        self.terminal.as_raw_fd()
+    }
+
+    fn look(&mut self, main: u32, so_far: &dyn Fn() -> SoFar) -> bool {
         let second = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let block = second / BLOCK;
         if self.is_shared && self.shown.is_some_and(|(_, before)| before < block) {
@@ -110,14 +132,15 @@ impl Progress {
         true
     }
 
-    /// The command is over.
-    pub fn end(mut self, main: u32) {
+    fn end(mut self: Box<Self>, main: u32) {
         if self.shown.is_some() {
             let _ = poll(&mut [PollFd::new(&self.terminal, PollFlags::OUT)], Some(&LAST_WAIT));
         }
         self.take_away(main);
     }
+}
 
+impl Progress {
     /// The words go, if they are where they were by all that is known.
     fn take_away(&mut self, main: u32) {
         let Some((column, block)) = self.shown.take() else { return };
@@ -161,12 +184,6 @@ impl Progress {
             }
         }
         true
-    }
-}
-
-impl AsRawFd for Progress {
-    fn as_raw_fd(&self) -> RawFd {
-        self.terminal.as_raw_fd()
     }
 }
 

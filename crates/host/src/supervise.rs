@@ -14,7 +14,7 @@ use crate::processes::{
     Standing, counted, has_ended, may_be_the_programs, may_write, pid_of, processor_time, standing,
 };
 use crate::program;
-use crate::progress::{Progress, SoFar};
+use crate::progress::{Shown, SoFar};
 use crate::reasons::{
     BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, UNKNOWN,
     refused_because,
@@ -24,7 +24,7 @@ use crate::rights::{Look, Watched};
 use crate::session::Session;
 use crate::standing;
 use crate::start_files::Cold;
-use crate::trace::{Begun, Trace};
+use crate::trace::Recorder;
 use runahead_abi::environment;
 use runahead_abi::release::What::{All, Files};
 use runahead_abi::session::{SLOTS, Slot, activity, care, companions, names_ahead, retire, watching};
@@ -101,9 +101,9 @@ pub struct Wishes {
     /// The counts as JSON.
     pub report: Option<File>,
     /// A timeline.
-    pub trace: Option<Begun>,
+    pub trace: Option<Box<dyn Recorder>>,
     /// How far it is, on the terminal.
-    pub progress: Option<Progress>,
+    pub progress: Option<Box<dyn Shown>>,
 }
 
 impl Wishes {
@@ -163,7 +163,7 @@ pub struct Host {
     /// From the first speculator on.
     costs: Option<Costs>,
     /// Until the report is out.
-    trace: Option<Trace>,
+    trace: Option<Box<dyn Recorder>>,
     /// Processes whose ends we are told of.
     ends: Ends,
     reported: bool,
@@ -256,7 +256,10 @@ impl Host {
             [Some(self.installation.agent.as_path()), self.sites.path()].into_iter().flatten(),
         );
         self.leave_the_terminal();
-        self.trace = self.wishes.trace.take().map(Begun::goes_on);
+        self.trace = self.wishes.trace.take();
+        if let Some(trace) = &mut self.trace {
+            trace.begins();
+        }
         self.executions.begin();
         self.own_rights = Watched::ourselves().map(Arc::new);
         if let Some(cold) = self.cold.take() {
@@ -353,8 +356,8 @@ impl Host {
             .flatten()
             .map(AsRawFd::as_raw_fd)
             .chain(self.wishes.report.as_ref().map(AsRawFd::as_raw_fd))
-            .chain(self.wishes.trace.as_ref().map(AsRawFd::as_raw_fd))
-            .chain(self.wishes.progress.as_ref().map(AsRawFd::as_raw_fd))
+            .chain(self.wishes.trace.as_ref().map(|trace| trace.descriptor()))
+            .chain(self.wishes.progress.as_ref().map(|shown| shown.descriptor()))
             .chain([self.sites.descriptor()])
             .collect();
         close_others(&keep);
@@ -807,7 +810,7 @@ impl Host {
             let waited_ns = counts.stall_ns.saturating_add(counts.name_stall_ns);
             SoFar { read_bytes: counts.read_bytes, waited_ns, gained_ns: counts.saved_ns }
         };
-        let stays = progress.look(self.main_process, so_far);
+        let stays = progress.look(self.main_process, &so_far);
         self.wishes.progress = stays.then_some(progress);
     }
 

@@ -45,13 +45,38 @@ const MAX_DEVICES: usize = 16;
 /// Bytes of the command that the file tells.
 const MAX_COMMAND: usize = 4096;
 
-/// The file, before the host has begun.
-pub struct Begun {
-    file: TraceFile,
-    begin: u64,
+/// Where a trace is wanted. Only who says so has the code for it: the launcher does not (`crates/cli`).
+#[derive(Clone, Debug)]
+pub struct TraceTo {
+    pub(crate) path: PathBuf,
+    pub(crate) make: fn(&Path, Option<&File>, &[&OsStr]) -> io::Result<Box<dyn Recorder>>,
 }
 
-pub struct Trace {
+impl TraceTo {
+    pub fn new(path: PathBuf) -> TraceTo {
+        TraceTo { path, make: Trace::create }
+    }
+}
+
+/// A trace that is being written.
+pub trait Recorder {
+    /// The file's.
+    fn descriptor(&self) -> RawFd;
+    /// The command runs without us, and nobody will be there to write the trace.
+    fn runs_plainly(&mut self, reason: &str);
+    /// The host has begun, in this process.
+    fn begins(&mut self);
+    /// A process is served in slot `index` from now on.
+    fn attached(&mut self, index: usize, process: u32);
+    /// The process in slot `index` has ended, or is another program from now on.
+    fn parted(&mut self, index: usize, slot: &Slot);
+    /// Takes what has come since, and samples, if it is time. `names`: looked up ahead so far.
+    fn look(&mut self, session: &Session, running: &[Running], names: u64);
+    /// The run is over. Returns why the file is not whole.
+    fn finish(self: Box<Self>, session: &Session, running: &[Running]) -> Option<String>;
+}
+
+struct Trace {
     file: TraceFile,
     timeline: Timeline,
     begin: u64,
@@ -73,10 +98,10 @@ struct Rings {
     asked: u64,
 }
 
-impl Begun {
+impl Trace {
     /// Makes or empties the file. `report`: which it must not be. (What cannot be written is found out later: a disk that is
     /// full keeps nothing from running.)
-    pub fn create(path: &Path, report: Option<&File>, command: &[&OsStr]) -> io::Result<Begun> {
+    fn create(path: &Path, report: Option<&File>, command: &[&OsStr]) -> io::Result<Box<dyn Recorder>> {
         let error = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why.to_owned());
         // A pipe is not waited for.
         let mut options = File::options();
@@ -94,23 +119,9 @@ impl Begun {
         }
         file.set_len(0)?;
         let begin = monotonic_ns();
-        Ok(Begun { file: TraceFile::begin(file, &head(command)), begin })
-    }
-
-    /// The command runs without us, and nobody will be there to write the trace.
-    pub fn runs_plainly(mut self, reason: &str) {
-        let mut timeline = Timeline::new(self.begin, std::process::id(), "the command");
-        timeline.says(&format!("the command runs plainly: {reason}"));
-        let closing = Closing { complete: true, records: timeline.records + 1, ..Closing::default() };
-        self.file.append(&timeline.taken(), &closing);
-    }
-
-    /// Called in the host.
-    pub fn goes_on(self) -> Trace {
-        let Begun { file, begin } = self;
-        Trace {
-            file,
-            timeline: Timeline::new(begin, std::process::id(), "Runahead"),
+        Ok(Box::new(Trace {
+            file: TraceFile::begin(file, &head(command)),
+            timeline: Timeline::new(begin, std::process::id(), "the command"),
             begin,
             written: begin,
             rings: HashMap::new(),
@@ -118,13 +129,7 @@ impl Begun {
             sampled: begin,
             samples: 0,
             devices: HashMap::new(),
-        }
-    }
-}
-
-impl AsRawFd for Begun {
-    fn as_raw_fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+        }))
     }
 }
 
@@ -147,9 +152,22 @@ fn head(command: &[&OsStr]) -> String {
     )
 }
 
-impl Trace {
-    /// A process is served in slot `index` from now on.
-    pub fn attached(&mut self, index: usize, process: u32) {
+impl Recorder for Trace {
+    fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    fn runs_plainly(&mut self, reason: &str) {
+        self.timeline.says(&format!("the command runs plainly: {reason}"));
+        let closing = Closing { complete: true, records: self.timeline.records + 1, ..Closing::default() };
+        self.file.append(&self.timeline.taken(), &closing);
+    }
+
+    fn begins(&mut self) {
+        self.timeline = Timeline::new(self.begin, std::process::id(), "Runahead");
+    }
+
+    fn attached(&mut self, index: usize, process: u32) {
         let name = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
         let name = String::from_utf8_lossy(&name);
         self.timeline.goes_on(monotonic_ns());
@@ -157,8 +175,7 @@ impl Trace {
         self.timeline.attached(index, process, name.trim_end());
     }
 
-    /// The process in slot `index` has ended, or is another program from now on.
-    pub fn parted(&mut self, index: usize, slot: &Slot) {
+    fn parted(&mut self, index: usize, slot: &Slot) {
         self.take(index, slot);
         // What a speculator was killed over does not come.
         self.take(index, slot);
@@ -168,8 +185,7 @@ impl Trace {
         self.timeline.parted(index);
     }
 
-    /// Takes what has come since, and samples, if it is time. `names`: looked up ahead so far.
-    pub fn look(&mut self, session: &Session, running: &[Running], names: u64) {
+    fn look(&mut self, session: &Session, running: &[Running], names: u64) {
         for one in running {
             self.take(one.index, session.slot(one.index));
         }
@@ -185,8 +201,7 @@ impl Trace {
         }
     }
 
-    /// The run is over. Returns why the file is not whole.
-    pub fn finish(mut self, session: &Session, running: &[Running]) -> Option<String> {
+    fn finish(mut self: Box<Self>, session: &Session, running: &[Running]) -> Option<String> {
         for one in running {
             self.parted(one.index, session.slot(one.index));
         }
@@ -198,7 +213,9 @@ impl Trace {
         self.write(true);
         self.file.failed().map(|error| format!("the trace is not whole: {error}"))
     }
+}
 
+impl Trace {
     fn write(&mut self, complete: bool) {
         self.written = monotonic_ns();
         let lost = self.rings.values().fold(self.lost, |sum, rings| sum.saturating_add(rings.lost()));
