@@ -18,7 +18,7 @@ use crate::session::{Session, Shared};
 use crate::standing;
 use crate::start_files::Cold;
 use crate::supervise::{Host, Wishes};
-use crate::trace::{Recorder, TraceTo};
+use crate::trace::{Made, Recorder, TraceTo};
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::session::SESSION_BYTES;
 use runahead_insert::file::Reason;
@@ -210,7 +210,7 @@ pub fn check_filters() -> Result<(), String> {
 }
 
 /// Makes the trace's file.
-fn make_trace(to: &TraceTo, report: Option<&File>, first: usize) -> io::Result<Box<dyn Recorder>> {
+fn make_trace(to: &TraceTo, report: Option<&File>, first: usize) -> Made {
     let command: Vec<&OsStr> = program::arguments().skip(first).collect();
     let mut made = Err(io::Error::from(io::ErrorKind::Other));
     program::without_write_signals(|| made = (to.make)(&to.path, report, &command));

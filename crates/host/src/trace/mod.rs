@@ -45,11 +45,14 @@ const MAX_DEVICES: usize = 16;
 /// Bytes of the command that the file tells.
 const MAX_COMMAND: usize = 4096;
 
+/// A trace's file was made, or why not.
+pub type Made = io::Result<Box<dyn Recorder>>;
+
 /// Where a trace is wanted. Only who says so has the code for it: the launcher does not (`crates/cli`).
 #[derive(Clone, Debug)]
 pub struct TraceTo {
     pub(crate) path: PathBuf,
-    pub(crate) make: fn(&Path, Option<&File>, &[&OsStr]) -> io::Result<Box<dyn Recorder>>,
+    pub(crate) make: fn(&Path, Option<&File>, &[&OsStr]) -> Made,
 }
 
 impl TraceTo {
@@ -101,7 +104,7 @@ struct Rings {
 impl Trace {
     /// Makes or empties the file. `report`: which it must not be. (What cannot be written is found out later: a disk that is
     /// full keeps nothing from running.)
-    fn create(path: &Path, report: Option<&File>, command: &[&OsStr]) -> io::Result<Box<dyn Recorder>> {
+    fn create(path: &Path, report: Option<&File>, command: &[&OsStr]) -> Made {
         let error = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why.to_owned());
         // A pipe is not waited for.
         let mut options = File::options();
