@@ -1,53 +1,65 @@
 //! Events of a traced run (`runahead run --trace`), in the order in which each writer met them.
 //!
-//! A ring in each slot for the program's agent and one for its speculator, of events of one size. Both are written only
-//! while the run is traced, so that their pages stay untouched otherwise. Threads of one process may write at the same
-//! time. The host takes events out some fifty times a second; a reader that is too slow loses the oldest, and knows how
-//! many. docs/trace.md says what each event means; recorded, they can be played back to the policies.
+//! A ring in each slot for the program's agent and one for its speculator, of events of one size.
+//! Both are written only while the run is traced, so that their pages stay untouched otherwise.
+//! Threads of one process may write at the same time. The host takes events out some fifty times a
+//! second; a reader that is too slow loses the oldest, and knows how many. docs/trace.md says what
+//! each event means; recorded, they can be played back to the policies.
 //!
 //! The reader takes everything here as untrusted: any words are an event, which is then looked at.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// Events that a program's ring holds, and a speculator's: with what stands before them, whole pages.
+/// Events that a program's ring holds, and a speculator's: with what stands before them, whole
+/// pages.
 pub const AGENT_EVENTS: usize = 1023;
 pub const SPECULATOR_EVENTS: usize = 511;
 
 /// What an event says. Those up to 31 stand in rings, the others are the host's own.
 pub mod kind {
-    /// A thread begins to wait for a read. `a`: the place in the file; `b`: the descriptor, and [`FORETOLD`](super::FORETOLD).
+    /// A thread begins to wait for a read. `a`: the place in the file; `b`: the descriptor, and
+    /// [`FORETOLD`](super::FORETOLD).
     pub const READ_WAITS: u8 = 1;
     /// The wait of the thread is over, as it has made its next call. `a`: its time, ns.
     pub const READ_CAME: u8 = 2;
-    /// Nobody will look at the end of the wait that has just begun. `a`: how long waits are at present, ns.
+    /// Nobody will look at the end of the wait that has just begun. `a`: how long waits are at
+    /// present, ns.
     pub const READ_UNSEEN: u8 = 3;
     /// A name was looked up, or a directory listed, and that waited. `a`: its time, ns.
     pub const NAME_WAITED: u8 = 4;
-    /// Registers were handed over: speculation restarts. `a`: the epoch; `b`: what that cost the thread, ns.
+    /// Registers were handed over: speculation restarts. `a`: the epoch; `b`: what that cost the
+    /// thread, ns.
     pub const RESTARTED: u8 = 5;
-    /// The thread waited for the speculator. `a`: its time, ns; `b`: one of [`crate::session::holding`].
+    /// The thread waited for the speculator. `a`: its time, ns; `b`: one of
+    /// [`crate::session::holding`].
     pub const HELD: u8 = 6;
-    /// The program did something else than foretold. `a`: the epoch; `b`: operations that it had passed.
+    /// The program did something else than foretold. `a`: the epoch; `b`: operations that it had
+    /// passed.
     pub const LEFT_TRACK: u8 = 7;
 
-    /// The speculator is in step with a read, and runs on from there. `a`: the epoch; `b`: what the sync took, ns.
+    /// The speculator is in step with a read, and runs on from there. `a`: the epoch; `b`: what the
+    /// sync took, ns.
     pub const SYNCED: u8 = 16;
     /// The same with a page fault. `a`: the fault epoch.
     pub const SYNCED_TO_FAULT: u8 = 17;
-    /// The speculation is over. `a`: one of [`crate::session::ended`]; `b`: the system call, or the signal.
+    /// The speculation is over. `a`: one of [`crate::session::ended`]; `b`: the system call, or the
+    /// signal.
     pub const ENDED: u8 = 18;
-    /// The speculator is far enough ahead and sleeps. `a`: what it has written to the log, of the epoch.
+    /// The speculator is far enough ahead and sleeps. `a`: what it has written to the log, of the
+    /// epoch.
     pub const SLEEPS_AHEAD: u8 = 19;
     /// It goes on.
     pub const GOES_ON: u8 = 20;
 
-    /// `a`: operations that the log holds and the program has not passed; `b`: those that it has passed, of the epoch.
+    /// `a`: operations that the log holds and the program has not passed; `b`: those that it has
+    /// passed, of the epoch.
     pub const AHEAD: u8 = 34;
     /// `a`: pages of memory that the speculator has of its own.
     pub const MEMORY: u8 = 35;
     /// `a`: page faults of the process that had to read, so far.
     pub const FAULTS: u8 = 36;
-    /// `a`: a device (`st_dev`); `b`: bytes that were asked of it ahead since the sample before, a second.
+    /// `a`: a device (`st_dev`); `b`: bytes that were asked of it ahead since the sample before, a
+    /// second.
     pub const ASKED: u8 = 37;
     /// `a`: a device; `b`: requests that it has at present, whoever made them.
     pub const IN_FLIGHT: u8 = 38;
@@ -75,8 +87,8 @@ pub struct Event {
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 struct Entry {
-    /// The thread in the lower half; above it the kind, and the entry's number, of which [`NUMBER_BITS`] are kept. Stored
-    /// last; 0 while the rest changes.
+    /// The thread in the lower half; above it the kind, and the entry's number, of which
+    /// [`NUMBER_BITS`] are kept. Stored last; 0 while the rest changes.
     what: AtomicU64,
     time: AtomicU64,
     a: AtomicU64,
@@ -119,8 +131,8 @@ impl<const EVENTS: usize> Ring<EVENTS> {
         number + 1
     }
 
-    /// Enters an event. True: the ring is half full since the time before, and the reader may want to know.
-    /// Async-signal-safe; several threads may write at the same time.
+    /// Enters an event. True: the ring is half full since the time before, and the reader may want
+    /// to know. Async-signal-safe; several threads may write at the same time.
     pub fn write(&self, event: &Event) -> bool {
         let position = self.begun.fetch_add(1, Ordering::Relaxed);
         let entry = &self.entries[(position % EVENTS as u64) as usize];
@@ -188,7 +200,8 @@ impl Cursor {
         while self.next < begun {
             match ring.read(self.next) {
                 Found::Event(event) => each(&event),
-                // A writer is at it; one that was there at the latest look as well will not come back.
+                // A writer is at it; one that was there at the latest look as well will not come
+                // back.
                 Found::NotYet if self.waited_at != self.next + 1 => {
                     self.waited_at = self.next + 1;
                     return;

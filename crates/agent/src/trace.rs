@@ -1,4 +1,5 @@
-//! Leaves events for the host, where the run is traced (`runahead_abi::trace`). Else one look at a word that is there.
+//! Leaves events for the host, where the run is traced (`runahead_abi::trace`). Else one look at a
+//! word that is there.
 
 use crate::attach;
 use crate::state::Fixed;

@@ -1,17 +1,22 @@
-//! How far a long run is, on the terminal (`--progress`): a few words at the right end of the line where the cursor is.
+//! How far a long run is, on the terminal (`--progress`): a few words at the right end of the line
+//! where the cursor is.
 //!
-//! The terminal is the program's. So the host writes to it rarely, and only if by all that can be known it disturbs nothing:
+//! The terminal is the program's. So the host writes to it rarely, and only if by all that can be
+//! known it disturbs nothing:
 //!
 //! - the command is in the foreground of this very terminal;
-//! - the terminal works by lines and echoes, as it did when the command was started. Editors, pagers, and who asks for a password
-//!   change that;
-//! - nobody has written to it for some seconds. The kernel tells by the time of the terminal's file, which it sets once in
-//!   each eight seconds ([`BLOCK`]), so this is looked at, and written, at the end of such a block.
+//! - the terminal works by lines and echoes, as it did when the command was started. Editors,
+//!   pagers, and who asks for a password change that;
+//! - nobody has written to it for some seconds. The kernel tells by the time of the terminal's
+//!   file, which it sets once in each eight seconds ([`BLOCK`]), so this is looked at, and written,
+//!   at the end of such a block.
 //!
-//! The cursor stays where it is, so what the program writes next stands where it would have stood, and a program's line
-//! without an end stays whole. Once the cursor has gone on the words cannot be taken away any more; so where the program's
-//! output goes to this terminal they stand there for two seconds of each block only. Writing never waits: the terminal is opened anew, as O_NONBLOCK on the descriptor that we were
-//! started with would be the program's too. The host has no controlling terminal, so no signal comes of it (SIGTTOU).
+//! The cursor stays where it is, so what the program writes next stands where it would have stood,
+//! and a program's line without an end stays whole. Once the cursor has gone on the words cannot be
+//! taken away any more; so where the program's output goes to this terminal they stand there for
+//! two seconds of each block only. Writing never waits: the terminal is opened anew, as O_NONBLOCK
+//! on the descriptor that we were started with would be the program's too. The host has no
+//! controlling terminal, so no signal comes of it (SIGTTOU).
 
 use runahead_abi::names::device_number;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,10 +30,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Runs shorter than this show nothing.
 const LONG: Duration = Duration::from_secs(5);
 
-/// Seconds within which the kernel sets the time of a terminal's file only once (`tty_update_time`).
+/// Seconds within which the kernel sets the time of a terminal's file only once
+/// (`tty_update_time`).
 const BLOCK: u64 = 8;
 
-/// In which second of a block the words come: the last one, or where they are to go with its end, the one before.
+/// In which second of a block the words come: the last one, or where they are to go with its end,
+/// the one before.
 const LAST_SECOND: u64 = BLOCK - 1;
 const SHORT_FROM: u64 = BLOCK - 2;
 
@@ -38,15 +45,16 @@ const FREE: usize = 20;
 /// How long the end of a run waits at most for a terminal that is busy.
 const LAST_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// Begins; None: standard error is no terminal, or none that shows such words. Only who wants it has the code for it, as with
-/// a trace.
+/// Begins; None: standard error is no terminal, or none that shows such words. Only who wants it
+/// has the code for it, as with a trace.
 pub type SayHowFar = fn() -> Option<Box<dyn Shown>>;
 
 /// Words on the terminal.
 pub trait Shown {
     /// The terminal's.
     fn descriptor(&self) -> RawFd;
-    /// Says how far it is, if it is time and nobody is disturbed. `main`: the command's process. False: the terminal is gone.
+    /// Says how far it is, if it is time and nobody is disturbed. `main`: the command's process.
+    /// False: the terminal is gone.
     fn look(&mut self, main: u32, so_far: &dyn Fn() -> SoFar) -> bool;
     /// The command is over.
     fn end(self: Box<Self>, main: u32);
@@ -176,7 +184,8 @@ impl Progress {
         while !rest.is_empty() && Instant::now() < until {
             match rustix::io::write(&self.terminal, rest) {
                 Ok(written) => rest = &rest[written..],
-                // Half of an escape sequence would swallow what the program writes next: a moment more.
+                // Half of an escape sequence would swallow what the program writes next: a moment
+                // more.
                 Err(Errno::AGAIN | Errno::INTR) if rest.len() < text.len() => {
                     let _ = poll(&mut [PollFd::new(&self.terminal, PollFlags::OUT)], Some(&LAST_WAIT));
                 }
@@ -196,9 +205,11 @@ fn works_by_lines((_, output, local): Modes) -> bool {
     local.contains(LocalModes::ICANON | LocalModes::ECHO) && output.contains(OutputModes::OPOST)
 }
 
-/// Whether the process of which /proc/PID/stat says `line` is in the foreground of the terminal `device`.
+/// Whether the process of which /proc/PID/stat says `line` is in the foreground of the terminal
+/// `device`.
 fn is_in_foreground(line: &str, device: u64) -> bool {
-    // Behind its name, which may hold anything: state, parent, group, session, terminal, the terminal's group.
+    // Behind its name, which may hold anything: state, parent, group, session, terminal, the
+    // terminal's group.
     let fields = line.rsplit_once(") ").map_or("", |(_, fields)| fields);
     let mut fields = fields.split_whitespace().skip(2).map(|field| field.parse::<i64>().ok());
     let (group, terminal, foreground) =

@@ -1,7 +1,9 @@
-//! A trace over time, as inline SVG: what each thread waited for, when speculation ran, how far ahead it was. Pure.
+//! A trace over time, as inline SVG: what each thread waited for, when speculation ran, how far
+//! ahead it was. Pure.
 //!
-//! Each column of the picture stands for a piece of the run, and shows what part of it something took: a hundred thousand
-//! waits are no more than the picture is wide. Whatever a trace holds goes through [`escaped`] once.
+//! Each column of the picture stands for a piece of the run, and shows what part of it something
+//! took: a hundred thousand waits are no more than the picture is wide. Whatever a trace holds goes
+//! through [`escaped`] once.
 
 use crate::page::escaped;
 use crate::trace::{Record, Trace};

@@ -1,4 +1,5 @@
-//! A trace as it is read: docs/trace.md says what each record means. What is not known is passed over.
+//! A trace as it is read: docs/trace.md says what each record means. What is not known is passed
+//! over.
 
 use serde::Deserialize;
 use std::io::Read;

@@ -1,7 +1,8 @@
 //! The file of a timeline: valid JSON from its first moment on, however the run and the host end.
 //!
-//! What closes the document is written behind every piece, and written over by the next one together with what follows. It has
-//! one length, so that there is room for it where it stood should the disk be full. What cannot be made valid is emptied.
+//! What closes the document is written behind every piece, and written over by the next one
+//! together with what follows. It has one length, so that there is room for it where it stood
+//! should the disk be full. What cannot be made valid is emptied.
 
 use std::fs::File;
 use std::io;

@@ -1,8 +1,9 @@
 //! Events into a timeline in Chrome's trace format. Pure.
 //!
-//! Spans come out when they are over, each as one record, so that the timeline is whole at any time. Those of one track
-//! are disjoint or nested, and none lies before the run or ends after the present, whatever the events say: a program may
-//! write anything into the memory that they come from. Called by [`super::Trace`]. docs/trace.md has the format.
+//! Spans come out when they are over, each as one record, so that the timeline is whole at any
+//! time. Those of one track are disjoint or nested, and none lies before the run or ends after the
+//! present, whatever the events say: a program may write anything into the memory that they come
+//! from. Called by [`super::Trace`]. docs/trace.md has the format.
 
 use runahead_abi::session::{ended, holding};
 use runahead_abi::trace::{Event, FORETOLD, kind};
@@ -17,10 +18,12 @@ const SPECULATION_TRACK: u32 = 10_000_000;
 /// Threads of one process that get a track; the events of more are left out.
 const MAX_THREADS: usize = 1024;
 
-/// Processes that have ended and are remembered, since the same one may come again as another program.
+/// Processes that have ended and are remembered, since the same one may come again as another
+/// program.
 const MAX_ENDED: usize = 1024;
 
-/// Bytes of the file that may be written at once, and by each second of the run: ten seconds give less than 20 MB.
+/// Bytes of the file that may be written at once, and by each second of the run: ten seconds give
+/// less than 20 MB.
 const INITIAL_BYTES: u64 = 4 << 20;
 const BYTES_A_SECOND: u64 = 5 << 18;
 const MAX_BYTES: u64 = 1 << 28;
@@ -209,7 +212,8 @@ impl Timeline {
                 thread.wait = Some(Wait { begin, least_end: begin, likely_end: None, place, what });
             }
             kind::READ_CAME => {
-                // The thread's own, or, as another thread may come by first, the one that the process has.
+                // The thread's own, or, as another thread may come by first, the one that the
+                // process has.
                 let begin_of =
                     |one: &Thread| one.wait.filter(|wait| wait.likely_end.is_none()).map(|wait| wait.begin);
                 let own = process.threads.get(&track).and_then(begin_of).map(|begin| (track, begin));
@@ -278,7 +282,8 @@ impl Timeline {
         match event.kind {
             kind::SYNCED | kind::SYNCED_TO_FAULT => {
                 let began = time.saturating_sub(event.b);
-                // One that has not said so is over by now: it was killed, and this is another speculator.
+                // One that has not said so is over by now: it was killed, and this is another
+                // speculator.
                 self.speculation_ends(process, began, "without a word", 0);
                 let speculation = &mut process.speculation;
                 let begin = began.max(speculation.floor);

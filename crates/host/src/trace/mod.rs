@@ -1,9 +1,10 @@
-//! A traced run (`--trace`): takes events out of the slots' rings, adds samples of what nobody writes down, and has the
-//! timeline of both ([`json`]) written to the file ([`file`]) piece by piece.
+//! A traced run (`--trace`): takes events out of the slots' rings, adds samples of what nobody
+//! writes down, and has the timeline of both ([`json`]) written to the file ([`file`]) piece by
+//! piece.
 //!
-//! Called by the launcher, which makes the file before anything is started, and by the host's loop, some fifty times a second.
-//! Nothing that is found in shared memory is trusted: an event is some numbers, and no more of them are kept than are
-//! written within a second.
+//! Called by the launcher, which makes the file before anything is started, and by the host's loop,
+//! some fifty times a second. Nothing that is found in shared memory is trusted: an event is some
+//! numbers, and no more of them are kept than are written within a second.
 
 mod file;
 mod json;
@@ -35,7 +36,8 @@ const VERSION: u32 = 1;
 const PIECE_BYTES: usize = 64 << 10;
 const MAX_WAIT_NS: u64 = 1_000_000_000;
 
-/// What takes a file of /proc to know is looked at every so many samples, of so many processes at most: 20 us each.
+/// What takes a file of /proc to know is looked at every so many samples, of so many processes at
+/// most: 20 us each.
 const SELDOM: u64 = 5;
 const MAX_SAMPLED: usize = 16;
 
@@ -48,7 +50,8 @@ const MAX_COMMAND: usize = 4096;
 /// A trace's file was made, or why not.
 pub type Made = io::Result<Box<dyn Recorder>>;
 
-/// Where a trace is wanted. Only who says so has the code for it: the launcher does not (`crates/cli`).
+/// Where a trace is wanted. Only who says so has the code for it: the launcher does not
+/// (`crates/cli`).
 #[derive(Clone, Debug)]
 pub struct TraceTo {
     pub(crate) path: PathBuf,
@@ -102,8 +105,8 @@ struct Rings {
 }
 
 impl Trace {
-    /// Makes or empties the file. `report`: which it must not be. (What cannot be written is found out later: a disk that is
-    /// full keeps nothing from running.)
+    /// Makes or empties the file. `report`: which it must not be. (What cannot be written is found
+    /// out later: a disk that is full keeps nothing from running.)
     fn create(path: &Path, report: Option<&File>, command: &[&OsStr]) -> Made {
         let error = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why.to_owned());
         // A pipe is not waited for.
@@ -293,7 +296,8 @@ impl Rings {
     }
 }
 
-/// How many operations speculation is ahead of its program, and how many that has passed in the present epoch.
+/// How many operations speculation is ahead of its program, and how many that has passed in the
+/// present epoch.
 fn ahead(slot: &Slot) -> (u64, u64) {
     let part = &slot.speculator;
     let runs = matches!(part.activity.load(Ordering::Relaxed), activity::RUNNING | activity::AHEAD);
