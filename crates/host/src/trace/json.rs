@@ -466,6 +466,7 @@ fn reason(reason: u32) -> &'static str {
         ended::SCAN => "scan",
         ended::RELEASED => "released",
         ended::NAMES => "names",
+        ended::TURN => "turn",
         _ => "unknown",
     }
 }

@@ -27,7 +27,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Version of the document's layout: docs/trace.md.
 const VERSION: u32 = 1;
@@ -296,22 +296,26 @@ impl Rings {
     }
 }
 
-/// How many operations speculation is ahead of its program, and how many that has passed in the
-/// present epoch.
+/// How many operations speculation is ahead of its program's threads, and how many those have passed
+/// in their present epochs.
 fn ahead(slot: &Slot) -> (u64, u64) {
+    let get = |word: &AtomicU32| word.load(Ordering::Relaxed);
     let part = &slot.speculator;
-    let runs = matches!(part.activity.load(Ordering::Relaxed), activity::RUNNING | activity::AHEAD);
-    let (read, fault) = (post::latest(&slot.agent.posted), post::latest(&slot.faults.posted));
-    let is_of =
-        |posted: Option<u32>, synced: u32| posted.is_some_and(|posted| post::epoch_of(posted) == synced);
-    let ahead = |written: u32, passed: u32| (u64::from(written.saturating_sub(passed)), u64::from(passed));
-    if runs && is_of(read, part.synced.load(Ordering::Relaxed)) {
-        ahead(part.written.load(Ordering::Relaxed), slot.agent.passed.load(Ordering::Relaxed))
-    } else if runs && is_of(fault, part.fault_synced.load(Ordering::Relaxed)) {
-        ahead(part.touched.load(Ordering::Relaxed), slot.faults.passed.load(Ordering::Relaxed))
-    } else {
-        (0, 0)
+    if !matches!(get(&part.activity), activity::RUNNING | activity::AHEAD) {
+        return (0, 0);
     }
+    let is_of = |posted: &AtomicU32, synced: &AtomicU32| {
+        post::latest(posted).is_some_and(|posted| post::epoch_of(posted) == get(synced))
+    };
+    let lanes = slot.agent.lanes.iter().zip(&part.lanes);
+    let reads = lanes
+        .filter(|(lane, answer)| is_of(&lane.posted, &answer.synced))
+        .map(|(lane, answer)| (get(&answer.written), get(&lane.passed)));
+    let faults = is_of(&slot.faults.posted, &part.fault_synced)
+        .then(|| (get(&part.touched), get(&slot.faults.passed)));
+    reads.chain(faults).fold((0, 0), |(ahead, all), (written, passed)| {
+        (ahead + u64::from(written.saturating_sub(passed)), all + u64::from(passed))
+    })
 }
 
 /// Pages of memory that a process has of its own: resident ones without those of files.
