@@ -1,4 +1,4 @@
-/* How far ahead, whether at all, and who reads sequential data.
+/* How far ahead, whether an entry is worth it, and who reads sequential data.
  *
  * Distance: bytes ahead for a site. It starts at a depth that keeps a fast disk
  * busy and grows by half whenever a prefetched page is looked at when it is due
@@ -9,31 +9,10 @@
  * the faster; the kernel's where there is no clear difference. Where the kernel takes hardly longer
  * than our requests alone would (QUICK), our way is not tried. Where nests change what they go
  * through and windows are wide (OURS_ALWAYS), nothing is measured: we read.
- *
- * Shut-off: when everything registered can stay in memory and is there, the flag
- * that compiled code tests is cleared. The helper, a thread of ours which sleeps otherwise,
- * watches for major faults and sets it again; it also makes the requests that loops hand over
- * to it (submit.c).
  */
 #define _GNU_SOURCE
 #include "internal.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
-
-/* Read by compiled code before each nest. */
-extern _Atomic uint8_t runahead_armed __asm__(RUNAHEAD_ARMED_SYMBOL);
-EXPORTED _Atomic uint8_t runahead_armed;
-
-bool adapt_armed(void) { return atomic_load_explicit(&runahead_armed, RELAXED); }
 
 /* --- distance ------------------------------------------------------------ */
 
@@ -258,136 +237,4 @@ void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanosec
   site_set(site, SITE_PHASE_BYTES, bytes);
   site_set(site, SITE_PHASE_TIME, nanoseconds);
   site_set(site, SITE_PHASE_WAITS, waits);
-}
-
-/* --- shut-off ------------------------------------------------------------ */
-
-/* Fraction of registered pages that must be in memory to call it in core. */
-#define IN_CORE(resident, pages) ((resident) >= (pages) - (pages) / 50)
-/* A tick with more major faults than this is a program that reads its disk. */
-#define FAULTS_TO_REARM 32
-#define WATCH_INTERVAL_NS 200000000
-
-static _Atomic uint64_t next_look;
-static _Atomic uint64_t look_interval;
-
-static bool switched_on(void) {
-  const char *off = getenv("RUNAHEAD_OOC");
-  return !off || off[0] != '0';
-}
-
-static bool all_in_memory(void) {
-  enum { CHUNK = 1024 };
-  unsigned char present[CHUNK]; /* not allocated: a nest may be one in a signal handler */
-  uint64_t pages = 0, resident = 0;
-  for (unsigned i = 0, n = region_slots(); i < n; i++) {
-    struct region *region = region_number(i);
-    if (!region) continue;
-    for (uint64_t at = region->start; at < region->end; at += (uint64_t)CHUNK << PAGE_SHIFT) {
-      uint64_t part = (region->end - at) >> PAGE_SHIFT;
-      if (part > CHUNK) part = CHUNK;
-      pages += part;
-      if (mincore((void *)at, part << PAGE_SHIFT, present)) continue;
-      for (uint64_t p = 0; p < part; p++) resident += present[p] & 1;
-    }
-  }
-  return IN_CORE(resident, pages);
-}
-
-static uint64_t major_faults(void) {
-  struct rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  return (uint64_t)usage.ru_majflt;
-}
-
-/* Is nobody left but us, behind a main thread that has ended? */
-static bool alone(void) {
-  char text[512];
-  int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-  ssize_t got = file < 0 ? 0 : read(file, text, sizeof text - 1);
-  if (file >= 0) close(file);
-  text[got > 0 ? got : 0] = 0;
-  const char *state = strrchr(text, ')'); /* behind the name, which may be anything */
-  char main_thread;
-  unsigned threads;
-  return state &&
-         sscanf(state, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %u",
-                &main_thread, &threads) == 2 &&
-         main_thread == 'Z' && threads <= 2;
-}
-
-/* The helper: one thread of ours for what loops must not do themselves: watching, reading long runs
- * of pages, and writes that have to wait. It is there from the first region on and sleeps: a loop
- * may be one in a signal handler, where memory must not be allocated, and starting a thread does. */
-static _Atomic bool helped;
-
-bool adapt_helped(void) { return atomic_load_explicit(&helped, RELAXED); }
-
-static void *help(void *unused) {
-  uint64_t before = major_faults();
-  while (!alone()) {
-    submit_handed_over(WATCH_INTERVAL_NS);
-    uint64_t now = major_faults();
-    if (!atomic_load_explicit(&runahead_armed, RELAXED) && region_total_bytes() &&
-        now - before > FAULTS_TO_REARM) {
-      count(COUNT_REARMED, 1);
-      adapt_rearm();
-    }
-    before = now;
-  }
-  submit_handed_over(0); /* what came while it was looked whether anybody is left */
-  atomic_store(&helped, false);
-  return unused;
-}
-
-/* A thread that gets no signals: the program's are not for it. */
-static bool start_helper(void) {
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, 64 * 1024);
-  pthread_t thread;
-  bool started = pthread_create(&thread, &attributes, help, NULL) == 0;
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  return started;
-}
-
-/* The helper stayed with the parent. A child gets one of its own with its first region. */
-static void in_child(void) {
-  atomic_store(&helped, false);
-  region_forget_lock();
-  submit_forget();
-}
-
-void adapt_get_help(void) {
-  static _Atomic bool told;
-  if (!switched_on() || atomic_exchange(&helped, true)) return;
-  if (!atomic_exchange(&told, true)) pthread_atfork(NULL, NULL, in_child);
-  if (!start_helper()) atomic_store(&helped, false);
-}
-
-/* Only what the helper can arm again is disarmed. */
-void adapt_shut_off(uint64_t now) {
-  if (now < atomic_load_explicit(&next_look, RELAXED)) return;
-  uint64_t interval = atomic_load_explicit(&look_interval, RELAXED);
-  atomic_store_explicit(&next_look, now + interval, RELAXED);
-  if (!adapt_helped() || region_total_bytes() > limits_memory() / 4 * 3) return;
-  if (interval < 1000000000) atomic_store_explicit(&look_interval, 2 * interval, RELAXED);
-  int saved = errno;
-  if (all_in_memory()) {
-    count(COUNT_DISARMED, 1);
-    atomic_store_explicit(&runahead_armed, 0, RELAXED);
-  }
-  errno = saved;
-}
-
-void adapt_rearm(void) {
-  if (!switched_on()) return;
-  atomic_store_explicit(&look_interval, 5000000, RELAXED);
-  atomic_store_explicit(&next_look, 0, RELAXED);
-  atomic_store_explicit(&runahead_armed, 1, RELAXED);
 }

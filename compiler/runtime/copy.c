@@ -31,7 +31,7 @@ static int64_t step_at(struct runahead_nest *nest, int64_t piece, int64_t next) 
 }
 
 EXPORTED void runahead_ooc_copy(void *to, const void *from, uint64_t bytes) {
-  if (bytes < LONG_COPY || !adapt_armed()) {
+  if (bytes < LONG_COPY || !arm_is_set()) {
     memcpy(to, from, bytes);
     return;
   }
@@ -46,7 +46,7 @@ EXPORTED void runahead_ooc_copy(void *to, const void *from, uint64_t bytes) {
 }
 
 EXPORTED void runahead_ooc_set(void *to, int byte, uint64_t bytes) {
-  if (bytes < LONG_COPY || !adapt_armed()) {
+  if (bytes < LONG_COPY || !arm_is_set()) {
     memset(to, byte, bytes);
     return;
   }

@@ -104,32 +104,28 @@ void filter_age(uint64_t pages) {
   pthread_mutex_unlock(&turning);
 }
 
-uint64_t filter_want(struct region *region, uint64_t start, uint64_t end, struct batch *batch) {
-  uint64_t first = (start - region->start) >> PAGE_SHIFT;
-  uint64_t last = (end - 1 - region->start) >> PAGE_SHIFT;
+uint64_t filter_take(struct region *region, uint64_t *from, uint64_t end, uint64_t *start) {
+  if (*from >= end) return 0;
+  uint64_t page = (*from - region->start) >> PAGE_SHIFT, last = (end - 1 - region->start) >> PAGE_SHIFT;
   _Atomic uint64_t *newer = region->recent[atomic_load_explicit(&region->turn, RELAXED) & 1];
   _Atomic uint64_t *older = region->recent[!(atomic_load_explicit(&region->turn, RELAXED) & 1)];
-  uint64_t sample = 0;
-  for (uint64_t w = first / 64; w <= last / 64; w++) {
-    uint64_t mask = ~(uint64_t)0;
-    if (w == first / 64) mask &= ~(uint64_t)0 << (first % 64);
+  for (; page <= last; page = (page / 64 + 1) * 64) {
+    uint64_t w = page / 64, mask = ~(uint64_t)0 << (page % 64);
     if (w == last / 64) mask &= ~(uint64_t)0 >> (63 - last % 64);
     uint64_t missing = mask & ~(atomic_load_explicit(&newer[w], RELAXED) |
                                 atomic_load_explicit(&older[w], RELAXED));
     if (!missing) continue;
-    atomic_fetch_or_explicit(&newer[w], missing, RELAXED);
-    while (missing) {
-      unsigned from = __builtin_ctzll(missing);
-      uint64_t run = missing >> from;
-      unsigned length = ~run ? (unsigned)__builtin_ctzll(~run) : 64;
-      uint64_t address = region->start + ((w * 64 + from) << PAGE_SHIFT);
-      batch_add(batch, region, address, (uint64_t)length << PAGE_SHIFT);
-      if (!sample) sample = address;
-      if (from + length >= 64) break;
-      missing &= ~(uint64_t)0 << (from + length);
-    }
+    unsigned at = __builtin_ctzll(missing);
+    uint64_t run = missing >> at;
+    unsigned length = ~run ? (unsigned)__builtin_ctzll(~run) : 64;
+    uint64_t taken = (length < 64 ? ((uint64_t)1 << length) - 1 : ~(uint64_t)0) << at;
+    atomic_fetch_or_explicit(&newer[w], taken, RELAXED);
+    *start = region->start + ((w * 64 + at) << PAGE_SHIFT);
+    *from = *start + ((uint64_t)length << PAGE_SHIFT);
+    return (uint64_t)length << PAGE_SHIFT;
   }
-  return sample;
+  *from = end;
+  return 0;
 }
 
 uint64_t filter_believe(struct region *region, uint64_t start, uint64_t end) {
@@ -215,29 +211,29 @@ void filter_check_old(struct region *region, uint64_t start, uint64_t end, uint6
   errno = saved;
 }
 
-void filter_confirm(struct region *region, uint64_t start, uint64_t end, struct batch *batch) {
+uint64_t filter_find_missing(struct region *region, uint64_t *from, uint64_t end, uint64_t *start) {
   enum { AT_ONCE = 256 };
   unsigned char present[AT_ONCE];
-  start &= ~(PAGE_BYTES - 1);
+  uint64_t at = *from & ~(PAGE_BYTES - 1), found = 0;
   end = (end + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
   int saved = errno;
-  for (; start < end; start += AT_ONCE * PAGE_BYTES) {
-    uint64_t part = end - start < AT_ONCE * PAGE_BYTES ? end - start : AT_ONCE * PAGE_BYTES;
-    if (mincore((void *)start, part, present)) continue;
-    uint64_t pages = part >> PAGE_SHIFT, missing = 0;
-    for (uint64_t p = 0; p < pages; p++) {
-      uint64_t page = start + (p << PAGE_SHIFT);
-      if (present[p] & 1) {
-        filter_believe(region, page, page + PAGE_BYTES);
-        continue;
-      }
-      missing++;
-      batch_add(batch, region, page, PAGE_BYTES);
+  while (at < end && !found) {
+    uint64_t part = end - at < AT_ONCE * PAGE_BYTES ? end - at : AT_ONCE * PAGE_BYTES, p = 0, pages = part >> PAGE_SHIFT;
+    if (mincore((void *)at, part, present)) {
+      at += part;
+      continue;
     }
-    count(COUNT_CONFIRMED, pages);
-    count(COUNT_MISSED, missing);
+    while (p < pages && present[p] & 1) p++;
+    if (p) filter_believe(region, at, at + (p << PAGE_SHIFT));
+    *start = at + (p << PAGE_SHIFT);
+    while (p < pages && !(present[p] & 1)) p++, found += PAGE_BYTES;
+    count(COUNT_CONFIRMED, p);
+    at += p << PAGE_SHIFT;
   }
+  count(COUNT_MISSED, found >> PAGE_SHIFT);
+  *from = at;
   errno = saved;
+  return found;
 }
 
 void filter_doubt(struct region *region, uint64_t start, uint64_t end) {

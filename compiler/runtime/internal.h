@@ -1,13 +1,14 @@
-/* The run-time layer's own parts and who uses whom:
+/* The run-time layer's own parts and who uses whom; nobody uses what stands above it (test/transform/circles.test):
  *
- *   map, static_arrays, heap -> regions    what is out of core
- *   nest -> plan -> shape                  from a loop's position to what it decides,
- *   nest -> tell -> prefetch -> walk -> filter -> submit   and on to the kernel
- *   nest -> keep -> submit                 what is thrown out, for the rest to stay
+ *   static_arrays, heap, map -> register   what is out of core
  *   copy -> nest                           long copies as nests of one loop
- *   nest, plan -> adapt -> limits          how far ahead, and whether at all
- *   regions -> adapt <-> submit            the helper, and what is handed over to it
- *   all -> statistics
+ *   nest -> tell -> keep -> plan           from a loop's position to what is decided, and said of it,
+ *   plan -> prefetch -> shape -> walk      to pages,
+ *   walk -> submit -> errands, filter      and on to the kernel
+ *   register -> helper -> arm -> errands   the thread of ours, and whether compiled code is to ask at all
+ *   nest, plan, submit -> adapt            how far ahead, and who reads
+ *   errands, filter, report -> regions -> limits
+ *   all but limits -> statistics
  *
  * Rules:
  *  - The program's memory is never dereferenced: index values are read with
@@ -64,14 +65,21 @@ struct region *region_number(unsigned index); /* NULL: free slot */
 unsigned region_slots(void);
 bool regions_ever(void); /* was there one? */
 uint64_t region_total_bytes(void);
-/* The descriptor (or -1) is duplicated; `offset` is that of `start` in its file. */
+/* The table's part of registering (register.c). The descriptor (or -1) is duplicated; `offset` is that of `start` in
+ * its file. */
 int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, bool nameless);
-/* As runahead_ooc_register_file, of a file of ours that has no name. For our own parts, a preloaded heap among them. */
-int runahead_ooc_register_nameless(void *address, size_t bytes, int descriptor, uint64_t offset);
-int region_remove(uint64_t start);
+int region_remove(uint64_t start, uint64_t *end);
 void region_forget_lock(void); /* in a forked child */
 /* Does our descriptor still lead to the region's file? */
 bool region_has_file(const struct region *region);
+
+/* --- register.c ---------------------------------------------------------- */
+
+/* A region from now on, and no more; what the public calls come to. */
+int register_range(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, bool nameless);
+int register_end(uint64_t start);
+/* As runahead_ooc_register_file, of a file of ours that has no name. For our own parts, a preloaded heap among them. */
+int runahead_ooc_register_nameless(void *address, size_t bytes, int descriptor, uint64_t offset);
 
 /* --- submit.c ------------------------------------------------------------ */
 
@@ -93,6 +101,10 @@ struct batch {
 
 void batch_add(struct batch *batch, const struct region *region, uint64_t start, uint64_t bytes);
 void batch_flush(struct batch *batch);
+/* Adds what is not believed to be in memory of [start, end); `first`: the first address of it, or 0. */
+void batch_want(struct batch *batch, struct region *region, uint64_t start, uint64_t end, uint64_t *first);
+/* Looks at all of the pages; what is missing is added. */
+void batch_confirm(struct batch *batch, struct region *region, uint64_t start, uint64_t end);
 /* Gives pages up: first to be taken when memory is short, or out at once. */
 void submit_release(uint64_t start, uint64_t bytes, bool at_once);
 /* Starts the writing of what was changed there, so that memory can be had back without
@@ -100,27 +112,40 @@ void submit_release(uint64_t start, uint64_t bytes, bool at_once);
 void submit_write(const struct region *region, uint64_t start, uint64_t end);
 /* Has the helper touch what the program has not reached yet when it comes to it. False: it has no room now. */
 bool submit_touch(const struct region *region, uint64_t start, uint64_t end, const _Atomic uint64_t *reached);
-/* The helper's part: makes the reads, writes and touches that are handed over to it within so many nanoseconds. */
-void submit_handed_over(uint64_t nanoseconds);
 
+/* --- errands.c ----------------------------------------------------------- */
+
+/* What the helper does for loops, the most urgent first. */
+enum errand { ERRAND_READ, ERRAND_WRITE, ERRAND_TOUCH, ERRAND_KINDS };
+
+bool errands_helped(void); /* is there a helper? */
+bool errands_set_helped(bool now); /* what was so before */
+/* To a helper that is there. False: it has no room. For a region that has gone there is nothing to do. */
+bool errands_hand_over(enum errand errand, const struct region *region, uint64_t start, uint64_t end,
+                       const _Atomic uint64_t *reached);
+/* The same by whoever calls. */
+void errands_read(uint64_t start, uint64_t end);
+void errands_write(const struct region *region, uint64_t start, uint64_t end);
+/* The helper's part: makes the reads, writes and touches that are handed over to it within so many nanoseconds. */
+void errands_do(uint64_t nanoseconds);
 /* Before a region's memory goes: reads in [start, end) that were handed over and are still to be made are
  * dropped, and one under way is waited for, a second at most. From `live` being false on none is handed
  * over. Not async-signal-safe. */
-void submit_drop_reads(uint64_t start, uint64_t end);
-void submit_forget(void); /* in a forked child: those are the parent's */
+void errands_drop_reads(uint64_t start, uint64_t end);
+void errands_forget(void); /* in a forked child: those are the parent's */
 
 /* --- filter.c ------------------------------------------------------------ */
 
-/* Sends what is not believed to be in memory of [start, end) to the batch.
- * Returns the first address that was sent, or 0. */
-uint64_t filter_want(struct region *region, uint64_t start, uint64_t end, struct batch *batch);
+/* The next run in [*from, end) that is not believed to be in memory: its bytes, and where it starts. It is
+ * believed in from now on. 0: there is none. `*from` is where to go on. */
+uint64_t filter_take(struct region *region, uint64_t *from, uint64_t end, uint64_t *start);
 /* The program has been at [start, end): it is in memory now, whoever read it. */
 void filter_note(struct region *region, uint64_t start, uint64_t end);
 /* A look has found them in memory, where they may have been for long. How many were not believed
  * in so far? */
 uint64_t filter_believe(struct region *region, uint64_t start, uint64_t end);
-/* Looks at all of the pages; what is missing goes to the batch. */
-void filter_confirm(struct region *region, uint64_t start, uint64_t end, struct batch *batch);
+/* The same by a look at each page: the next run that is missing. */
+uint64_t filter_find_missing(struct region *region, uint64_t *from, uint64_t end, uint64_t *start);
 /* Looks at those of the pages that are believed in for a turn or longer; where many such beliefs
  * in a row were `right`, at a sample. */
 void filter_check_old(struct region *region, uint64_t start, uint64_t end, uint64_t *right);
@@ -247,13 +272,19 @@ uint64_t adapt_tight_distance(struct runahead_site *site, uint64_t room);
 void adapt_tight_begins(struct runahead_site *site, uint64_t room);
 /* What the program met in so many bytes. True: it was too far ahead, and now is less. */
 bool adapt_tight_passed(struct runahead_site *site, uint64_t room, uint64_t bytes, struct waiting met);
+
+/* --- arm.c --------------------------------------------------------------- */
+
+bool arm_is_set(void);
+bool arm_switched_on(void); /* by the environment */
 /* Looks now and then whether all regions are in memory, and disarms if so. */
-void adapt_shut_off(uint64_t now);
-void adapt_rearm(void);
-/* Starts the thread of ours that watches and writes, if there is none. Allocates memory. */
-void adapt_get_help(void);
-bool adapt_helped(void); /* is there one? */
-bool adapt_armed(void);
+void arm_shut_off(uint64_t now);
+void arm_again(void);
+
+/* --- helper.c ------------------------------------------------------------ */
+
+/* Starts the thread of ours that watches and does errands, if there is none. Allocates memory. */
+void helper_get(void);
 
 /* --- statistics.c -------------------------------------------------------- */
 
@@ -273,5 +304,6 @@ enum counter {
   COUNTERS
 };
 void count(enum counter which, uint64_t by);
+uint64_t count_of(enum counter which);
 
 #endif

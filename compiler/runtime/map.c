@@ -13,7 +13,7 @@ static void *map_descriptor(int descriptor, size_t bytes, int protection, bool n
   if (address == MAP_FAILED) return NULL;
   /* Not being able to register costs speed only. */
   int saved = errno;
-  region_add((uint64_t)address, bytes, protection & PROT_WRITE ? descriptor : -1, 0, nameless);
+  register_range((uint64_t)address, bytes, protection & PROT_WRITE ? descriptor : -1, 0, nameless);
   errno = saved;
   return address;
 }
@@ -61,6 +61,6 @@ EXPORTED void *runahead_ooc_alloc(size_t bytes, const char *directory) {
 }
 
 EXPORTED int runahead_ooc_unmap(void *address, size_t bytes) {
-  region_remove((uint64_t)address);
+  register_end((uint64_t)address);
   return munmap(address, bytes);
 }

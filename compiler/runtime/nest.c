@@ -42,7 +42,7 @@ static __thread volatile sig_atomic_t inside;
 static struct nest *take_nest(const struct runahead_site *site) {
   if (!pool) {
     void *memory = mmap(NULL, NESTS * sizeof(struct nest), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); /* never the heap's */
     if (memory == MAP_FAILED) return NULL;
     pool = memory;
   }
@@ -88,6 +88,7 @@ static void change_unit(struct nest *nest) {
   }
   nest->released = nest->present;
   plan_units(nest);
+  keep_choose(nest);
   tell_advice(nest);
 }
 
@@ -118,6 +119,7 @@ static void prepare(struct nest *nest) {
   nest->faults = 0;
   plan_behind(nest);
   plan_units(nest);
+  keep_choose(nest);
 }
 
 /* Finds the regions of what this nest prefetches; an indirect reference lives if its index can be read. */
@@ -231,7 +233,7 @@ static void arrive(struct nest *nest, int64_t unit, int64_t units, int64_t behin
     passed(nest, unit, units, now);
     if (behind > nest->released) tell_behind(nest, behind, now);
     nest->present = unit;
-    adapt_shut_off(now);
+    arm_shut_off(now);
     filter_age_by_reads();
     if (plan_probe(nest, unit)) change_unit(nest);
   }
@@ -320,7 +322,7 @@ static struct runahead_nest *begin(struct nest *nest, struct runahead_site *site
   }
   count(COUNT_ENTERED, 1);
   prepare(nest);
-  adapt_shut_off(nest->since);
+  arm_shut_off(nest->since);
   advance(nest);
   tell_advice(nest); /* now that the first look-ups are known */
   set_window(nest, nest->present);
@@ -379,7 +381,7 @@ static int64_t units_until_next(const struct nest *nest) {
 
 static int64_t step(struct runahead_nest *front, int64_t c0, int64_t c1, int64_t c2, int64_t c3) {
   struct nest *nest = (struct nest *)front;
-  if (!adapt_armed() || !mine(front) || nest->references == 0 || nest->unit_iterations <= 0)
+  if (!arm_is_set() || !mine(front) || nest->references == 0 || nest->unit_iterations <= 0)
     return INT64_MAX;
   const int64_t counter[RUNAHEAD_MAX_LEVELS] = {c0, c1, c2, c3};
   int64_t outer = nest->level > 0 ? c0 : 0;

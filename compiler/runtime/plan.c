@@ -239,7 +239,6 @@ void plan_units(struct nest *nest) {
   if (plan_is_tight(nest)) adapt_tight_begins(nest->site, nest->room);
   measure(nest);
   choose_first_reader(nest);
-  keep_choose(nest);
 }
 
 /* --- how far ahead --------------------------------------------------------- */

@@ -140,18 +140,14 @@ int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, 
     errno = ENOSPC;
     return -1;
   }
-  limits_memory(); /* found out here, and not in a loop, which may be a signal handler's */
-  adapt_get_help();
-  adapt_rearm();
   return 0;
 }
 
 /* In a forked child: who held the lock is the parent's. Each slot is whole at any time. */
 void region_forget_lock(void) { pthread_mutex_init(&table, NULL); }
 
-int region_remove(uint64_t start) {
+int region_remove(uint64_t start, uint64_t *end) {
   start = (start + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
-  uint64_t end = start;
   int found = -1;
   pthread_mutex_lock(&table);
   for (unsigned i = 0; i < region_slots() && found; i++) {
@@ -165,28 +161,10 @@ int region_remove(uint64_t start) {
     size_t bytes = (((region->end - region->start) >> PAGE_SHIFT) + 63) / 64 * 8;
     madvise((void *)(((uintptr_t)region->recent[0] + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1)),
             (2 * bytes) & ~(PAGE_BYTES - 1), MADV_DONTNEED);
-    end = region->end;
+    *end = region->end;
     found = 0;
   }
   pthread_mutex_unlock(&table);
-  if (!found) submit_drop_reads(start, end); /* without the table's lock: it may wait */
   if (found) errno = ENOENT;
   return found;
 }
-
-/* Here and not beside the other public calls: with any nest they are part of the program, and so found by a
- * preloaded heap. */
-EXPORTED int runahead_ooc_register(void *address, size_t bytes) {
-  return region_add((uint64_t)address, bytes, -1, 0, false);
-}
-
-EXPORTED int runahead_ooc_register_file(void *address, size_t bytes, int descriptor,
-                                        uint64_t offset) {
-  return region_add((uint64_t)address, bytes, descriptor, offset, false);
-}
-
-EXPORTED int runahead_ooc_register_nameless(void *address, size_t bytes, int descriptor, uint64_t offset) {
-  return region_add((uint64_t)address, bytes, descriptor, offset, true);
-}
-
-EXPORTED int runahead_ooc_unregister(void *address) { return region_remove((uint64_t)address); }

@@ -94,7 +94,7 @@ static void in_parent(void) {
 static void in_child(void) {
   int saved = errno;
   uintptr_t bytes = last - first;
-  void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (copy != MAP_FAILED) {
     memcpy(copy, (void *)first, bytes);
     copy = mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)first);

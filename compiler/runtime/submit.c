@@ -10,34 +10,24 @@
  * A range that is no longer mapped makes either fail with an error that nobody minds;
  * the rest of a vector is sent again behind it.
  *
- * Long runs of pages, and writes after one that waited, are handed over to the helper (adapt.c),
- * where there is one and it has room. A read that is handed over does not outlive its region:
- * the file behind it would be in use still, and the addresses may soon be another mapping's.
+ * Long runs of pages, and writes after one that waited, are handed over to the helper (errands.c), where there is
+ * one and it has room.
  */
 #define _GNU_SOURCE
 #include "internal.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#endif
 #ifndef MADV_COLD
 #define MADV_COLD 20
 #endif
 #ifndef MADV_PAGEOUT
 #define MADV_PAGEOUT 21
 #endif
-
-/* What the helper does for loops, the most urgent first. */
-enum errand { READ, WRITE, TOUCH, ERRAND_KINDS };
 
 enum backend { UNDECIDED, VECTOR, SINGLE, NONE };
 static _Atomic int backend = UNDECIDED;
@@ -65,14 +55,12 @@ static int choose(void) {
 }
 
 static bool hand_over(enum errand errand, const struct region *region, uint64_t start, uint64_t end,
-                      const _Atomic uint64_t *reached);
+                      const _Atomic uint64_t *reached) {
+  return errands_helped() && errands_hand_over(errand, region, start, end, reached);
+}
+
 /* A run that is worth handing over: longer than what is asked for at once where windows are narrow. */
 #define WORTH_A_CALL (NARROW_REQUEST + PAGE_BYTES)
-
-static void read_now(uint64_t start, uint64_t end) {
-  madvise((void *)start, end - start, MADV_WILLNEED);
-  count(COUNT_CALLS, 1);
-}
 
 /* A region may have gone since the batch was begun, by another thread's hand. */
 static void send_single(const struct iovec *range, unsigned ranges) {
@@ -81,7 +69,8 @@ static void send_single(const struct iovec *range, unsigned ranges) {
     uint64_t start = (uint64_t)range[i].iov_base, end = start + range[i].iov_len;
     region = region_at(start, region);
     if (!region) continue;
-    if (end - start < WORTH_A_CALL || !hand_over(READ, region, start, end, NULL)) read_now(start, end);
+    bool handed_over = end - start >= WORTH_A_CALL && hand_over(ERRAND_READ, region, start, end, NULL);
+    if (!handed_over) errands_read(start, end);
   }
 }
 
@@ -275,6 +264,20 @@ void batch_add(struct batch *batch, const struct region *region, uint64_t start,
   }
 }
 
+void batch_want(struct batch *batch, struct region *region, uint64_t start, uint64_t end, uint64_t *first) {
+  uint64_t from, bytes;
+  *first = 0;
+  while ((bytes = filter_take(region, &start, end, &from))) {
+    batch_add(batch, region, from, bytes);
+    if (!*first) *first = from;
+  }
+}
+
+void batch_confirm(struct batch *batch, struct region *region, uint64_t start, uint64_t end) {
+  uint64_t from, bytes;
+  while ((bytes = filter_find_missing(region, &start, end, &from))) batch_add(batch, region, from, bytes);
+}
+
 void submit_release(uint64_t start, uint64_t bytes, bool at_once) {
   int saved = errno;
   madvise((void *)start, bytes, at_once ? MADV_PAGEOUT : MADV_COLD);
@@ -282,164 +285,27 @@ void submit_release(uint64_t start, uint64_t bytes, bool at_once) {
   errno = saved;
 }
 
-/* --- the helper's errands --------------------------------------------------- */
-
-/* Where memory is full, whoever reads has to find room first: of a product's time in memory of a tenth
- * its main thread spent more than half so, and MG a quarter, while another processor had nothing to
- * do. So long runs of pages are read by the helper. Shorter ones, such as all are where the kernel's
- * windows are narrow, are sooner asked for than handed over (on 1 ms CG at half of its data took 0.67 s, and
- * 0.83 where they were handed over; IS 0.39 and 0.46).
- *
- * Starting a write waits while the disk's queue is full: MG on the machine's own disk stood still
- * for 0.5 s, a fifth of it for that, and for 0.19 to 0.26 with a thread of ours that does it. But
- * a page that is written by another processor's thread costs an interrupt on this one (a sixth of
- * LU's processor time on a disk where nothing waits): so the helper gets the next writes after
- * one that waited. What it has no room for is left to the kernel.
- *
- * Reads go first, and none is handed over while the helper is at a write, which may take long. Touches go last:
- * whoever asks for them only gains by them. */
-#define AFTER_A_WAIT 128
-#define ERRANDS 64
-struct request {
-  const struct region *region;
-  uint64_t start, end;
-  const _Atomic uint64_t *reached; /* touches: so far the program has come; in a nest, which stays mapped */
-};
-static struct queue {
-  struct request request[ERRANDS];
-  unsigned used, next;
-} queue[ERRAND_KINDS];
-static bool writing;
-static struct request reading; /* the read or touch under way; of no bytes: none */
-static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
-static pthread_cond_t been_read = PTHREAD_COND_INITIALIZER;
-
-static void write_now(const struct region *region, uint64_t start, uint64_t end) {
-  if (!region_has_file(region)) return;
-  sync_file_range(region->descriptor, (off_t)(region->offset + (start - region->start)),
-                  (off_t)(end - start), SYNC_FILE_RANGE_WRITE);
-  count(COUNT_WRITTEN, (end - start) >> PAGE_SHIFT);
-}
-
-/* What the program has reached by now may be thrown out already, and would be read again. A kernel older than
- * 5.14 refuses, and nothing is touched. */
-static void touch_now(struct request request) {
-  uint64_t reached = atomic_load_explicit(request.reached, RELAXED);
-  uint64_t start = request.start < reached ? reached : request.start;
-  if (start < request.end) madvise((void *)start, request.end - start, MADV_POPULATE_READ);
-}
-
-/* With the lock held; ERRAND_KINDS: there is nothing to do. */
-static enum errand most_urgent(void) {
-  enum errand errand = READ;
-  while (errand < ERRAND_KINDS && !queue[errand].used) errand++;
-  return errand;
-}
-
-/* With the lock held. False when the time is over and there is nothing to do. */
-static bool wait_for_more(const struct timespec *until) {
-  while (most_urgent() == ERRAND_KINDS)
-    if (pthread_cond_clockwait(&more, &queue_lock, CLOCK_MONOTONIC, until)) break;
-  return most_urgent() != ERRAND_KINDS;
-}
-
-static struct timespec in_future(uint64_t nanoseconds) {
-  uint64_t end = limits_now() + nanoseconds;
-  return (struct timespec){(time_t)(end / 1000000000), (long)(end % 1000000000)};
-}
-
-void submit_handed_over(uint64_t nanoseconds) {
-  struct timespec until = in_future(nanoseconds);
-  pthread_mutex_lock(&queue_lock);
-  while (wait_for_more(&until)) {
-    enum errand errand = most_urgent();
-    struct request request = queue[errand].request[queue[errand].next++ % ERRANDS];
-    queue[errand].used--;
-    writing = errand == WRITE;
-    if (errand != WRITE) reading = request;
-    pthread_mutex_unlock(&queue_lock);
-    if (errand == READ) read_now(request.start, request.end);
-    if (errand == WRITE) write_now(request.region, request.start, request.end);
-    if (errand == TOUCH) touch_now(request);
-    pthread_mutex_lock(&queue_lock);
-    writing = false;
-    reading = (struct request){NULL, 0, 0, NULL};
-    if (errand != WRITE) pthread_cond_broadcast(&been_read);
-  }
-  pthread_mutex_unlock(&queue_lock);
-}
-
-void submit_forget(void) {
-  for (unsigned errand = 0; errand < ERRAND_KINDS; errand++) queue[errand].used = 0;
-  writing = false;
-  reading = (struct request){NULL, 0, 0, NULL};
-  pthread_mutex_init(&queue_lock, NULL);
-  pthread_cond_init(&more, NULL);
-  pthread_cond_init(&been_read, NULL);
-}
-
-static bool overlaps(const struct request *request, uint64_t start, uint64_t end) {
-  return request->start < end && request->end > start;
-}
-
-static void drop(struct queue *from, uint64_t start, uint64_t end) {
-  unsigned kept = 0;
-  for (unsigned i = 0; i < from->used; i++) {
-    struct request request = from->request[(from->next + i) % ERRANDS];
-    if (!overlaps(&request, start, end)) from->request[(from->next + kept++) % ERRANDS] = request;
-  }
-  from->used = kept;
-}
-
-/* A piece takes milliseconds, or as long as the disk's queue is full. A program that unmaps has something
- * better to do than to wait for a disk that does not answer; and the lock may be held by the very thread
- * that waits here, in a signal's handler. */
-#define LONGEST_GOODBYE_NS 1000000000
-void submit_drop_reads(uint64_t start, uint64_t end) {
-  struct timespec until = in_future(LONGEST_GOODBYE_NS);
-  if (pthread_mutex_clocklock(&queue_lock, CLOCK_MONOTONIC, &until)) return;
-  drop(&queue[READ], start, end);
-  drop(&queue[TOUCH], start, end);
-  while (overlaps(&reading, start, end))
-    if (pthread_cond_clockwait(&been_read, &queue_lock, CLOCK_MONOTONIC, &until)) break;
-  pthread_mutex_unlock(&queue_lock);
-}
-
-/* To the helper. False if there is none, or no room. For a region that has gone there is nothing to do: it is
- * marked so before its reads are dropped, so with the lock held either this sees the mark or the drop, which
- * comes after it, sees the request. */
-static bool hand_over(enum errand errand, const struct region *region, uint64_t start, uint64_t end,
-                      const _Atomic uint64_t *reached) {
-  struct queue *to = &queue[errand];
-  if (!adapt_helped() || pthread_mutex_trylock(&queue_lock)) return false;
-  bool gone = !atomic_load_explicit(&region->live, RELAXED);
-  bool room = to->used < ERRANDS && !(errand != WRITE && writing);
-  if (room && !gone) {
-    to->request[(to->next + to->used++) % ERRANDS] = (struct request){region, start, end, reached};
-    pthread_cond_signal(&more);
-  }
-  pthread_mutex_unlock(&queue_lock);
-  return room || gone;
-}
+/* --- touching ---------------------------------------------------------------- */
 
 bool submit_touch(const struct region *region, uint64_t start, uint64_t end, const _Atomic uint64_t *reached) {
-  return hand_over(TOUCH, region, start, end, reached);
+  return hand_over(ERRAND_TOUCH, region, start, end, reached);
 }
 
 /* --- writing --------------------------------------------------------------- */
 
+/* Writes that the helper gets after one that waited (errands.c). */
+#define AFTER_A_WAIT 128
 void submit_write(const struct region *region, uint64_t start, uint64_t end) {
   static _Atomic unsigned by_helper; /* writes still to be handed over */
   if (region->descriptor < 0) return;
   int saved = errno;
   unsigned left = atomic_load_explicit(&by_helper, RELAXED);
   if (left) atomic_store_explicit(&by_helper, left - 1, RELAXED);
-  if (left && adapt_helped()) {
-    hand_over(WRITE, region, start, end, NULL);
+  if (left && errands_helped()) {
+    hand_over(ERRAND_WRITE, region, start, end, NULL);
   } else {
     uint64_t waits = adapt_waiting().waits;
-    write_now(region, start, end);
+    errands_write(region, start, end);
     if (adapt_waiting().waits != waits) atomic_store_explicit(&by_helper, AFTER_A_WAIT, RELAXED);
   }
   errno = saved;

@@ -62,12 +62,12 @@ void walk_range(struct walk *walk, uint64_t start, uint64_t bytes) {
     return;
   }
   if (walk->confirm) {
-    if (pages >= RUN_PAGES) filter_confirm(region, start, end, walk->batch);
+    if (pages >= RUN_PAGES) batch_confirm(walk->batch, region, start, end);
     return;
   }
   if (walk->doubt && !(walk->confirmed_later && pages >= RUN_PAGES)) filter_check_old(region, start, end, &walk->right);
-  uint64_t before = walk->batch->pages;
-  uint64_t sample = filter_want(region, start, end, walk->batch);
+  uint64_t before = walk->batch->pages, sample;
+  batch_want(walk->batch, region, start, end, &sample);
   walk->wanted += pages;
   if (sample) {
     walk->sample = sample;

@@ -39,6 +39,8 @@ for name, value in {
     "%runtime": os.path.join(config.runahead_source, "runtime"),
     "%major": config.llvm_major,
     "%build": config.runahead_build,
+    # Of the run-time layer one part at a time, so that a test can stand between two; the report comes with it.
+    "%parts": f"-Wl,-u,runahead_ooc_report {config.runahead_build}/librunahead_parts.a",
     "%limited": os.path.join(config.runahead_source, "test", "limited.py"),
     "%source": config.runahead_source,
 }.items():

@@ -1,5 +1,5 @@
 // Which entries of a nest are passed over, and when the kernel's reading is tried out.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -o %t
 // RUN: %t
 #include "../../runtime/internal.h"
 #include <stdio.h>

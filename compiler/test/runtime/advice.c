@@ -1,6 +1,6 @@
 // What a region remembers of its advice is what the kernel heard last: where two threads speak at once nothing is
 // remembered, and it is said again by the next. What was said and is remembered is not said again.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=madvise -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -lm -Wl,--wrap=madvise -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=4194304 %t
 #include "../../runtime/nest.h"
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // How far ahead of itself a program is read for, what is written behind it, and who reads first.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_helped,--wrap=madvise,--wrap=sync_file_range -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -Wl,--wrap=errands_helped,--wrap=madvise,--wrap=sync_file_range -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=16777216 %t %t.data
 #define _GNU_SOURCE
 #include "../../runtime/nest.h"
@@ -18,7 +18,7 @@ static _Atomic uint64_t written;
   } while (0)
 
 /* Nobody to hand requests over to: they are made at once. */
-bool __wrap_adapt_helped(void) { return false; }
+bool __wrap_errands_helped(void) { return false; }
 int __real_madvise(void *, size_t, int);
 int __wrap_madvise(void *start, size_t bytes, int advice) {
   if (advice == MADV_WILLNEED) asked += bytes;

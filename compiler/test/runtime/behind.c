@@ -1,5 +1,5 @@
 // What was prefetched and thrown out again is asked for once more before its use.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=64000000 RUNAHEAD_OOC_STATS=1 %t %t.data 2>&1 | FileCheck %s
 // CHECK: there again
 // CHECK: looked at once more before their use {{[1-9][0-9]*}}, of which missing {{[1-9][0-9]*}}

@@ -1,7 +1,7 @@
 // What a called function touches is prefetched for by the nest around the call as long as one call
 // touches no more than a block; beyond that the function's own loop does it, and by whole calls it
 // would be more at once than memory may hold.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=4000000 %t
 #include "../../runtime/internal.h"
 #include <stdio.h>

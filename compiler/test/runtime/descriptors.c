@@ -1,6 +1,6 @@
 // A region's descriptor that the program has closed, and whose number it uses for a file of its
 // own, is neither written to nor closed.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -o %t
 // RUN: env RUNAHEAD_OOC_STATS=1 %t 2>&1 | FileCheck %s
 // CHECK: still open
 // CHECK: told to be written 1{{$}}

@@ -1,6 +1,6 @@
 // A program whose main thread ends by pthread_exit ends, though a thread of ours writes and watches.
 // What the thread wrote is counted.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_waiting,--wrap=pthread_mutex_trylock -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -Wl,--wrap=adapt_waiting,--wrap=pthread_mutex_trylock -o %t
 // RUN: env RUNAHEAD_OOC_STATS=1 timeout -s KILL 20 %t 2>&1 | FileCheck %s
 // CHECK: threads 2
 // CHECK: told to be written 12{{$}}
@@ -29,7 +29,7 @@ int main(void) {
   const struct region *region = region_at((uint64_t)p, NULL);
   for (int i = 0; i < 4; i++)
     submit_write(region, (uint64_t)p + i * 3 * PAGE_BYTES, (uint64_t)p + (i + 1) * 3 * PAGE_BYTES);
-  adapt_shut_off(limits_now());
+  arm_shut_off(limits_now());
   struct stat tasks;
   stat("/proc/self/task", &tasks);
   printf("threads %d\n", (int)tasks.st_nlink - 2);

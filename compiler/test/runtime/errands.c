@@ -2,7 +2,7 @@
 // write, which may take long, nobody waits for it. A run is asked for in pieces as long as the kernel
 // takes them. What is to be touched is where the program has not been yet. Once a region is gone nothing is
 // read there, by whomever it was wanted.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=madvise,--wrap=sync_file_range,--wrap=adapt_waiting,--wrap=adapt_helped -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -lm -Wl,--wrap=madvise,--wrap=sync_file_range,--wrap=adapt_waiting,--wrap=errands_helped -o %t
 // RUN: %t %t.data
 #define _GNU_SOURCE
 #include "../../runtime/internal.h"
@@ -67,11 +67,11 @@ struct waiting __wrap_adapt_waiting(void) {
 
 /* Asked just before anything is handed over: another thread may unmap at that moment. */
 static void *unmapped_meanwhile;
-bool __real_adapt_helped(void);
-bool __wrap_adapt_helped(void) {
+bool __real_errands_helped(void);
+bool __wrap_errands_helped(void) {
   if (unmapped_meanwhile) runahead_ooc_unregister(unmapped_meanwhile);
   unmapped_meanwhile = NULL;
-  return __real_adapt_helped();
+  return __real_errands_helped();
 }
 
 static void want(struct region *region, uint64_t first, uint64_t bytes) {

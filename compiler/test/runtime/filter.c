@@ -1,5 +1,5 @@
 // A sequence that is asked for twice is sent once.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -o %t
 // RUN: env RUNAHEAD_OOC_STATS=1 %t %t.data 2>&1 | FileCheck %s
 // CHECK: in memory as expected
 // CHECK: pages asked for 2048, dropped by the filter 1024 (50.00%), prefetched 1024

@@ -1,6 +1,6 @@
 // The helper stays with the parent: a forked child is not disarmed, since nobody would arm it
 // again, and writes by itself, until it has a region and a helper of its own.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -o %t
 // RUN: timeout -s KILL 20 %t
 #define _GNU_SOURCE
 #include "../../runtime/internal.h"
@@ -17,15 +17,15 @@ static int wrong;
   } while (0)
 
 static int child(void) {
-  IS(!adapt_helped());
-  adapt_shut_off(limits_now());
-  IS(adapt_armed());
+  IS(!errands_helped());
+  arm_shut_off(limits_now());
+  IS(arm_is_set());
   char *mine = runahead_ooc_alloc(BYTES, 0);
   if (!mine) return 1;
   memset(mine, 1, BYTES);
-  IS(adapt_helped());
-  adapt_shut_off(limits_now());
-  IS(!adapt_armed());
+  IS(errands_helped());
+  arm_shut_off(limits_now());
+  IS(!arm_is_set());
   fflush(stdout);
   return wrong;
 }
@@ -34,11 +34,11 @@ int main(void) {
   char *p = runahead_ooc_alloc(BYTES, 0);
   if (!p) return 1;
   memset(p, 1, BYTES);
-  IS(adapt_helped());
+  IS(errands_helped());
   int pid = fork(), status = 1;
   if (pid == 0) _exit(child());
   waitpid(pid, &status, 0);
   IS(status == 0);
-  IS(adapt_helped());
+  IS(errands_helped());
   return wrong;
 }

@@ -1,7 +1,7 @@
 // The two calls take anything: random sites, bounds, strides and addresses, regions
 // that come, go and are unmapped meanwhile, from several threads. No fault, and no
 // call that does not come back.
-// RUN: %plaincc -O1 -g -I%runtime %s %build/librunahead_ooc.a -lpthread -o %t
+// RUN: %plaincc -O1 -g -I%runtime %s %parts -lpthread -o %t
 // RUN: %t 1 && %t 2
 #include "runahead_abi.h"
 #include "runahead_ooc.h"

@@ -1,7 +1,7 @@
 // A signal handler may copy much, and run any loop, wherever it interrupts: in the run-time layer
 // its copy is a plain one and its loop is not assisted, and on the way of neither memory is
 // allocated or a thread started, though its regions turn out to be in memory.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=adapt_waiting,--wrap=malloc,--wrap=pthread_create -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -Wl,--wrap=adapt_waiting,--wrap=malloc,--wrap=pthread_create -o %t
 // RUN: env RUNAHEAD_OOC_STATS=1 %t 2>&1 | FileCheck %s
 // CHECK: interrupted, all equal, allocated 0
 // CHECK: nests entered 2, declined 0

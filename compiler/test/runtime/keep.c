@@ -3,7 +3,7 @@
 // the kernel's windows are narrow, of what is gone through backwards, of what the nest comes back to, of tables, of
 // other arrays, and while there is room for what is on its way. What the kernel reads then is touched ahead of the
 // program, each page once at most, and not past the array's end.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=submit_release,--wrap=submit_touch,--wrap=madvise,--wrap=limits_pressed -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -lm -Wl,--wrap=submit_release,--wrap=submit_touch,--wrap=madvise,--wrap=limits_pressed -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=33554432 %t
 #include "../../runtime/nest.h"
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // What a look at memory tells is used for more than the pages that it was for, and is not taken
 // for pages that have come in. Of the stack, which may be a signal handler's, it takes little.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -Wl,--wrap=mincore,--wrap=madvise -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -Wl,--wrap=mincore,--wrap=madvise -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=16777216 %t %t.data
 // RUN: env RUNAHEAD_OOC_MEMORY=268435456 %t %t.data wide
 #include "../../runtime/internal.h"
@@ -101,7 +101,7 @@ static void confirming_renews(struct region *region) {
   believe(region, 0, 64);
   turns(1);
   IS(filter_is_old(region, at(region, 5)));
-  filter_confirm(region, at(region, 0), at(region, 64), &batch);
+  batch_confirm(&batch, region, at(region, 0), at(region, 64));
   IS(!filter_is_old(region, at(region, 5)) && batch.pages == 0);
 }
 

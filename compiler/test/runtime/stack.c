@@ -1,6 +1,6 @@
 // A loop may be a signal handler's, whose own stack is 8 KB as a rule, of which the kernel takes up to 3 for what it
 // saves: what is done for a loop leaves most of the rest, be its pages in runs or found through indices.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -lm -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=33554432 %t
 #include "../../runtime/nest.h"
 #include "own_stack.h"

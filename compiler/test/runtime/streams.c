@@ -1,6 +1,6 @@
 // A stream, such as a sparse matrix's rows, gives up what it has passed once it has come through
 // half of memory, though each of its entries is short, and nothing that is still to come.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=limits_pressed,--wrap=limits_now,--wrap=submit_release -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -lm -Wl,--wrap=limits_pressed,--wrap=limits_now,--wrap=submit_release -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=16777216 %t %t.data
 #include "../../runtime/nest.h"
 #include <stdio.h>

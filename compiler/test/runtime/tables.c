@@ -3,7 +3,7 @@
 // that come between two uses. A table that stays in memory is looked at ever more rarely, until it
 // leaves. What goes past such a table is read no further ahead than there is
 // room for, under an advice of its own, and thrown out behind.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=adapt_helped,--wrap=submit_release,--wrap=madvise -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -lm -Wl,--wrap=errands_helped,--wrap=submit_release,--wrap=madvise -o %t
 // RUN: env RUNAHEAD_OOC_MEMORY=33554432 %t %t.data
 #include "../../runtime/nest.h"
 #include <fcntl.h>
@@ -31,7 +31,7 @@ void __wrap_submit_release(uint64_t start, uint64_t bytes, bool at_once) {
   of_table += start + bytes > (uint64_t)the_table ? bytes : 0;
 }
 /* Nobody to hand requests over to: they are made at once. */
-bool __wrap_adapt_helped(void) { return false; }
+bool __wrap_errands_helped(void) { return false; }
 int __real_madvise(void *, size_t, int);
 int __wrap_madvise(void *start, size_t bytes, int advice) {
   if (advice == MADV_RANDOM) told_start = (uint64_t)start, told_end = (uint64_t)start + bytes;

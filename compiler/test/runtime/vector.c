@@ -1,6 +1,6 @@
 // Where many ranges go to the kernel at once, those of a region that has gone meanwhile are left out: its addresses
 // may be another mapping's. What comes after a range that fails is looked at again.
-// RUN: %plaincc -O1 -I%runtime %s %build/librunahead_ooc.a -lpthread -lm -Wl,--wrap=syscall -o %t
+// RUN: %plaincc -O1 -I%runtime %s %parts -lpthread -lm -Wl,--wrap=syscall -o %t
 // RUN: env RUNAHEAD_OOC_BACKEND=process_madvise %t
 #define _GNU_SOURCE
 #include "../../runtime/internal.h"
