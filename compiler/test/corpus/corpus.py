@@ -7,7 +7,7 @@ corpus.py --build DIR --sources DIR [--source NAME=DIR...] [--levels O1,O2,O3] [
 corpus.py packages      the Debian source packages that it wants
 
 `--sources` holds unpacked source packages by their names; what is in no package of Debian
-(NPB-CPP, PolyBenchC, gapbs) is looked for there as well or given by `--source`. What is not
+(ELSEWHERE, PolyBenchC) is looked for there as well or given by `--source`. What is not
 there is said and left out. With the pass the program's heap (heap.c) and its static arrays lie
 on files, with less memory than they take, and by default the eager build is used, to which no
 nest is too small.
@@ -24,6 +24,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ELSEWHERE = ["NPB-CPP", "gapbs", "hnswlib", "annoy"]
 # $P the program, $D a file of 200 KB, $S its source, $T an empty folder.
 ROUND = ("for l in {levels}; do $P {pack} | tee $T/packed | cksum; "
          "$P {unpack} | cmp - $D && echo same $l; done")
@@ -50,6 +51,15 @@ local r = 0 for i = 1, 80 do for j = 1, 80 do for k = 1, 80 do r = r + m[i][k] *
 print(load(string.dump(function(x) return x * 2 end))(21), utf8.char(228, 8364, 120000), #string.rep("ab", 300000))
 """
 
+POINTS = """BEGIN { srand(5); print d; print 1500
+for (i = 0; i < 1500; i++) { for (j = 0; j < d; j++) printf "%.6f ", rand(); print "" } }
+"""
+AWK = """{ for (i = 1; i <= NF; i++) n[$i]++ }
+END { for (w in n) print n[w], w
+for (i = 0; i < 100000; i++) { a[i % 5003] += i; s = s substr(i, 1, 1) }
+for (i in a) t += a[i] * i; print t, length(s); gsub(/1+2/, "x", s); print length(s), substr(s, 1, 100) }
+"""
+
 
 class Program:
     """`sources` and `include` are patterns below the package's folder; `prepare` is a shell
@@ -58,7 +68,8 @@ class Program:
     def __init__(self, name, package, sources, run, flags=(), include=(), without=(), prepare=None,
                  libraries=("-lm",), filter=None):
         self.__dict__.update(locals())
-        self.cxx = any(s.endswith((".cpp", ".cc")) for s in sources)
+        endings = {os.path.splitext(s)[1] for s in sources}
+        self.compiler = "runahead-c++" if endings & {".cpp", ".cc"} else "runahead-fc" if ".f" in endings else "runahead-cc"
 
 
 def programs():
@@ -94,6 +105,36 @@ def programs():
                           "make sqlite3.c shell.c; }; "
                           f"cd $S/corpus && cat > corpus.sql <<'END'\n{SQL}END\n",
                   run="$P $T/db < $S/corpus/corpus.sql; $P :memory: < $S/corpus/corpus.sql")
+    yield Program("brotli", "brotli", ["c/common/*.c", "c/dec/*.c", "c/enc/*.c", "c/tools/brotli.c"], include=["c/include"],
+                  run=ROUND.format(levels="1 5 11", pack="-q $l -c $D", unpack="-dc < $T/packed"))
+    yield Program("zopfli", "zopfli", ["src/zopfli/*.c"],
+                  run="for how in --zlib --deflate --gzip; do $P -c --i3 $how $D | tee $T/packed | cksum; done; "
+                      "gzip -dc < $T/packed | cmp - $D && echo same")
+    yield Program("qhull", "qhull", ["src/libqhull_r/*.c", "src/qhull/unix_r.c"], include=["src"],
+                  prepare=f"cat > points.awk <<'END'\n{POINTS}END\n",
+                  run="for d in 2 3 4 5; do awk -v d=$d -f $S/points.awk > $T/points; $P s FA o < $T/points | cksum; "
+                      "$P d Qbb s FN < $T/points | cksum; $P v Qbb p < $T/points | cksum; done")
+    yield Program("gzip", "gzip", ["bits.c", "deflate.c", "gzip.c", "inflate.c", "lzw.c", "trees.c", "unlzh.c", "unlzw.c",
+                                   "unpack.c", "unzip.c", "util.c", "zip.c", "version.c"], include=[".", "lib"],
+                  flags=["-DHAVE_CONFIG_H"], libraries=["{folder}/lib/libgzip.a"],
+                  prepare="[ -e lib/libgzip.a ] || { ./configure -q && make -s -C lib && make -s version.c; }",
+                  run=ROUND.format(levels="1 6 9", pack="-$l -c $D", unpack="-dc < $T/packed"))
+    yield Program("mawk", "mawk", ["*.c"], without=["rexpdb.c", "makescan.c", "trace.c"], include=["."],
+                  flags=["-DHAVE_CONFIG_H"], prepare="[ -e scancode.c ] || { ./configure && make; }",
+                  run=f"cat > $T/long.awk <<'END'\n{AWK}END\n"
+                      "cp -r $S/test $T/t; (cd $T/t && cp $P mawk && PROG=./mawk sh ./mawktest); "
+                      "$P -f $T/long.awk $D | sort | cksum", filter="wall|user|sys|rss")
+    yield Program("hnswlib", "hnswlib", [f"{HERE}/hnsw.cpp"], include=["."], flags=["-std=c++14", "-pthread"],
+                  libraries=["-lpthread"], run="$P $T/index")
+    yield Program("annoy", "annoy", [f"{HERE}/annoy.cpp"], include=["src"], flags=["-std=c++14"], run="$P $T/index")
+    yield Program("eigen", "eigen3", [f"{HERE}/eigen.cpp"], include=["."], flags=["-std=c++14"], run="$P")
+    for kind, names in {"s": "s sc is", "d": "d id", "c": "c sc ic", "z": "z dz dc iz"}.items():
+        blas = [f"BLAS/SRC/{name}*.{ending}" for name in names.split() + ["l"] for ending in ("f", "f90")]
+        for level in "123":
+            test = f"BLAS/TESTING/{kind}blat{level}"
+            own = ["BLAS/SRC/xerbla.f"] if level == "1" else []
+            yield Program(f"blas-{kind}{level}", "lapack", [*blas, *own, test + ".f"], libraries=[],
+                          run="cd $T && $P" + (f" < $S/{test}.in; cat *" if level > "1" else ""), filter="(?i)time|second")
     for name in ["is", "ep", "cg", "mg", "ft", "bt", "sp", "lu"]:
         folder = f"NPB-SER/{name.upper()}"
         yield Program(f"npb-{name}", "NPB-CPP", [f"{folder}/{name}.cpp", "NPB-SER/common/*.cpp"],
@@ -152,7 +193,7 @@ class Corpus:
 
     def build(self, p, folder, level, ours, out):
         """None where it fails."""
-        compiler = os.path.join(self.o.build, "bin", "runahead-c++" if p.cxx else "runahead-cc")
+        compiler = os.path.join(self.o.build, "bin", p.compiler)
         sources = sorted({s for pattern in p.sources for s in glob.glob(os.path.join(folder, pattern))} -
                          {os.path.join(folder, w) for w in p.without})
         how = ["-Rpass=runahead", "-Rpass-missed=runahead"] if ours else ["--runahead-off"]
@@ -172,8 +213,9 @@ class Corpus:
                 if "did not verify" in done.stderr:
                     self.fail(f"{p.name} -{level}: {source}: a function did not verify", done.stderr[:300])
         how = ["--runahead-static", self.heap] if ours else ["--runahead-off"]
-        done = subprocess.run([compiler, *how, *objects, "-o", out, *p.libraries], capture_output=True,
-                              text=True, env=environment)
+        libraries = [l.format(folder=folder) for l in p.libraries]
+        done = subprocess.run([compiler, *how, *objects, "-o", out, *libraries], capture_output=True, text=True,
+                              env=environment)
         return True if done.returncode == 0 else self.fail(f"{p.name} -{level}: link", done.stderr)
 
     def run(self, p, folder, program, ours):
@@ -248,7 +290,7 @@ class Corpus:
 
 def main():
     if sys.argv[1:] == ["packages"]:
-        print("\n".join(sorted({p.package for p in programs() if p.package not in ("NPB-CPP", "gapbs")})))
+        print("\n".join(sorted({p.package for p in programs() if p.package not in ELSEWHERE})))
         return
     options = argparse.ArgumentParser()
     options.add_argument("--build", required=True)
