@@ -4,7 +4,9 @@
     compiler/measure.py --disk native --directory DIRECTORY [CODE...]
 
 Each code runs under a memory limit (a cgroup, hence root) of a half and of a tenth of its data.
-The kernels map files, cold; the NAS codes have their static arrays on a nameless file. Alone
+The kernels map files, cold; the NAS codes have their static arrays on a nameless file; the dense programs (dense-sum
+and others) have arrays of the heap, are timed as a whole and limited from their start, and alone lie on mapped
+files. Alone
 they get each kind of advice that --advice names, and the best of them is the rival: one that takes
 half as long again as another has taken is ended. Runs alternate; medians are shown. Stall: the part of the timed stretch in which the program neither ran nor
 waited for a processor (kernels/stall.h). Covered: of the pages that came from the disk, those
@@ -32,6 +34,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 KERNELS = ["gather", "spmv", "column", "sum", "matvec", "stencil"]
+DENSE = ["dense-" + name for name in ("sum", "triad", "stream", "atax", "jacobi", "mvt")]
 # Class and steps out of core: as much as takes a minute alone on a disk of 1 ms. 0: all steps.
 NAS = {"ep": ("W", 0), "is": ("A", 10), "mg": ("A", 1), "cg": ("A", 1), "ft": ("A", 1),
        "bt": ("A", 1), "sp": ("A", 1), "lu": ("A", 1)}
@@ -134,7 +137,8 @@ def counts(err):
     if hit is None or hit + late == 0:
         return found
     asked = number(r"asked for (\d+)")
-    return {**found, "covered": (hit + late) / (hit + late + faults), "late": late / (hit + late + faults),
+    evicted = re.search(r"of which missing (\d+)", err)
+    return {**found, "evicted": int(evicted[1]) if evicted else None, "covered": (hit + late) / (hit + late + faults), "late": late / (hit + late + faults),
             "dropped": number(r"of which dropped ([\d.]+)%") / 100, "asked": asked,
             "sent": number(r"prefetched (\d+) in"), "calls": number(r"prefetched \d+ in (\d+)")}
 
@@ -194,6 +198,41 @@ class Kernels:
             return None
         bits, seconds, stalled = done[0].split()
         return {"bits": bits, "seconds": float(seconds), "stalled": float(stalled), **counts(done[1])}
+
+
+class Dense:
+    """Whole programs, so that making the data is part of what is timed, and of what is counted."""
+
+    def __init__(self, arguments, work):
+        self.arguments, self.work = arguments, work
+        cc, source = str(arguments.build / "bin/runahead-cc"), str(HERE / "kernels/dense.c")
+        call([cc, "--runahead-off", "-O2", "-DMAPPED", source, "-o", str(work / "dense-alone")])
+        call([cc, "-O2", "--runahead-heap", source, "-o", str(work / "dense-ours")])
+
+    def bytes(self, _):
+        return self.arguments.megabytes << 20
+
+    def variants(self, _):
+        return [*self.arguments.advice, "ours"]
+
+    def details(self, _):
+        return {"megabytes": self.arguments.megabytes}
+
+    def one(self, group, limit, code, variant, patience):
+        program = str(self.work / f"dense-{'ours' if variant == 'ours' else 'alone'}")
+        environment = {"RUNAHEAD_OOC_STATS": "1", "RUNAHEAD_OOC_DIR": str(self.arguments.directory), "KERNEL_ADVICE": variant}
+        command = [program, code.removeprefix("dense-"), str(self.arguments.megabytes)]
+        done = run(group, limit, command, environment, self.arguments.patience, patience)
+        group.empty()
+        if not done:
+            return None
+        if self.arguments.verbose:
+            print(f"{variant}: {done[0]}{done[1]}", file=sys.stderr)
+        bits, seconds, stalled = done[0].split()
+        phases = re.findall(r"user ([\d.]+), system ([\d.]+), read (\d+) MB, written (\d+) MB, major (\d+)", done[1])
+        sums = [round(sum(float(phase[i]) for phase in phases), 3) for i in range(5)]
+        return {"bits": bits, "seconds": float(seconds), "stalled": float(stalled), **counts(done[1]), "user": sums[0],
+                "system": sums[1], "read_mb": sums[2], "written_mb": sums[3], "faults": sums[4]}
 
 
 class Nas:
@@ -273,7 +312,8 @@ def measure(arguments, group, suite, code, share):
                                                    if name not in ("ours", variant) for r in of if r]
             runs[variant].append(suite.one(group, limit, code, variant, min([arguments.patience, *others])))
     bits = {r["bits"] for of in runs.values() for r in of if r}
-    fields = ("seconds", "stalled", "faults", "covered", "late", "dropped", "asked", "sent", "calls")
+    fields = ("seconds", "stalled", "faults", "covered", "late", "dropped", "asked", "sent", "calls", "evicted", "user",
+              "system", "read_mb", "written_mb")
     medians = {variant: {field: median(of, field) for field in fields if median(of, field) is not None}
                for variant, of in runs.items()}
     return {"code": code, **suite.details(code), "share": share, "limit_mb": limit >> 20, "disk": arguments.disk,
@@ -303,7 +343,7 @@ def table(lines):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("codes", nargs="*", default=KERNELS + list(NAS), metavar="CODE")
+    parser.add_argument("codes", nargs="*", default=KERNELS + list(NAS) + DENSE, metavar="CODE")
     parser.add_argument("--build", type=Path, default=HERE.parent / "target/compiler-19")
     parser.add_argument("--directory", type=Path, help="on the disk to measure")
     parser.add_argument("--disk", default="native", help="its name in the results")
@@ -313,6 +353,7 @@ def main():
     parser.add_argument("--classes", type=lambda s: s.split(","), default=[], metavar="CODE:CLASS:STEPS,...",
                         help="other classes of NAS codes; 0 steps are all")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--verbose", action="store_true", help="what dense programs and the run-time layer count")
     parser.add_argument("--patience", type=int, default=120, help="seconds after which a run is ended")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--show", nargs="+", type=Path, metavar="FILE")
@@ -336,9 +377,11 @@ def main():
     try:
         kernels = Kernels(arguments, work) if set(arguments.codes) & set(KERNELS) else None
         nas = Nas(arguments, work)
+        dense = Dense(arguments, work) if set(arguments.codes) & set(DENSE) else None
         for code in arguments.codes:
             for share in arguments.shares:
-                line = measure(arguments, group, kernels if code in KERNELS else nas, code, share)
+                suite = kernels if code in KERNELS else dense if code in DENSE else nas
+                line = measure(arguments, group, suite, code, share)
                 line.update(kernel=platform.release(), load=round(os.getloadavg()[0], 1),
                             read_ahead_kb=read_ahead_kb(arguments.directory))
                 lines.append(line)
