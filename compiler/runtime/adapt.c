@@ -14,6 +14,8 @@
 #include "internal.h"
 #include <sys/resource.h>
 
+#define MEGABYTE ((uint64_t)1 << 20)
+
 /* --- distance ------------------------------------------------------------ */
 
 /* 128 pages outstanding is where random reads stop gaining on NVMe and on a 1 ms
@@ -32,8 +34,18 @@ uint64_t adapt_distance(struct runahead_site *site, bool indirect) {
 }
 
 uint64_t adapt_run_distance(struct runahead_site *site) {
-  uint64_t distance = site_get(site, SITE_DISTANCE);
-  return within_memory(distance < FIRST_DISTANCE_BLOCKS ? FIRST_DISTANCE_BLOCKS : distance);
+  uint64_t distance = site_get(site, SITE_DISTANCE), most = site_get(site, SITE_RUN_MOST);
+  if (distance < FIRST_DISTANCE_BLOCKS) distance = FIRST_DISTANCE_BLOCKS;
+  return within_memory(most && distance > most ? most : distance);
+}
+
+/* A major fault is a page that nobody has asked for or that is gone again; what comes too late is only waited for. More
+ * than one in eight tells that memory does not hold the distance. */
+#define LEAST_RUN ((uint64_t)256 * 1024)
+void adapt_driven_out(struct runahead_site *site, uint64_t bytes, uint64_t faults) {
+  if (bytes < MEGABYTE / 4 || faults <= bytes / PAGE_BYTES / 8) return;
+  uint64_t distance = adapt_run_distance(site), less = distance - distance / 4;
+  site_set(site, SITE_RUN_MOST, less < LEAST_RUN ? LEAST_RUN : less);
 }
 
 /* Beside tables that take most of memory. What is prefetched there and comes too late is waited
@@ -128,7 +140,6 @@ bool adapt_skip(struct runahead_site *site, uint64_t iterations) {
 /* Phases: the kernel reads, warming up; measured; we read, warming up; measured;
  * then the choice, kept for many times as long. */
 enum phase { FRESH, KERNEL_WARM, KERNEL_MEASURED, OURS_WARM, OURS_MEASURED, CHOSE_KERNEL, CHOSE_OURS };
-#define MEGABYTE ((uint64_t)1 << 20)
 
 /* The trial of our way may cost twice the time for its 40 MB: a few percent of what a
  * choice is kept for. Before each is measured the other has to be over: the kernel has
@@ -188,6 +199,22 @@ static uint64_t pace(uint64_t nanoseconds, uint64_t bytes) {
  * half: 40 MB of trial made it 5% slower). It takes 0.6 to 0.7 on a fast disk, and up to 1.2 beside other work. */
 #define QUICK 1500000
 
+/* Of all that the program goes through in runs of pages, where the kernel is the first to read, our way is tried on a
+ * sixteenth at most: be it twice as slow, the whole program, the making of its data included, loses a sixteenth.
+ * Bytes. */
+#define TRIED_AT_MOST 16
+static _Atomic uint64_t gone_through, tried;
+
+static bool may_try(void) {
+  uint64_t cost = phase_bytes(OURS_WARM) + phase_bytes(OURS_MEASURED);
+  return atomic_load_explicit(&tried, RELAXED) + cost <= atomic_load_explicit(&gone_through, RELAXED) / TRIED_AT_MOST;
+}
+
+static void note_trial(uint64_t phase, uint64_t bytes) {
+  atomic_fetch_add_explicit(&gone_through, bytes, RELAXED);
+  if (phase == OURS_WARM || phase == OURS_MEASURED) atomic_fetch_add_explicit(&tried, bytes, RELAXED);
+}
+
 /* One measurement may be chance: a program that writes waits for its writing at one time and
  * not at another (the stencil chose either way). So our way has to show that it is the faster
  * one as long as it lasts. */
@@ -198,7 +225,8 @@ static uint64_t next_phase(struct runahead_site *site, uint64_t phase, uint64_t 
   switch (phase) {
   case KERNEL_MEASURED:
     site_set(site, SITE_KERNEL_PACE, took);
-    return took < QUICK ? CHOSE_KERNEL : OURS_WARM;
+    if (took < QUICK) return CHOSE_KERNEL;
+    return site_get(site, SITE_FIRST) != KERNEL_FIRST || may_try() ? OURS_WARM : KERNEL_WARM;
   case OURS_MEASURED:
     return took < good - kernel / 10 ? CHOSE_OURS : CHOSE_KERNEL;
   case CHOSE_OURS:
@@ -226,6 +254,7 @@ struct waiting adapt_waiting(void) {
 void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanoseconds, uint64_t waits) {
   if (site_get(site, SITE_FIRST) == OURS_ALWAYS) return;
   uint64_t phase = present_phase(site);
+  note_trial(phase, bytes);
   waits += site_get(site, SITE_PHASE_WAITS);
   bytes += site_get(site, SITE_PHASE_BYTES);
   nanoseconds += site_get(site, SITE_PHASE_TIME);

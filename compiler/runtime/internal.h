@@ -45,6 +45,8 @@ struct region {
   int descriptor;                  /* of the file behind it, our own; -1: not known */
   uint64_t device, file;           /* which file that is */
   uint64_t offset;                 /* in that file, of the region's start; immutable */
+  bool several;                    /* arrays, side by side; immutable */
+  _Atomic bool huge;               /* it is read in pieces of 2 MB (tell.c) */
   bool nameless;                   /* the file is ours alone: nobody minds where its position is; immutable */
   _Atomic unsigned written_looks;  /* how many looks in a row found that what is asked for was written (submit.c) */
   _Atomic unsigned advice;         /* what the kernel was told last, and who is telling it (tell.c) */
@@ -67,7 +69,8 @@ bool regions_ever(void); /* was there one? */
 uint64_t region_total_bytes(void);
 /* The table's part of registering (register.c). The descriptor (or -1) is duplicated; `offset` is that of `start` in
  * its file. */
-int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, bool nameless);
+enum region_kind { REGION_NAMED, REGION_NAMELESS, REGION_ARRAYS /* nameless as well */ };
+int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, enum region_kind kind);
 int region_remove(uint64_t start, uint64_t *end);
 void region_forget_lock(void); /* in a forked child */
 /* Does our descriptor still lead to the region's file? */
@@ -76,10 +79,12 @@ bool region_has_file(const struct region *region);
 /* --- register.c ---------------------------------------------------------- */
 
 /* A region from now on, and no more; what the public calls come to. */
-int register_range(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, bool nameless);
+int register_range(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, enum region_kind kind);
 int register_end(uint64_t start);
 /* As runahead_ooc_register_file, of a file of ours that has no name. For our own parts, a preloaded heap among them. */
 int runahead_ooc_register_nameless(void *address, size_t bytes, int descriptor, uint64_t offset);
+/* The same, of several arrays side by side. */
+int runahead_ooc_register_arrays(void *address, size_t bytes, int descriptor);
 
 /* --- submit.c ------------------------------------------------------------ */
 
@@ -237,6 +242,7 @@ enum site_word {
   SITE_TIGHT,             /* beside tables that take most of memory: bytes ahead; 0: not yet chosen, */
   SITE_TIGHT_MOST,        /*   and how far it may grow, */
   SITE_TIGHT_HOLD,        /*   and bytes until what is seen tells of the present distance */
+  SITE_RUN_MOST,          /* runs of pages: further ahead than so many bytes they were driven out; 0: not seen */
   SITE_WORDS
 };
 
@@ -257,6 +263,8 @@ bool adapt_skip(struct runahead_site *site, uint64_t iterations);
 uint64_t adapt_distance(struct runahead_site *site, bool indirect);
 /* The same for runs of pages beside references that are found through indices. */
 uint64_t adapt_run_distance(struct runahead_site *site);
+/* Of what we have read ahead in so many bytes the program had to read so many pages itself: they had been driven out. */
+void adapt_driven_out(struct runahead_site *site, uint64_t bytes, uint64_t faults);
 void adapt_late(struct runahead_site *site, bool indirect, bool late);
 /* Sequential references: prefetch them ourselves, or leave them to the kernel? */
 bool adapt_prefetch_sequential(struct runahead_site *site);

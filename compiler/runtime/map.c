@@ -8,12 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void *map_descriptor(int descriptor, size_t bytes, int protection, bool nameless) {
+static void *map_descriptor(int descriptor, size_t bytes, int protection, enum region_kind kind) {
   void *address = mmap(NULL, bytes, protection, MAP_SHARED, descriptor, 0);
   if (address == MAP_FAILED) return NULL;
   /* Not being able to register costs speed only. */
   int saved = errno;
-  register_range((uint64_t)address, bytes, protection & PROT_WRITE ? descriptor : -1, 0, nameless);
+  register_range((uint64_t)address, bytes, protection & PROT_WRITE ? descriptor : -1, 0, kind);
   errno = saved;
   return address;
 }
@@ -36,7 +36,7 @@ EXPORTED void *runahead_ooc_map(const char *path, size_t bytes, enum runahead_oo
       errno = errno ? errno : EINVAL; /* beyond the file's end every touch would be fatal */
     else
       address = map_descriptor(descriptor, bytes,
-                               mode == RUNAHEAD_OOC_READ ? PROT_READ : PROT_READ | PROT_WRITE, false);
+                               mode == RUNAHEAD_OOC_READ ? PROT_READ : PROT_READ | PROT_WRITE, REGION_NAMED);
   }
   int saved = errno;
   close(descriptor);
@@ -53,7 +53,7 @@ EXPORTED void *runahead_ooc_alloc(size_t bytes, const char *directory) {
   bytes = (bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
   void *address = NULL;
   if (ftruncate(descriptor, (off_t)bytes) == 0)
-    address = map_descriptor(descriptor, bytes, PROT_READ | PROT_WRITE, true);
+    address = map_descriptor(descriptor, bytes, PROT_READ | PROT_WRITE, REGION_NAMELESS);
   int saved = errno;
   close(descriptor);
   errno = saved;

@@ -204,6 +204,7 @@ static void passed(struct nest *nest, int64_t unit, int64_t units, uint64_t now)
   if (units > 0 && bytes && plan_is_tight(nest)) {
     if (adapt_tight_passed(nest->site, nest->room, bytes, met)) tell_driven_out(nest, unit);
   } else if (units > 0 && bytes) {
+    if (adapt_prefetch_sequential(nest->site)) adapt_driven_out(nest->site, bytes, met.faults);
     adapt_measured(nest->site, bytes, now - nest->since, met.waits);
   }
   nest->since = now;

@@ -57,6 +57,7 @@ struct nest {
   int64_t unit_iterations, units_in_level;
   int64_t origin;      /* streams: iterations between the first entry and this one */
   bool run_on, indirect;
+  bool streams;        /* each of its arrays is gone through once, and the kernel's windows are wide */
   bool ours;           /* nothing is left to the kernel's read-ahead: windows do not fit */
   bool confirming;     /* runs of pages are looked at once more before their use */
   bool following;      /* some indirect reference is not quiet */
@@ -139,6 +140,8 @@ bool plan_windows_fit(const struct region *region);
 bool plan_is_scattered(const struct reference *r);
 bool plan_is_kept(const struct nest *nest, const struct reference *r);
 bool plan_is_tight(const struct nest *nest);
+/* Streams of more than memory, so that what one leaves is gone before the next nest wants it. */
+bool plan_streams_past_memory(const struct nest *nest);
 bool plan_left_to_kernel(const struct nest *nest, const struct reference *r);
 
 /* --- keep.c: what stays of data larger than memory --------------------------- */

@@ -185,6 +185,47 @@ static bool only_streams(const struct nest *nest) {
   return windows <= limits_memory() / 4 * 3;
 }
 
+/* Beside it the program has its code, its stack and small arrays. */
+#define IS_SMALL(footprint) ((footprint) <= (double)limits_memory() / 16)
+
+/* Is it an array, or the like, that the nest goes through, and not something beside? What a stream goes through its
+ * entries together tell. */
+static bool is_long(const struct nest *nest, const struct reference *r) {
+  return nest->site->flags & RUNAHEAD_STREAM ? r->sequential : !IS_SMALL(shape_footprint(nest, r));
+}
+
+/* Is one always near the other, in loops of its own inside the one that moves both? */
+static bool goes_with(const struct reference *r, const struct reference *other) {
+  double apart = (double)(r->address + r->shape->low) - (double)(other->address + other->shape->low);
+  return other->led || (other->sequential && other->run_bytes == r->run_bytes && IS_SMALL(apart < 0 ? -apart : apart));
+}
+
+/* Does the nest go through each of its arrays once, from one end to the other? Then the kernel's own read-ahead is as good
+ * as can be, as long as its windows are wide and memory holds them: it brings large pieces, which are mapped, written and
+ * given up as one, where ours are single pages. What a row of a stencil has brought the next finds there. Of regions that
+ * hold several arrays nothing is said here: advice is for a region, and others go through it otherwise. */
+static bool only_goes_through(const struct nest *nest) {
+  uint64_t windows = 0;
+  if (nest->site->flags & RUNAHEAD_STREAM && !nest->run_on) return false;
+  for (unsigned i = 0; i < nest->references; i++) {
+    const struct reference *r = &nest->reference[i];
+    if (!r->region || r->led) continue;
+    if (r->region->several || r->region->window <= NARROW_WINDOW || r->shape->flags & RUNAHEAD_INDIRECT) return false;
+    if (!is_long(nest, r)) continue;
+    if (!r->sequential) return false;
+    for (unsigned j = 0; j < i; j++) {
+      const struct reference *other = &nest->reference[j];
+      if (other->region == r->region && is_long(nest, other) && !goes_with(r, other)) return false;
+    }
+    windows += 2 * r->region->window;
+  }
+  return windows && windows <= limits_memory() / 4 * 3 && !plan_is_tight(nest);
+}
+
+bool plan_streams_past_memory(const struct nest *nest) {
+  return nest->streams && (shape_nest_footprint(nest) > (double)(limits_memory() / 2) || region_total_bytes() > limits_memory());
+}
+
 /* Who reads runs of pages first. Where the kernel's windows are narrow we do: it seldom has read far
  * enough. Where they are wide it does, and in large pieces, which cost a tenth of what ours cost, of a page each
  * (256 MB in a tenth of memory: 0.05 s of the processor, 0.2 ours; the disk takes 0.15). Pieces that are
@@ -209,9 +250,11 @@ static void choose_first_reader(struct nest *nest) {
     if (r->sequential && (writes || (!r->led && is_changed(region))))
       changed += (uint64_t)r->run_bytes;
   }
-  nest->ours = !fit && !only_streams(nest);
+  nest->streams = only_goes_through(nest);
+  nest->ours = !fit && !nest->streams && !only_streams(nest);
   bool changes = changed && changed >= nest->sequential_bytes / 4; /* not a product's few results */
   keep_changed(nest);
+  changes &= !nest->streams;
   site_set(nest->site, SITE_FIRST, changes && wide ? OURS_ALWAYS : narrow || changes ? OURS_FIRST : KERNEL_FIRST);
 }
 

@@ -110,7 +110,7 @@ static struct region *new_region(uint64_t start, uint64_t end) {
   return region;
 }
 
-int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, bool nameless) {
+int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, enum region_kind kind) {
   uint64_t end = (start + bytes) & ~(PAGE_BYTES - 1), given = start;
   start = (start + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
   if (bytes == 0 || end <= start) {
@@ -124,7 +124,8 @@ int region_add(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, 
   }
   own(region, descriptor);
   region->offset = offset + (start - given);
-  region->nameless = nameless;
+  region->nameless = kind != REGION_NAMED;
+  region->several = kind == REGION_ARRAYS;
   pthread_mutex_lock(&table);
   unsigned i = 0;
   while (i < SLOTS && region_number(i)) i++;

@@ -5,8 +5,8 @@
  */
 #include "internal.h"
 
-int register_range(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, bool nameless) {
-  int done = region_add(start, bytes, descriptor, offset, nameless);
+int register_range(uint64_t start, uint64_t bytes, int descriptor, uint64_t offset, enum region_kind kind) {
+  int done = region_add(start, bytes, descriptor, offset, kind);
   if (done) return done;
   limits_memory(); /* found out here, and not in a loop, which may be a signal handler's */
   helper_get();
@@ -23,16 +23,20 @@ int register_end(uint64_t start) {
 }
 
 EXPORTED int runahead_ooc_register(void *address, size_t bytes) {
-  return register_range((uint64_t)address, bytes, -1, 0, false);
+  return register_range((uint64_t)address, bytes, -1, 0, REGION_NAMED);
 }
 
 EXPORTED int runahead_ooc_register_file(void *address, size_t bytes, int descriptor,
                                         uint64_t offset) {
-  return register_range((uint64_t)address, bytes, descriptor, offset, false);
+  return register_range((uint64_t)address, bytes, descriptor, offset, REGION_NAMED);
 }
 
 EXPORTED int runahead_ooc_register_nameless(void *address, size_t bytes, int descriptor, uint64_t offset) {
-  return register_range((uint64_t)address, bytes, descriptor, offset, true);
+  return register_range((uint64_t)address, bytes, descriptor, offset, REGION_NAMELESS);
+}
+
+EXPORTED int runahead_ooc_register_arrays(void *address, size_t bytes, int descriptor) {
+  return register_range((uint64_t)address, bytes, descriptor, 0, REGION_ARRAYS);
 }
 
 EXPORTED int runahead_ooc_unregister(void *address) { return register_end((uint64_t)address); }

@@ -131,7 +131,7 @@ __attribute__((constructor)) static void move_static_arrays(void) {
     plainly("mmap");
   } else {
     pthread_atfork(before_fork, in_parent, in_child);
-    runahead_ooc_register_nameless((void *)first, last - first, descriptor, 0);
+    runahead_ooc_register_arrays((void *)first, last - first, descriptor);
   }
   close(descriptor);
 }
