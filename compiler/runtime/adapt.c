@@ -205,14 +205,13 @@ static uint64_t pace(uint64_t nanoseconds, uint64_t bytes) {
 #define TRIED_AT_MOST 16
 static _Atomic uint64_t gone_through, tried;
 
+/* Several nests may be at that at once: a trial is counted when it begins. */
 static bool may_try(void) {
   uint64_t cost = phase_bytes(OURS_WARM) + phase_bytes(OURS_MEASURED);
-  return atomic_load_explicit(&tried, RELAXED) + cost <= atomic_load_explicit(&gone_through, RELAXED) / TRIED_AT_MOST;
-}
-
-static void note_trial(uint64_t phase, uint64_t bytes) {
-  atomic_fetch_add_explicit(&gone_through, bytes, RELAXED);
-  if (phase == OURS_WARM || phase == OURS_MEASURED) atomic_fetch_add_explicit(&tried, bytes, RELAXED);
+  uint64_t now = atomic_fetch_add_explicit(&tried, cost, RELAXED) + cost;
+  if (now <= atomic_load_explicit(&gone_through, RELAXED) / TRIED_AT_MOST) return true;
+  atomic_fetch_sub_explicit(&tried, cost, RELAXED);
+  return false;
 }
 
 /* One measurement may be chance: a program that writes waits for its writing at one time and
@@ -254,7 +253,7 @@ struct waiting adapt_waiting(void) {
 void adapt_measured(struct runahead_site *site, uint64_t bytes, uint64_t nanoseconds, uint64_t waits) {
   if (site_get(site, SITE_FIRST) == OURS_ALWAYS) return;
   uint64_t phase = present_phase(site);
-  note_trial(phase, bytes);
+  atomic_fetch_add_explicit(&gone_through, bytes, RELAXED);
   waits += site_get(site, SITE_PHASE_WAITS);
   bytes += site_get(site, SITE_PHASE_BYTES);
   nanoseconds += site_get(site, SITE_PHASE_TIME);

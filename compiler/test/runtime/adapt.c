@@ -67,7 +67,43 @@ static bool always_ours(void) {
   return ours && adapt_prefetch_sequential(&site);
 }
 
+/* Of a program whose nests are all left to the kernel first, and go slowly so, our way has a sixteenth at most, however
+ * many nests there are; and where it is the slower one they are the kernel's again. */
+static void trials_are_a_part_of_the_program(void) {
+  static struct runahead_site sites[8];
+  uint64_t all = 0, ours = 0;
+  bool within = true;
+  for (int round = 0; round < 1000; round++)
+    for (int n = 0; n < 8; n++) {
+      bool is_ours = adapt_prefetch_sequential(&sites[n]);
+      adapt_measured(&sites[n], 1 << 20, is_ours ? 6000000 : 3000000, 1);
+      all++;
+      ours += is_ours;
+      within &= ours * 16 <= all;
+    }
+  IS(within);
+  IS(ours >= 40);
+}
+
+/* What was read ahead and is gone again shortens the way, whatever else would make it longer; what was waited for does
+ * not. */
+static void what_is_driven_out_is_read_later(void) {
+  struct runahead_site site = {0};
+  uint64_t before = adapt_run_distance(&site), least;
+  adapt_driven_out(&site, 1 << 20, 20);
+  IS(adapt_run_distance(&site) == before);
+  adapt_driven_out(&site, 1 << 20, 40);
+  IS(adapt_run_distance(&site) == before - before / 4);
+  for (int i = 0; i < 10; i++) adapt_late(&site, false, true);
+  IS(adapt_run_distance(&site) == before - before / 4);
+  for (int i = 0; i < 100; i++) adapt_driven_out(&site, 1 << 20, 256);
+  least = adapt_run_distance(&site);
+  IS(least >= 128 << 10 && least <= 1 << 20);
+}
+
 int main(void) {
+  trials_are_a_part_of_the_program();
+  what_is_driven_out_is_read_later();
   small_entries_say_nothing_of_large_ones();
   entries_of_a_megabyte_are_not_passed_over();
   IS(ours_after(0));

@@ -134,7 +134,8 @@ int main(int argc, char **argv) {
   region->window = 128 << 10;
   IS(written_behind(p, MEMORY / 4) == 0);
   IS(written_behind(p + 4 * MEMORY * MEGABYTE, 4 * MEMORY) > 0); /* not yet touched, or it is over at once */
-  /* In a region that nests change, what others only read is read by us as well. */
+  /* In a region of several arrays that nests change, what others only read is read by us as well. */
+  region->several = true;
   region->window = MEGABYTE;
   region->changed_entries = 0;
   IS(!ours_first(p, 8));
@@ -152,6 +153,7 @@ int main(int argc, char **argv) {
   region->changed_entries = 0;
   IS(changes_behind(p));
   region->changed_entries = 0;
+  region->several = false;
   /* Memory holds the two windows of one stream, but not those of two. */
   region->window = 4 * MEGABYTE;
   char *q = runahead_ooc_alloc(32 * MEGABYTE, NULL); /* where another thread may be */
