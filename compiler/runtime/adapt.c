@@ -39,8 +39,8 @@ uint64_t adapt_run_distance(struct runahead_site *site) {
   return within_memory(most && distance > most ? most : distance);
 }
 
-/* A major fault is a page that nobody has asked for or that is gone again; what comes too late is only waited for. More
- * than one in eight tells that memory does not hold the distance. */
+/* A major fault is a page that nobody has asked for or that is gone again; what comes too late is only
+ * waited for. More than one in eight tells that memory does not hold the distance. */
 #define LEAST_RUN ((uint64_t)256 * 1024)
 void adapt_driven_out(struct runahead_site *site, uint64_t bytes, uint64_t faults) {
   if (bytes < MEGABYTE / 4 || faults <= bytes / PAGE_BYTES / 8) return;
@@ -199,9 +199,9 @@ static uint64_t pace(uint64_t nanoseconds, uint64_t bytes) {
  * half: 40 MB of trial made it 5% slower). It takes 0.6 to 0.7 on a fast disk, and up to 1.2 beside other work. */
 #define QUICK 1500000
 
-/* Of all that the program goes through in runs of pages, where the kernel is the first to read, our way is tried on a
- * sixteenth at most: be it twice as slow, the whole program, the making of its data included, loses a sixteenth.
- * Bytes. */
+/* Of all that the program goes through in runs of pages, where the kernel is the first to read, our way is
+ * tried on a sixteenth at most: be it twice as slow, the whole program, the making of its data included,
+ * loses a sixteenth. Bytes. */
 #define TRIED_AT_MOST 16
 static _Atomic uint64_t gone_through, tried;
 

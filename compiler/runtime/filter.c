@@ -218,7 +218,8 @@ uint64_t filter_find_missing(struct region *region, uint64_t *from, uint64_t end
   end = (end + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
   int saved = errno;
   while (at < end && !found) {
-    uint64_t part = end - at < AT_ONCE * PAGE_BYTES ? end - at : AT_ONCE * PAGE_BYTES, p = 0, pages = part >> PAGE_SHIFT;
+    uint64_t part = end - at < AT_ONCE * PAGE_BYTES ? end - at : AT_ONCE * PAGE_BYTES;
+    uint64_t pages = part >> PAGE_SHIFT, p = 0;
     if (mincore((void *)at, part, present)) {
       at += part;
       continue;

@@ -1,4 +1,4 @@
-/* The run-time layer's own parts and who uses whom; nobody uses what stands above it (test/transform/circles.test):
+/* The run-time layer's own parts and who uses whom; nobody uses what stands above it (test/runtime/circles.test):
  *
  *   static_arrays, heap, map -> register   what is out of core
  *   copy -> nest                           long copies as nests of one loop

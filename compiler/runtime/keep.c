@@ -29,8 +29,6 @@
 #define PIECE LONGEST_REQUEST
 /* The program may still be at the end of the last unit, and what it has just left may be mapped around. */
 #define LAG PIECE
-/* Beside it the program has its code, its stack and small arrays. */
-#define BESIDE(memory) ((memory) / 16)
 /* Less than this is not worth a call for all the rest. */
 #define LEAST_KEPT(memory) ((memory) / 8)
 /* Rows that overlap begin a little before the end of the one before: as long as what is thrown out is further back. */

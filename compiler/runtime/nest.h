@@ -10,6 +10,9 @@
 /* A trip count that nobody reaches, small enough to be multiplied. */
 #define FAR ((int64_t)1 << 40)
 
+/* Of memory, what the program has beside long arrays: its code, its stack, small arrays. */
+#define BESIDE(memory) ((memory) / 16)
+
 struct reference {
   const struct runahead_reference *shape;
   int64_t address, stride[RUNAHEAD_MAX_LEVELS];

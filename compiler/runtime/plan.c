@@ -185,25 +185,25 @@ static bool only_streams(const struct nest *nest) {
   return windows <= limits_memory() / 4 * 3;
 }
 
-/* Beside it the program has its code, its stack and small arrays. */
-#define IS_SMALL(footprint) ((footprint) <= (double)limits_memory() / 16)
+static bool is_small(double bytes) { return bytes <= BESIDE((double)limits_memory()); }
 
-/* Is it an array, or the like, that the nest goes through, and not something beside? What a stream goes through its
- * entries together tell. */
+/* Is it an array, or the like, that the nest goes through, and not something beside? What a stream goes
+ * through its entries together tell. */
 static bool is_long(const struct nest *nest, const struct reference *r) {
-  return nest->site->flags & RUNAHEAD_STREAM ? r->sequential : !IS_SMALL(shape_footprint(nest, r));
+  return nest->site->flags & RUNAHEAD_STREAM ? r->sequential : !is_small(shape_footprint(nest, r));
 }
 
 /* Is one always near the other, in loops of its own inside the one that moves both? */
 static bool goes_with(const struct reference *r, const struct reference *other) {
   double apart = (double)(r->address + r->shape->low) - (double)(other->address + other->shape->low);
-  return other->led || (other->sequential && other->run_bytes == r->run_bytes && IS_SMALL(apart < 0 ? -apart : apart));
+  return other->led || (other->sequential && other->run_bytes == r->run_bytes && is_small(apart < 0 ? -apart : apart));
 }
 
-/* Does the nest go through each of its arrays once, from one end to the other? Then the kernel's own read-ahead is as good
- * as can be, as long as its windows are wide and memory holds them: it brings large pieces, which are mapped, written and
- * given up as one, where ours are single pages. What a row of a stencil has brought the next finds there. Of regions that
- * hold several arrays nothing is said here: advice is for a region, and others go through it otherwise. */
+/* Does the nest go through each of its arrays once, from one end to the other? Then the kernel's own read-
+ * ahead is as good as can be, as long as its windows are wide and memory holds them: it brings large pieces,
+ * which are mapped, written and given up as one, where ours are single pages. What a row of a stencil has
+ * brought the next finds there. Of regions that hold several arrays nothing is said here: advice is for a
+ * region, and others go through it otherwise. */
 static bool only_goes_through(const struct nest *nest) {
   uint64_t windows = 0;
   if (nest->site->flags & RUNAHEAD_STREAM && !nest->run_on) return false;
@@ -223,16 +223,18 @@ static bool only_goes_through(const struct nest *nest) {
 }
 
 bool plan_streams_past_memory(const struct nest *nest) {
-  return nest->streams && (shape_nest_footprint(nest) > (double)(limits_memory() / 2) || region_total_bytes() > limits_memory());
+  uint64_t memory = limits_memory();
+  return nest->streams && (shape_nest_footprint(nest) > (double)(memory / 2) || region_total_bytes() > memory);
 }
 
-/* Who reads runs of pages first. Where the kernel's windows are narrow we do: it seldom has read far
- * enough. Where they are wide it does, and in large pieces, which cost a tenth of what ours cost, of a page each
+/* Who reads runs of pages first. Where the kernel's windows are narrow we do: it seldom has read far enough.
+ * Where they are wide it does, and in large pieces, which cost a tenth of what ours cost, of a page each
  * (256 MB in a tenth of memory: 0.05 s of the processor, 0.2 ours; the disk takes 0.15). Pieces that are
- * changed are another matter: the first change of each page of a piece costs as much as the whole
- * piece does (two fifths of MG's processor time; it waited for 0.7 to 1.3 of 3.2 to 3.9 s,
- * with us first for 0.2 to 0.5 of 2.8 to 3.2; FT 0.5 of 2.1 to 2.5, with us first 0.1 of 1.7). A piece stays one for
- * as long as it stays in memory, so of what nests change the kernel reads nothing, not to try it either. */
+ * changed are another matter: the first change of each page of a piece costs as much as the whole piece does
+ * (two fifths of MG's processor time; it waited for 0.7 to 1.3 of 3.2 to 3.9 s, with us first for 0.2 to 0.5
+ * of 2.8 to 3.2; FT 0.5 of 2.1 to 2.5, with us first 0.1 of 1.7). A piece stays one for as long as it stays
+ * in memory, so of what nests change the kernel reads nothing, not to try it either, but for arrays that are
+ * gone through once and mapped in pieces (only_goes_through). */
 static void choose_first_reader(struct nest *nest) {
   bool narrow = true, wide = true, fit = true;
   uint64_t changed = 0;

@@ -64,10 +64,11 @@ static void say_of_range(const struct nest *nest, const struct reference *r, int
   errno = saved;
 }
 
-/* Large pieces from the first fault on, where the kernel and its file system have them (MADV_HUGEPAGE of a file's mapping:
- * by its source each miss brings two pieces of 2 MB, whatever else is advised, and a fault maps a whole one, for writing
- * as well). Where its windows are twice as wide by themselves that is no more than it reads otherwise, and it stays so
- * until a nest has only single pages of the region to do with. A piece that is changed is written whole. */
+/* Large pieces from the first fault on, where the kernel and its file system have them (MADV_HUGEPAGE of a
+ * file's mapping: by its source each miss brings two pieces of 2 MB, whatever else is advised, and a fault
+ * maps a whole one, for writing as well). Where its windows are twice as wide by themselves that is no more
+ * than it reads otherwise, and it stays so until a nest has only single pages of the region to do with. A
+ * piece that is changed is written whole. */
 #define HUGE_WINDOWS (2 * LONGEST_REQUEST)
 static void say_pieces(struct region *region, bool huge) {
   if (atomic_exchange_explicit(&region->huge, huge, RELAXED) == huge) return;
@@ -84,8 +85,9 @@ static bool pieces_fit(const struct nest *nest) {
   return pieces <= limits_memory() / 4;
 }
 
-/* What each region of a nest that goes through its arrays once is best under: "sequential" for what it changes as well.
- * (STREAM in half of its memory: a third of the processor's time and of the faults that "normal" took.) */
+/* What each region of a nest that goes through its arrays once is best under: "sequential" for what it
+ * changes as well. (STREAM in half of its memory: a third of the processor's time and of the faults that
+ * "normal" took.) */
 static void advise_streams(const struct nest *nest) {
   bool huge = pieces_fit(nest);
   for (unsigned i = 0; i < nest->references; i++) {

@@ -159,7 +159,8 @@ void arena_cut(uint64_t offset) {
 void arena_place_foreign(struct range range) {
   for (unsigned i = arena_first_behind(range.start); range.start < range.end; i++) {
     uint64_t end = gap_end(i) < range.end ? gap_end(i) : range.end;
-    struct block made = {.offset = range.start, .bytes = end - range.start, .mapped = true, .foreign = true, .is_private = true};
+    struct block made = {.offset = range.start, .bytes = end - range.start};
+    made.mapped = made.foreign = made.is_private = true;
     if (end > range.start) arena_insert(i++, made);
     if (i == blocks) return;
     range.start = block[i].offset + block[i].bytes;

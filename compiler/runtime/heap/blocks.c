@@ -130,7 +130,8 @@ static void *allocate(uint64_t alignment, uint64_t asked, uint64_t given_back, b
   settings_read();
   settings_choose_smallest();
   if (settings.mode != HEAP_OFF && !settings.unusable && asked >= settings.smallest) {
-    struct block *made = take(alignment < PAGE_BYTES ? PAGE_BYTES : alignment, whole_pages(asked), given_back, mapped, used);
+    if (alignment < PAGE_BYTES) alignment = PAGE_BYTES;
+    struct block *made = take(alignment, whole_pages(asked), given_back, mapped, used);
     if (made) {
       start = arena + made->offset;
       blocks_tell((struct range){made->offset, made->offset + made->bytes});

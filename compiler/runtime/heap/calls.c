@@ -57,7 +57,8 @@ EXPORTED void *realloc(void *old, size_t bytes) {
   void *fresh;
   if (!had) {
     /* Only what grows is looked at: to move what is there costs more than it gives back. */
-    if (bytes >= settings.smallest && bytes > next.usable(old) && (fresh = blocks_allocate(0, bytes, next.usable(old), false)))
+    if (bytes >= settings.smallest && bytes > next.usable(old) &&
+        (fresh = blocks_allocate(0, bytes, next.usable(old), false)))
       return move(old, fresh, bytes);
     return next.realloc(old, bytes);
   }

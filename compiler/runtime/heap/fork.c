@@ -93,8 +93,8 @@ static void in_child(void) {
       arena_erase(b);
     } else if (is_shared(b)) {
       if (!segments_copy_into_memory(b->offset, b->offset + b->bytes)) {
-        heap_tell("runahead: no memory for the heap blocks of a forked child. Run the program without --runahead-heap, or "
-             "with RUNAHEAD_OOC_HEAP=0.\n");
+        heap_tell("runahead: no memory for the heap blocks of a forked child. Run the program without --runahead-heap, "
+                  "or with RUNAHEAD_OOC_HEAP=0.\n");
         _exit(127);
       }
       b->is_private = true;
@@ -115,8 +115,8 @@ void fork_before_raw(void) {
   if (atomic_load_explicit(&arena, RELAXED)) {
     heap_lock();
     if (make_all_private())
-      heap_tell("runahead: a child is made by a system call of the program's own, and shares some heap blocks with it. Run "
-           "the program with RUNAHEAD_OOC_HEAP=0.\n");
+      heap_tell("runahead: a child is made by a system call of the program's own, and shares some heap blocks with it. "
+                "Run the program with RUNAHEAD_OOC_HEAP=0.\n");
     heap_unlock();
   }
   errno = saved;

@@ -83,8 +83,8 @@ static bool is_plain_memory(const void *address, int protection, int flags, off_
 
 void *heap_mmap(void *address, size_t asked, int protection, int flags, int descriptor, off_t offset) {
   void *got;
-  if (!heap_inside && next_ready() && asked >= settings.smallest && is_plain_memory(address, protection, flags, offset) &&
-      (got = blocks_map(asked)))
+  if (asked >= settings.smallest && !heap_inside && next_ready() &&
+      is_plain_memory(address, protection, flags, offset) && (got = blocks_map(asked)))
     return got;
   bool over = flags & MAP_FIXED && !(flags & MAP_FIXED_NOREPLACE) && !heap_inside;
   struct range range = over ? arena_part((uint64_t)address, whole_pages(asked)) : nothing;
@@ -130,7 +130,8 @@ static bool into_memory(struct range range) {
 static bool make_longer(struct range range, uint64_t bytes) {
   heap_enter();
   struct block *b = holder(range);
-  bool done = b && !b->foreign && b->offset + b->bytes == range.end && arena_grow_to(b, range.start + bytes - b->offset);
+  bool last = b && !b->foreign && b->offset + b->bytes == range.end;
+  bool done = last && arena_grow_to(b, range.start + bytes - b->offset);
   if (done) {
     struct range whole = {b->offset, b->offset + b->bytes};
     blocks_count_bytes(bytes - (range.end - range.start), 0);

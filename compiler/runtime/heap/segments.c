@@ -41,7 +41,7 @@ static void note(const char *line) {
   found[used++] = (struct segment){
       .start = start - base,
       .end = end - base,
-      .protection = (may[0] == 'r' ? PROT_READ : 0) | (may[1] == 'w' ? PROT_WRITE : 0) | (may[2] == 'x' ? PROT_EXEC : 0),
+      .protection = (may[0] == 'r') * PROT_READ | (may[1] == 'w') * PROT_WRITE | (may[2] == 'x') * PROT_EXEC,
       .shared = may[3] == 's',
       .ours = ours};
 }
