@@ -51,12 +51,12 @@ local r = 0 for i = 1, 80 do for j = 1, 80 do for k = 1, 80 do r = r + m[i][k] *
 print(load(string.dump(function(x) return x * 2 end))(21), utf8.char(228, 8364, 120000), #string.rep("ab", 300000))
 """
 
-POINTS = """BEGIN { srand(5); print d; print 1500
-for (i = 0; i < 1500; i++) { for (j = 0; j < d; j++) printf "%.6f ", rand(); print "" } }
+POINTS = """BEGIN { srand(5); print d; print 250
+for (i = 0; i < 250; i++) { for (j = 0; j < d; j++) printf "%.6f ", rand(); print "" } }
 """
 AWK = """{ for (i = 1; i <= NF; i++) n[$i]++ }
 END { for (w in n) print n[w], w
-for (i = 0; i < 100000; i++) { a[i % 5003] += i; s = s substr(i, 1, 1) }
+for (i = 0; i < 20000; i++) { a[i % 503] += i; s = s substr(i, 1, 1) }
 for (i in a) t += a[i] * i; print t, length(s); gsub(/1+2/, "x", s); print length(s), substr(s, 1, 100) }
 """
 
@@ -105,19 +105,23 @@ def programs():
                           "make sqlite3.c shell.c; }; "
                           f"cd $S/corpus && cat > corpus.sql <<'END'\n{SQL}END\n",
                   run="$P $T/db < $S/corpus/corpus.sql; $P :memory: < $S/corpus/corpus.sql")
+    # A part of the data: with nests of any size each match that is looked for is one.
     yield Program("brotli", "brotli", ["c/common/*.c", "c/dec/*.c", "c/enc/*.c", "c/tools/brotli.c"], include=["c/include"],
-                  run=ROUND.format(levels="1 5 9", pack="-q $l -c $D", unpack="-dc < $T/packed"))
+                  run="head -c 30000 $D > $T/part; for l in 1 5 9; do $P -q $l -c $T/part | tee $T/packed | cksum; "
+                      "$P -dc < $T/packed | cmp - $T/part && echo same $l; done")
     yield Program("zopfli", "zopfli", ["src/zopfli/*.c"],
-                  run="for how in --zlib --deflate --gzip; do $P -c --i3 $how $D | tee $T/packed | cksum; done; "
-                      "gzip -dc < $T/packed | cmp - $D && echo same")
+                  run="head -c 6000 $D > $T/part; for how in --zlib --deflate --gzip; do $P -c --i2 $how $T/part | "
+                      "tee $T/packed | cksum; done; gzip -dc < $T/packed | cmp - $T/part && echo same")
     yield Program("qhull", "qhull", ["src/libqhull_r/*.c", "src/qhull/unix_r.c"], include=["src"],
                   prepare=f"cat > points.awk <<'END'\n{POINTS}END\n",
-                  run="for d in 2 3 4 5; do awk -v d=$d -f $S/points.awk > $T/points; $P s FA o < $T/points | cksum; "
+                  run="for d in 2 3; do awk -v d=$d -f $S/points.awk > $T/points; $P s FA o < $T/points | cksum; "
                       "$P d Qbb s FN < $T/points | cksum; $P v Qbb p < $T/points | cksum; done")
     yield Program("gzip", "gzip", ["bits.c", "deflate.c", "gzip.c", "inflate.c", "lzw.c", "trees.c", "unlzh.c", "unlzw.c",
                                    "unpack.c", "unzip.c", "util.c", "zip.c", "version.c"], include=[".", "lib"],
                   flags=["-DHAVE_CONFIG_H"], libraries=["{folder}/lib/libgzip.a"],
-                  prepare="[ -e lib/libgzip.a ] || { ./configure -q && make -s -C lib && make -s version.c; }",
+                  # Made by autotools that need not be here.
+                  prepare="[ -e lib/libgzip.a ] || { touch aclocal.m4 && sleep 1 && touch configure lib/config.hin Makefile.in "
+                          "*/Makefile.in && ./configure -q && make -s -C lib && make -s version.c; }",
                   run=ROUND.format(levels="1 6 9", pack="-$l -c $D", unpack="-dc < $T/packed"))
     yield Program("mawk", "mawk", ["*.c"], without=["rexpdb.c", "makescan.c", "trace.c"], include=["."],
                   flags=["-DHAVE_CONFIG_H"], prepare="[ -e scancode.c ] || { ./configure && make; }",
