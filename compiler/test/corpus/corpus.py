@@ -258,6 +258,8 @@ class Corpus:
             expected, got = self.run(p, folder, plain, False), self.run(p, folder, ours, True)
             if expected is None or not expected[1] or expected[0]:
                 self.fail(f"{p.name} -{level}: alone it fails, or says nothing", str(expected))
+            elif got is None:
+                self.fail(f"{p.name} -{level}: with the pass it does not end")
             elif got != expected:
                 self.fail(f"{p.name} -{level}: differs", f"{str(expected)[:600]}\n{str(got)[:600]}")
             else:

@@ -1,4 +1,4 @@
-// hnswlib's own header: an index of 3000 vectors is built, saved, read again, thinned, and asked; the answers are
+// hnswlib's own header: an index of 500 vectors is built, saved, read again, thinned, and asked; the answers are
 // printed.
 #include "hnswlib/hnswlib.h"
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 int main(int argc, char **argv) {
   if (argc < 2) return 2;
-  const int dim = 24, n = 3000;
+  const int dim = 24, n = 500;
   std::mt19937 g(47);
   std::vector<float> data(dim * n);
   for (float &x : data) x = (float)(g() % 100000) / 100000;
@@ -21,8 +21,8 @@ int main(int argc, char **argv) {
     made.saveIndex(argv[1]);
     hnswlib::HierarchicalNSW<float> index(space, std::string(argv[1]), false, 2 * n, true);
     for (int i = 0; i < n; i += 7) index.markDelete(i);
-    for (int i = 0; i < 200; i++) index.addPoint(&data[(n - 1 - i) * dim], n + i);
-    for (int i = 0; i < n; i += 61) {
+    for (int i = 0; i < 100; i++) index.addPoint(&data[(n - 1 - i) * dim], n + i);
+    for (int i = 0; i < n; i += 23) {
       auto found = index.searchKnnCloserFirst(&data[i * dim], 8);
       printf("%d:", i);
       for (auto &pair : found) printf(" %zu %.7g", pair.second, pair.first);
