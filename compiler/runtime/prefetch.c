@@ -198,8 +198,9 @@ void prefetch_until(struct nest *nest, struct reference *r, int64_t until, uint6
   while (r->issued < until && *budget) {
     int64_t counter[RUNAHEAD_MAX_LEVELS] = {0}, unit = r->issued;
     int64_t many = unit_start(nest, unit, group, counter);
-    r->issued += many > 0 ? (many - 1) / nest->unit_iterations + 1 : 1;
-    if (many <= 0 || is_led(nest, r, counter)) continue;
+    if (many <= 0) break; /* behind the nest's end, and so is all that follows */
+    r->issued += (many - 1) / nest->unit_iterations + 1;
+    if (is_led(nest, r, counter)) continue;
     /* A wrong belief is a wait, and a look once a turn is cheap beside it. (A sparse matrix at
      * 1 ms: 6000 faults, half of them in the array that it goes through from end to end; LU, 4
      * steps: 3.3 s instead of 4.2.) Runs that will be looked at before their use need none. */
@@ -236,8 +237,9 @@ void prefetch_confirm(struct nest *nest, struct reference *r, int64_t until, uin
   while (r->confirmed < until && *budget) {
     int64_t counter[RUNAHEAD_MAX_LEVELS] = {0};
     int64_t many = unit_start(nest, r->confirmed, group, counter);
-    r->confirmed += many > 0 ? (many - 1) / nest->unit_iterations + 1 : 1;
-    if (many <= 0 || is_led(nest, r, counter)) continue;
+    if (many <= 0) break;
+    r->confirmed += (many - 1) / nest->unit_iterations + 1;
+    if (is_led(nest, r, counter)) continue;
     struct walk walk = {.batch = &nest->batch, .region = r->region, .budget = *budget, .confirm = true};
     want_affine(nest, r, counter, many, &walk);
     *budget = walk.budget;

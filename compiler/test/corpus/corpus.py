@@ -120,8 +120,8 @@ def programs():
                                    "unpack.c", "unzip.c", "util.c", "zip.c", "version.c"], include=[".", "lib"],
                   flags=["-DHAVE_CONFIG_H"], libraries=["{folder}/lib/libgzip.a"],
                   # Made by autotools that need not be here.
-                  prepare="[ -e lib/libgzip.a ] || { touch aclocal.m4 && sleep 1 && touch configure lib/config.hin Makefile.in "
-                          "*/Makefile.in && ./configure -q && make -s -C lib && make -s version.c; }",
+                  prepare="[ -e version.h ] || { touch aclocal.m4 && sleep 1 && touch configure lib/config.hin Makefile.in "
+                          "*/Makefile.in && ./configure -q && make -s -C lib && make -s version.c version.h; }",
                   run=ROUND.format(levels="1 6 9", pack="-$l -c $D", unpack="-dc < $T/packed"))
     yield Program("mawk", "mawk", ["*.c"], without=["rexpdb.c", "makescan.c", "trace.c"], include=["."],
                   flags=["-DHAVE_CONFIG_H"], prepare="[ -e scancode.c ] || { ./configure && make; }",
