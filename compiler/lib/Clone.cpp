@@ -151,7 +151,9 @@ Value *Emitter::lastIteration(Loop *Inner) {
   if (!Expander.isSafeToExpandAt(Taken, &*At.GetInsertPoint()))
     return nullptr;
   Value *Last = Expander.expandCodeFor(Taken, Taken->getType(), At.GetInsertPoint());
-  return At.CreateZExtOrTrunc(Last, At.getInt64Ty(), "runahead.last");
+  Last = At.CreateZExtOrTrunc(Last, At.getInt64Ty(), "runahead.last");
+  // A use of its own: what another loop counted is taken from either copy once that loop is copied, where it is used.
+  return isa<Constant>(Last) ? Last : At.CreateFreeze(Last, "runahead.last");
 }
 
 void Emitter::stripMine(const Copy &Of, const Guard &G, ArrayRef<Value *> AllCounters) {
