@@ -35,7 +35,8 @@ use runahead_abi::sites::{
     slot_offset,
 };
 use runahead_abi::trust;
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use runahead_kernel::filesystem::FileSystem;
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::process::{Resource, getrlimit};
 
 use crate::analysis::{Analysis, analyse_source};
@@ -378,6 +379,7 @@ impl Open {
                 "it is not a regular file of this user that only he may write",
             )));
         }
+        take_room(&file).map_err(failed("use the site file", path))?;
         let mapping = map(&file, path)?;
         Ok(Open { file, mapping })
     }
@@ -564,7 +566,20 @@ fn write_empty(path: &Path) -> io::Result<()> {
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all_at(FileHeader::EMPTY.bytes(), 0)?;
-    file.set_len(SITES_OFFSET as u64)
+    file.set_len(SITES_OFFSET as u64)?;
+    take_room(&file)
+}
+
+/// Gives a file in memory all of its pages: to look at one that was never written takes a page there as well, and where
+/// there is none left it is SIGBUS for whoever looks at a mapping.
+fn take_room(file: &File) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if metadata.blocks() * 512 < metadata.len()
+        && FileSystem::of(rustix::fs::fstatfs(file)?.f_type).is_in_memory()
+    {
+        rustix::fs::fallocate(file, FallocateFlags::empty(), 0, metadata.len())?;
+    }
+    Ok(())
 }
 
 /// How long to wait for a lock. Holders write some kilobytes and let go; one that does not has been

@@ -532,12 +532,22 @@ fn no_place(runahead: &Runahead) -> Verdict {
              { head -c 100000 /dev/zero > /var/tmp/full; } 2> /dev/null",
             "No space left",
         ),
+        // The beginning of the file fits in, what is not written in it yet does not.
+        ("mount -t tmpfs -o size=12k none /var/tmp && mkdir /var/tmp/home", "No space left"),
     ];
+    let report = folder("no-place")?.join("report.json");
     for (prepared, why) in places {
         let line = format!("{prepared}; export XDG_CACHE_HOME=/var/tmp/home; exec \"$@\"");
         let around = ["unshare", "--mount", "sh", "-c", &line, "sh"];
         let told = examine(runahead, &around, nothing, &["--", "true"])?;
         told.expect("site file", "limits", why, "export XDG_CACHE_HOME=$(mktemp -d)")?;
+        let mut command = Command::new(around[0]);
+        command.args(&around[1..]).args([&runahead.command, "run", "--report"]).arg(&report).arg("true");
+        let status = command.status().map_err(|error| error.to_string())?;
+        let text = fs::read_to_string(&report).map_err(|error| error.to_string())?;
+        if !status.success() || serde_json::from_str::<Value>(&text).is_err() {
+            return Err(format!("{prepared}: {status}, report: {text}"));
+        }
         let mended = line.replace("exec", "export XDG_CACHE_HOME=$(mktemp -d); exec");
         let around = ["unshare", "--mount", "sh", "-c", &mended, "sh"];
         let told = examine(runahead, &around, nothing, &["--", "true"])?;
