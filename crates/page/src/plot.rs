@@ -24,7 +24,8 @@ const LEFT: f64 = 190.0;
 const BAR: f64 = 26.0;
 const STEP: f64 = 40.0;
 const KEY: f64 = 22.0;
-const KEYS_IN_A_ROW: usize = 3;
+/// The longest key has some 35 letters.
+const KEYS_IN_A_ROW: usize = 2;
 
 /// All to one scale, each with its parts one behind the other; below them what each colour means, with the
 /// value where that is one for all bars.
