@@ -1,8 +1,9 @@
 /* dense KERNEL MEGABYTES: programs on arrays of the heap, whole, from the making of the data on.
  *
- * Built with MAPPED the arrays lie on a nameless file in RUNAHEAD_OOC_DIR, as one does who has less memory than data,
- * with the advice in KERNEL_ADVICE. Prints the result's bits and the seconds of the whole; on standard error what each
- * phase took: seconds, time of the processor in the program and in the kernel, pages read and written, faults. */
+ * Built with MAPPED the arrays lie on a nameless file in RUNAHEAD_OOC_DIR, as one does who has less memory
+ * than data, with the advice in KERNEL_ADVICE. Prints the result's bits and the seconds of the whole; on
+ * standard error what each phase took: seconds, time of the processor in the program and in the kernel, pages
+ * read and written, faults. */
 #define _GNU_SOURCE
 #include "stall.h"
 #include <fcntl.h>

@@ -152,7 +152,8 @@ Value *Emitter::lastIteration(Loop *Inner) {
     return nullptr;
   Value *Last = Expander.expandCodeFor(Taken, Taken->getType(), At.GetInsertPoint());
   Last = At.CreateZExtOrTrunc(Last, At.getInt64Ty(), "runahead.last");
-  // A use of its own: what another loop counted is taken from either copy once that loop is copied, where it is used.
+  // A use of its own: what another loop counted is taken from either copy once that loop is copied, where it
+  // is used.
   return isa<Constant>(Last) ? Last : At.CreateFreeze(Last, "runahead.last");
 }
 

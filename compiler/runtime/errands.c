@@ -39,8 +39,8 @@ void errands_read(uint64_t start, uint64_t end) {
  * LU's processor time on a disk where nothing waits): so the helper gets the next writes after
  * one that waited. What it has no room for is left to the kernel.
  *
- * Reads go first, and none is handed over while the helper is at a write, which may take long. Touches go last:
- * whoever asks for them only gains by them. */
+ * Reads go first, and none is handed over while the helper is at a write, which may take long. Touches go
+ * last: whoever asks for them only gains by them. */
 #define ERRANDS 64
 struct request {
   const struct region *region;

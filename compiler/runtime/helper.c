@@ -1,6 +1,7 @@
 /* The helper: one thread of ours for what loops must not do themselves: watching, reading long runs of pages, and
- * writes that have to wait. It is there from the first region on and sleeps: a loop may be one in a signal handler,
- * where memory must not be allocated, and starting a thread does. It gets no signals, and ends with the program.
+ * writes that have to wait. It is there from the first region on and sleeps: a loop may be one in a signal
+ * handler, where memory must not be allocated, and starting a thread does. It gets no signals, and ends with
+ * the program.
  */
 #define _GNU_SOURCE
 #include "internal.h"

@@ -1,7 +1,7 @@
 /* What the program, and our own parts, say of memory: it is out of core from now on, or no more.
  *
- * Beside the table of regions (regions.c) that concerns the helper, which is started with the first one, the flag that
- * compiled code tests, and reads that are still to be made.
+ * Beside the table of regions (regions.c) that concerns the helper, which is started with the first one, the
+ * flag that compiled code tests, and reads that are still to be made.
  */
 #include "internal.h"
 

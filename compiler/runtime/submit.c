@@ -10,8 +10,8 @@
  * A range that is no longer mapped makes either fail with an error that nobody minds;
  * the rest of a vector is sent again behind it.
  *
- * Long runs of pages, and writes after one that waited, are handed over to the helper (errands.c), where there is
- * one and it has room.
+ * Long runs of pages, and writes after one that waited, are handed over to the helper (errands.c), where
+ * there is one and it has room.
  */
 #define _GNU_SOURCE
 #include "internal.h"

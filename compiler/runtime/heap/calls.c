@@ -1,7 +1,7 @@
 /* The program's heap out of core, without a change of source: linked in or preloaded on request.
  *
- * malloc and its kin, hence operator new, std::vector and ALLOCATE. A large block that would not fit into memory
- * beside what is there comes from a nameless file on disk; everything else is the C library's.
+ * malloc and its kin, hence operator new, std::vector and ALLOCATE. A large block that would not fit into
+ * memory beside what is there comes from a nameless file on disk; everything else is the C library's.
  */
 #define _GNU_SOURCE
 #include "heap.h"

@@ -1,8 +1,8 @@
 /* A child made by fork sees what was there at the fork, and nothing later.
  *
- * Before the fork all blocks become private mappings of the file, which is never written again; where that cannot be
- * the child copies them, and the parent waits. Programs that make children without telling anybody are caught at the
- * C library's calls.
+ * Before the fork all blocks become private mappings of the file, which is never written again; where that
+ * cannot be the child copies them, and the parent waits. Programs that make children without telling anybody
+ * are caught at the C library's calls.
  */
 #define _GNU_SOURCE
 #include "heap.h"

@@ -1,7 +1,7 @@
 /* Large private anonymous mappings of the program's own, out of core where they would not fit into memory.
  *
- * Taken are those that ask for memory and nothing else: private, anonymous, readable and writable, anywhere. They are
- * blocks of which munmap may take any part. What else may happen to them:
+ * Taken are those that ask for memory and nothing else: private, anonymous, readable and writable, anywhere.
+ * They are blocks of which munmap may take any part. What else may happen to them:
  *
  *  - A part over which something is mapped (MAP_FIXED) is the program's from then on: foreign, known here only so that
  *    nobody else is put there.

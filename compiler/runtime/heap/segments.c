@@ -1,8 +1,8 @@
 /* What the kernel has mapped in the arena, piece by piece: whose it is and how it is protected. Programs protect parts
  * of what they have, and that has to stay so where a mapping is made anew.
  *
- * By /proc/self/maps, which is read with the lock held and without memory of the program's. Where that is missing nothing
- * is known.
+ * By /proc/self/maps, which is read with the lock held and without memory of the program's. Where that is
+ * missing nothing is known.
  */
 #define _GNU_SOURCE
 #include "heap.h"

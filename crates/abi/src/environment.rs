@@ -48,7 +48,8 @@ pub mod flags {
     /// The command gets the orphans of its descendants (the first process of a pid namespace, a child
     /// subreaper).
     pub const REAPS: u32 = 64;
-    /// The run is traced: events are left in the slots' rings ([`crate::trace`]), and the host is waited for at the end.
+    /// The run is traced: events are left in the slots' rings ([`crate::trace`]), and the host is waited for
+    /// at the end.
     pub const TRACE: u32 = 128;
 }
 

@@ -112,8 +112,8 @@ fn an_overrun_ring_of_notes_shows_no_mixtures() {
 
 /// The ring of events holds one; the writer laps the reader. Whatever comes out is what was entered there.
 ///
-/// Fails without the fence after the first store, with a relaxed last store, with a relaxed first look, and without the
-/// reader's second look.
+/// Fails without the fence after the first store, with a relaxed last store, with a relaxed first look, and
+/// without the reader's second look.
 #[test]
 fn an_overrun_ring_of_events_shows_no_mixtures() {
     loom::model(|| {

@@ -82,7 +82,8 @@ pub fn prepare(places: Vec<std::path::PathBuf>, to: Option<std::path::PathBuf>) 
     ))
 }
 
-/// Makes a page of a report, and of a trace besides, by a helper that this process becomes. Returns only why it cannot.
+/// Makes a page of a report, and of a trace besides, by a helper that this process becomes. Returns only why
+/// it cannot.
 pub fn make_page(
     report: &std::path::Path,
     page: Option<&std::path::Path>,

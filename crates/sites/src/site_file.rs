@@ -570,8 +570,8 @@ fn write_empty(path: &Path) -> io::Result<()> {
     take_room(&file)
 }
 
-/// Gives a file in memory all of its pages: to look at one that was never written takes a page there as well, and where
-/// there is none left it is SIGBUS for whoever looks at a mapping.
+/// Gives a file in memory all of its pages: to look at one that was never written takes a page there as well,
+/// and where there is none left it is SIGBUS for whoever looks at a mapping.
 fn take_room(file: &File) -> io::Result<()> {
     let metadata = file.metadata()?;
     if metadata.blocks() * 512 < metadata.len()

@@ -1,5 +1,5 @@
-//! `--progress`: on a terminal of its own, in all the ways in which nothing may be written there. What is written is compared
-//! with the run alone.
+//! `--progress`: on a terminal of its own, in all the ways in which nothing may be written there. What is
+//! written is compared with the run alone.
 
 use crate::suite::Suite;
 use nix::pty::{OpenptyResult, Winsize, openpty};

@@ -1,4 +1,5 @@
-//! `--trace`: whatever becomes of the run there is a timeline that keeps the format's rules, and nobody inside notices.
+//! `--trace`: whatever becomes of the run there is a timeline that keeps the format's rules, and nobody
+//! inside notices.
 
 use crate::contract::{BLIND_CALL, expect_code, expect_message, expect_not_started, run, text};
 use crate::slow_disk::{Disk, WANTS};
@@ -165,7 +166,8 @@ fn always_json(runahead: &Runahead) -> Verdict {
     Ok(())
 }
 
-/// `ulimit -f` below what the session needs lets nothing of ours begin; the trace's own limit is tried in unit tests.
+/// `ulimit -f` below what the session needs lets nothing of ours begin; the trace's own limit is tried in
+/// unit tests.
 fn limited(runahead: &Runahead) -> Verdict {
     for kilobytes in ["0", "1", "200000"] {
         let line = format!(
