@@ -12,14 +12,12 @@ mod again;
 mod arch;
 mod words;
 
+use runahead_host::Failure;
 use std::io::Write as _;
 use words::Words;
 
 #[global_allocator]
 static ALLOCATOR: runahead_host::Allocator = runahead_host::Allocator;
-
-/// Exit status for what is wrong with our own command line or files; the command was not started.
-const USAGE: u8 = 125;
 
 /// Called by the C library.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -30,7 +28,7 @@ pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) 
     let Some(words) = Words::take_apart(runahead_host::arguments()) else {
         let error = runahead_host::become_tools();
         let _ = writeln!(std::io::stderr(), "runahead: cannot run runahead-tools, a part of it: {error}");
-        return USAGE.into();
+        return Failure::OURS.into();
     };
     let allowed = runahead_host::check_filters();
     // What may not be done is not done for the last resort's sake either.

@@ -11,7 +11,7 @@ mod words;
 
 use arguments::{Action, Arguments, Doctor, Run};
 use clap::Parser as _;
-use runahead_host::{Detail, DoctorSubject, Limits, Options, SayHowFar, TraceTo};
+use runahead_host::{Detail, DoctorSubject, Failure, Limits, Options, SayHowFar, TraceTo};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ static ALLOCATOR: runahead_host::Allocator = runahead_host::Allocator;
 fn daemon(socket: Option<PathBuf>) -> u8 {
     let Err(error) = runahead_host::daemon(socket.as_deref());
     eprintln!("runahead: cannot serve the view: {error}");
-    USAGE
+    Failure::OURS
 }
 
 fn prepare(places: Vec<PathBuf>, output: Option<PathBuf>) -> u8 {
@@ -60,9 +60,6 @@ impl Doctor {
         runahead_host::doctor(subject, allowed, self.json)
     }
 }
-
-/// Exit status for what is wrong with our own command line; the command was not started.
-const USAGE: u8 = 125;
 
 /// Arguments among which the command's name surely is, since our own options are few. Only these are taken
 /// apart: a command may have ten thousand, and clap takes a microsecond for each.
@@ -136,7 +133,7 @@ fn take_apart() -> Result<Arguments, u8> {
     runahead_host::fill_standard_descriptors();
     Arguments::try_parse_from(runahead_host::arguments().take(LOOKED_AT)).map_err(|error| {
         let _ = error.print();
-        if error.use_stderr() { USAGE } else { 0 }
+        if error.use_stderr() { Failure::OURS } else { 0 }
     })
 }
 
@@ -177,7 +174,7 @@ fn answer(action: Action, allowed: Result<(), String>) -> Option<u8> {
         Action::Report { report, output, trace } => {
             let why = runahead_host::make_page(&report, output.as_deref(), trace.as_deref());
             eprintln!("runahead: {why}");
-            USAGE
+            Failure::OURS
         }
         Action::Daemon { socket } => daemon(socket),
         Action::Prepare { output, places } => prepare(places, output),
@@ -198,7 +195,7 @@ fn act(allowed: Result<(), String>) -> u8 {
     };
     let (options, command) = match split(arguments.action) {
         Ok(both) => both,
-        Err(other) => return answer(other, allowed).unwrap_or(USAGE),
+        Err(other) => return answer(other, allowed).unwrap_or(Failure::OURS),
     };
     let first = looked_at() - command.len();
     runahead_host::take_name();

@@ -83,9 +83,12 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Exit status where something is wrong with our own command line or files.
+    pub const OURS: u8 = 125;
+
     pub fn status(&self) -> u8 {
         match self {
-            Failure::Ours(_) => 125,
+            Failure::Ours(_) => Failure::OURS,
             Failure::NotExecutable(_) => 126,
             Failure::NotFound(_) => 127,
         }

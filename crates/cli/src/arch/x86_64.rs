@@ -19,7 +19,6 @@ const MAJOR_FAULTS: usize = 72;
 const RUSAGE_BYTES: usize = 144;
 /// Longer requests are cut off silently by some kernels (`force_page_cache_readahead`).
 const CHUNK: usize = 128 << 10;
-const O_CLOEXEC: u32 = n::O_CLOEXEC;
 
 /// Eight bytes of text as the processor has them in a register.
 const fn word(text: &[u8; 8]) -> u64 {
@@ -103,7 +102,7 @@ global_asm!(
     length = sym runahead_host::STATUS_LENGTH,
     text_bytes = const runahead_host::STATUS_BYTES,
     here = const n::AT_FDCWD,
-    o_cloexec = const O_CLOEXEC,
+    o_cloexec = const n::O_CLOEXEC,
     rusage = const RUSAGE_BYTES,
     major_faults = const MAJOR_FAULTS,
     chunk = const CHUNK,
