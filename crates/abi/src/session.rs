@@ -29,7 +29,7 @@ use crate::release::{Closings, Holding, Numbers, Releasing};
 use crate::trace;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess09");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess11");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -68,6 +68,9 @@ pub struct Header {
     pub main_leaves: AtomicU32,
     /// What the main process's agent does with the program: one of [`care`].
     pub care: AtomicU32,
+    /// What the run's processes have waited together, ns, until that is enough for somebody to be called
+    /// (`runahead_policy::regret`).
+    pub waited_ns: AtomicU64,
     pub analysis: AnalysisRequest,
     /// For each slot the process id of the program that it belongs to, or what [`crate::owner`] says.
     pub owners: [AtomicU32; SLOTS],

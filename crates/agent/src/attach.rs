@@ -19,6 +19,7 @@ use runahead_kernel::text::decimal;
 use runahead_kernel::uapi::{general as n, prctl::PR_SET_PTRACER};
 use runahead_kernel::{PAGE, Result};
 use runahead_policy::kin::{Known, Life};
+use runahead_policy::regret::is_worth_a_start;
 
 /// How long an exiting program waits for the report to be printed, when one was asked for.
 const REPORT_WAIT_NS: u64 = 2_000_000_000;
@@ -158,6 +159,28 @@ pub fn ring_host(state: &Fixed) {
 pub fn ring(header: &Header) {
     header.doorbell.fetch_add(1, Ordering::Release);
     futex_wake(&header.doorbell);
+}
+
+/// The program has waited for so many ns.
+pub fn has_waited(state: &Fixed, ns: u64) {
+    let waited = &state.header().waited_ns;
+    // Beyond that nobody asks.
+    if !is_worth_a_start(waited.load(Ordering::Relaxed)) {
+        waited.fetch_add(ns, Ordering::Relaxed);
+    }
+}
+
+/// Whether the run has waited for so long that somebody is to be called who may have to be started.
+pub fn is_worth_a_call(state: &Fixed) -> bool {
+    state.has(flags::ALWAYS_ACTIVE) || is_worth_a_start(state.header().waited_ns.load(Ordering::Relaxed))
+}
+
+/// Tells the host that there is something new in this process's slot, if it is worth a call; else it is found
+/// there later.
+pub fn call_host(state: &Fixed) {
+    if is_worth_a_call(state) {
+        ring_host(state);
+    }
 }
 
 /// Asks the host to analyse the file at `path` (at most 1023 bytes) and waits for the answer, at most

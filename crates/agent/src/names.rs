@@ -145,6 +145,7 @@ impl Visit<'_> {
     fn name_passed(&mut self, took: u64) -> bool {
         let waited = self.inner.names.coldness.passed(took);
         if waited {
+            attach::has_waited(self.state, took);
             self.attention_stall();
             self.state.calm.store(0, Ordering::Relaxed);
         } else {
@@ -192,7 +193,7 @@ impl Visit<'_> {
         };
         if !self.is_left_alone(slot) {
             slot.agent.names.write(kind, directory, path);
-            attach::ring_host(self.state);
+            attach::call_host(self.state);
         }
     }
 

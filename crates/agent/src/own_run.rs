@@ -154,6 +154,9 @@ fn is_session(entry: &[u8]) -> bool {
     entry.strip_prefix(SESSION.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
 }
 
+/// What the host is called, and for a moment where an attendant becomes it (`host::attendant`).
+const NAMES: [&[u8]; 2] = [b"runahead\n", b"runahead-host\n"];
+
 /// Whether the host is there, a host by its name, and another user's.
 fn is_another_users(host: u32) -> bool {
     let path = Text::<32>::new().push(b"/proc/").push_number(u64::from(host));
@@ -161,7 +164,7 @@ fn is_another_users(host: u32) -> bool {
     let mut name = [0; 16];
     let comm = Text::<48>::new().push(path.as_c_str().to_bytes()).push(b"/comm");
     let named = read_file(comm.as_c_str(), &mut name);
-    owner.is_ok_and(|owner| owner != effective_user()) && named == Some(b"runahead\n".as_slice())
+    owner.is_ok_and(|owner| owner != effective_user()) && named.is_some_and(|name| NAMES.contains(&name))
 }
 
 /// Whether security modules (apparmor(7), SELinux) confine the process as they do the host. Who is in another

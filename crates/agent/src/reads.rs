@@ -482,6 +482,7 @@ impl Visit<'_> {
                 count(&slot.agent.counts.whole_stall_ns, ns);
             }
             slot.agent.expected_stall_ns.store(self.inner.hold.expected_stall(), Ordering::Relaxed);
+            attach::has_waited(self.state, ns);
         }
     }
 
@@ -904,17 +905,20 @@ impl Visit<'_> {
             let expected = self.inner.hold.expected_stall();
             trace(self.state, event::READ_UNSEEN, expected, 0);
             count(&slot.agent.counts.stall_ns, expected);
+            attach::has_waited(self.state, expected);
             if self.inner.stall_is_whole {
                 count(&slot.agent.counts.whole_stall_ns, expected);
             }
         }
     }
 
-    /// Whether speculation is to wait yet, as it was of no use to earlier processes of this executable, or
-    /// has taken as much as may be lost by it.
+    /// Whether speculation is to wait yet, as the run has hardly waited, it was of no use to earlier processes of
+    /// this executable, or it has taken as much as may be lost by it.
     fn is_patient(&self, slot: &Slot) -> bool {
         let stalls = slot.agent.counts.stalls.load(Ordering::Relaxed);
-        stalls <= u64::from(self.process.patience.load(Ordering::Relaxed)) || !may_spend_more(slot)
+        stalls <= u64::from(self.process.patience.load(Ordering::Relaxed))
+            || !may_spend_more(slot)
+            || !attach::is_worth_a_call(self.state)
     }
 
     /// Whether this stall is one to restart speculation at.
@@ -986,7 +990,7 @@ impl Visit<'_> {
     fn waits_for_file(&self, slot: &Slot, fd: i32) {
         if slot.speculator.companions.load(Ordering::Relaxed) != companions::NONE {
             self.alone_in_process(|| slot.agent.names.write(names::kind::READ, fd, &[]));
-            attach::ring_host(self.state);
+            attach::call_host(self.state);
         }
     }
 

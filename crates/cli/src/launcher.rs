@@ -1,8 +1,9 @@
 //! The `runahead` command: becomes a command with Runahead beside it.
 //!
 //! A cold start waits until all of this file has come in, and each of its pages takes the kernel time. So
-//! what a plain run does not need is in another, `runahead-tools` (`main.rs`): the other subcommands, and
-//! whatever is out of the ordinary about a command line.
+//! what a plain run does not need is in two others: `runahead-tools` (`main.rs`), the other subcommands, and
+//! whatever is out of the ordinary about a command line; `runahead-host` (`host.rs`), what is done for a
+//! program once it waits.
 //!
 //! `main` is the C library's: the standard library's start-up changes what a command inherits
 //! (`host::program`).
@@ -23,7 +24,7 @@ static ALLOCATOR: runahead_host::Allocator = runahead_host::Allocator;
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) -> i32 {
     if again::is_again() {
-        return again::run().into();
+        return again::run(runahead_host::attend).into();
     }
     let Some(words) = Words::take_apart(runahead_host::arguments()) else {
         let error = runahead_host::become_tools();
@@ -46,7 +47,7 @@ pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) 
 #[inline(never)]
 fn act(words: &Words, allowed: Result<(), String>) -> u8 {
     runahead_host::fill_standard_descriptors();
-    let failure = runahead_host::run(words.options(), words.first, allowed);
+    let failure = runahead_host::run(words.options(), words.first, allowed, runahead_host::attend);
     eprintln!("runahead: {}", failure.message());
     failure.status()
 }

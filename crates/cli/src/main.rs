@@ -91,7 +91,7 @@ fn place_of_command<'a>(words: impl Iterator<Item = &'a std::ffi::OsStr>) -> Opt
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) -> i32 {
     if again::is_again() {
-        return again::run().into();
+        return again::run(runahead_host::serve).into();
     }
     let allowed = runahead_host::check_filters();
     let status = match place_of_command(runahead_host::arguments()) {
@@ -202,7 +202,7 @@ fn act(allowed: Result<(), String>) -> u8 {
     if may_arm {
         runahead_host::arm_last_resort(first, options.speaks());
     }
-    let failure = runahead_host::run(options, first, allowed);
+    let failure = runahead_host::run(options, first, allowed, runahead_host::serve);
     eprintln!("runahead: {}", failure.message());
     failure.status()
 }

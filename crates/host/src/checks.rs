@@ -4,9 +4,9 @@
 //! is open but while a piece of a file is read, and then neither while a program gives something back
 //! ([`Gate`]) nor once the process has said that it ends.
 
+use crate::futex::wake;
 use crate::processes::{has_ended, pid_of};
 use crate::session::Shared;
-use crate::supervise::wake;
 use runahead_abi::check::{CHECKS, CODE_UNKNOWN, Check, Checks, verdict};
 use runahead_abi::release::What::Files;
 use runahead_abi::session::{Header, care};

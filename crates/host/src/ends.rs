@@ -1,8 +1,8 @@
 //! Rings our own doorbell when a process ends, however it does: what is held open on its behalf is closed
 //! then, and not at the next look.
 
+use crate::futex::wake;
 use crate::session::Shared;
-use crate::supervise::wake;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::io::Errno;

@@ -4,10 +4,11 @@
 //! Each request has a thread of its own: files may be slow to look at, and who traces a process must be one
 //! thread from the beginning to the end.
 
+use crate::futex::wake;
 use crate::processes::carries;
 use crate::rights::Watched;
+use crate::run::Run;
 use crate::session::Shared;
-use crate::supervise::wake;
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::executions::{Executions as Mailbox, Known, state};
 use runahead_abi::kin;
@@ -63,24 +64,16 @@ pub(crate) struct Executions {
 }
 
 impl Executions {
-    /// `address`: as the environment says it; `asks`: whether the launcher will.
-    pub(crate) fn new(
-        session: Shared,
-        gate: Gate,
-        agent: PathBuf,
-        address: environment::Session,
-        main_process: u32,
-        asks: bool,
-    ) -> Executions {
+    pub(crate) fn new(run: &Run, gate: Gate) -> Executions {
         let common = Common {
-            session,
+            session: run.session.share(),
             gate,
-            agent,
-            address,
-            main_process,
+            agent: run.installation.agent.clone(),
+            address: run.address,
+            main_process: run.main_process,
             agent_file: None,
             image: OnceLock::new(),
-            has_begun: AtomicBool::new(!asks),
+            has_begun: AtomicBool::new(!run.asks),
             refused: OnceLock::new(),
             lives: Mutex::default(),
             is_left: AtomicBool::new(false),
@@ -499,7 +492,7 @@ pub(crate) fn ask_for_command(session: Shared, host: u32, path: &Path) -> bool {
         let word = mailbox.state.load(Ordering::Acquire);
         match state::of(word) {
             state::ASKED | state::TAKEN | state::TRACING if Instant::now() < end => {
-                crate::supervise::wait(&mailbox.state, word, Duration::from_millis(100));
+                crate::futex::wait(&mailbox.state, word, Duration::from_millis(100));
             }
             seen => {
                 mailbox.state.store(state::EMPTY, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! Which processes' page faults are watched, and what is counted about them.
 
+use crate::futex::wake;
 use crate::processes::{Standing, standing};
 use crate::rights::Watched;
 use crate::session::{Session, Shared, SharedSlot};
-use crate::supervise::wake;
 use runahead_abi::environment::Cookie;
 use runahead_abi::log::mark;
 use runahead_abi::post;

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub struct Installation {
     pub agent: PathBuf,
+    /// Serves a run once there is something to be done.
+    pub host: PathBuf,
     pub speculator: PathBuf,
     /// Tells reports to people; it need not be there.
     pub teller: PathBuf,
@@ -15,6 +17,7 @@ pub struct Installation {
 }
 
 const AGENT: &str = "librunahead_agent.so";
+const HOST: &str = "runahead-host";
 const SPECULATOR: &str = "runahead-speculator";
 pub const TELLER: &str = "runahead-report";
 const TOOLS: &str = "runahead-tools";
@@ -39,16 +42,17 @@ impl Installation {
         for directory in &directories {
             let found = Installation {
                 agent: directory.join(AGENT),
+                host: directory.join(HOST),
                 speculator: directory.join(SPECULATOR),
                 teller: directory.join(TELLER),
                 known: directory.join(runahead_sites::KNOWN_NAME),
             };
-            if found.agent.is_file() && found.speculator.is_file() {
+            if [&found.agent, &found.host, &found.speculator].into_iter().all(|part| part.is_file()) {
                 return found.usable();
             }
         }
         let [beside, library] = directories.each_ref().map(|directory| directory.display());
-        let message = format!("neither {beside} nor {library} holds {AGENT} and {SPECULATOR}");
+        let message = format!("neither {beside} nor {library} holds {AGENT}, {HOST} and {SPECULATOR}");
         Err(io::Error::new(io::ErrorKind::NotFound, message))
     }
 

@@ -14,17 +14,18 @@ use crate::own_files;
 use crate::program::{self, Program};
 use crate::progress::SayHowFar;
 use crate::report::{Detail, Report, VERSION};
+use crate::run::{Run, Wishes};
 use crate::session::{Session, Shared};
 use crate::standing;
 use crate::start_files::Cold;
-use crate::supervise::{Host, Wishes};
 use crate::trace::{Made, Recorder, TraceTo};
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::session::SESSION_BYTES;
 use runahead_insert::file::Reason;
+use runahead_kernel::process::monotonic_ns;
 use runahead_sites::SiteFile;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{PidfdFlags, Resource, getrlimit, pidfd_open};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
@@ -101,9 +102,13 @@ impl Failure {
     }
 }
 
+/// What goes on in the process beside the command: [`crate::attend`], or [`crate::serve`], which is the whole host.
+pub type Beside = fn(Run) -> !;
+
 /// Becomes the command that begins at our own argument number `first`, with Runahead beside it, if that is `allowed`
 /// ([`check_filters`]). Returns only on failure.
-pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failure {
+/// `beside` serves the run.
+pub fn run(options: Options, first: usize, allowed: Result<(), String>, beside: Beside) -> Failure {
     let Some(name) = program::file_name(first) else {
         return Failure::Ours("no command given".into());
     };
@@ -162,7 +167,7 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>) -> Failu
         }
     };
     let alone = if options.again { None } else { program::has_no_loader_because(name) };
-    match prepare(&options, wishes, cold, first, alone.is_some()) {
+    match prepare(&options, wishes, cold, first, alone.is_some(), beside) {
         // Asked last: by now a cold executable's first page may be here.
         Ok(_) if !options.again && program::is_32_bit(name) => say("it is a 32-bit program"),
         Ok(begun) => {
@@ -228,7 +233,7 @@ fn trace_plainly(trace: Option<Box<dyn Recorder>>, reason: &str) {
 }
 
 /// Writes the report of a command that runs without us, which nobody will be there to write later.
-fn report_plainly(file: Option<File>, first: usize, reason: String) {
+pub(crate) fn report_plainly(file: Option<File>, first: usize, reason: String) {
     let Some(mut file) = file else {
         return;
     };
@@ -253,7 +258,7 @@ fn report_plainly(file: Option<File>, first: usize, reason: String) {
 }
 
 /// `helps`: with what helps.
-fn say_plainly(reason: &str, helps: bool) {
+pub(crate) fn say_plainly(reason: &str, helps: bool) {
     program::without_write_signals(|| {
         let mut said = format!("runahead: running the command plainly: {reason}\n");
         let around = runahead_remedies::Surroundings::look(standing::filters());
@@ -340,6 +345,7 @@ fn prepare(
     cold: Option<Cold>,
     first: usize,
     asks: bool,
+    beside: Beside,
 ) -> Result<Begun, String> {
     if let Some(reason) = confined_because() {
         return Err(reason.into());
@@ -374,27 +380,42 @@ fn prepare(
     if Descent::needed() == Descent::Unseen {
         flag_bits |= flags::REAPS;
     }
-    session.header().main_process.store(std::process::id(), Ordering::Relaxed);
-    let limits = Limits::new(options.limits);
-    let shared = session.share();
-    let host = Host::new(session, sites, installation.clone(), wishes, limits, first, (flag_bits, asks));
-    let host = if options.may_guess() { host.guessing(cold) } else { host };
-    let host_process = start_host(host).map_err(|e| format!("cannot start the host: {e}"))?;
+    let main_process = std::process::id();
+    session.header().main_process.store(main_process, Ordering::Relaxed);
     let address = environment::Session {
-        host: host_process,
+        host: 0,
         descriptor: descriptor.cast_unsigned(),
         flags: flag_bits,
         filters: standing::filters(),
         cookie,
         sites: site_descriptor.cast_unsigned(),
     };
-    let mut preload = installation.agent.into_os_string();
+    let shared = session.share();
+    let agent = installation.agent.clone();
+    let run = Run {
+        session,
+        sites,
+        installation,
+        wishes,
+        limits: Limits::new(options.limits),
+        guesses: options.may_guess(),
+        cold,
+        command: first,
+        address,
+        asks,
+        began: monotonic_ns(),
+        main: pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok(),
+        main_process,
+    };
+    let host = start_beside(run, beside).map_err(|e| format!("cannot start the host: {e}"))?;
+    let address = environment::Session { host, ..address };
+    let mut preload = agent.into_os_string();
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
         preload.push(":");
         preload.push(before);
     }
     let variables = vec![("LD_PRELOAD".into(), preload), (SESSION.into(), address.to_string().into())];
-    Ok(Begun { variables, session: shared, host: host_process })
+    Ok(Begun { variables, session: shared, host })
 }
 
 /// Whether a process may read another of its user only where that one says so: Yama's scope 1 (the kernel's
@@ -455,15 +476,16 @@ impl Descent {
 
 /// What the go-between gets and leaves.
 struct Between {
-    host: Option<Host>,
-    /// Process id of the host, or the error's number, negative.
+    run: Option<Run>,
+    beside: Beside,
+    /// Process id of who serves the run, or the error's number, negative.
     process: i32,
 }
 
-/// Forks the host off; returns its process id.
-fn start_host(host: Host) -> io::Result<u32> {
+/// Forks off who serves the run; returns its process id.
+fn start_beside(run: Run, beside: Beside) -> io::Result<u32> {
     let stack = HostStack::new()?;
-    let mut between = Between { host: Some(host), process: -libc::EAGAIN };
+    let mut between = Between { run: Some(run), beside, process: -libc::EAGAIN };
     match Descent::needed() {
         Descent::Unseen => {
             // SAFETY: this process has one thread; the child has a copy of all memory, and does not return.
@@ -496,8 +518,8 @@ extern "C" fn serve_unseen(between: *mut libc::c_void) -> libc::c_int {
     let between = unsafe { &mut *between.cast::<Between>() };
     // SAFETY: it waits for its speculators, whatever the command was told.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    match between.host.take() {
-        Some(host) => host.serve(),
+    match between.run.take() {
+        Some(run) => (between.beside)(run),
         None => 0,
     }
 }
@@ -553,9 +575,9 @@ extern "C" fn go_between(between: *mut libc::c_void) -> libc::c_int {
     // SAFETY: one thread; the child has a copy of all memory and may go on as it pleases.
     between.process = or_error(unsafe { libc::fork() });
     if between.process == 0
-        && let Some(host) = between.host.take()
+        && let Some(run) = between.run.take()
     {
-        host.serve()
+        (between.beside)(run)
     }
     // SAFETY: ends the go-between without running anybody's exit handlers.
     unsafe { libc::_exit(0) }

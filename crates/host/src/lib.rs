@@ -10,6 +10,8 @@
 //!
 //! The host is the speculators' parent: they die with it, and nobody else waits for them.
 
+mod apart;
+mod attendant;
 mod checks;
 mod confined;
 pub mod counts;
@@ -19,6 +21,7 @@ mod ends;
 mod executions;
 mod faults;
 mod filter;
+mod futex;
 mod installation;
 mod last_resort;
 pub mod launch;
@@ -33,15 +36,18 @@ mod reading;
 mod reasons;
 pub mod report;
 mod rights;
+mod run;
 mod session;
 mod standing;
 mod start_files;
 mod supervise;
 mod trace;
 
+pub use attendant::attend;
 pub use doctor::{Subject as DoctorSubject, examine as doctor};
 pub use last_resort::{Allocator, arm as arm_last_resort};
-pub use launch::{Failure, Options, check_filters, run};
+pub use launch::{Beside, Failure, Options, check_filters, run};
+pub use own_files::ask_for_ourselves;
 pub use program::{arguments, become_tools, fill_standard_descriptors, set_file, take_name};
 pub use progress::{SayHowFar, begin as progress};
 pub use report::Detail;
@@ -49,6 +55,22 @@ pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
 pub use standing::{STATUS_BYTES, STATUS_LENGTH, STATUS_TEXT};
 pub use trace::TraceTo;
+
+/// Serves a run, in a process of its own that has been forked off, until the command and everybody who attached have
+/// ended.
+pub fn serve(run: run::Run) -> ! {
+    apart::leave_the_terminal(&run);
+    supervise::Host::new(run).serve()
+}
+
+/// Serves the run that this process was executed for, by an attendant. Returns only if it was not.
+pub fn serve_as_told() {
+    let words: Vec<&std::ffi::OsStr> = program::arguments().collect();
+    // SAFETY: the attendant has left us the descriptors.
+    if let Some(run) = unsafe { run::Run::from_words(&words) } {
+        supervise::Host::new(run).serve();
+    }
+}
 
 /// Analyses executable files for all who use this installation, so that their first runs need not: those
 /// below `places`, or where programs and libraries usually are. Returns what there is to say, or why it

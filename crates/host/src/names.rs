@@ -7,8 +7,8 @@
 //! resolved as its program would resolve it, through the program's own entries in /proc.
 
 use crate::disks;
+use crate::futex::wake;
 use crate::session::Shared;
-use crate::supervise::wake;
 use runahead_abi::begun;
 use runahead_abi::names::{NOTES, Note, Ring, directory_mark, directory_of, kind, may_be_argument};
 use runahead_abi::session::{Slot, companions, names_ahead, retire};

@@ -33,7 +33,7 @@ unsafe extern "C" {
 ///
 /// To be called before the standard library starts. (Where that can be, the executable's entry has asked
 /// before: `cli::arch`.)
-pub(crate) fn ask_for_ourselves() {
+pub fn ask_for_ourselves() {
     if major_faults_and_blocks().0 == 0 {
         return;
     }

@@ -25,12 +25,17 @@ pub enum Detail {
 }
 
 impl Detail {
-    /// As the helper that tells it is asked for it.
-    fn word(self) -> &'static str {
+    /// As it is called among processes of ours.
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Detail::Words => "words",
             Detail::Full => "full",
         }
+    }
+
+    /// None: no such word.
+    pub(crate) fn of_word(word: &str) -> Option<Detail> {
+        [Detail::Words, Detail::Full].into_iter().find(|detail| detail.word() == word)
     }
 }
 

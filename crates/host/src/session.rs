@@ -1,13 +1,16 @@
 //! The session's memory, from the host's side.
 
-use crate::supervise::wake;
+use crate::futex::wake;
 use runahead_abi::environment::Cookie;
 use runahead_abi::owner;
 use runahead_abi::session::{
-    HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, slot_offset,
+    HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, activity, companions, names_ahead,
+    slot_offset, watching,
 };
 use runahead_gate::{Gate, Words};
-use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -35,24 +38,48 @@ impl Session {
         // Whoever has it open may write to it, but nobody takes a page away from those who have it mapped.
         fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let cookie = random()?;
-        // SAFETY: a new mapping.
-        let base = unsafe {
-            mmap(
-                ptr::null_mut(),
-                SESSION_BYTES,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &descriptor,
-                0,
-            )
-        }?;
+        let base = map(&descriptor)?;
         let header = base.cast::<Header>();
         // SAFETY: the mapping is as long as a header, and nobody else has it yet.
         unsafe {
             (&raw mut (*header).magic).write(MAGIC);
             (&raw mut (*header).cookie).write(cookie);
         }
-        Ok(Session { descriptor, cookie, base: base.cast() })
+        Ok(Session { descriptor, cookie, base })
+    }
+
+    /// The session that another process of ours has made with this `cookie`; an error if this is not it.
+    pub fn open(descriptor: OwnedFd, cookie: Cookie) -> io::Result<Session> {
+        let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+        if fstat(&descriptor)?.st_size != SESSION_BYTES as i64
+            || !fcntl_get_seals(&descriptor)?.contains(SealFlags::SHRINK)
+        {
+            return Err(wrong());
+        }
+        let session = Session { base: map(&descriptor)?, descriptor, cookie };
+        let header = session.header();
+        if (header.magic, header.cookie) == (MAGIC, cookie) { Ok(session) } else { Err(wrong()) }
+    }
+
+    /// Nobody serves this session from now on: who comes finds no place, and who asks for an analysis has his
+    /// answer.
+    pub fn shut(&self) {
+        let header = self.header();
+        header.owners.iter().for_each(owner::shut);
+        // An agent that asks for an analysis sees that somebody else does; one that has asked is answered.
+        let request = &header.analysis;
+        request.holder.store(std::process::id(), Ordering::Release);
+        request.state.store(2, Ordering::Release);
+        wake(&request.state);
+    }
+
+    /// Leaves word for all who have a slot that nobody looks at files on their behalf any more.
+    pub fn say_that_nobody_comes(&self) {
+        for index in 0..SLOTS {
+            if owner::process(&self.header().owners[index]).is_some() {
+                say_that_nobody_comes(self.slot(index));
+            }
+        }
     }
 
     pub fn header(&self) -> &Header {
@@ -102,6 +129,35 @@ impl Session {
     }
 }
 
+/// Leaves word for the agent of a speculator that is no more: nothing will come, and nobody is to be
+/// waited for (a hold lasts up to the expected stall, at each post).
+pub(crate) fn say_gone(slot: &Slot) {
+    slot.speculator.sync_cost_ns.store(0, Ordering::Relaxed);
+    slot.speculator.activity.store(activity::GONE, Ordering::Release);
+    wake(&slot.speculator.activity);
+}
+
+/// Leaves word for an agent that from now on nobody will look at files on its behalf: it waits for none of these.
+pub(crate) fn say_that_nobody_comes(slot: &Slot) {
+    say_gone(slot);
+    let words = [
+        (&slot.faults.watching, watching::GONE),
+        (&slot.speculator.names_ahead, names_ahead::GONE),
+        (&slot.speculator.companions, companions::NONE),
+    ];
+    for (word, gone) in words {
+        word.store(gone, Ordering::Release);
+        wake(word);
+    }
+}
+
+fn map(descriptor: &OwnedFd) -> io::Result<*mut u8> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping.
+    let base = unsafe { mmap(ptr::null_mut(), SESSION_BYTES, protection, MapFlags::SHARED, descriptor, 0) }?;
+    Ok(base.cast())
+}
+
 /// What tells this session from all others.
 fn random() -> io::Result<Cookie> {
     let mut bytes = [0u8; size_of::<Cookie>()];
@@ -149,6 +205,13 @@ impl Shared {
     pub fn header(&self) -> &'static Header {
         // SAFETY: mapped for the life of the process.
         unsafe { &*self.base.cast::<Header>() }
+    }
+
+    /// Whether a process has a slot, or something is to be looked at: nobody has been needed before.
+    pub fn is_wanted(&self) -> bool {
+        let header = self.header();
+        header.doorbell.load(Ordering::Acquire) != 0
+            || header.owners.iter().any(|word| owner::process(word).is_some())
     }
 
     /// The slots that somebody owns; looking at others would fill them with memory.

@@ -3,7 +3,7 @@
 //! Before a program's first instruction there is nothing to run ahead of, and yet it waits: the kernel reads
 //! the executable, the loader each library that this names, then each that those name, one after the other and by
 //! page faults. But all of it is written in the files. So the launcher asks for the executable before it does anything
-//! else, and the host, while the command is being loaded, for the libraries, found as ld.so(8) finds them. Nothing is
+//! else, and who is beside it, while the command is being loaded, for the libraries, found as ld.so(8) finds them. Nothing is
 //! asked where the executable's first page is in the cache: to know that costs a warm start 4 us.
 //!
 //! A guess that is wrong costs the reading of a library. What is not looked at: libraries for one kind of processor
@@ -15,6 +15,8 @@ use object::LittleEndian;
 use object::ReadCache;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
 use object::read::elf::FileHeader as _;
+use runahead_abi::release::What::Files;
+use runahead_gate::Gate;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -52,17 +54,23 @@ impl Cold {
         Some(Cold { executable })
     }
 
-    /// Asks for what the executable's loader will read. Waits for the disk.
-    pub fn ask_for_libraries(self) {
+    /// Asks for what the executable's loader will read, unless it is `over`. Waits for the disk. Nothing is open
+    /// while a program of the run gives something back.
+    pub(crate) fn ask_for_libraries(self, gate: Gate, over: impl Fn() -> bool) {
         let library_path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         let directories = library_path.as_bytes().split(|&b| b == b':').filter(|d| !d.is_empty());
         let directories: Vec<PathBuf> = directories.map(|d| OsStr::from_bytes(d).into()).collect();
+        // The command's loader has it open at that time as well.
         let list = std::fs::read(LIST).unwrap_or_default();
         let mut asked = HashSet::new();
+        let Some(_pass) = gate.pass(Files) else { return };
         let mut files = Vec::from_iter(open(&self.executable).map(|file| (file, self.executable)));
         while let Some((file, path)) = files.pop() {
             let Some(needs) = Needs::read(file, &path) else { continue };
             for name in needs.libraries {
+                if over() || gate.is_closed(Files) {
+                    return;
+                }
                 if asked.len() >= LIBRARIES_MOST || !asked.insert(name.clone()) {
                     continue;
                 }

@@ -5,6 +5,7 @@ use crate::counts::Counts;
 use crate::ends::Ends;
 use crate::executions::Executions;
 use crate::faults::Faults;
+use crate::futex::{wait, wake};
 use crate::installation::Installation;
 use crate::limits::{self, Limits, Running};
 use crate::memory::Costs;
@@ -14,20 +15,20 @@ use crate::processes::{
     Standing, counted, has_ended, may_be_the_programs, may_write, pid_of, processor_time, standing,
 };
 use crate::program;
-use crate::progress::{Shown, SoFar};
+use crate::progress::SoFar;
 use crate::reasons::{
     BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, UNKNOWN,
     refused_because,
 };
-use crate::report::{Detail, Report, VERSION};
+use crate::report::{Report, VERSION};
 use crate::rights::{Look, Watched};
-use crate::session::Session;
-use crate::standing;
+use crate::run::{Run, Wishes};
+use crate::session::{Session, say_gone, say_that_nobody_comes};
 use crate::start_files::Cold;
 use crate::trace::Recorder;
 use runahead_abi::environment;
 use runahead_abi::release::What::{All, Files};
-use runahead_abi::session::{SLOTS, Slot, activity, care, companions, names_ahead, retire, watching};
+use runahead_abi::session::{SLOTS, Slot, activity, care, retire};
 use runahead_abi::{owner, post};
 use runahead_faults::BlockCosts;
 use runahead_gate::Gate;
@@ -92,31 +93,6 @@ fn step_back() {
     }
 }
 
-/// What is to be told at the command's end.
-pub struct Wishes {
-    /// What was gained, on stderr.
-    pub stats: Option<Detail>,
-    /// Why the command ran plainly, or speculation did not last, on stderr.
-    pub reasons: bool,
-    /// The counts as JSON.
-    pub report: Option<File>,
-    /// A timeline.
-    pub trace: Option<Box<dyn Recorder>>,
-    /// How far it is, on the terminal.
-    pub progress: Option<Box<dyn Shown>>,
-}
-
-impl Wishes {
-    /// Whether anything may have to be said on stderr.
-    fn speak(&self) -> bool {
-        self.stats.is_some() || self.reasons
-    }
-
-    fn any(&self) -> bool {
-        self.speak() || self.report.is_some()
-    }
-}
-
 /// A process of the program and its speculator.
 struct Attached {
     process: u32,
@@ -144,7 +120,8 @@ pub struct Host {
     wishes: Wishes,
     /// Number of the command among our own arguments, for the report.
     command: usize,
-    began: Instant,
+    /// Ns of the monotonic clock.
+    began: u64,
     main: Option<OwnedFd>,
     main_process: u32,
     /// That we may run on, asked when it first matters: that reads files of the control group.
@@ -181,47 +158,40 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(
-        session: Session,
-        sites: SiteFile,
-        installation: Installation,
-        wishes: Wishes,
-        limits: Limits,
-        command: usize,
-        (flag_bits, asks): (u32, bool),
-    ) -> Host {
+    pub fn new(run: Run) -> Host {
         let attached = (0..SLOTS).map(|_| None).collect();
-        let main = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok();
-        let gate = session.gate();
-        let names = Names::new(session.share(), gate);
-        let address = environment::Session {
-            // Said when it is known, see `serve`.
-            host: 0,
-            descriptor: session.descriptor.as_raw_fd().cast_unsigned(),
-            flags: flag_bits,
-            filters: standing::filters(),
-            cookie: session.cookie,
-            sites: sites.descriptor().cast_unsigned(),
-        };
-        let executions = Executions::new(
-            session.share(),
-            gate,
-            installation.agent.clone(),
-            address,
-            std::process::id(),
-            asks,
-        );
+        let gate = run.session.gate();
+        let mut names = Names::new(run.session.share(), gate);
+        if run.guesses {
+            names.guess();
+        }
+        let watches_only = run.address.flags & environment::flags::NO_SPECULATION != 0;
+        let executions = Executions::new(&run, gate);
+        let checks = Background::new(&run.installation.agent);
+        let Run {
+            session,
+            sites,
+            installation,
+            wishes,
+            limits,
+            cold,
+            command,
+            began,
+            main,
+            main_process,
+            ..
+        } = run;
         Host {
             session,
             gate,
             sites: Arc::new(sites),
-            checks: Background::new(&installation.agent),
+            checks,
             installation,
             wishes,
             command,
-            began: Instant::now(),
+            began,
             main,
-            main_process: std::process::id(),
+            main_process,
             processors: OnceCell::new(),
             block_costs: Arc::default(),
             attached,
@@ -229,7 +199,7 @@ impl Host {
             counts: Counts::default(),
             names,
             limits,
-            cold: None,
+            cold,
             costs: None,
             trace: None,
             ends: Ends::default(),
@@ -238,24 +208,13 @@ impl Host {
             executions,
             barred: None,
             refused: None,
-            watches_only: flag_bits & environment::flags::NO_SPECULATION != 0,
+            watches_only,
             compromised: false,
         }
     }
 
-    /// Lets it ask for what nobody has foretold: what a cold command's start will read, and files beside those that programs
-    /// wait for.
-    pub fn guessing(mut self, cold: Option<Cold>) -> Host {
-        self.names.guess();
-        Host { cold, ..self }
-    }
-
     /// Serves until the command and everybody who attached have ended.
     pub fn serve(mut self) -> ! {
-        own_files::ask_for(
-            [Some(self.installation.agent.as_path()), self.sites.path()].into_iter().flatten(),
-        );
-        self.leave_the_terminal();
         self.trace = self.wishes.trace.take();
         if let Some(trace) = &mut self.trace {
             trace.begins();
@@ -263,12 +222,8 @@ impl Host {
         self.executions.begin();
         self.own_rights = Watched::ourselves().map(Arc::new);
         if let Some(cold) = self.cold.take() {
-            let pass = self.gate.pass(Files);
-            std::thread::spawn(move || {
-                if let Some(_pass) = pass {
-                    cold.ask_for_libraries();
-                }
-            });
+            let gate = self.gate;
+            std::thread::spawn(move || cold.ask_for_libraries(gate, || false));
         }
         loop {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
@@ -311,13 +266,7 @@ impl Host {
     /// Leaves the command alone before its end, for good: there is not even room for us. Its processes find nobody to
     /// wait for, and those that come find no session.
     fn leave(&mut self) -> ! {
-        let header = self.session.header();
-        header.owners.iter().for_each(owner::shut);
-        // An agent that asks for an analysis sees that somebody else does; one that has asked is answered.
-        let request = &header.analysis;
-        request.holder.store(std::process::id(), Ordering::Release);
-        request.state.store(2, Ordering::Release);
-        wake(&request.state);
+        self.session.shut();
         if !self.reported {
             self.report(Some(MEMORY_SHORT));
         }
@@ -332,46 +281,10 @@ impl Host {
                 }
                 self.names.retire(slot, &attached.taken);
             }
-            if owner::process(&self.session.header().owners[index]).is_some() {
-                say_that_nobody_comes(slot);
-            }
         }
+        self.session.say_that_nobody_comes();
         self.limits.end();
         std::process::exit(0)
-    }
-
-    /// Own session, no standard streams (but stderr, while something is to be said there): whoever waits
-    /// for the command's pipes to close must not wait for us.
-    fn leave_the_terminal(&self) {
-        let _ = rustix::process::setsid();
-        if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
-            let last = if self.wishes.speak() { 1 } else { 2 };
-            for stream in 0..=last {
-                // SAFETY: replaces a standard stream of this process; nobody here uses it.
-                unsafe { libc::dup2(null.as_raw_fd(), stream) };
-            }
-        }
-        let keep: Vec<i32> = [Some(&self.session.descriptor), self.main.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(AsRawFd::as_raw_fd)
-            .chain(self.wishes.report.as_ref().map(AsRawFd::as_raw_fd))
-            .chain(self.wishes.trace.as_ref().map(|trace| trace.descriptor()))
-            .chain(self.wishes.progress.as_ref().map(|shown| shown.descriptor()))
-            .chain([self.sites.descriptor()])
-            .collect();
-        close_others(&keep);
-        let _ = std::env::set_current_dir("/");
-        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM, libc::SIGPIPE] {
-            // What ends the command must not end the report.
-            // SAFETY: ignoring needs no handler.
-            unsafe { libc::signal(signal, libc::SIG_IGN) };
-        }
-        if self.wishes.trace.is_some() {
-            // Where files may not grow (ulimit -f) the trace ends, and nothing else.
-            // SAFETY: as above.
-            unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-        }
     }
 
     /// Sees to it that everybody lets go of what a program gives back: those who sleep are woken, and those who do not come
@@ -851,8 +764,7 @@ impl Host {
             counts.speculator.refused_because = self.refused.clone();
             if self.executions.is_left() {
                 // Said already, by who became the command.
-                self.wishes =
-                    Wishes { stats: None, reasons: false, report: None, trace: None, progress: None };
+                self.wishes = Wishes::NONE;
             }
             let not_begun = self.executions.refused().unwrap_or(NOT_BEGUN);
             let (plainly, later) = match self.session.header().care.load(Ordering::Acquire) {
@@ -867,7 +779,7 @@ impl Host {
             let report = Report {
                 version: VERSION,
                 command: program::arguments().skip(self.command).map(OsStr::to_string_lossy).collect(),
-                elapsed_ns: self.began.elapsed().as_nanos() as u64,
+                elapsed_ns: monotonic_ns().saturating_sub(self.began),
                 plainly_because: plainly.map(str::to_owned),
                 left_because: left.or(self.barred).or(later).map(str::to_owned),
                 speculated: !self.watches_only,
@@ -926,57 +838,4 @@ fn begins_to_start(slot: &Slot) -> bool {
 fn ring(bell: &AtomicU32) {
     post::ring(bell);
     wake(bell);
-}
-
-/// Leaves word for the agent of a speculator that is no more: nothing will come, and nobody is to be
-/// waited for (a hold lasts up to the expected stall, at each post).
-fn say_gone(slot: &Slot) {
-    slot.speculator.sync_cost_ns.store(0, Ordering::Relaxed);
-    slot.speculator.activity.store(activity::GONE, Ordering::Release);
-    wake(&slot.speculator.activity);
-}
-
-/// Leaves word for an agent that from now on nobody will look at files on its behalf: it waits for none of these.
-fn say_that_nobody_comes(slot: &Slot) {
-    say_gone(slot);
-    let words = [
-        (&slot.faults.watching, watching::GONE),
-        (&slot.speculator.names_ahead, names_ahead::GONE),
-        (&slot.speculator.companions, companions::NONE),
-    ];
-    for (word, gone) in words {
-        word.store(gone, Ordering::Release);
-        wake(word);
-    }
-}
-
-/// Closes every descriptor but the standard ones and `keep`.
-fn close_others(keep: &[i32]) {
-    let mut sorted = keep.to_vec();
-    sorted.sort_unstable();
-    let mut next = 3;
-    for &fd in &sorted {
-        close_range(next, fd - 1);
-        next = fd + 1;
-    }
-    close_range(next, i32::MAX);
-}
-
-fn close_range(first: i32, last: i32) {
-    if first <= last {
-        // SAFETY: descriptors that nobody in this process uses any more.
-        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    }
-}
-
-pub(crate) fn wait(word: &AtomicU32, expected: u32, longest: Duration) {
-    let time = rustix::thread::futex::Timespec {
-        tv_sec: longest.as_secs() as i64,
-        tv_nsec: i64::from(longest.subsec_nanos()),
-    };
-    let _ = rustix::thread::futex::wait(word, rustix::thread::futex::Flags::empty(), expected, Some(&time));
-}
-
-pub(crate) fn wake(word: &AtomicU32) {
-    let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), u32::MAX >> 1);
 }

@@ -21,6 +21,13 @@ pub fn may_spend(spent: u64, waited: u64, saved: u64) -> bool {
     spent < FIRST.saturating_add(waited / SHARE).saturating_add(saved)
 }
 
+/// Whether somebody is to be called, who has to be started first, for a run that has `waited` so many ns in all.
+/// Who buys when he has paid as much in rent never pays twice the least (ski rental; Karlin and others,
+/// Algorithmica 3, 1988): a run that waits less has nobody started.
+pub fn is_worth_a_start(waited: u64) -> bool {
+    waited >= FIRST
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +48,12 @@ mod tests {
                 prop_assert!(spent <= FIRST + waited / SHARE + saved + dearest);
             }
         }
+    }
+
+    #[test]
+    fn who_has_waited_for_little_has_nobody_started() {
+        assert!(!is_worth_a_start(0) && !is_worth_a_start(FIRST - 1));
+        assert!(is_worth_a_start(FIRST) && is_worth_a_start(u64::MAX));
     }
 
     #[test]

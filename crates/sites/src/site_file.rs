@@ -196,6 +196,20 @@ impl SiteFile {
         Ok(SiteFile::new(place, Open { file, mapping }))
     }
 
+    /// The one that another process of ours has open as `file` and has left to this one; `at`: as its
+    /// [`path`](SiteFile::path) said.
+    pub fn inherit(at: Option<PathBuf>, file: File) -> Result<SiteFile> {
+        let place = at.map_or(Place::Memory, Place::At);
+        let mapping = map(&file, place.name())?;
+        let open = Open { file, mapping };
+        let is_ours = open.is_ours();
+        let site_file = SiteFile::new(place.clone(), open);
+        match is_ours {
+            true => Ok(site_file),
+            false => Err(failed("use the site file", place.name())(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
     fn new(place: Place, open: Open) -> SiteFile {
         SiteFile { place, open: Mutex::new(open), known_at: None, known: OnceLock::new() }
     }

@@ -1,0 +1,48 @@
+//! What a process beside the command does so that nobody finds it there.
+
+use crate::run::Run;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+/// Leaves what the command has: own session, no standard streams (but stderr, while something is to be said
+/// there), no descriptors but the run's. Whoever waits for the command's pipes to close must not wait for us.
+pub(crate) fn leave_the_terminal(run: &Run) {
+    let _ = rustix::process::setsid();
+    if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+        let last = if run.wishes.speak() { 1 } else { 2 };
+        for stream in 0..=last {
+            // SAFETY: replaces a standard stream of this process; nobody here uses it.
+            unsafe { libc::dup2(null.as_raw_fd(), stream) };
+        }
+    }
+    close_others(run.descriptors());
+    let _ = std::env::set_current_dir("/");
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM, libc::SIGPIPE] {
+        // What ends the command must not end the report.
+        // SAFETY: ignoring needs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    if run.wishes.trace.is_some() {
+        // Where files may not grow (ulimit -f) the trace ends, and nothing else.
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    }
+}
+
+/// Closes every descriptor but the standard ones and `keep`.
+fn close_others(mut keep: Vec<i32>) {
+    keep.sort_unstable();
+    let mut next = 3;
+    for fd in keep {
+        close_range(next, fd - 1);
+        next = fd + 1;
+    }
+    close_range(next, i32::MAX);
+}
+
+fn close_range(first: i32, last: i32) {
+    if first <= last {
+        // SAFETY: descriptors that nobody in this process uses any more.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    }
+}

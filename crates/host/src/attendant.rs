@@ -1,0 +1,109 @@
+//! Who is beside the command as long as there is nothing to do.
+//!
+//! Most starts are short, and many programs never wait for anything. So the launcher, which is small, forks off a
+//! process that asks for what a cold command's loader reads, and then sleeps on the session's doorbell. It becomes
+//! the host (`runahead-host`) when somebody rings, is met in a slot, or is to be told of at the command's end; else
+//! it ends with the command, and the host was never read from the disk. Its process id, its descriptors and what
+//! it ignores stay, so nobody notices (execve(2)).
+//!
+//! To a process that gets its orphans the command's first process would find a child with a signal at its end: so
+//! there the host is a child of ours, and this process stays for it (execve(2) has a process tell of its end again).
+
+use crate::apart::leave_the_terminal;
+use crate::futex::{wait, wake};
+use crate::launch::{report_plainly, say_plainly};
+use crate::own_files;
+use crate::processes::has_ended;
+use crate::program;
+use crate::run::Run;
+use runahead_abi::environment::flags;
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long it sleeps at most when nobody rings: it looks whether the command has ended.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Serves a run until somebody needs more. Runs in a process of its own, of one thread.
+pub fn attend(mut run: Run) -> ! {
+    own_files::ask_for([Some(run.installation.agent.as_path()), run.sites.path()].into_iter().flatten());
+    leave_the_terminal(&run);
+    let session = run.session.share();
+    let is_wanted = || session.is_wanted();
+    if let Some(cold) = run.cold.take()
+        && !run.asks
+    {
+        cold.ask_for_libraries(run.session.gate(), is_wanted);
+    }
+    loop {
+        let has_ended = run.main.as_ref().is_none_or(has_ended);
+        if run.asks || is_wanted() || (has_ended && run.wishes.any()) {
+            become_host(run);
+        }
+        if has_ended {
+            std::process::exit(0);
+        }
+        wait(&run.session.header().doorbell, 0, LOOK);
+    }
+}
+
+/// Goes on as the host. Its file comes beside the speculator's where ours had to be waited for.
+fn become_host(run: Run) -> ! {
+    own_files::ask_for([run.installation.host.as_path(), run.installation.speculator.as_path()]);
+    if run.address.flags & flags::REAPS != 0 {
+        let parent = std::process::id();
+        // SAFETY: this process has one thread; the child has a copy of all memory.
+        match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: concerns the calling process alone. It dies with us; if we have died already, nobody would
+                // ever end it.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                if std::os::unix::process::parent_id() != parent {
+                    std::process::exit(0);
+                }
+            }
+            child if child > 0 => {
+                // SAFETY: our child, of which nothing is asked but that it has ended.
+                while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } != child {}
+                std::process::exit(0);
+            }
+            _ => give_up(run, &io::Error::last_os_error()),
+        }
+    }
+    let error = execute(&run);
+    give_up(run, &error)
+}
+
+/// Executes the host with the run's descriptors. Returns only why it could not.
+fn execute(run: &Run) -> io::Error {
+    let terminated = |word: OsString| CString::new(word.into_vec());
+    let words: Result<Vec<CString>, _> = run.words().into_iter().map(terminated).collect();
+    let (Ok(words), Ok(file)) = (words, terminated(run.installation.host.clone().into_os_string())) else {
+        return io::ErrorKind::InvalidInput.into();
+    };
+    let words: Vec<_> = words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect();
+    for descriptor in run.descriptors() {
+        // SAFETY: a descriptor of ours.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) };
+    }
+    // SAFETY: strings and null-terminated arrays that live until the call returns.
+    unsafe { libc::execve(file.as_ptr(), words.as_ptr(), program::environment_pointer()) };
+    io::Error::last_os_error()
+}
+
+/// There is no host: nobody waits for one, and what is to be told is that.
+fn give_up(mut run: Run, error: &io::Error) -> ! {
+    run.session.shut();
+    run.session.say_that_nobody_comes();
+    let reason = format!("{} cannot be executed: {error}", run.installation.host.display());
+    if run.wishes.speak() {
+        say_plainly(&reason, false);
+    }
+    report_plainly(run.wishes.report.take(), run.command, reason);
+    let header = run.session.header();
+    header.reported.store(1, Ordering::Release);
+    wake(&header.reported);
+    std::process::exit(1)
+}
