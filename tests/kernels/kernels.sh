@@ -44,7 +44,7 @@ make_root() {
   done
   install -m 755 "$repository"/target/release/{runahead,bench-mapped,bench-slices} "$root/usr/bin/"
   copy "$root" "$repository"/target/release/{bench-mapped,bench-slices}
-  install -m 755 "$repository"/target/release/{runahead-tools,runahead-speculator,librunahead_agent.so} "$root/usr/lib/runahead/"
+  install -m 755 "$repository"/target/release/{runahead-host,runahead-tools,runahead-speculator,librunahead_agent.so} "$root/usr/lib/runahead/"
   printf 'root:x:0:0::/tmp/home-0:/bin/bash\nuser:x:1000:1000::/tmp/home-1000:/bin/bash\n' > "$root/etc/passwd"
   printf 'root:x:0:\nuser:x:1000:\n' > "$root/etc/group"
   install -m 755 "$here/guest.sh" "$root/init"

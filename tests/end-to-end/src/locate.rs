@@ -3,6 +3,8 @@
 
 use crate::supervise::RunReport;
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -38,6 +40,21 @@ impl Runahead {
             command: path.to_string_lossy().into_owned(),
             environment: Vec::new(),
         })
+    }
+
+    /// What a run may need beside the command.
+    pub const PARTS: [&str; 5] =
+        ["runahead-host", "runahead-tools", "librunahead_agent.so", "runahead-speculator", "runahead-report"];
+
+    /// A copy of the command and of its parts but `without` some in `folder`, where every user may run them.
+    pub fn copied(&self, folder: &Path, without: &[&str]) -> Result<Runahead, String> {
+        for part in ["runahead"].into_iter().chain(Self::PARTS).filter(|part| !without.contains(part)) {
+            let to = folder.join(part);
+            fs::copy(Path::new(&self.command).with_file_name(part), &to)
+                .and_then(|_| fs::set_permissions(&to, fs::Permissions::from_mode(0o755)))
+                .map_err(|error| format!("{part}: {error}"))?;
+        }
+        Ok(Runahead { command: folder.join("runahead").to_string_lossy().into_owned(), ..self.clone() })
     }
 
     /// The build with a copy of the program at each sync, whether it is there or not.

@@ -481,20 +481,9 @@ fn narrow(runahead: &Runahead) -> Verdict {
     told.expect_status(2)
 }
 
-/// The command and its parts where every user may run them.
-fn for_everybody(runahead: &Runahead, folder: &Path) -> Result<Runahead, String> {
-    for part in ["runahead", "runahead-tools", "librunahead_agent.so", "runahead-speculator"] {
-        let to = folder.join(part);
-        fs::copy(Path::new(&runahead.command).with_file_name(part), &to)
-            .and_then(|_| fs::set_permissions(&to, fs::Permissions::from_mode(0o755)))
-            .map_err(|error| format!("{part}: {error}"))?;
-    }
-    Ok(Runahead { command: folder.join("runahead").to_string_lossy().into_owned(), ..runahead.clone() })
-}
-
 fn rights(runahead: &Runahead) -> Verdict {
     let folder = folder("rights")?;
-    let runahead = &for_everybody(runahead, &folder)?;
+    let runahead = &runahead.copied(&folder, &[])?;
     let program = folder.join("program");
     let name = program.to_string_lossy().into_owned();
     let with =
@@ -567,7 +556,7 @@ fn others_proc(runahead: &Runahead) -> Verdict {
 
 fn installation(runahead: &Runahead) -> Verdict {
     let folder = folder("installation")?;
-    let runahead = &for_everybody(runahead, &folder)?;
+    let runahead = &runahead.copied(&folder, &[])?;
     let speculator = folder.join("runahead-speculator");
     let agent = folder.join("librunahead_agent.so");
     let mode = |path: &Path, mode| {

@@ -58,13 +58,14 @@ fn files(folder: &Path) -> Vec<String> {
 /// What is made where it is installed.
 const MADE: &str = "lib/runahead/runahead-sites";
 
-const FILES: [&str; 20] = [
+const FILES: [&str; 21] = [
     "bin/runahead",
     "include/runahead.h",
     "lib/librunahead.a",
     "lib/librunahead.so",
     "lib/pkgconfig/runahead.pc",
     "lib/runahead/librunahead_agent.so",
+    "lib/runahead/runahead-host",
     "lib/runahead/runahead-report",
     "lib/runahead/runahead-speculator",
     "lib/runahead/runahead-tools",

@@ -1,5 +1,6 @@
 //! The end-to-end suite. See `tests/README.md` for how a test is written and run.
 
+mod attendant;
 mod calls;
 mod canaries;
 mod contract;
@@ -71,6 +72,7 @@ fn main() {
     releases::add(&mut suite);
     musl::add(&mut suite);
     contract::add(&mut suite);
+    attendant::add(&mut suite);
     installation::add(&mut suite);
     starts::add(&mut suite);
     threads::add(&mut suite);

@@ -206,7 +206,7 @@ fn is_helped(runahead: &Runahead) -> Verdict {
     const READS: &str = "import os, sys, time\n\
         if len(sys.argv) == 2: os.execv(sys.executable, [sys.executable, '-S', *sys.argv, 'again'])\n\
         host = os.environ['RUNAHEAD_SESSION'].split(':')[0]\n\
-        print(os.stat('/proc/' + host).st_uid, open('/proc/' + host + '/cmdline').read().split('\\0')[1])\n\
+        print(os.stat('/proc/' + host).st_uid, open('/proc/' + host + '/comm').read().strip().removesuffix('-host'))\n\
         print('runahead-session' in open('/proc/self/maps').read())\n";
     let line = format!(
         "cat > reads.py <<'END'\n{READS}END\n\
@@ -215,7 +215,7 @@ fn is_helped(runahead: &Runahead) -> Verdict {
     let told = scenario("helped", &line)?.run(&UNDER, runahead).map_err(|error| error.to_string())?;
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     match told.as_str() {
-        "65534 again\nTrue\n" => Ok(()),
+        "65534 runahead\nTrue\n" => Ok(()),
         _ => Err(format!("the other user's program says: {told}")),
     }
 }

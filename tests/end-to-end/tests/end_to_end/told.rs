@@ -14,7 +14,7 @@ use runahead_end_to_end::locate::{Runahead, build_folder};
 use runahead_end_to_end::scenario::{ALONE, Mode, bytes};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -288,18 +288,12 @@ fn rights() -> Verdict {
     let folder = build_folder().join(format!("told-rights-{}", std::process::id()));
     let error = |error: std::io::Error| error.to_string();
     fs::create_dir_all(&folder).map_err(error)?;
-    let built = PathBuf::from(Runahead::built()?.command);
-    for part in
-        ["runahead", "runahead-tools", "librunahead_agent.so", "runahead-speculator", "runahead-report"]
-    {
-        fs::copy(built.with_file_name(part), folder.join(part))
-            .map_err(|error| format!("{part}: {error}"))?;
-    }
+    let runahead = Runahead::built()?.copied(&folder, &[])?;
     let program = folder.join("program");
     fs::copy("/bin/true", &program).map_err(error)?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).map_err(error)?;
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
-    let told = said(&nobody, &folder.join("runahead").to_string_lossy(), &[&*program.to_string_lossy()]);
+    let told = said(&nobody, &runahead.command, &[&*program.to_string_lossy()]);
     let _ = fs::remove_dir_all(&folder);
     expect(&told?, "it gets rights at its start (setuid", "sudo runahead run -- COMMAND")
 }
@@ -371,13 +365,9 @@ fn without_helper() -> Verdict {
     }
     let folder = build_folder().join(format!("told-helper-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-    let built = PathBuf::from(Runahead::built()?.command);
-    for part in ["runahead", "runahead-tools", "librunahead_agent.so", "runahead-speculator"] {
-        fs::copy(built.with_file_name(part), folder.join(part))
-            .map_err(|error| format!("{part}: {error}"))?;
-    }
+    let runahead = Runahead::built()?.copied(&folder, &["runahead-report"])?;
     let began = Instant::now();
-    let told = said(&[], &folder.join("runahead").to_string_lossy(), &["true"]);
+    let told = said(&[], &runahead.command, &["true"]);
     let _ = fs::remove_dir_all(&folder);
     if began.elapsed() > Duration::from_secs(2) {
         return Err(format!("it took {:?}", began.elapsed()));

@@ -1,0 +1,95 @@
+//! Who is beside the command becomes the host only once there is something to do (`host::attendant`), and what
+//! comes of it where it cannot.
+
+use crate::suite::Suite;
+use runahead_end_to_end::locate::{Runahead, build_folder};
+use runahead_end_to_end::scenario::{COLD, Mode, NO_SPECULATION, Scenario, WARM, bytes};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Waits some hundred times for a page.
+const READS: &str = "import os, random\n\
+    random.seed(3)\n\
+    data = os.open('data', os.O_RDONLY)\n\
+    print(sum(os.pread(data, 100, random.randrange(16 << 20))[0] for _ in range(400)))\n";
+
+const REPORTED: Mode = Mode { name: "reported", options: Some(&["--report", "report.json"]), cold: true };
+
+pub fn add(suite: &mut Suite) {
+    suite.add_plain("attendant::who waits for nothing has no host, and who waits has one", || {
+        let copy = Copy::make(
+            "needed",
+            "#!/bin/sh\necho x >> $(dirname $0)/mark\nexec $(dirname $0)/real \"$@\"\n",
+        )?;
+        // What is not known yet has somebody look at it.
+        waits_for_nothing()?.modes([WARM]).check(&copy.runahead)?;
+        let _ = fs::remove_file(copy.folder.join("mark"));
+        waits_for_nothing()?.modes([WARM]).check(&copy.runahead)?;
+        if copy.folder.join("mark").exists() {
+            return Err("a host was started for what waits for nothing".to_owned());
+        }
+        waits()?.modes([COLD]).check(&copy.runahead)?;
+        match fs::read_to_string(copy.folder.join("mark")).as_deref() {
+            Ok("x\n") => Ok(()),
+            hosts => Err(format!("not one host was started for what waits: {hosts:?}")),
+        }
+    });
+    suite.add_plain("attendant::a host that ends at once is missed by nobody", || {
+        let copy = Copy::make("ends", "#!/bin/sh\nexit 0\n")?;
+        waits()?.modes([COLD, NO_SPECULATION]).check(&copy.runahead)
+    });
+    suite.add_plain("attendant::a host that cannot be executed is missed by nobody, and told of", || {
+        let copy = Copy::make("fails", "")?;
+        waits()?.modes([COLD]).check(&copy.runahead)?;
+        let told = waits()?.run(&REPORTED, &copy.runahead).map_err(|error| error.to_string())?;
+        let report = told.tree.get(Path::new("report.json")).ok_or("there is no report")?;
+        let report = String::from_utf8_lossy(&report.contents);
+        match report.contains("runahead-host cannot be executed") {
+            true => Ok(()),
+            false => Err(format!("the report does not say why: {report}")),
+        }
+    });
+}
+
+fn waits_for_nothing() -> Result<Scenario, String> {
+    Ok(Scenario::shell("waits for nothing", "$UNDER true; $UNDER sh -c 'echo it; exit 3'; echo $?"))
+}
+
+fn waits() -> Result<Scenario, String> {
+    let scenario = Scenario::shell("waits", "$UNDER python3 -S reads.py; echo $?");
+    Ok(scenario.prepare(|directory| {
+        fs::write(directory.join("reads.py"), READS)?;
+        fs::write(directory.join("data"), bytes(5, 17 << 20))
+    }))
+}
+
+/// A copy of what is installed, with something else as its host.
+struct Copy {
+    folder: PathBuf,
+    runahead: Runahead,
+}
+
+impl Copy {
+    /// `host`: a script, or nothing, which cannot be executed.
+    fn make(name: &str, host: &str) -> Result<Copy, String> {
+        let folder = build_folder().join(format!("attendant-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        let runahead = Runahead::built()?.copied(&folder, &[])?;
+        let runahead = Runahead { label: format!("attendant-{name}"), ..runahead };
+        let copy = Copy { folder, runahead };
+        let file = copy.folder.join("runahead-host");
+        let mode = if host.is_empty() { 0o644 } else { 0o755 };
+        fs::rename(&file, copy.folder.join("real"))
+            .and_then(|()| fs::write(&file, host))
+            .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(mode)))
+            .map_err(|error| error.to_string())?;
+        Ok(copy)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
