@@ -1,7 +1,7 @@
 //! `runahead run`: everything from the command line to the command's first instruction.
 //!
 //! The process that the user started becomes the command itself (exec), so pid, parent, job control
-//! and exit status are the command's own. The host is forked off twice before that: the command must
+//! and exit status are the command's own. Who is beside it is forked off twice before that: the command must
 //! not find a child that it did not start.
 
 use crate::confined::confined_because;

@@ -1,7 +1,8 @@
 //! The host: the process beside the programs of one `runahead run`.
 //!
-//! `runahead run` makes a [`session`], forks the host off (an orphan of its own session, so that the
-//! command has no child that it did not start), and becomes the command. The host then sleeps on the
+//! `runahead run` makes a [`session`], forks an [`attendant`] off (an orphan of its own session, so that the
+//! command has no child that it did not start), and becomes the command. The attendant becomes the host
+//! when it is first called. The host sleeps on the
 //! session's doorbell. It starts a speculator for each process that attaches ([`supervise`]), analyses
 //! executable files for agents that meet a new one, lets the page faults of those be watched that map large files
 //! ([`faults`]), and gathers the counts of processes that end
