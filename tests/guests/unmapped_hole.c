@@ -31,8 +31,9 @@ static void stalls(int rounds) {
 static char *hole(const char *how, size_t size) {
     int both = PROT_READ | PROT_WRITE, own = MAP_PRIVATE | MAP_ANONYMOUS;
     if (strcmp(how, "munmap") == 0) {
-        char *made = mmap(NULL, size, both, own, -1, 0);
-        CHECK(made != MAP_FAILED && munmap(made, size) == 0);
+        // What lies below stays: with that a place may be large enough for a library.
+        char *below = mmap(NULL, 2 * size, both, own, -1, 0), *made = below + size;
+        CHECK(below != MAP_FAILED && munmap(made, size) == 0);
         return made;
     }
     if (strcmp(how, "mremap") == 0) {
