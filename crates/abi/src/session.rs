@@ -71,6 +71,8 @@ pub struct Header {
     /// What the run's processes have waited together, ns, until that is enough for somebody to be called
     /// (`runahead_policy::regret`).
     pub waited_ns: AtomicU64,
+    /// One of [`sites`]: futex for agents that start.
+    pub sites: AtomicU32,
     pub analysis: AnalysisRequest,
     /// For each slot the process id of the program that it belongs to, or what [`crate::owner`] says.
     pub owners: [AtomicU32; SLOTS],
@@ -407,6 +409,15 @@ pub mod companions {
     /// All of them: it has asked for some on a guess.
     pub const ALL: u32 = 1;
     /// None: it has stopped for good.
+    pub const NONE: u32 = 2;
+}
+
+/// Whether the site file's descriptor, whose number the environment says, is the site file's.
+pub mod sites {
+    /// Not yet.
+    pub const OPENING: u32 = 0;
+    pub const THERE: u32 = 1;
+    /// It never will be.
     pub const NONE: u32 = 2;
 }
 

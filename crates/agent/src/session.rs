@@ -4,11 +4,12 @@
 //! gets the host's number meanwhile is not found through it. What has to be true of a file is
 //! `runahead_abi::trust`'s; nothing of it is mapped before.
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::environment::Cookie;
-use runahead_abi::session::{Header, MAGIC, SESSION_BYTES};
+use runahead_abi::session::{Header, MAGIC, SESSION_BYTES, sites};
 use runahead_abi::trust::{self, Found, Refusal};
 use runahead_kernel::files::{close, fstat, open_at, pread, seals};
-use runahead_kernel::process::effective_user;
+use runahead_kernel::process::{effective_user, futex_wait, monotonic_ns};
 use runahead_kernel::text::Text;
 use runahead_kernel::uapi::general as n;
 
@@ -51,22 +52,43 @@ impl Drop for Open {
 pub struct Files {
     /// The session, for reading and writing.
     pub session: Open,
-    /// The site file, for reading, and its size in bytes; or why it is not used.
-    pub sites: Result<(Open, usize)>,
+    /// The host's directory in `/proc`.
+    host: Open,
 }
 
-/// Opens both, at the start: the session tells that the host is the host.
+/// Opens the session, at the start: it tells that the host is the host.
 pub fn open(address: &Address) -> Result<Files> {
     let host = host(address)?;
     let session = open_session(&host, address)?;
-    Ok(Files { session, sites: open_sites(&host, address) })
+    Ok(Files { session, host })
 }
 
-fn open_sites(host: &Open, address: &Address) -> Result<(Open, usize)> {
+/// The site file, for reading, and its size in bytes; or why it is not used. Waits until it is there.
+pub fn open_sites(files: &Files, address: &Address, header: &Header) -> Result<(Open, usize)> {
+    if !is_there(&header.sites) {
+        return Err(Refusal::NotThere);
+    }
+    let host = &files.host;
     let file = descriptor(host, address.sites, n::O_RDONLY)?;
     let found = look(&file)?;
     trust::site_file(&found, effective_user())?;
     Ok((file, found.size as usize))
+}
+
+/// Waits until the site file has its descriptor, which takes as long as some names are looked up: who is beside the
+/// program opens it while that is loaded. False: it has none, or nobody comes to it.
+fn is_there(word: &AtomicU32) -> bool {
+    /// Longer than a disk takes on which all of these names are cold.
+    const LONGEST_NS: u64 = 200_000_000;
+    let end = monotonic_ns().saturating_add(LONGEST_NS);
+    while word.load(Ordering::Acquire) == sites::OPENING {
+        let now = monotonic_ns();
+        if now >= end {
+            return false;
+        }
+        futex_wait(word, sites::OPENING, Some(end - now));
+    }
+    word.load(Ordering::Acquire) == sites::THERE
 }
 
 /// The host's directory in `/proc`, or that of who has its number now.

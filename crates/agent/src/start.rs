@@ -203,7 +203,7 @@ fn join(
     let fixed: &'static Fixed = fixed;
     fixed.process().begun.store(1, Ordering::Relaxed);
     fixed.calm.store(-1, Ordering::Relaxed);
-    let sites = files.sites.ok().map(|(file, size)| {
+    let sites = session::open_sites(&files, &address, fixed.header()).ok().map(|(file, size)| {
         map_site_file(fixed, file.number(), size);
         file
     });

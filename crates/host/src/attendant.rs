@@ -16,6 +16,7 @@ use crate::own_files;
 use crate::processes::has_ended;
 use crate::program;
 use crate::run::Run;
+use crate::start_files::Cold;
 use runahead_abi::environment::flags;
 use std::ffi::{CString, OsString};
 use std::io;
@@ -27,16 +28,11 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Serves a run until somebody needs more. Runs in a process of its own, of one thread.
-pub fn attend(mut run: Run) -> ! {
-    own_files::ask_for([Some(run.installation.agent.as_path()), run.sites.path()].into_iter().flatten());
+pub fn attend(run: Run) -> ! {
     leave_the_terminal(&run);
-    let session = run.session.share();
+    let (session, gate) = (run.session.share(), run.session.gate());
     let is_wanted = || session.is_wanted();
-    if let Some(cold) = run.cold.take()
-        && !run.asks
-    {
-        cold.ask_for_libraries(run.session.gate(), is_wanted);
-    }
+    let run = open_sites(run, |cold| cold.ask_for_libraries(gate, is_wanted));
     loop {
         let has_ended = run.main.as_ref().is_none_or(has_ended);
         if run.asks || is_wanted() || (has_ended && run.wishes.any()) {
@@ -47,6 +43,13 @@ pub fn attend(mut run: Run) -> ! {
         }
         wait(&run.session.header().doorbell, 0, LOOK);
     }
+}
+
+/// Opens the site file, while `meanwhile` is done for a command that is not in the cache.
+pub(crate) fn open_sites(mut run: Run, meanwhile: impl FnOnce(Cold)) -> Run {
+    let cold = run.cold.take();
+    let opened = run.open_sites(cold.map(|cold| || meanwhile(cold)));
+    opened.unwrap_or_else(|(run, why)| give_up(run, &format!("there is no site file: {why}")))
 }
 
 /// Goes on as the host. Its file comes beside the speculator's where ours had to be waited for.
@@ -69,11 +72,12 @@ fn become_host(run: Run) -> ! {
                 while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } != child {}
                 std::process::exit(0);
             }
-            _ => give_up(run, &io::Error::last_os_error()),
+            _ => give_up(run, &format!("there is no process for the host: {}", io::Error::last_os_error())),
         }
     }
     let error = execute(&run);
-    give_up(run, &error)
+    let why = format!("{} cannot be executed: {error}", run.installation.host.display());
+    give_up(run, &why)
 }
 
 /// Executes the host with the run's descriptors. Returns only why it could not.
@@ -93,15 +97,14 @@ fn execute(run: &Run) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// There is no host: nobody waits for one, and what is to be told is that.
-fn give_up(mut run: Run, error: &io::Error) -> ! {
+/// There will be no host: nobody waits for one, and what is to be told is that.
+fn give_up(mut run: Run, reason: &str) -> ! {
     run.session.shut();
     run.session.say_that_nobody_comes();
-    let reason = format!("{} cannot be executed: {error}", run.installation.host.display());
     if run.wishes.speak() {
-        say_plainly(&reason, false);
+        say_plainly(reason, false);
     }
-    report_plainly(run.wishes.report.take(), run.command, reason);
+    report_plainly(run.wishes.report.take(), run.command, reason.to_owned());
     let header = run.session.header();
     header.reported.store(1, Ordering::Release);
     wake(&header.reported);

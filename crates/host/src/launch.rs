@@ -14,7 +14,7 @@ use crate::own_files;
 use crate::program::{self, Program};
 use crate::progress::SayHowFar;
 use crate::report::{Detail, Report, VERSION};
-use crate::run::{Run, Wishes};
+use crate::run::{Run, Sites, Wishes};
 use crate::session::{Session, Shared};
 use crate::standing;
 use crate::start_files::Cold;
@@ -23,7 +23,6 @@ use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::session::SESSION_BYTES;
 use runahead_insert::file::Reason;
 use runahead_kernel::process::monotonic_ns;
-use runahead_sites::SiteFile;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{PidfdFlags, Resource, getrlimit, pidfd_open};
 use std::ffi::{OsStr, OsString};
@@ -351,14 +350,13 @@ fn prepare(
         return Err(reason.into());
     }
     let installation = Installation::find().map_err(|e| e.to_string())?;
-    let sites = SiteFile::open_or_make().map_err(|e| e.to_string())?.with_known(installation.known.clone());
     if let Some(limit) = too_low() {
         return Err(limit.reason.into());
     }
     let session = Session::create().map_err(|e| format!("no shared memory for the session: {e}"))?;
     let descriptor = session.descriptor.as_raw_fd();
     let cookie = session.cookie;
-    let site_descriptor = sites.descriptor();
+    let sites = Sites::reserve().map_err(|e| format!("no descriptor for the site file: {e}"))?;
     let mut flag_bits = 0;
     if !options.may_speculate() {
         flag_bits |= flags::NO_SPECULATION;
@@ -388,7 +386,7 @@ fn prepare(
         flags: flag_bits,
         filters: standing::filters(),
         cookie,
-        sites: site_descriptor.cast_unsigned(),
+        sites: sites.descriptor().unwrap_or_default().cast_unsigned(),
     };
     let shared = session.share();
     let agent = installation.agent.clone();

@@ -61,15 +61,21 @@ pub use trace::TraceTo;
 /// ended.
 pub fn serve(run: run::Run) -> ! {
     apart::leave_the_terminal(&run);
-    supervise::Host::new(run).serve()
+    let gate = run.session.gate();
+    let run = attendant::open_sites(run, |cold| cold.ask_for_libraries(gate, || false));
+    match supervise::Host::new(run) {
+        Some(host) => host.serve(),
+        None => std::process::exit(1),
+    }
 }
 
 /// Serves the run that this process was executed for, by an attendant. Returns only if it was not.
 pub fn serve_as_told() {
     let words: Vec<&std::ffi::OsStr> = program::arguments().collect();
     // SAFETY: the attendant has left us the descriptors.
-    if let Some(run) = unsafe { run::Run::from_words(&words) } {
-        supervise::Host::new(run).serve();
+    let run = unsafe { run::Run::from_words(&words) };
+    if let Some(host) = run.and_then(supervise::Host::new) {
+        host.serve();
     }
 }
 

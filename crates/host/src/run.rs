@@ -3,6 +3,7 @@
 
 use crate::installation::Installation;
 use crate::limits::Limits;
+use crate::own_files;
 use crate::program;
 use crate::progress::Shown;
 use crate::report::Detail;
@@ -12,10 +13,12 @@ use crate::trace::Recorder;
 use runahead_abi::environment;
 use runahead_abi::session::MAGIC;
 use runahead_sites::SiteFile;
+use rustix::event::{EventfdFlags, eventfd};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What is to be told at the command's end.
 pub struct Wishes {
@@ -46,10 +49,53 @@ impl Wishes {
     }
 }
 
+/// The site file, which agents read through our descriptor.
+pub enum Sites {
+    /// Not open yet; the descriptor, which is of nothing that could be taken for it.
+    Reserved(OwnedFd),
+    Open(SiteFile),
+    /// It is being opened, or could not be.
+    Missing,
+}
+
+impl Sites {
+    /// A descriptor whose number the environment can say before the file is open.
+    pub(crate) fn reserve() -> io::Result<Sites> {
+        Ok(Sites::Reserved(eventfd(0, EventfdFlags::CLOEXEC)?))
+    }
+
+    pub(crate) fn descriptor(&self) -> Option<RawFd> {
+        match self {
+            Sites::Reserved(descriptor) => Some(descriptor.as_raw_fd()),
+            Sites::Open(file) => Some(file.descriptor()),
+            Sites::Missing => None,
+        }
+    }
+
+    /// Where the file is, if it is open and not in memory.
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Sites::Open(file) => file.path(),
+            Sites::Reserved(_) | Sites::Missing => None,
+        }
+    }
+
+    /// The user's site file, under this number.
+    fn open(self, known: PathBuf) -> Result<SiteFile, String> {
+        let descriptor = match self {
+            Sites::Open(file) => return Ok(file),
+            Sites::Reserved(descriptor) => descriptor,
+            Sites::Missing => return Err("it is given up".to_owned()),
+        };
+        let file = SiteFile::open_or_make().map_err(|error| error.to_string())?.with_known(known);
+        own_files::ask_for(file.path());
+        file.move_to(descriptor).map_err(|error| format!("cannot open the site file: {error}"))
+    }
+}
+
 pub struct Run {
     pub session: Session,
-    /// Agents read it through our descriptor.
-    pub sites: SiteFile,
+    pub sites: Sites,
     pub installation: Installation,
     pub wishes: Wishes,
     pub limits: Limits,
@@ -81,7 +127,7 @@ impl Run {
         let wishes = &self.wishes;
         [
             Some(self.session.descriptor.as_raw_fd()),
-            Some(self.sites.descriptor()),
+            self.sites.descriptor(),
             self.main.as_ref().map(AsRawFd::as_raw_fd),
             wishes.report.as_ref().map(AsRawFd::as_raw_fd),
             wishes.trace.as_ref().map(|trace| trace.descriptor()),
@@ -90,6 +136,36 @@ impl Run {
         .into_iter()
         .flatten()
         .collect()
+    }
+
+    /// Has the site file opened, and agents told; `meanwhile` is done at the same time, if there is anything to do.
+    /// Or says why there is no site file.
+    pub(crate) fn open_sites(mut self, meanwhile: Option<impl FnOnce()>) -> Result<Run, (Run, String)> {
+        let sites = std::mem::replace(&mut self.sites, Sites::Missing);
+        let (session, known) = (self.session.share(), self.installation.known.clone());
+        let open = move || {
+            let opened = sites.open(known);
+            session.tell_of_sites(opened.is_ok());
+            opened
+        };
+        let opened = match meanwhile {
+            None => open(),
+            Some(meanwhile) => {
+                let opening = std::thread::Builder::new().spawn(open);
+                meanwhile();
+                let of_a_panic = |_| Err("a panic".to_owned());
+                opening
+                    .map_err(|error| error.to_string())
+                    .and_then(|thread| thread.join().unwrap_or_else(of_a_panic))
+            }
+        };
+        match opened {
+            Ok(file) => Ok(Run { sites: Sites::Open(file), ..self }),
+            Err(why) => {
+                session.tell_of_sites(false);
+                Err((self, why))
+            }
+        }
     }
 
     /// What makes the same run of the other executable, which has inherited the [descriptors](Run::descriptors) and
@@ -146,7 +222,7 @@ impl Run {
         };
         Some(Run {
             session,
-            sites: sites.with_known(installation.known.clone()),
+            sites: Sites::Open(sites.with_known(installation.known.clone())),
             installation,
             wishes,
             limits: Limits::new(crate::Limits::from_environment()),

@@ -5,7 +5,7 @@ use runahead_abi::environment::Cookie;
 use runahead_abi::owner;
 use runahead_abi::session::{
     HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, activity, companions, names_ahead,
-    slot_offset, watching,
+    sites, slot_offset, watching,
 };
 use runahead_gate::{Gate, Words};
 use rustix::fs::{
@@ -212,6 +212,13 @@ impl Shared {
         let header = self.header();
         header.doorbell.load(Ordering::Acquire) != 0
             || header.owners.iter().any(|word| owner::process(word).is_some())
+    }
+
+    /// Tells agents that start whether the site file is there.
+    pub fn tell_of_sites(&self, is_there: bool) {
+        let word = &self.header().sites;
+        word.store(if is_there { sites::THERE } else { sites::NONE }, Ordering::Release);
+        wake(word);
     }
 
     /// The slots that somebody owns; looking at others would fill them with memory.

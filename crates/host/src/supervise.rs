@@ -22,9 +22,8 @@ use crate::reasons::{
 };
 use crate::report::{Report, VERSION};
 use crate::rights::{Look, Watched};
-use crate::run::{Run, Wishes};
+use crate::run::{Run, Sites, Wishes};
 use crate::session::{Session, say_gone, say_that_nobody_comes};
-use crate::start_files::Cold;
 use crate::trace::Recorder;
 use runahead_abi::environment;
 use runahead_abi::release::What::{All, Files};
@@ -135,8 +134,6 @@ pub struct Host {
     counts: Counts,
     names: Names,
     limits: Limits,
-    /// The command, if it is not in the cache.
-    cold: Option<Cold>,
     /// From the first speculator on.
     costs: Option<Costs>,
     /// Until the report is out.
@@ -158,7 +155,8 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(run: Run) -> Host {
+    /// None: the run's site file is not open.
+    pub fn new(run: Run) -> Option<Host> {
         let attached = (0..SLOTS).map(|_| None).collect();
         let gate = run.session.gate();
         let mut names = Names::new(run.session.share(), gate);
@@ -168,20 +166,10 @@ impl Host {
         let watches_only = run.address.flags & environment::flags::NO_SPECULATION != 0;
         let executions = Executions::new(&run, gate);
         let checks = Background::new(&run.installation.agent);
-        let Run {
-            session,
-            sites,
-            installation,
-            wishes,
-            limits,
-            cold,
-            command,
-            began,
-            main,
-            main_process,
-            ..
-        } = run;
-        Host {
+        let Run { session, sites, installation, wishes, limits, command, began, main, main_process, .. } =
+            run;
+        let Sites::Open(sites) = sites else { return None };
+        Some(Host {
             session,
             gate,
             sites: Arc::new(sites),
@@ -199,7 +187,6 @@ impl Host {
             counts: Counts::default(),
             names,
             limits,
-            cold,
             costs: None,
             trace: None,
             ends: Ends::default(),
@@ -210,7 +197,7 @@ impl Host {
             refused: None,
             watches_only,
             compromised: false,
-        }
+        })
     }
 
     /// Serves until the command and everybody who attached have ended.
@@ -221,10 +208,6 @@ impl Host {
         }
         self.executions.begin();
         self.own_rights = Watched::ourselves().map(Arc::new);
-        if let Some(cold) = self.cold.take() {
-            let gate = self.gate;
-            std::thread::spawn(move || cold.ask_for_libraries(gate, || false));
-        }
         loop {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
             self.let_go();

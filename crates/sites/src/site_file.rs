@@ -267,6 +267,15 @@ impl SiteFile {
         self.opened().file.as_raw_fd()
     }
 
+    /// Has the file under the number of `descriptor` from now on, in place of what that was.
+    pub fn move_to(self, mut descriptor: OwnedFd) -> io::Result<SiteFile> {
+        let mut open = self.opened();
+        rustix::io::dup3(&open.file, &mut descriptor, rustix::io::DupFlags::CLOEXEC)?;
+        open.file = descriptor.into();
+        drop(open);
+        Ok(self)
+    }
+
     /// What the file says of the executable with this key: its sites, and the count of unproven ones.
     pub fn lookup(&self, key: &FileKey) -> Option<(Vec<Site>, u32)> {
         let mut open = self.opened();
