@@ -11,10 +11,10 @@
 // run: early shrink noreplace 1048576
 // run: late munmap noreplace 1048576
 // run: early munmap noreplace 4096
-// run: library munmap noreplace 8192 {here}/plugin.so
-// run: library munmap fixed 8192 {here}/plugin.so
+// run: library bounded noreplace 8192 {here}/plugin.so
+// run: library bounded fixed 8192 {here}/plugin.so
 // run: early munmap file 1048576
-// run: library munmap file 8192 {here}/plugin.so
+// run: library bounded file 8192 {here}/plugin.so
 #include "guest.h"
 #include <dlfcn.h>
 
@@ -31,7 +31,12 @@ static void stalls(int rounds) {
 static char *hole(const char *how, size_t size) {
     int both = PROT_READ | PROT_WRITE, own = MAP_PRIVATE | MAP_ANONYMOUS;
     if (strcmp(how, "munmap") == 0) {
-        // What lies below stays: with that a place may be large enough for a library.
+        char *made = mmap(NULL, size, both, own, -1, 0);
+        CHECK(made != MAP_FAILED && munmap(made, size) == 0);
+        return made;
+    }
+    if (strcmp(how, "bounded") == 0) {
+        // What lies below stays: with that the place might be large enough for a library.
         char *below = mmap(NULL, 2 * size, both, own, -1, 0), *made = below + size;
         CHECK(below != MAP_FAILED && munmap(made, size) == 0);
         return made;
