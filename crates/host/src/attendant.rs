@@ -82,9 +82,11 @@ fn become_host(run: Run) -> ! {
 
 /// Executes the host with the run's descriptors. Returns only why it could not.
 fn execute(run: &Run) -> io::Error {
-    let terminated = |word: OsString| CString::new(word.into_vec());
-    let words: Result<Vec<CString>, _> = run.words().into_iter().map(terminated).collect();
-    let (Ok(words), Ok(file)) = (words, terminated(run.installation.host.clone().into_os_string())) else {
+    let terminated = |word: OsString| CString::new(word.into_vec()).ok();
+    let words: Option<Vec<CString>> = run.words().into_iter().map(terminated).collect();
+    let environment = program::environment_with(&[run.variable()]);
+    let file = terminated(run.installation.host.clone().into_os_string());
+    let (Some(words), Some(environment), Some(file)) = (words, environment, file) else {
         return io::ErrorKind::InvalidInput.into();
     };
     let words: Vec<_> = words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect();
@@ -93,7 +95,7 @@ fn execute(run: &Run) -> io::Error {
         unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) };
     }
     // SAFETY: strings and null-terminated arrays that live until the call returns.
-    unsafe { libc::execve(file.as_ptr(), words.as_ptr(), program::environment_pointer()) };
+    unsafe { libc::execve(file.as_ptr(), words.as_ptr(), environment.as_ptr()) };
     io::Error::last_os_error()
 }
 

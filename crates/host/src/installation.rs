@@ -36,17 +36,27 @@ pub fn tools() -> io::Result<PathBuf> {
 }
 
 impl Installation {
+    /// The one of which all parts are in `folder`, if it is there.
+    pub(crate) fn in_folder(folder: &Path) -> Installation {
+        Installation {
+            agent: folder.join(AGENT),
+            host: folder.join(HOST),
+            speculator: folder.join(SPECULATOR),
+            teller: folder.join(TELLER),
+            known: folder.join(runahead_sites::KNOWN_NAME),
+        }
+    }
+
+    /// Where all parts are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.agent.parent().unwrap_or(Path::new("/"))
+    }
+
     /// Looks beside the running executable. The error names what is missing.
     pub fn find() -> io::Result<Installation> {
         let directories = directories()?;
         for directory in &directories {
-            let found = Installation {
-                agent: directory.join(AGENT),
-                host: directory.join(HOST),
-                speculator: directory.join(SPECULATOR),
-                teller: directory.join(TELLER),
-                known: directory.join(runahead_sites::KNOWN_NAME),
-            };
+            let found = Installation::in_folder(directory);
             if [&found.agent, &found.host, &found.speculator].into_iter().all(|part| part.is_file()) {
                 return found.usable();
             }

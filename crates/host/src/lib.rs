@@ -72,8 +72,9 @@ pub fn serve(run: run::Run) -> ! {
 /// Serves the run that this process was executed for, by an attendant. Returns only if it was not.
 pub fn serve_as_told() {
     let words: Vec<&std::ffi::OsStr> = program::arguments().collect();
+    let address = std::env::var_os(runahead_abi::environment::SESSION).unwrap_or_default();
     // SAFETY: the attendant has left us the descriptors.
-    let run = unsafe { run::Run::from_words(&words) };
+    let run = unsafe { run::Run::from_words(&words, &address) };
     if let Some(host) = run.and_then(supervise::Host::new) {
         host.serve();
     }

@@ -210,23 +210,27 @@ impl Program {
 }
 
 impl Program {
-    /// The environment that we were given, entry by entry as it is (odd ones too), with our variables in
-    /// the place of those of the same name, or at the end.
     fn environment(&self) -> Option<Vec<CString>> {
-        let mut entries = inherited_environment();
-        for (name, value) in &self.variables {
-            let mut entry = name.clone();
-            entry.push("=");
-            let prefix = entry.as_bytes().to_vec();
-            entry.push(value);
-            let entry = CString::new(entry.into_vec()).ok()?;
-            match entries.iter_mut().find(|old| old.as_bytes().starts_with(&prefix)) {
-                Some(old) => *old = entry,
-                None => entries.push(entry),
-            }
-        }
-        Some(entries)
+        environment_with(&self.variables)
     }
+}
+
+/// The environment that we were given, entry by entry as it is (odd ones too), with `variables` in the place
+/// of those of the same name, or at the end.
+pub(crate) fn environment_with(variables: &[(OsString, OsString)]) -> Option<Vec<CString>> {
+    let mut entries = inherited_environment();
+    for (name, value) in variables {
+        let mut entry = name.clone();
+        entry.push("=");
+        let prefix = entry.as_bytes().to_vec();
+        entry.push(value);
+        let entry = CString::new(entry.into_vec()).ok()?;
+        match entries.iter_mut().find(|old| old.as_bytes().starts_with(&prefix)) {
+            Some(old) => *old = entry,
+            None => entries.push(entry),
+        }
+    }
+    Some(entries)
 }
 
 /// Where commands are looked for without `PATH`, as in glibc.
@@ -464,6 +468,6 @@ fn inherited_environment() -> Vec<CString> {
     entries
 }
 
-fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+pub(crate) fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|string| string.as_ptr()).chain(std::iter::once(ptr::null())).collect()
 }

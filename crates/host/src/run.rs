@@ -18,7 +18,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// What is to be told at the command's end.
 pub struct Wishes {
@@ -116,7 +118,7 @@ pub struct Run {
 }
 
 /// Words before the command's.
-const WORDS: usize = 7;
+const WORDS: usize = 8;
 
 /// In the place of a number or a path.
 const NONE: &str = "-";
@@ -150,13 +152,17 @@ impl Run {
         };
         let opened = match meanwhile {
             None => open(),
+            // Where there can be no thread, one after the other.
             Some(meanwhile) => {
-                let opening = std::thread::Builder::new().spawn(open);
-                meanwhile();
-                let of_a_panic = |_| Err("a panic".to_owned());
-                opening
-                    .map_err(|error| error.to_string())
-                    .and_then(|thread| thread.join().unwrap_or_else(of_a_panic))
+                let open = Mutex::new(Some(open));
+                let once = || open.lock().unwrap_or_else(PoisonError::into_inner).take().map(|open| open());
+                std::thread::scope(|scope| {
+                    let opening = std::thread::Builder::new().spawn_scoped(scope, once);
+                    let at_once = if opening.is_ok() { None } else { once() };
+                    meanwhile();
+                    opening.ok().and_then(|thread| thread.join().ok().flatten()).or(at_once)
+                })
+                .unwrap_or_else(|| Err("it was given up".to_owned()))
             }
         };
         match opened {
@@ -169,7 +175,8 @@ impl Run {
     }
 
     /// What makes the same run of the other executable, which has inherited the [descriptors](Run::descriptors) and
-    /// the environment; the latter says the limits. A trace, progress on the terminal and limits from a command line
+    /// the environment; the latter says the limits and the session's address, as to the programs: arguments are
+    /// everybody's to read, and the cookie is not. A trace, progress on the terminal and limits from a command line
     /// are not handed on.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let number = |descriptor: Option<RawFd>| descriptor.map_or(NONE.into(), |number| number.to_string());
@@ -181,12 +188,14 @@ impl Run {
         let switches: String = switches.iter().filter(|(on, _)| *on).map(|(_, letter)| letter).collect();
         let mut words: Vec<OsString> = vec![
             "runahead-host".into(),
-            format!("{MAGIC:x}:{}", self.address).into(),
+            format!("{MAGIC:x}").into(),
             format!("{}:{}", self.main_process, number(self.main.as_ref().map(AsRawFd::as_raw_fd))).into(),
             self.began.to_string().into(),
             format!("{stats}:{switches}").into(),
             number(self.wishes.report.as_ref().map(AsRawFd::as_raw_fd)).into(),
             self.sites.path().map_or(NONE.into(), |path| path.as_os_str().to_owned()),
+            // As the launcher has found it: the agent's path is known to the programs by its bytes.
+            self.installation.folder().into(),
         ];
         assert_eq!(words.len(), WORDS, "as many as are read");
         // It is told of in a report only.
@@ -196,16 +205,20 @@ impl Run {
         words
     }
 
-    /// The run that this process was executed to serve. None: these are no such words, or another version's, or the
+    /// The variable that goes with the [words](Run::words).
+    pub(crate) fn variable(&self) -> (OsString, OsString) {
+        (environment::SESSION.into(), self.address.to_string().into())
+    }
+
+    /// The run that this process was executed to serve, at `address`. None: these are no such words, or another version's, or the
     /// session is not there.
     ///
     /// # Safety
     /// The descriptors that the words name are this process's, and nobody else uses them.
-    pub(crate) unsafe fn from_words(words: &[&OsStr]) -> Option<Run> {
+    pub(crate) unsafe fn from_words(words: &[&OsStr], address: &OsStr) -> Option<Run> {
         let text = |at: usize| words.get(at)?.to_str();
-        let (magic, address) = text(1)?.split_once(':')?;
+        (u64::from_str_radix(text(1)?, 16) == Ok(MAGIC)).then_some(())?;
         let address = environment::Session::parse(address.as_bytes())?;
-        (u64::from_str_radix(magic, 16) == Ok(MAGIC)).then_some(())?;
         let (main_process, main) = text(2)?.split_once(':')?;
         let (stats, switches) = text(4)?.split_once(':')?;
         let (main, report) = (numbered(main)?, numbered(text(5)?)?);
@@ -213,7 +226,7 @@ impl Run {
         let session = Session::open(session, address.cookie).ok()?;
         let place = (words.get(6)? != &NONE).then(|| PathBuf::from(words[6]));
         let sites = SiteFile::inherit(place, File::from(descriptor(address.sites.cast_signed())?)).ok()?;
-        let installation = Installation::find().ok()?;
+        let installation = Installation::in_folder(Path::new(words.get(7)?));
         let wishes = Wishes {
             stats: Detail::of_word(stats),
             reasons: switches.contains('r'),
@@ -249,4 +262,84 @@ fn descriptor(number: RawFd) -> Option<OwnedFd> {
     let open = number > 2 && unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
     // SAFETY: the caller's caller promises that nobody else has it.
     open.then(|| unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::fcntl_dupfd_cloexec;
+
+    fn run() -> Run {
+        let session = Session::create().unwrap();
+        let sites = SiteFile::in_memory().unwrap();
+        let address = environment::Session {
+            host: 0,
+            descriptor: session.descriptor.as_raw_fd().cast_unsigned(),
+            flags: 5,
+            filters: 1,
+            cookie: session.cookie,
+            sites: sites.descriptor().cast_unsigned(),
+        };
+        Run {
+            session,
+            sites,
+            installation: Installation::in_folder(Path::new("/usr/bin/../lib/runahead")),
+            wishes: Wishes { stats: Some(Detail::Words), ..Wishes::NONE },
+            limits: Limits::new(crate::Limits::default()),
+            guesses: true,
+            cold: None,
+            command: 0,
+            address,
+            asks: false,
+            began: 12,
+            main: None,
+            main_process: 34,
+        }
+    }
+
+    /// What the other executable makes of it: it has the descriptors to itself.
+    fn handed_on(run: &Run) -> Option<Run> {
+        let duplicate = |number: u32| {
+            // SAFETY: open as long as the run lives.
+            let open = unsafe { std::os::fd::BorrowedFd::borrow_raw(number.cast_signed()) };
+            std::os::fd::IntoRawFd::into_raw_fd(fcntl_dupfd_cloexec(open, 3).unwrap()).cast_unsigned()
+        };
+        let environment::Session { descriptor, sites, .. } = run.address;
+        let address = environment::Session {
+            descriptor: duplicate(descriptor),
+            sites: duplicate(sites),
+            ..run.address
+        };
+        let words = run.words();
+        let words: Vec<&OsStr> = words.iter().map(OsString::as_os_str).collect();
+        // SAFETY: nobody else has the copies.
+        unsafe { Run::from_words(&words, OsStr::new(&address.to_string())) }
+    }
+
+    #[test]
+    fn another_executable_serves_the_same_run() {
+        let run = run();
+        let other = handed_on(&run).unwrap();
+        assert_eq!(other.installation.agent, run.installation.agent);
+        assert_eq!((other.began, other.main_process, other.guesses, other.asks), (12, 34, true, false));
+        assert_eq!((other.session.cookie, other.address.flags), (run.session.cookie, 5));
+        assert!(other.main.is_none() && matches!(other.wishes.stats, Some(Detail::Words)));
+    }
+
+    #[test]
+    fn what_programs_write_into_the_session_changes_nothing() {
+        let run = run();
+        // As a program may: through a mapping of its own.
+        rustix::io::pwrite(&run.session.descriptor, &[0x55; 4096], 0).unwrap();
+        assert!(handed_on(&run).is_some());
+    }
+
+    #[test]
+    fn the_cookie_is_not_among_what_everybody_may_read() {
+        let run = run();
+        let (_, address) = run.variable();
+        let cookie = format!("{:016x}", run.session.cookie[0]);
+        assert!(address.to_string_lossy().contains(&cookie));
+        assert!(run.words().iter().all(|word| !word.to_string_lossy().contains(&cookie)));
+    }
 }

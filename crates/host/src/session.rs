@@ -54,6 +54,7 @@ impl Session {
         if fstat(&descriptor)?.st_size != SESSION_BYTES as i64
             || !fcntl_get_seals(&descriptor)?.contains(SealFlags::SHRINK)
         {
+        // What stands in the header tells nothing: by now anybody may have written there.
             return Err(wrong());
         }
         let session = Session { base: map(&descriptor)?, descriptor, cookie };
