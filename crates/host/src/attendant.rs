@@ -103,10 +103,13 @@ fn execute(run: &Run) -> io::Error {
 fn give_up(mut run: Run, reason: &str) -> ! {
     run.session.shut();
     run.session.say_that_nobody_comes();
-    if run.wishes.speak() {
-        say_plainly(reason, false);
+    // Else the launcher tells of it, who has asked in vain.
+    if !run.asks {
+        if run.wishes.speak() {
+            say_plainly(reason, false);
+        }
+        report_plainly(run.wishes.report.take(), run.command, reason.to_owned());
     }
-    report_plainly(run.wishes.report.take(), run.command, reason.to_owned());
     let header = run.session.header();
     header.reported.store(1, Ordering::Release);
     wake(&header.reported);

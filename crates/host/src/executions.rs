@@ -477,7 +477,9 @@ pub(crate) fn ask_for_command(session: Shared, host: u32, path: &Path) -> bool {
     // SAFETY: names a process; changes nothing else.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(host)) };
     let Ok(told) = std::fs::metadata(OsStr::from_bytes(path.to_bytes())) else { return false };
-    mailbox.holder.store(std::process::id(), Ordering::Relaxed);
+    if mailbox.holder.compare_exchange(0, std::process::id(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return false;
+    }
     mailbox.state_address.store(0, Ordering::Relaxed);
     mailbox.directory.store(libc::AT_FDCWD.cast_unsigned(), Ordering::Relaxed);
     mailbox.path.store(path.as_ptr() as u64, Ordering::Relaxed);
@@ -496,7 +498,9 @@ pub(crate) fn ask_for_command(session: Shared, host: u32, path: &Path) -> bool {
             }
             seen => {
                 mailbox.state.store(state::EMPTY, Ordering::Relaxed);
-                mailbox.holder.store(0, Ordering::Release);
+                // Who is beside us has it for good, if he cannot serve.
+                let me = std::process::id();
+                let _ = mailbox.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
                 return seen == state::TRACED;
             }
         }

@@ -1,7 +1,9 @@
 //! The session's memory, from the host's side.
 
-use crate::futex::wake;
+use crate::futex::{wait, wake};
+use crate::processes;
 use runahead_abi::environment::Cookie;
+use runahead_abi::executions::{Executions, state};
 use runahead_abi::owner;
 use runahead_abi::session::{
     HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, activity, companions, names_ahead,
@@ -16,6 +18,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// The session: a memfd, mapped whole. Untouched slots take no memory.
 pub struct Session {
@@ -62,14 +65,14 @@ impl Session {
         if (header.magic, header.cookie) == (MAGIC, cookie) { Ok(session) } else { Err(wrong()) }
     }
 
-    /// Nobody serves this session from now on: who comes finds no place, and who asks for an analysis has his
-    /// answer.
+    /// Nobody serves this session from now on: who comes finds no place, and who asks for something has his answer.
     pub fn shut(&self) {
         let header = self.header();
         header.owners.iter().for_each(owner::shut);
         // An agent that asks for an analysis sees that somebody else does; one that has asked is answered.
         let request = &header.analysis;
         request.holder.store(std::process::id(), Ordering::Release);
+        leave_executions(&header.executions);
         request.state.store(2, Ordering::Release);
         wake(&request.state);
     }
@@ -128,6 +131,30 @@ impl Session {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(fallocate(&self.descriptor, flags, slot_offset(index) as u64, SLOT_BYTES as u64)?)
     }
+/// Takes the mailbox for good, and leaves alone who is about to execute something.
+fn leave_executions(mailbox: &Executions) {
+    let asked_by_somebody = mailbox.holder.swap(std::process::id(), Ordering::AcqRel) != 0;
+    let end = Instant::now() + ASKING_LONGEST;
+    while asked_by_somebody && Instant::now() < end {
+        let word = mailbox.state.load(Ordering::Acquire);
+        match state::of(word) {
+            // Taken, and not asked yet.
+            state::EMPTY => wait(&mailbox.state, word, Duration::from_millis(1)),
+            state::ASKED | state::TAKEN => {
+                let left = state::to(word, state::LEFT);
+                if mailbox.state.compare_exchange(word, left, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    wake(&mailbox.state);
+                    return;
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+/// How long it takes at most from taking the mailbox to asking, unless who has taken it is gone.
+const ASKING_LONGEST: Duration = Duration::from_millis(20);
+
 }
 
 /// Leaves word for the agent of a speculator that is no more: nothing will come, and nobody is to be
