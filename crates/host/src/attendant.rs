@@ -35,7 +35,8 @@ pub fn attend(run: Run) -> ! {
     let run = open_sites(run, |cold| cold.ask_for_libraries(gate, is_wanted));
     loop {
         let has_ended = run.main.as_ref().is_none_or(has_ended);
-        if run.asks || is_wanted() || (has_ended && run.wishes.any()) {
+        let is_wanted = if has_ended { session.is_still_wanted() } else { is_wanted() };
+        if run.asks || is_wanted || (has_ended && run.wishes.any()) {
             become_host(run);
         }
         if has_ended {

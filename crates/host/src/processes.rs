@@ -5,7 +5,7 @@ use runahead_abi::environment::Cookie;
 use runahead_abi::session::Slot;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
@@ -40,6 +40,12 @@ pub(crate) fn standing(process: u32, slot: &Slot, session: Cookie) -> Standing {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Standing::Unreadable,
         _ => Standing::Stranger,
     }
+}
+
+/// Whether there is a process of this number that has not ended.
+pub(crate) fn is_there(process: u32) -> bool {
+    let handle = pid_of(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    handle.is_some_and(|handle| !has_ended(&handle))
 }
 
 /// Whether a process has the agent of this session in it, with its state page at `address`.

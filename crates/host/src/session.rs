@@ -54,15 +54,13 @@ impl Session {
     /// The session that another process of ours has made with this `cookie`; an error if this is not it.
     pub fn open(descriptor: OwnedFd, cookie: Cookie) -> io::Result<Session> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+        // What stands in the header tells nothing: by now anybody may have written there.
         if fstat(&descriptor)?.st_size != SESSION_BYTES as i64
             || !fcntl_get_seals(&descriptor)?.contains(SealFlags::SHRINK)
         {
-        // What stands in the header tells nothing: by now anybody may have written there.
             return Err(wrong());
         }
-        let session = Session { base: map(&descriptor)?, descriptor, cookie };
-        let header = session.header();
-        if (header.magic, header.cookie) == (MAGIC, cookie) { Ok(session) } else { Err(wrong()) }
+        Ok(Session { base: map(&descriptor)?, descriptor, cookie })
     }
 
     /// Nobody serves this session from now on: who comes finds no place, and who asks for something has his answer.
@@ -72,9 +70,9 @@ impl Session {
         // An agent that asks for an analysis sees that somebody else does; one that has asked is answered.
         let request = &header.analysis;
         request.holder.store(std::process::id(), Ordering::Release);
-        leave_executions(&header.executions);
         request.state.store(2, Ordering::Release);
         wake(&request.state);
+        leave_executions(&header.executions);
     }
 
     /// Leaves word for all who have a slot that nobody looks at files on their behalf any more.
@@ -131,6 +129,8 @@ impl Session {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(fallocate(&self.descriptor, flags, slot_offset(index) as u64, SLOT_BYTES as u64)?)
     }
+}
+
 /// Takes the mailbox for good, and leaves alone who is about to execute something.
 fn leave_executions(mailbox: &Executions) {
     let asked_by_somebody = mailbox.holder.swap(std::process::id(), Ordering::AcqRel) != 0;
@@ -154,8 +154,6 @@ fn leave_executions(mailbox: &Executions) {
 
 /// How long it takes at most from taking the mailbox to asking, unless who has taken it is gone.
 const ASKING_LONGEST: Duration = Duration::from_millis(20);
-
-}
 
 /// Leaves word for the agent of a speculator that is no more: nothing will come, and nobody is to be
 /// waited for (a hold lasts up to the expected stall, at each post).
@@ -247,6 +245,14 @@ impl Shared {
         let word = &self.header().sites;
         word.store(if is_there { sites::THERE } else { sites::NONE }, Ordering::Release);
         wake(word);
+    }
+
+    /// Whether one of those who need somebody may be there yet: who has claimed a slot and rung nobody may have
+    /// ended since.
+    pub fn is_still_wanted(&self) -> bool {
+        let header = self.header();
+        header.doorbell.load(Ordering::Acquire) != 0
+            || header.owners.iter().filter_map(owner::process).any(processes::is_there)
     }
 
     /// The slots that somebody owns; looking at others would fill them with memory.
