@@ -73,6 +73,9 @@ pub struct Header {
     pub waited_ns: AtomicU64,
     /// One of [`sites`]: futex for agents that start.
     pub sites: AtomicU32,
+    /// Whether the host is there. It says so before it looks at anybody's slot, whose process says first that it
+    /// ends, or what else bears nobody: one of the two sees the other.
+    pub serves: AtomicU32,
     pub analysis: AnalysisRequest,
     /// For each slot the process id of the program that it belongs to, or what [`crate::owner`] says.
     pub owners: [AtomicU32; SLOTS],

@@ -223,6 +223,8 @@ fn dismiss(slot: &Slot, header: &Header, why: u32, longest: u64) {
     // The host says that it watches and then looks at this once more: one of us sees the other. (A program that watches
     // files goes on watching at its end.)
     agent.retire.fetch_max(why, Ordering::SeqCst);
+    // Who comes later finds that, and takes no notes: nobody is started to be sent away.
+    names &= header.serves.load(Ordering::SeqCst) != 0;
     let watched = slot.faults.watching.load(Ordering::SeqCst) == watching::ON;
     let watches = why == retire::WATCHES;
     if names || watched || watches {

@@ -45,7 +45,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// How long the host sleeps at most when nobody rings: it looks whether processes have ended. Shorter
@@ -206,6 +206,8 @@ impl Host {
         if let Some(trace) = &mut self.trace {
             trace.begins();
         }
+        self.session.header().serves.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         self.executions.begin();
         self.own_rights = Watched::ourselves().map(Arc::new);
         loop {
