@@ -15,9 +15,10 @@ const ROOM: usize = 1 << 20;
 pub extern "C" fn main(_count: i32, _arguments: *const *const c_char) -> i32 {
     runahead_host::ask_for_ourselves();
     runahead_host::take_name();
-    let served = std::thread::Builder::new().stack_size(ROOM).spawn(runahead_host::serve_as_told);
-    if let Ok(served) = served {
-        let _ = served.join();
+    match std::thread::Builder::new().stack_size(ROOM).spawn(runahead_host::serve_as_told) {
+        Ok(served) => drop(served.join()),
+        // As many processes as there may be. Better on what stack there is than nobody.
+        Err(_) => runahead_host::serve_as_told(),
     }
     // Nobody types this.
     eprintln!("runahead-host: this is a part of runahead, which starts it");

@@ -70,7 +70,9 @@ fn become_host(run: Run) -> ! {
             }
             child if child > 0 => {
                 // SAFETY: our child, of which nothing is asked but that it has ended.
-                while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } != child {}
+                while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } < 0
+                    && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+                {}
                 std::process::exit(0);
             }
             _ => give_up(run, &format!("there is no process for the host: {}", io::Error::last_os_error())),
@@ -90,7 +92,7 @@ fn execute(run: &Run) -> io::Error {
     let (Some(words), Some(environment), Some(file)) = (words, environment, file) else {
         return io::ErrorKind::InvalidInput.into();
     };
-    let words: Vec<_> = words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect();
+    let (words, environment) = (program::pointers(&words), program::pointers(&environment));
     for descriptor in run.descriptors() {
         // SAFETY: a descriptor of ours.
         unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) };
