@@ -7,6 +7,7 @@ use runahead_end_to_end::scenario::{COLD, Mode, NO_SPECULATION, Scenario, WARM, 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Waits some hundred times for a page.
 const READS: &str = "import os, random\n\
@@ -50,6 +51,39 @@ pub fn add(suite: &mut Suite) {
             false => Err(format!("the report does not say why: {report}")),
         }
     });
+    suite.add_plain("attendant::a static command does not wait for a host that cannot be executed", || {
+        let copy = Copy::make("static", "")?;
+        let line = format!("$UNDER {} --version", copy.runahead.command);
+        let scenario = || Scenario::shell("static and no host", &line);
+        scenario().modes([COLD, WARM]).check(&copy.runahead)?;
+        let began = Instant::now();
+        let told = scenario().run(&REPORTED, &copy.runahead).map_err(|error| error.to_string())?;
+        if began.elapsed() > Duration::from_millis(1800) {
+            return Err(format!("it took {:?}", began.elapsed()));
+        }
+        let report = told.tree.get(Path::new("report.json")).ok_or("there is no report")?;
+        let report = String::from_utf8_lossy(&report.contents);
+        match report.matches("\"version\"").count() {
+            1 => Ok(()),
+            _ => Err(format!("not one report: {report}")),
+        }
+    });
+    suite.add(
+        "attendant::who is installed traces no program that its loader serves",
+        ["command strace"],
+        || {
+            let copy = Copy::installed()?;
+            let line = "$UNDER sh -c 'sleep 0.3; host=${RUNAHEAD_SESSION%%:*}; \
+            strace -qq -f -e trace=ptrace -e signal=none -o traced -p $host & \
+            sleep 1; uname > told; dirname / >> told; kill $!'; grep -c SEIZE traced";
+            let told = Scenario::shell("installed", line).run(&WARM, &copy.runahead);
+            let told = told.map_err(|error| error.to_string())?;
+            match told.stdout.ends_with(b"0\n") {
+                true => Ok(()),
+                false => Err(format!("traced: {}", String::from_utf8_lossy(&told.stdout))),
+            }
+        },
+    );
 }
 
 fn waits_for_nothing() -> Result<Scenario, String> {
@@ -85,6 +119,21 @@ impl Copy {
             .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(mode)))
             .map_err(|error| error.to_string())?;
         Ok(copy)
+    }
+}
+
+impl Copy {
+    /// As `./x install` lays the files out.
+    fn installed() -> Result<Copy, String> {
+        let folder = build_folder().join(format!("attendant-installed-{}", std::process::id()));
+        let (programs, parts) = (folder.join("bin"), folder.join("lib/runahead"));
+        let error = |error: std::io::Error| error.to_string();
+        fs::create_dir_all(&programs).and_then(|()| fs::create_dir_all(&parts)).map_err(error)?;
+        let runahead = Runahead::built()?.copied(&parts, &[])?;
+        fs::rename(parts.join("runahead"), programs.join("runahead")).map_err(error)?;
+        let command = programs.join("runahead").to_string_lossy().into_owned();
+        let runahead = Runahead { label: "attendant-installed".to_owned(), command, ..runahead };
+        Ok(Copy { folder, runahead })
     }
 }
 
