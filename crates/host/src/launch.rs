@@ -397,7 +397,7 @@ fn prepare(
         wishes,
         limits: Limits::new(options.limits),
         guesses: options.may_guess(),
-        cold,
+        cold: cold.filter(|_| !asks),
         command: first,
         address,
         asks,
