@@ -49,8 +49,10 @@ pub fn attend(run: Run) -> ! {
 /// Opens the site file, while `meanwhile` is done for a command that is not in the cache.
 pub(crate) fn open_sites(mut run: Run, meanwhile: impl FnOnce(Cold)) -> Run {
     let cold = run.cold.take();
-    let opened = run.open_sites(cold.map(|cold| || meanwhile(cold)));
-    opened.unwrap_or_else(|(run, why)| give_up(run, &format!("there is no site file: {why}")))
+    if let Err(why) = run.open_sites(cold.map(|cold| || meanwhile(cold))) {
+        give_up(run, &format!("there is no site file: {why}"));
+    }
+    run
 }
 
 /// Goes on as the host. Its file comes beside the speculator's where ours had to be waited for.

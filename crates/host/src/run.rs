@@ -142,7 +142,7 @@ impl Run {
 
     /// Has the site file opened, and agents told; `meanwhile` is done at the same time, if there is anything to do.
     /// Or says why there is no site file.
-    pub(crate) fn open_sites(mut self, meanwhile: Option<impl FnOnce()>) -> Result<Run, (Run, String)> {
+    pub(crate) fn open_sites(&mut self, meanwhile: Option<impl FnOnce()>) -> Result<(), String> {
         let sites = std::mem::replace(&mut self.sites, Sites::Missing);
         let (session, known) = (self.session.share(), self.installation.known.clone());
         let open = move || {
@@ -166,10 +166,13 @@ impl Run {
             }
         };
         match opened {
-            Ok(file) => Ok(Run { sites: Sites::Open(file), ..self }),
+            Ok(file) => {
+                self.sites = Sites::Open(file);
+                Ok(())
+            }
             Err(why) => {
                 session.tell_of_sites(false);
-                Err((self, why))
+                Err(why)
             }
         }
     }
@@ -282,7 +285,7 @@ mod tests {
         };
         Run {
             session,
-            sites,
+            sites: Sites::Open(sites),
             installation: Installation::in_folder(Path::new("/usr/bin/../lib/runahead")),
             wishes: Wishes { stats: Some(Detail::Words), ..Wishes::NONE },
             limits: Limits::new(crate::Limits::default()),
