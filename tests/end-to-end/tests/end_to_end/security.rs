@@ -501,7 +501,7 @@ fn strangers() -> Verdict {
 /// the answer must be.
 const ASKS_FOR: &str = r#"
 import os, struct, sys, time
-name, holder, state, state_address, path, pid, place, words = sys.argv[1], *[int(w, 0) for w in sys.argv[2:]]
+name, doorbell, holder, state, state_address, path, pid, place, words = sys.argv[1], *[int(w, 0) for w in sys.argv[2:]]
 host, descriptor = os.environ[name].split(":")[:2]
 file = os.open(f"/proc/{host}/fd/{descriptor}", os.O_RDWR)
 def put(kind, value, at): os.pwrite(file, struct.pack(kind, value), at)
@@ -509,6 +509,7 @@ def tracer():
     lines = open(f"/proc/{pid}/status").read().splitlines()
     return int(next(line for line in lines if line.startswith("TracerPid")).split()[1])
 seen, answers = 0, []
+put("<I", 1, doorbell)
 for address in (place, 0, 4096):
     put("<I", pid, holder)
     put("<Q", address, state_address)
@@ -538,6 +539,7 @@ fn not_traced() -> Verdict {
     let place: u64 = place.parse().map_err(|_| "the outsider says no number")?;
     let in_mailbox = |offset: usize| (offset_of!(Header, executions) + offset) as u64;
     let numbers = [
+        offset_of!(Header, doorbell) as u64,
         in_mailbox(offset_of!(Executions, holder)),
         in_mailbox(offset_of!(Executions, state)),
         in_mailbox(offset_of!(Executions, state_address)),
