@@ -1,15 +1,17 @@
 //! Who is beside the command as long as there is nothing to do.
 //!
 //! Most starts are short, and many programs never wait for anything. So the launcher, which is small, forks off a
-//! process that asks for what a cold command's loader reads, and then sleeps on the session's doorbell. It becomes
-//! the host (`runahead-host`) when somebody rings, is met in a slot, or is to be told of at the command's end; else
-//! it ends with the command, and the host was never read from the disk. Its process id, its descriptors and what
+//! process that asks for what a cold command's loader reads, and then sleeps on the session's doorbell. Who is about
+//! to execute something that its loader serves it answers itself. It becomes the host (`runahead-host`) when
+//! somebody has a slot, asks for more, or is to be told of at the command's end; else it ends with the command, and
+//! the host was never read from the disk. Its process id, its descriptors and what
 //! it ignores stay, so nobody notices (execve(2)).
 //!
 //! To a process that gets its orphans the command's first process would find a child with a signal at its end: so
 //! there the host is a child of ours, and this process stays for it (execve(2) has a process tell of its end again).
 
 use crate::apart::leave_the_terminal;
+use crate::executions::Executions;
 use crate::futex::{wait, wake};
 use crate::launch::{report_plainly, say_plainly};
 use crate::own_files;
@@ -32,17 +34,21 @@ pub fn attend(run: Run) -> ! {
     leave_the_terminal(&run);
     let (session, gate) = (run.session.share(), run.session.gate());
     let is_wanted = || session.is_wanted();
+    let executions = Executions::new(&run, gate);
     let run = open_sites(run, |cold| cold.ask_for_libraries(gate, is_wanted));
     loop {
+        let header = session.header();
+        let doorbell = header.doorbell.load(Ordering::Acquire);
         let has_ended = run.main.as_ref().is_none_or(has_ended);
+        let is_over = has_ended || header.main_leaves.load(Ordering::Acquire) != 0;
         let is_wanted = if has_ended { session.is_still_wanted() } else { is_wanted() };
-        if run.asks || is_wanted || (has_ended && run.wishes.any()) {
+        if run.asks || is_wanted || executions.need_tracer() || (is_over && run.wishes.any()) {
             become_host(run);
         }
         if has_ended {
             std::process::exit(0);
         }
-        wait(&run.session.header().doorbell, 0, LOOK);
+        wait(&header.doorbell, doorbell, LOOK);
     }
 }
 

@@ -104,6 +104,27 @@ impl Executions {
         self.common.is_left.load(Ordering::Acquire)
     }
 
+    /// Answers who asks about a program that is to be left to its loader, which takes no tracer: for an attendant, who is
+    /// none. Whether somebody asks about another one, which is left to the host.
+    pub(crate) fn need_tracer(&self) -> bool {
+        let mailbox = &self.common.session.header().executions;
+        let word = mailbox.state.load(Ordering::Acquire);
+        if state::of(word) != state::ASKED {
+            return false;
+        }
+        let process = mailbox.holder.load(Ordering::Acquire);
+        let is_program =
+            carries(process, mailbox.state_address.load(Ordering::Relaxed), self.common.address.cookie);
+        let request = if is_program { request(mailbox, process, false) } else { None };
+        if request.is_some_and(|request| self.common.is_possible(mailbox, &request)) {
+            return true;
+        }
+        if step(mailbox, word, state::TAKEN) {
+            step(mailbox, state::to(word, state::TAKEN), state::LEFT);
+        }
+        false
+    }
+
     /// Has a request answered. `own`: what we are allowed; None: nobody is served.
     pub(crate) fn answer(&mut self, own: Option<&Arc<Watched>>) {
         let mailbox = &self.common.session.header().executions;
@@ -271,9 +292,20 @@ impl Common {
         }
     }
 
-    /// Whether the agent is to be put in, as far as the file and the environment tell. Notes what is known of
-    /// the file.
+    /// Whether the agent is to be put in: that is possible, and has not been of no use too often.
     fn is_wanted(&self, mailbox: &Mailbox, request: &Request) -> bool {
+        let key = kin::key(request.file.0, request.file.1);
+        let is_possible = self.is_possible(mailbox, request);
+        if is_possible && self.lives().is_useless(key) {
+            mailbox.note(key, Known::LeaveAlone);
+            return false;
+        }
+        is_possible
+    }
+
+    /// Whether the agent may be put in, as far as the file and the environment tell. Notes what is known of the
+    /// file.
+    fn is_possible(&self, mailbox: &Mailbox, request: &Request) -> bool {
         let Some(_pass) = self.gate.pass(Files) else { return false };
         let Ok(told) = std::fs::metadata(&request.path) else { return false };
         // Some names mean another file from here (`/proc/self/exe`).
@@ -287,18 +319,13 @@ impl Common {
         };
         let has_loader = entrance == Entrance::Loader;
         mailbox.note(key, if has_loader { Known::ByItself } else { Known::ToBePutIn });
-        let is_possible = match request.environment {
+        match request.environment {
             None => !has_loader,
             Some(environment) => environment_at(request.process, environment).is_some_and(|entries| {
                 let is_served = has_loader && self.is_named_in(&entries);
                 !is_off(&entries) && !is_served && (!has_loader || self.may_be_named(request, &entries))
             }),
-        };
-        if is_possible && self.lives().is_useless(key) {
-            mailbox.note(key, Known::LeaveAlone);
-            return false;
         }
-        is_possible
     }
 
     /// Whether the loader will bring the agent in, and quietly, if it is named: else the program would see

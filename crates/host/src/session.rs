@@ -233,11 +233,14 @@ impl Shared {
         unsafe { &*self.base.cast::<Header>() }
     }
 
-    /// Whether a process has a slot, or something is to be looked at: nobody has been needed before.
+    /// Whether a process has a slot, or asks for code to be looked at: nobody has been needed before.
     pub fn is_wanted(&self) -> bool {
+        self.asks_of_code() || self.header().owners.iter().any(|word| owner::process(word).is_some())
+    }
+
+    fn asks_of_code(&self) -> bool {
         let header = self.header();
-        header.doorbell.load(Ordering::Acquire) != 0
-            || header.owners.iter().any(|word| owner::process(word).is_some())
+        header.analysis.state.load(Ordering::Acquire) == 1 || header.checks.asked.load(Ordering::Acquire) != 0
     }
 
     /// Tells agents that start whether the site file is there.
@@ -250,9 +253,8 @@ impl Shared {
     /// Whether one of those who need somebody may be there yet: who has claimed a slot and rung nobody may have
     /// ended since.
     pub fn is_still_wanted(&self) -> bool {
-        let header = self.header();
-        header.doorbell.load(Ordering::Acquire) != 0
-            || header.owners.iter().filter_map(owner::process).any(processes::is_there)
+        let owners = &self.header().owners;
+        self.asks_of_code() || owners.iter().filter_map(owner::process).any(processes::is_there)
     }
 
     /// The slots that somebody owns; looking at others would fill them with memory.

@@ -87,7 +87,10 @@ pub fn add(suite: &mut Suite) {
 }
 
 fn waits_for_nothing() -> Result<Scenario, String> {
-    Ok(Scenario::shell("waits for nothing", "$UNDER true; $UNDER sh -c 'echo it; exit 3'; echo $?"))
+    Ok(Scenario::shell(
+        "waits for nothing",
+        "$UNDER true; $UNDER sh -c '/bin/true; /bin/echo it; exit 3'; echo $?",
+    ))
 }
 
 fn waits() -> Result<Scenario, String> {

@@ -7,7 +7,9 @@
 use crate::suite::Suite;
 use runahead_abi::environment::SESSION;
 use runahead_abi::executions::{self, Executions};
-use runahead_abi::session::{AgentPart, HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot};
+use runahead_abi::session::{
+    AgentPart, HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, sites,
+};
 use runahead_end_to_end::Verdict;
 use runahead_end_to_end::locate::{self, Runahead};
 use std::fs;
@@ -52,11 +54,13 @@ fn script(folder: &Path, name: &str, text: &str) -> Result<PathBuf, String> {
 /// the session when it is told to.
 const FALSE_HOST: &str = r#"
 import fcntl, os, struct, sys
-size, magic, first, second, sealed, sites, mode = [int(word, 0) for word in sys.argv[1:6]] + sys.argv[6:8]
+size, magic, first, second, word, there, sealed = [int(word, 0) for word in sys.argv[1:8]]
+sites, mode = sys.argv[8:10]
 session = os.memfd_create("runahead-session", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 os.fchmod(session, int(mode, 8))
 os.ftruncate(session, size)
 os.pwrite(session, struct.pack("<QQQ", magic, first, second), 0)
+os.pwrite(session, struct.pack("<I", there), word)
 if sealed: fcntl.fcntl(session, fcntl.F_ADD_SEALS, 1 | 2 | 4)
 file = os.open(sites, os.O_RDONLY)
 print(os.getpid(), session, file, flush=True)
@@ -177,10 +181,10 @@ fn meet(folder: &Path, runahead: &Runahead, claimed: &Claimed) -> Result<(String
     } else {
         command.arg("--no-new-privs");
     }
-    command
-        .arg(PYTHON)
-        .arg(host)
-        .args([SESSION_BYTES as u64, MAGIC, claimed.cookie[0], claimed.cookie[1]].map(number));
+    let [first, second] = claimed.cookie;
+    let (word, there) = (offset_of!(Header, sites) as u64, u64::from(sites::THERE));
+    command.arg(PYTHON).arg(host);
+    command.args([SESSION_BYTES as u64, MAGIC, first, second, word, there].map(number));
     command.arg(if claimed.sealed { "1" } else { "0" }).arg(&claimed.sites).arg(claimed.mode);
     let mut host = Talk::begin(&mut command)?;
     let said = host.hear()?;
