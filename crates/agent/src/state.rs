@@ -33,6 +33,7 @@ use runahead_policy::following::Following;
 use runahead_policy::futile::Futile;
 use runahead_policy::hold::Hold;
 use runahead_policy::mapped::Mapped;
+use runahead_policy::pieces::Pieces;
 use runahead_policy::served::Served;
 use runahead_policy::track::Track;
 use runahead_policy::untold::Untold;
@@ -180,6 +181,7 @@ pub struct Inner {
     pub sleepers_unseen: u32,
     pub track: Track,
     pub following: Following,
+    pub pieces: Pieces,
     pub hold: Hold,
     pub worth: Worth,
     pub futile: Futile,
