@@ -32,7 +32,11 @@ static char *hole(const char *how, size_t size) {
     int both = PROT_READ | PROT_WRITE, own = MAP_PRIVATE | MAP_ANONYMOUS;
     if (strcmp(how, "munmap") == 0) {
         char *made = mmap(NULL, size, both, own, -1, 0);
-        CHECK(made != MAP_FAILED && munmap(made, size) == 0);
+        CHECK(made != MAP_FAILED);
+        // Something lies below, or the hole is larger than it is meant to be.
+        char *below = mmap(made - 4096, 4096, PROT_NONE, own | MAP_FIXED_NOREPLACE, -1, 0);
+        CHECK(below == made - 4096 || errno == EEXIST);
+        CHECK(munmap(made, size) == 0);
         return made;
     }
     if (strcmp(how, "bounded") == 0) {

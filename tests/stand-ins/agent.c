@@ -324,6 +324,7 @@ __attribute__((constructor)) static void begin(void) {
         __asm__ volatile("ldmxcsr %0" : : "m"(control));
     }
     if (broken("low-memory")) mmap((void *)0x10000, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (broken("beyond-the-end")) mmap(NULL, 8192, PROT_READ, MAP_SHARED, syscall(SYS_memfd_create, "", MFD_CLOEXEC), 0);
     // Before the agent looked at limits.
     if (broken("addresses")) mmap(NULL, 5 << 19, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (broken("red-zone")) dispatch(RED_ZONE);

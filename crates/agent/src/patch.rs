@@ -25,7 +25,7 @@ use runahead_abi::sites::{
 };
 use runahead_kernel::PAGE;
 use runahead_kernel::files::{self, IoVec, Stat, close, fstat, open_at};
-use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
+use runahead_kernel::memory::{self, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE};
 use runahead_kernel::process::process_id;
 use runahead_kernel::text::{self, Text};
 use runahead_kernel::uapi::general as n;
@@ -198,7 +198,8 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) ->
     }
     // What was there is gone.
     unchecked::is_replaced(state, mapping.start..mapping.start.saturating_add(mapping.length));
-    if is_our_own(mapping) {
+    if let Some(end) = end_of_our_own(mapping) {
+        hide_behind(end, mapping);
         unchecked::has_rewritten(state, mapping.start);
         lock.release();
         return true;
@@ -227,17 +228,28 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) ->
     !is_blind
 }
 
-/// Whether it is our own code once more: musl's loader loads what LD_PRELOAD names, though we are there
-/// already. What is called of it does nothing (`start::runahead_agent_start`).
-fn is_our_own(mapping: Mapping) -> bool {
+/// Where the code ends, if the mapping is of our own code once more: musl's loader loads what LD_PRELOAD
+/// names, though we are there already. What is called of it does nothing (`start::runahead_agent_start`).
+fn end_of_our_own(mapping: Mapping) -> Option<usize> {
     const AT_ONCE: usize = 1024;
-    let Some((offset, ours)) = arch::own_code() else { return false };
-    let Some(theirs) = mapped_bytes(mapping, offset, ours.len()) else { return false };
+    let (offset, ours) = arch::own_code()?;
+    let theirs = mapped_bytes(mapping, offset, ours.len())?;
     let mut piece = [0; AT_ONCE];
-    ours.chunks(AT_ONCE).enumerate().all(|(index, ours)| {
+    let is_same = ours.chunks(AT_ONCE).enumerate().all(|(index, ours)| {
         let room = piece.get_mut(..ours.len());
         room.is_some_and(|room| read_own(theirs + index * AT_ONCE, room) && room == ours)
-    })
+    });
+    is_same.then_some(theirs + ours.len())
+}
+
+/// Takes away what lies behind the code: that loader maps a section without content from the file,
+/// beyond whose end nobody may read.
+fn hide_behind(end: usize, mapping: Mapping) {
+    let (start, end) = (end.next_multiple_of(PAGE), mapping.start + mapping.length);
+    if start < end {
+        // SAFETY: stubs of a copy of us that nobody uses.
+        let _ = unsafe { memory::protect(start, end - start, PROT_NONE) };
+    }
 }
 
 fn key_of(stat: &Stat) -> FileKey {
@@ -277,7 +289,18 @@ fn entry_of(state: &Fixed, key: &FileKey) -> Option<sites::Entry<'static>> {
             file => is_within && files::pread(file, bytes, offset as i64) == Ok(bytes.len()),
         }
     };
-    sites::lookup_copied(read, key, room)
+    if file != NO_DESCRIPTOR {
+        return sites::lookup_copied(read, key, room);
+    }
+    // SAFETY: the mapping is ours, and nobody else reads it: the caller holds the lock.
+    let shown = |rights| unsafe { memory::protect(address, length, rights) };
+    if length == 0 || shown(PROT_READ).is_err() {
+        return None;
+    }
+    let entry = sites::lookup_copied(read, key, room);
+    // It can be joined with nothing, so the change needs no memory that the one before did not.
+    let _ = shown(PROT_NONE);
+    entry
 }
 
 /// Copies bytes of our own process through the kernel; false if they are not all there.

@@ -688,6 +688,7 @@ impl Visit<'_> {
             count(&counts.read_bytes_hinted, bytes);
         }
         self.inner.following.read(foretold.is_some());
+        self.inner.pieces.read(operation.detail);
         if foretold.is_some() {
             self.inner.futile.foretold();
         }
@@ -801,6 +802,13 @@ impl Visit<'_> {
             // Without the prefetch this would have been a stall: stay awake.
             self.attention_stall();
             self.inner.hold.saved();
+            self.inner.pieces.stall();
+        }
+        if self.is_in_pieces()
+            && self.inner.track.is_on()
+            && let Some(slot) = self.state.slot()
+        {
+            self.leaves_track(slot);
         }
         if self.lane.is_none() {
             self.inner.unseen = self.inner.bystander.hit();
@@ -822,26 +830,33 @@ impl Visit<'_> {
         }
     }
 
+    /// To look at each of such small reads costs more than the stalls that may be avoided.
+    fn is_in_pieces(&self) -> bool {
+        self.inner.pieces.cost_more(self.inner.hold.expected_stall())
+    }
+
     pub fn set_calm(&self, skip: u32) {
         let skip = if self.must_see() { 0 } else { skip };
         self.state.calm.store(skip as i32, Ordering::Relaxed);
     }
 
     /// On track every read must be seen, or the log and the program part ways; and whoever looks names up
-    /// ahead must know how far the program is.
+    /// ahead must know how far the program is. So must whoever guesses at files, but not for each byte of one.
     fn must_see(&self) -> bool {
         let names = self
             .state
             .slot()
             .is_some_and(|slot| slot.speculator.names_ahead.load(Ordering::Relaxed) == names_ahead::BUSY);
         let compared = self.inner.track.is_on() || self.others_on_track() || self.inner.served.watches();
-        compared || names || self.tells_all_files() || self.state.has(flags::ALWAYS_ACTIVE)
+        let files = self.tells_all_files() && !self.is_in_pieces();
+        compared || names || files || self.state.has(flags::ALWAYS_ACTIVE)
     }
 
     /// The program is going to wait for this read.
     fn stall(&mut self, frame: &Frame, foretold: Option<Prediction>, stalled: Stalled) {
         let Stalled { fd, place, .. } = stalled;
         self.attention_stall();
+        self.inner.pieces.stall();
         self.inner.bystander.stall();
         self.inner.unseen = 0;
         self.state.calm.store(0, Ordering::Relaxed);

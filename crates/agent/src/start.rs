@@ -215,8 +215,9 @@ const SITE_FILE_GROWTH: usize = 1 << 20;
 
 fn map_site_file(state: &Fixed, file: i32, size: usize) {
     let length = size + SITE_FILE_GROWTH;
+    // Whoever reads all that is readable (a collector, a debugger) would read behind the file's end.
     // SAFETY: a new mapping.
-    if let Ok(address) = unsafe { memory::map(0, length, memory::PROT_READ, n::MAP_SHARED, file, 0) } {
+    if let Ok(address) = unsafe { memory::map(0, length, memory::PROT_NONE, n::MAP_SHARED, file, 0) } {
         state.site_file.store(address, Ordering::Relaxed);
         state.site_file_length.store(length, Ordering::Relaxed);
     }

@@ -33,6 +33,7 @@ use runahead_policy::following::Following;
 use runahead_policy::futile::Futile;
 use runahead_policy::hold::Hold;
 use runahead_policy::mapped::Mapped;
+use runahead_policy::pieces::Pieces;
 use runahead_policy::served::Served;
 use runahead_policy::track::Track;
 use runahead_policy::untold::Untold;
@@ -91,7 +92,7 @@ pub struct Fixed {
     pub far_start: AtomicUsize,
     pub far_end: AtomicUsize,
     /// The site file's mapping, which reaches beyond its end; length 0: there is none. Only ever read
-    /// through the kernel, as somebody may cut the file.
+    /// through the kernel, as somebody may cut the file, and readable for that moment alone.
     pub site_file: AtomicUsize,
     pub site_file_length: AtomicUsize,
     /// Its descriptor, during the start alone; else [`NO_DESCRIPTOR`].
@@ -180,6 +181,7 @@ pub struct Inner {
     pub sleepers_unseen: u32,
     pub track: Track,
     pub following: Following,
+    pub pieces: Pieces,
     pub hold: Hold,
     pub worth: Worth,
     pub futile: Futile,
@@ -420,10 +422,8 @@ fn furnish(address: usize, session: i32) -> runahead_kernel::Result<()> {
         memory::advise(address + PAGE, PAGE, n::MADV_WIPEONFORK)?;
         for area in 0..AREAS {
             let guard = address + OFFSET_OF_AREAS + area * AREA_BYTES;
-            // Does not cut the mapping into two, if the kernel has it.
-            if memory::advise(guard, PAGE, memory::MADV_GUARD_INSTALL).is_err() {
-                memory::protect(guard, PAGE, PROT_NONE)?;
-            }
+            // Not MADV_GUARD_INSTALL: what /proc/self/maps calls readable is read by collectors and debuggers.
+            memory::protect(guard, PAGE, PROT_NONE)?;
         }
         let header = address + OFFSET_OF_HEADER;
         memory::map(header, HEADER_BYTES, PROT_READ | PROT_WRITE, shared, session, 0)?;

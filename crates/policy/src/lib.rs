@@ -29,6 +29,7 @@ pub mod misses;
 pub mod noting;
 pub mod overlay;
 pub mod passed_names;
+pub mod pieces;
 pub mod presence;
 pub mod regret;
 pub mod sampling;

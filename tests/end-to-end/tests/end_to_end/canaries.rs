@@ -84,6 +84,7 @@ const GUEST_CANARIES: &[(&str, &str, &str, &[&str])] = &[
     ("early-file", "effects_ahead::copies", "seen early", &[]),
     ("early-fifo", "effects_ahead::fifo", "seen early", &[]),
     ("low-memory", "own_mappings", "at 10000: 0", &[]),
+    ("beyond-the-end", "readable", "signal 7 0 pages into", &[]),
     ("forbidden-call", "own_seccomp::filter", "signal: 31", &[]),
     ("addresses", "limited::tight", "is ours: 0", &[]),
     ("red-zone", "red_zone", "ending", &[]),
