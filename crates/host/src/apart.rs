@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 /// Leaves what the command has: own session, no standard streams (but stderr, while something is to be said
 /// there), no descriptors but the run's. Whoever waits for the command's pipes to close must not wait for us.
 pub(crate) fn leave_the_terminal(run: &Run) {
+    leave_real_time();
     let _ = rustix::process::setsid();
     if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
         let last = if run.wishes.speak() { 1 } else { 2 };
@@ -26,6 +27,21 @@ pub(crate) fn leave_the_terminal(run: &Run) {
         // Where files may not grow (ulimit -f) the trace ends, and nothing else.
         // SAFETY: as above.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    }
+}
+
+/// Leaves the real-time classes, which a command started by chrt(1) is in: niceness does not count there, and
+/// nobody of the same priority gets a processor back before what runs ahead gives it away. What is started
+/// from here inherits it. The other classes stay as they are.
+fn leave_real_time() {
+    // musl's functions of these names only say that they cannot.
+    // SAFETY: both concern the calling thread alone, which is the process's only one; the parameter lives.
+    unsafe {
+        let class = libc::syscall(libc::SYS_sched_getscheduler, 0);
+        if [libc::SCHED_FIFO, libc::SCHED_RR].contains(&(class as i32 & !libc::SCHED_RESET_ON_FORK)) {
+            let parameter: libc::sched_param = std::mem::zeroed();
+            libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const parameter);
+        }
     }
 }
 

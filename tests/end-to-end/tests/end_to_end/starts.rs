@@ -78,6 +78,8 @@ pub fn add(suite: &mut Suite) {
         let line = "$UNDER bash -c 'for at in $(seq 25); do for folder in tree/folder-*; do cat $folder/file-1.txt; done; done' | cksum";
         shell("two hundred children", line)
     });
+    suite.add("start::real-time", ["root", "command chrt"], real_time);
+    suite.add("start::few processes in the control group", ["root", "command python3"], few_processes);
     suite.add_plain("start::in a deleted directory", || {
         let line = "mkdir gone; cd gone; rmdir ../gone; exec $UNDER bash -c 'md5sum '$OLDPWD'/tree/*/*.txt; ls; pwd'";
         shell("deleted directory", line)
@@ -123,6 +125,44 @@ fn first_process(way: &str) -> Verdict {
         .around(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"])
         .modes([COLD, WARM])
         .check(&Runahead::built()?)
+}
+
+/// Nobody of ours is of the real-time class that the command is in: prints those who are.
+fn real_time() -> Verdict {
+    let look = "cat tree/*/*.txt | cksum; hosts=' '; for at in 1 2; do for process in /proc/[0-9]*; do \
+        { read -r line < $process/stat; } 2> /dev/null; \
+        case $line in *'(runahead'*) ;; *) continue ;; esac; \
+        set -- ${line##*) }; \
+        if grep -qzx TMPDIR=$TMPDIR $process/environ 2> /dev/null; then hosts=\"$hosts${process#/proc/} \"; \
+        else case $hosts in *\" $2 \"*) ;; *) continue ;; esac; fi; \
+        [ ${39} = 0 ] || echo one is of class ${39}; done; done";
+    shell("real-time", &format!("chrt -f 1 $UNDER bash -c '{}'", look.replace('\'', "'\\''")))
+}
+
+/// A control group that may have 20 processes: the command has all of them. (Where no group can be made there is
+/// no limit, and the command makes as many threads as it wants.)
+fn few_processes() -> Verdict {
+    let line = r#"for groups in /sys/fs/cgroup/pids /sys/fs/cgroup; do
+            group=$groups/runahead-few-$$
+            mkdir $group 2> /dev/null || continue
+            { echo 20 > $group/pids.max; } 2> /dev/null && echo $$ > $group/cgroup.procs && break
+            rmdir $group
+        done
+        $UNDER python3 -c '
+import glob, threading
+read = sum(len(open(name, "rb").read()) for name in glob.glob("tree/*/*.txt"))
+over, made = threading.Event(), 0
+try:
+    while made < 40:
+        threading.Thread(target=over.wait).start()
+        made += 1
+except RuntimeError:
+    pass
+over.set()
+print(made, read)'
+        echo $$ > $groups/cgroup.procs
+        for at in 1 2 3 4 5 6 7 8 9; do rmdir $group 2> /dev/null && break; sleep 0.2; done"#;
+    shell("few processes", line)
 }
 
 pub fn started(name: &str, line: &str, runahead: &Runahead) -> Verdict {
