@@ -356,7 +356,7 @@ fn prepare(
     let session = Session::create().map_err(|e| format!("no shared memory for the session: {e}"))?;
     let descriptor = session.descriptor.as_raw_fd();
     let cookie = session.cookie;
-    let sites = Sites::reserve().map_err(|e| format!("no descriptor for the site file: {e}"))?;
+    let sites = Sites::reserve(&session).map_err(|e| format!("no descriptor for the site file: {e}"))?;
     let mut flag_bits = 0;
     if !options.may_speculate() {
         flag_bits |= flags::NO_SPECULATION;

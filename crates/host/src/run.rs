@@ -13,7 +13,7 @@ use crate::trace::Recorder;
 use runahead_abi::environment;
 use runahead_abi::session::MAGIC;
 use runahead_sites::SiteFile;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::fcntl_dupfd_cloexec;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -62,8 +62,15 @@ pub enum Sites {
 
 impl Sites {
     /// A descriptor whose number the environment can say before the file is open.
-    pub(crate) fn reserve() -> io::Result<Sites> {
-        Ok(Sites::Reserved(eventfd(0, EventfdFlags::CLOEXEC)?))
+    ///
+    /// Only calls that have been tried out under the command's filters ([`crate::filter`]). Where there is no
+    /// `/dev`, it is the session's once more: agents do not open it before they are told.
+    pub(crate) fn reserve(session: &Session) -> io::Result<Sites> {
+        let descriptor = match File::open("/dev/null") {
+            Ok(null) => null.into(),
+            Err(_) => fcntl_dupfd_cloexec(&session.descriptor, 3)?,
+        };
+        Ok(Sites::Reserved(descriptor))
     }
 
     pub(crate) fn descriptor(&self) -> Option<RawFd> {
