@@ -51,6 +51,9 @@ pub mod flags {
     /// The run is traced: events are left in the slots' rings ([`crate::trace`]), and the host is waited for
     /// at the end.
     pub const TRACE: u32 = 128;
+    /// The host serves all of the user's programs ([`crate::enabled`]): short ones that never wait are left
+    /// alone ([`crate::lives`]).
+    pub const LASTING: u32 = 256;
 }
 
 /// The launcher's command line when an agent starts it in place of a program that was executed already
@@ -80,6 +83,8 @@ pub mod least {
     pub const ADDRESSES: u64 = 288 << 20;
     /// RLIMIT_DATA.
     pub const DATA: u64 = 64 << 20;
+    /// RLIMIT_STACK: the loader and the agent's start take some of it.
+    pub const STACK: u64 = 64 << 10;
     /// RLIMIT_NPROC, for a run that the program's user has not asked for himself: our threads count among his
     /// processes.
     pub const PROCESSES: u64 = 4096;

@@ -123,6 +123,11 @@ impl Executions {
         self.place(key).store(key & !NOTE | note, Ordering::Relaxed);
     }
 
+    /// Forgets what is known of files.
+    pub fn forget(&self) {
+        self.files.iter().for_each(|file| file.store(0, Ordering::Relaxed));
+    }
+
     fn place(&self, key: u64) -> &AtomicU64 {
         &self.files[(key >> NOTE.count_ones()) as usize % FILES]
     }

@@ -36,6 +36,15 @@ impl Table {
         let entry = places.filter_map(|place| self.entries.get(place)).find(|entry| entry.is(key))?;
         Some(&entry.word)
     }
+
+    /// Forgets all of them. Whoever writes at the same time may leave a word behind for another executable,
+    /// which is a guess less that is right.
+    pub fn clear(&self) {
+        for Entry { key, word } in &self.entries {
+            word.store(0, Ordering::Relaxed);
+            key.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Entry {

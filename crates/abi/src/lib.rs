@@ -9,11 +9,14 @@ pub mod begun;
 pub mod calls;
 pub mod check;
 pub mod durations;
+pub mod enabled;
 pub mod environment;
 pub mod executions;
 pub mod insertion;
 #[cfg(not(loom))]
 pub mod kin;
+#[cfg(not(loom))]
+pub mod lives;
 pub mod log;
 pub mod names;
 pub mod owner;

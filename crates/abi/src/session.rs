@@ -21,6 +21,7 @@ use crate::durations::Durations;
 use crate::environment::Cookie;
 use crate::executions::Executions;
 use crate::kin;
+use crate::lives::Lives;
 pub use crate::log::LANES;
 use crate::log::Log;
 use crate::names::Ring;
@@ -29,7 +30,7 @@ use crate::release::{Closings, Holding, Numbers, Releasing};
 use crate::trace;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess11");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess12");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -81,6 +82,8 @@ pub struct Header {
     pub owners: [AtomicU32; SLOTS],
     /// What the run's processes leave behind for later ones of the same executable.
     pub kin: kin::Table,
+    /// Of which executables nearly all processes are left alone ([`crate::environment::flags::LASTING`]).
+    pub lives: Lives,
     /// Calls of the run's processes that give something back.
     pub releasing: Releasing,
     /// Files of the programs' that the host holds, and whatever keeps a file system busy: files, directories, look-ups.
@@ -107,6 +110,9 @@ pub struct Holders {
     /// For each slot: its speculator holds files, directories or mappings of its program's. A futex.
     pub speculators: [Holding; SLOTS],
 }
+
+/// Where [`Lives`] lies, bytes from the start of the session.
+pub const LIVES_AT: usize = core::mem::offset_of!(Header, lives);
 
 /// Where [`Holders`] lies, bytes from the start of the session.
 pub const HOLDERS_AT: usize = core::mem::offset_of!(Header, holders);

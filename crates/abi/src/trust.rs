@@ -14,13 +14,15 @@ pub struct Found {
     pub size: u64,
 }
 
-/// Why a file is not used.
+/// Why a file or folder is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It could not be opened or looked at: there is no such host, or it is not ours to look at.
     NotThere,
     /// It is something else than a regular file.
     NotAFile,
+    /// It is something else than a folder.
+    NotAFolder,
     /// It belongs to another user than the one that we act as.
     AnothersFile,
     /// Others than the owner may write to it.
@@ -36,6 +38,7 @@ pub enum Refusal {
 /// `S_IFMT` and `S_IFREG` of stat(2).
 const FILE_TYPE: u32 = 0o170000;
 const REGULAR: u32 = 0o100000;
+const FOLDER: u32 = 0o040000;
 
 /// Group and others may write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -75,6 +78,24 @@ pub fn site_file(found: &Found, user: u32) -> Result<(), Refusal> {
     is_own_file(found, user)
 }
 
+/// Whether what is in the folder was put there by `user`.
+pub fn folder(found: &Found, user: u32) -> Result<(), Refusal> {
+    if found.mode & FILE_TYPE != FOLDER {
+        Err(Refusal::NotAFolder)
+    } else if found.owner != user {
+        Err(Refusal::AnothersFile)
+    } else if found.mode & OTHERS_WRITE != 0 {
+        Err(Refusal::OthersMayWrite)
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether the file may say where the user's session is.
+pub fn published(found: &Found, user: u32) -> Result<(), Refusal> {
+    is_own_file(found, user)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +132,17 @@ mod tests {
         let writable = Found { mode: 0o100666, ..GOOD };
         assert_eq!(site_file(&writable, 1000), Err(Refusal::OthersMayWrite));
         assert_eq!(site_file(&Found { mode: 0o40700, ..GOOD }, 1000), Err(Refusal::NotAFile));
+    }
+
+    #[test]
+    fn a_folder_is_one_that_only_its_owner_writes() {
+        let good = Found { mode: 0o40700, ..GOOD };
+        assert_eq!(folder(&good, 1000), Ok(()));
+        assert_eq!(folder(&good, 0), Err(Refusal::AnothersFile));
+        for mode in [0o40770, 0o40702] {
+            assert_eq!(folder(&Found { mode, ..GOOD }, 1000), Err(Refusal::OthersMayWrite));
+        }
+        assert_eq!(folder(&GOOD, 1000), Err(Refusal::NotAFolder));
+        assert_eq!(folder(&Found { mode: 0o120777, ..GOOD }, 1000), Err(Refusal::NotAFolder));
     }
 }

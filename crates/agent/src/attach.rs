@@ -7,6 +7,7 @@ use crate::unchecked;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::environment::flags;
 use runahead_abi::kin;
+use runahead_abi::lives::SHORT_NS;
 use runahead_abi::owner;
 use runahead_abi::session::{
     AGENT_BYTES, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, care, companions, names_ahead,
@@ -96,13 +97,31 @@ pub fn let_host_read(state: &Fixed) {
 
 /// What earlier processes of this executable have left behind.
 fn learn_of_kin(process: &Process, header: &Header) {
-    let Ok(stat) = stat_at(n::AT_FDCWD, c"/proc/self/exe", 0) else {
-        return;
-    };
-    let key = kin::key(stat.st_dev, stat.st_ino);
+    let Some(key) = executable_key() else { return };
+    header.lives.was_useful(key);
     process.executable.store(key, Ordering::Relaxed);
     if let Some(word) = header.kin.word(key) {
         process.patience.store(Known::of(word.load(Ordering::Relaxed)).patience(), Ordering::Relaxed);
+    }
+}
+
+/// By which the tables in the session's header know the executable.
+pub fn executable_key() -> Option<u64> {
+    let stat = stat_at(n::AT_FDCWD, c"/proc/self/exe", 0).ok()?;
+    Some(kin::key(stat.st_dev, stat.st_ino))
+}
+
+/// Leaves behind that this process was not worth being looked at, or that it was.
+fn tell_of_life(state: &Fixed) {
+    let born = state.process().born.load(Ordering::Relaxed);
+    if born == 0 || own_slot(state).is_some() {
+        return;
+    }
+    let key = state.process().executable.load(Ordering::Relaxed);
+    let lives = &state.header().lives;
+    match monotonic_ns().saturating_sub(born) < SHORT_NS {
+        true => lives.was_useless(key),
+        false => lives.was_useful(key),
     }
 }
 
@@ -350,6 +369,7 @@ pub fn leave(state: &Fixed) {
     const LONGEST_NS: u64 = 200_000_000;
     let header = state.header();
     unchecked::leave(state);
+    tell_of_life(state);
     if let Some(slot) = own_slot(state) {
         tell_kin(state.process(), slot, header);
         dismiss(slot, header, retire::BEARS_NOBODY, LONGEST_NS);

@@ -56,11 +56,12 @@ pub struct Files {
     host: Open,
 }
 
-/// Opens the session, at the start: it tells that the host is the host.
-pub fn open(address: &Address) -> Result<Files> {
+/// Opens the session, at the start: it tells that the host is the host. None: `is_wanted`, which is given it,
+/// says that we are not to join it.
+pub fn open(address: &Address, is_wanted: impl FnOnce(&Open) -> bool) -> Result<Option<Files>> {
     let host = host(address)?;
     let session = open_session(&host, address)?;
-    Ok(Files { session, host })
+    Ok(is_wanted(&session).then_some(Files { session, host }))
 }
 
 /// The site file, for reading, and its size in bytes; or why it is not used. Waits until it is there.
@@ -121,7 +122,8 @@ fn descriptor(host: &Open, number: u32, access: u32) -> Result<Open> {
     open_at(host.number(), path.as_c_str(), flags, 0).map(Open).map_err(|_| Refusal::NotThere)
 }
 
-fn look(file: &Open) -> Result<Found> {
+/// What the kernel says of it.
+pub fn look(file: &Open) -> Result<Found> {
     let stat = fstat(file.number()).map_err(|_| Refusal::NotThere)?;
     Ok(Found { mode: stat.st_mode, owner: stat.st_uid, size: stat.st_size as u64 })
 }

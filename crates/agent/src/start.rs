@@ -3,13 +3,15 @@
 use crate::executions::PRELOAD_KEPT;
 use crate::session::{Address, Open};
 use crate::state::{self, Fixed, NO_DESCRIPTOR};
-use crate::{arch, attach, loader, own_run, patch, session, unchecked};
+use crate::{arch, attach, enabled, loader, own_run, patch, session, unchecked};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
+use runahead_abi::enabled::filters as enabled_filters;
 use runahead_abi::environment::{self, Session, flags, least};
 use runahead_abi::insertion::Inserted;
-use runahead_abi::session::{care, watch};
-use runahead_kernel::files::{close, open_at, read};
+use runahead_abi::lives;
+use runahead_abi::session::{HEADER_BYTES, LIVES_AT, care, watch};
+use runahead_kernel::files::{close, open_at, pread, pwrite, read};
 use runahead_kernel::memory;
 use runahead_kernel::process::{self, major_faults_and_blocks, total_swap};
 use runahead_kernel::text;
@@ -44,7 +46,7 @@ pub unsafe extern "C" fn runahead_agent_start(
         return;
     }
     // SAFETY: checked to be the process's own environment, a null-terminated array of C strings.
-    let told = unsafe { Told::find(environment) };
+    let mut told = unsafe { Told::find(environment) };
     if told.session.is_some_and(|session| session.flags & flags::HIDDEN != 0) {
         // SAFETY: as above; nothing of the program's has looked at it yet.
         unsafe { hide(environment.cast_mut()) };
@@ -56,6 +58,13 @@ pub unsafe extern "C" fn runahead_agent_start(
     // Whether it works here or not: it is loaded.
     // SAFETY: the loader has called.
     unsafe { loader::step_aside() };
+    if let Some(most) = told.enabled.filter(|_| !told.is_off)
+        && process::limit(n::RLIMIT_STACK) >= least::STACK
+        && filters().is_some_and(|filters| filters <= most)
+    {
+        // SAFETY: as above.
+        told.session = unsafe { enabled::session(environment) };
+    }
     // SAFETY: as for the environment, behind which it lies.
     let hwcap2 = unsafe { auxiliary_value(environment, AT_HWCAP2) };
     if let Begun::Elsewhere(session) = begin(&told, hwcap2, patch::Unknown::MayRun)
@@ -87,6 +96,7 @@ pub unsafe extern "C" fn runahead_agent_insert(inserted: &Inserted) {
     let mut told = unsafe { Told::find(environment) };
     let text = inserted.session.split(|&byte| byte == 0).next().unwrap_or_default();
     told.session = Session::parse(text).filter(|_| !told.is_off);
+    told.enabled = None;
     // SAFETY: as above.
     let hwcap2 = unsafe { auxiliary_value(environment, AT_HWCAP2) };
     begin(&told, hwcap2, patch::Unknown::Waits);
@@ -144,10 +154,19 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     let Some(session) = told.session.filter(|_| !told.is_off) else {
         return Begun::Here;
     };
-    if !arch::can_save_vector_state() || arch::under_valgrind() || !may_run(session.filters) {
+    // Of a program that is served without having been named, that is known: there are no more than where it was
+    // said, and the host is under as many as all of the user's.
+    let may_run = || match told.enabled {
+        Some(most) => most <= u64::from(session.filters),
+        None => may_run(session.filters),
+    };
+    // Asked last where most are left alone: in a virtual machine each question to the processor takes some us.
+    let is_able = || arch::can_save_vector_state() && !arch::under_valgrind();
+    let asks_last = told.enabled.is_some();
+    if !may_run() || !asks_last && !is_able() {
         return Begun::Here;
     }
-    let Some((fixed, sites)) = join(&session, hwcap2, told.preload) else {
+    let Some((fixed, sites)) = join(&session, hwcap2, told.preload, || !asks_last || is_able()) else {
         return Begun::Elsewhere(session);
     };
     if fixed.has(flags::RESTRICTED_TRACING) {
@@ -190,10 +209,17 @@ fn join(
     session: &Session,
     hwcap2: usize,
     preload: [u8; PRELOAD_KEPT],
+    is_able: impl FnOnce() -> bool,
 ) -> Option<(&'static Fixed, Option<Open>)> {
     let Session { host, descriptor, flags, cookie, sites, .. } = *session;
     let address = Address { cookie, host, descriptor, sites };
-    let files = session::open(&address).ok()?;
+    let is_lasting = flags & flags::LASTING != 0;
+    let key = if is_lasting { attach::executable_key().unwrap_or(0) } else { 0 };
+    let is_wanted = |session: &Open| {
+        let is_served = key == 0 || was_cold() || !is_left_alone(session, key);
+        is_served && is_able()
+    };
+    let files = session::open(&address, is_wanted).ok()??;
     let fixed = state::create(arch::entry_address(), files.session.number())?;
     fixed.address = address;
     fixed.flags = flags;
@@ -202,12 +228,32 @@ fn join(
     fixed.counts_memory = AtomicU32::new((total_swap() != 0).into());
     let fixed: &'static Fixed = fixed;
     fixed.process().begun.store(1, Ordering::Relaxed);
+    if key != 0 {
+        fixed.process().executable.store(key, Ordering::Relaxed);
+        fixed.process().born.store(process::monotonic_ns(), Ordering::Relaxed);
+    }
     fixed.calm.store(-1, Ordering::Relaxed);
     let sites = session::open_sites(&files, &address, fixed.header()).ok().map(|(file, size)| {
         map_site_file(fixed, file.number(), size);
         file
     });
     Some((fixed, sites))
+}
+
+/// Whether the session says that processes of this executable hardly ever wait, and this is not one that is
+/// tried. It is not in our memory yet.
+fn is_left_alone(session: &Open, key: u64) -> bool {
+    // A write beyond this limit would be a signal.
+    if process::limit(n::RLIMIT_FSIZE) < HEADER_BYTES as u64 {
+        return false;
+    }
+    let at = (LIVES_AT + lives::place(key)) as i64;
+    let mut word = [0; 8];
+    if pread(session.number(), &mut word, at) != Ok(word.len()) {
+        return false;
+    }
+    let then = lives::is_left_alone(u64::from_le_bytes(word), key);
+    then.is_some_and(|then| pwrite(session.number(), &then.to_le_bytes(), at).is_ok())
 }
 
 /// How much the site file may grow while the process lives, for libraries that are loaded later.
@@ -257,6 +303,8 @@ fn was_cold() -> bool {
 /// What the environment says.
 struct Told {
     session: Option<Session>,
+    /// That of all of the user's programs is meant, where there are no more filters of system calls than this.
+    enabled: Option<u64>,
     /// The user wants nothing of us.
     is_off: bool,
     /// How what is preloaded begins.
@@ -267,7 +315,7 @@ impl Told {
     /// # Safety
     /// `environment` is a null-terminated array of C strings that live as long as the process.
     unsafe fn find(environment: *const *const c_char) -> Told {
-        let mut told = Told { session: None, is_off: false, preload: [0; PRELOAD_KEPT] };
+        let mut told = Told { session: None, enabled: None, is_off: false, preload: [0; PRELOAD_KEPT] };
         for index in 0.. {
             // SAFETY: below the terminator.
             let entry = unsafe { *environment.add(index) };
@@ -278,6 +326,7 @@ impl Told {
             let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
             if let Some(value) = value_of(entry, environment::SESSION) {
                 told.session = Session::parse(value);
+                told.enabled = enabled_filters(value);
             } else if let Some(value) = value_of(entry, "LD_PRELOAD") {
                 told.preload = [0; PRELOAD_KEPT];
                 for (to, from) in told.preload.iter_mut().zip(value) {
@@ -298,15 +347,17 @@ fn value_of<'a>(entry: &'a [u8], name: &str) -> Option<&'a [u8]> {
 /// Whether the process is one that the agent may work in: not traced, and under no seccomp filter
 /// that the host is not under as well.
 fn may_run(host_filters: u32) -> bool {
-    let Ok(fd) = open_at(n::AT_FDCWD, c"/proc/self/status", n::O_RDONLY | n::O_CLOEXEC, 0) else {
-        return false;
-    };
+    filters().is_some_and(|filters| filters <= u64::from(host_filters))
+}
+
+/// How many seccomp filters the process is under, found out by calls that its loader makes too. None: it is
+/// traced, or it cannot be found out.
+fn filters() -> Option<u64> {
+    let fd = open_at(n::AT_FDCWD, c"/proc/self/status", n::O_RDONLY | n::O_CLOEXEC, 0).ok()?;
     let mut buffer = [0u8; 3072];
     let length = read(fd, &mut buffer);
     let _ = close(fd);
-    let Ok(length) = length else {
-        return false;
-    };
+    let length = length.ok()?;
     let status = buffer.get(..length).unwrap_or(&[]);
     let number = |name: &[u8]| {
         let line = status.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(name))?;
@@ -316,5 +367,5 @@ fn may_run(host_filters: u32) -> bool {
     let mode = number(b"Seccomp:\t").unwrap_or(0);
     // Before Linux 5.9 there is no count: any filter is then taken for one of the program's own.
     let filters = number(b"Seccomp_filters:\t").unwrap_or(mode);
-    !traced && mode != 1 && filters <= u64::from(host_filters)
+    (!traced && mode != 1).then_some(filters)
 }

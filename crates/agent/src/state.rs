@@ -122,7 +122,8 @@ pub struct Process {
     pub claimed_by: AtomicU32,
     /// Attaching failed: do not try again.
     pub refused: AtomicU32,
-    /// Key of the executable in the session's table, 0: not known. Set when the process attaches.
+    /// Key of the executable in the session's tables, 0: not known. Set when the process attaches, or at its
+    /// start where `born` is.
     pub executable: AtomicU64,
     /// Stalls to let pass before it speculates, for what its kin have gained.
     pub patience: AtomicU32,
@@ -145,6 +146,9 @@ pub struct Process {
     pub mapped: AtomicUsize,
     /// The host has been told of that, or need not be.
     pub mapped_told: AtomicU32,
+    /// When the program began, ns, where that is of interest ([`runahead_abi::lives`]); 0: it is not. A child of
+    /// fork has not begun as a program.
+    pub born: AtomicU64,
     /// Where the program last asked its heap to end; 0: it has not.
     pub heap_end: AtomicUsize,
     /// The program's copy of its latest post; 0: there is none.

@@ -49,6 +49,24 @@ pub enum Action {
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
+    /// Have every program run beside one host, without `run` before it
+    Enable(Enable),
+    /// Take back what `enable` has done
+    Disable {
+        #[command(flatten)]
+        whom: Whom,
+    },
+    /// Say whether `enable` is in force, and for what
+    Status,
+    /// Serve all programs of this user's environment (what `enable` writes calls it at each login)
+    Serve {
+        /// As this process, not as one of its own
+        #[arg(long)]
+        foreground: bool,
+        /// Until another host has ended, if there is one
+        #[arg(long, requires = "foreground")]
+        wait: bool,
+    },
     /// Look at the machine's programs and libraries now, so that no user's first run has to
     Prepare {
         /// Keep it in FILE [beside the agent, where every run looks]
@@ -98,6 +116,31 @@ pub struct Run {
 /// A number of bytes from the command line.
 fn bytes(text: &str) -> Result<u64, String> {
     size(text).ok_or_else(|| format!("'{text}' is no size such as 4096, 64K, 512M or 2G"))
+}
+
+#[derive(Args)]
+pub struct Whom {
+    /// For this user [this is so if nothing is said]
+    #[arg(long)]
+    pub user: bool,
+    /// For everybody (the superuser's to say)
+    #[arg(long, conflicts_with = "user")]
+    pub system: bool,
+}
+
+#[derive(Args)]
+pub struct Enable {
+    #[command(flatten)]
+    pub whom: Whom,
+    /// Programs of these names only, such as 'python*'; may be said more than once
+    #[arg(long, value_name = "PATTERN", conflicts_with = "except")]
+    pub only: Vec<String>,
+    /// No programs of these names, besides those that are left out anyway; may be said more than once
+    #[arg(long, value_name = "PATTERN")]
+    pub except: Vec<String>,
+    /// Change nothing, and print the variables that a program's environment has to have, one a line
+    #[arg(long, conflicts_with_all = ["user", "system", "only", "except"])]
+    pub print_env: bool,
 }
 
 #[derive(Args)]

@@ -9,9 +9,9 @@ mod arguments;
 #[cfg(test)]
 mod words;
 
-use arguments::{Action, Arguments, Doctor, Run};
+use arguments::{Action, Arguments, Doctor, Enable, Run};
 use clap::Parser as _;
-use runahead_host::{Detail, DoctorSubject, Failure, Limits, Options, SayHowFar, TraceTo};
+use runahead_host::{Detail, DoctorSubject, Failure, Limits, Options, SayHowFar, TraceTo, enabled};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -125,13 +125,14 @@ fn act_with_room(allowed: Result<(), String>) -> u8 {
 
 /// Words of our own command line that are looked at.
 fn looked_at() -> usize {
-    runahead_host::arguments().take(LOOKED_AT).count()
+    let most = if place_of_command(runahead_host::arguments()).is_some() { LOOKED_AT } else { usize::MAX };
+    runahead_host::arguments().take(most).count()
 }
 
 /// The command line, or the exit status for one that is wrong.
 fn take_apart() -> Result<Arguments, u8> {
     runahead_host::fill_standard_descriptors();
-    Arguments::try_parse_from(runahead_host::arguments().take(LOOKED_AT)).map_err(|error| {
+    Arguments::try_parse_from(runahead_host::arguments().take(looked_at())).map_err(|error| {
         let _ = error.print();
         if error.use_stderr() { Failure::OURS } else { 0 }
     })
@@ -178,7 +179,43 @@ fn answer(action: Action, allowed: Result<(), String>) -> Option<u8> {
         }
         Action::Daemon { socket } => daemon(socket),
         Action::Prepare { output, places } => prepare(places, output),
+        Action::Enable(enable) if enable.print_env => say(enabled::print_env()),
+        Action::Enable(enable) => {
+            let Enable { whom, only, except, .. } = enable;
+            say(enabled::enable(whom.meant(), &enabled::Rules { only, except }))
+        }
+        Action::Disable { whom } => say(enabled::disable(whom.meant())),
+        Action::Status => {
+            let (said, is_on) = enabled::status();
+            println!("{said}");
+            u8::from(!is_on)
+        }
+        Action::Serve { foreground, wait } => {
+            let served = if foreground { enabled::serve_here(wait) } else { enabled::serve_beside() };
+            said(served)
+        }
     })
+}
+
+fn say(result: Result<String, String>) -> u8 {
+    said(result.map(|text| println!("{text}")))
+}
+
+/// The exit status of what is done or is not.
+fn said(result: Result<(), String>) -> u8 {
+    match result {
+        Ok(()) => 0,
+        Err(why) => {
+            eprintln!("runahead: {why}");
+            1
+        }
+    }
+}
+
+impl arguments::Whom {
+    fn meant(&self) -> enabled::Whom {
+        if self.system { enabled::Whom::System } else { enabled::Whom::User }
+    }
 }
 
 /// Does what the command line says; returns the exit status. A command has taken this process over by then,

@@ -2,11 +2,12 @@
 
 use crate::run::Run;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 /// Leaves what the command has: own session, no standard streams (but stderr, while something is to be said
-/// there), no descriptors but the run's. Whoever waits for the command's pipes to close must not wait for us.
-pub(crate) fn leave_the_terminal(run: &Run) {
+/// there), no descriptors but the run's and `one_more`. Whoever waits for the command's pipes to close must not
+/// wait for us.
+pub(crate) fn leave_the_terminal(run: &Run, one_more: Option<RawFd>) {
     leave_real_time();
     let _ = rustix::process::setsid();
     if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
@@ -16,7 +17,7 @@ pub(crate) fn leave_the_terminal(run: &Run) {
             unsafe { libc::dup2(null.as_raw_fd(), stream) };
         }
     }
-    close_others(run.descriptors());
+    close_others(run.descriptors().into_iter().chain(one_more).collect());
     let _ = std::env::set_current_dir("/");
     for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM, libc::SIGPIPE] {
         // What ends the command must not end the report.

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Serves a run until somebody needs more. Runs in a process of its own, of one thread.
 pub fn attend(run: Run) -> ! {
-    leave_the_terminal(&run);
+    leave_the_terminal(&run, None);
     let (session, gate) = (run.session.share(), run.session.gate());
     let is_wanted = || session.is_wanted();
     let executions = Executions::new(&run, gate);

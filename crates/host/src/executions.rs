@@ -9,6 +9,7 @@ use crate::processes::carries;
 use crate::rights::Watched;
 use crate::run::Run;
 use crate::session::Shared;
+use runahead_abi::enabled::takes;
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::executions::{Executions as Mailbox, Known, state};
 use runahead_abi::kin;
@@ -46,6 +47,8 @@ struct Common {
     /// But for the host.
     address: environment::Session,
     main_process: u32,
+    /// Which programs are served, where not all are.
+    rules: Vec<u8>,
     agent_file: Option<File>,
     image: OnceLock<Option<Image>>,
     /// The launcher has asked, or will not.
@@ -71,6 +74,7 @@ impl Executions {
             agent: run.installation.agent.clone(),
             address: run.address,
             main_process: run.main_process,
+            rules: Vec::new(),
             agent_file: None,
             image: OnceLock::new(),
             has_begun: AtomicBool::new(!run.asks),
@@ -81,12 +85,21 @@ impl Executions {
         Executions { common: Arc::new(common), stands: None }
     }
 
-    /// Called in the host, whose process id nobody knew before.
-    pub(crate) fn begin(&mut self) {
+    /// Called in the host, whose process id nobody knew before. `rules`: which programs are served
+    /// ([`takes`]). Returns the session's address.
+    pub(crate) fn begin(&mut self, rules: Vec<u8>) -> environment::Session {
         if let Some(common) = Arc::get_mut(&mut self.common) {
             common.address.host = std::process::id();
             common.agent_file = File::open(&common.agent).ok();
+            common.rules = rules;
         }
+        self.common.address
+    }
+
+    /// What is known of files and of who never waits is out of date.
+    pub(crate) fn forget(&self) {
+        self.common.session.header().executions.forget();
+        *self.common.lives() = Lives::default();
     }
 
     /// A process has attached: it has waited for something.
@@ -318,6 +331,14 @@ impl Common {
             return false;
         };
         let has_loader = entrance == Entrance::Loader;
+        // Where the loader brings the agent in, that asks for itself.
+        let name = request.path.file_name().unwrap_or_default().as_bytes();
+        if !takes(&self.rules, [name].into_iter()) {
+            if !has_loader {
+                mailbox.note(key, Known::LeaveAlone);
+            }
+            return false;
+        }
         mailbox.note(key, if has_loader { Known::ByItself } else { Known::ToBePutIn });
         match request.environment {
             None => !has_loader,

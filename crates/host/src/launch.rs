@@ -4,6 +4,7 @@
 //! and exit status are the command's own. Who is beside it is forked off twice before that: the command must
 //! not find a child that it did not start.
 
+use crate::apart::leave_the_terminal;
 use crate::confined::confined_because;
 use crate::counts::Counts;
 use crate::executions;
@@ -18,6 +19,7 @@ use crate::run::{Run, Sites, Wishes};
 use crate::session::{Session, Shared};
 use crate::standing;
 use crate::start_files::Cold;
+use crate::supervise::{Host, Lasting};
 use crate::trace::{Made, Recorder, TraceTo};
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::session::SESSION_BYTES;
@@ -29,6 +31,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -293,7 +296,7 @@ pub(crate) struct Needed {
 pub(crate) const NEEDED: [Needed; 4] = [
     Needed {
         resource: Resource::Stack,
-        least: 64 << 10,
+        least: least::STACK,
         option: 's',
         long: "stack",
         reason: "the limit on the stack (ulimit -s) leaves no room for the agent's start",
@@ -408,12 +411,78 @@ fn prepare(
     let host = start_beside(run, beside).map_err(|e| format!("cannot start the host: {e}"))?;
     let address = environment::Session { host, ..address };
     let mut preload = agent.into_os_string();
-    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
+    if let Some(before) = std::env::var_os("LD_PRELOAD").map(without_agent).filter(|v| !v.is_empty()) {
         preload.push(":");
         preload.push(before);
     }
     let variables = vec![("LD_PRELOAD".into(), preload), (SESSION.into(), address.to_string().into())];
     Ok(Begun { variables, session: shared, host })
+}
+
+/// What is preloaded besides an agent that comes first: that of all of the user's programs
+/// ([`runahead_abi::enabled`]) may be of another version than ours.
+fn without_agent(preload: OsString) -> OsString {
+    let bytes = preload.as_encoded_bytes();
+    let mut parts = bytes.splitn(2, |&byte| byte == b':');
+    let first = parts.next().unwrap_or_default();
+    match first.ends_with(b"/librunahead_agent.so") {
+        true => OsStr::from_bytes(parts.next().unwrap_or_default()).to_owned(),
+        false => preload,
+    }
+}
+
+/// Why nothing can be served from here.
+pub(crate) fn may_serve() -> Result<(), String> {
+    check_filters()?;
+    let reason = confined_because().or_else(|| too_low().map(|limit| limit.reason));
+    reason.map_or(Ok(()), |reason| Err(reason.into()))
+}
+
+/// Serves, as this process, the programs of whoever finds the session. Returns only why it does not.
+pub(crate) fn serve_all(lasting: Box<dyn Lasting>, installation: Installation) -> Result<(), String> {
+    may_serve()?;
+    let session = Session::create().map_err(|e| format!("no shared memory for the session: {e}"))?;
+    let sites = Sites::reserve().map_err(|e| format!("no descriptor for the site file: {e}"))?;
+    let limits = crate::Limits::from_environment();
+    let mut flag_bits = flags::LASTING;
+    if !limits.allow_any() {
+        flag_bits |= flags::NO_SPECULATION;
+    }
+    if is_tracing_restricted() {
+        flag_bits |= flags::RESTRICTED_TRACING;
+    }
+    let address = environment::Session {
+        host: 0,
+        descriptor: session.descriptor.as_raw_fd().cast_unsigned(),
+        flags: flag_bits,
+        filters: standing::filters(),
+        cookie: session.cookie,
+        sites: sites.descriptor().unwrap_or_default().cast_unsigned(),
+    };
+    let mut run = Run {
+        session,
+        sites,
+        installation,
+        wishes: Wishes::NONE,
+        limits: Limits::new(limits),
+        guesses: limits == crate::Limits::default(),
+        cold: None,
+        command: 1,
+        address,
+        asks: false,
+        began: monotonic_ns(),
+        main: None,
+        main_process: std::process::id(),
+    };
+    leave_the_terminal(&run, Some(lasting.descriptor()));
+    // There is no command, whose end would be ours: who ends us means us.
+    // SAFETY: the default action needs no handler.
+    unsafe { libc::signal(libc::SIGTERM, libc::SIG_DFL) };
+    run.open_sites(None::<fn()>)?;
+    match Host::new(run) {
+        Some(host) => host.lasting(lasting).serve(),
+        None => Err("there is no site file".to_owned()),
+    }
 }
 
 /// Whether a process may read another of its user only where that one says so: Yama's scope 1 (the kernel's

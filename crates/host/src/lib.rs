@@ -18,6 +18,7 @@ mod confined;
 pub mod counts;
 mod disks;
 mod doctor;
+pub mod enabled;
 mod ends;
 mod executions;
 mod faults;
@@ -60,7 +61,7 @@ pub use trace::TraceTo;
 /// Serves a run, in a process of its own that has been forked off, until the command and everybody who attached have
 /// ended.
 pub fn serve(run: run::Run) -> ! {
-    apart::leave_the_terminal(&run);
+    apart::leave_the_terminal(&run, None);
     let gate = run.session.gate();
     let run = attendant::open_sites(run, |cold| cold.ask_for_libraries(gate, || false));
     match supervise::Host::new(run) {

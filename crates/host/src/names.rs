@@ -148,6 +148,20 @@ impl Names {
         }
     }
 
+    /// What comes next has nothing to do with what was before. `guesses`: as for [`Names::guess`].
+    pub fn begin_anew(&mut self, session: Shared, guesses: bool) {
+        self.lookahead.stop(STOP_LONGEST);
+        if let Some(companions) = &self.companions {
+            companions.stop(STOP_LONGEST);
+        }
+        // Numbers that programs were given stay theirs.
+        let numbered = self.numbered;
+        *self = Names { numbered, ..Names::new(session, self.gate) };
+        if guesses {
+            self.guess();
+        }
+    }
+
     /// Files may be asked for that nobody has foretold.
     pub fn guess(&mut self) {
         self.companions = Some(Companions::new(self.gate));

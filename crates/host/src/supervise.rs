@@ -40,7 +40,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZero;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -92,6 +92,64 @@ fn step_back() {
     }
 }
 
+/// What a host without a command goes by: it lives on from one command to the next.
+pub trait Lasting {
+    /// What it has open and is to keep.
+    fn descriptor(&self) -> RawFd;
+    /// Which programs are served ([`runahead_abi::enabled::takes`]).
+    fn rules(&self) -> Vec<u8>;
+    /// Says where the session is.
+    fn publish(&mut self, address: &environment::Session) -> io::Result<()>;
+    /// Whether it is still wanted. Asked often.
+    fn look(&mut self) -> Next;
+    /// Nobody is served any more.
+    fn end(&mut self, is_short_of_memory: bool, next: Next) -> !;
+}
+
+/// What becomes of a host without a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    GoOn,
+    End,
+    /// As another one, with a session of its own.
+    BeginAnew,
+}
+
+/// How much there was to do for a host without a command.
+struct Use {
+    /// Changes with whatever a program or a speculator does that we are concerned with.
+    mark: u64,
+    since: Instant,
+    /// What was learned of programs meanwhile has been forgotten.
+    is_forgotten: bool,
+    /// Processes that have attached.
+    attached: usize,
+    /// Slots that nobody will ever have again.
+    lost: usize,
+}
+
+impl Use {
+    fn begin() -> Use {
+        Use { mark: 0, since: Instant::now(), is_forgotten: true, attached: 0, lost: 0 }
+    }
+}
+
+/// When nothing has happened for so long the command is over: the next one is met as by a host of its own.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// How long a host without a command sleeps at most while nothing happens, if somebody is attached, and if
+/// nobody is.
+const LOOK_QUIET: Duration = Duration::from_millis(250);
+const LOOK_ALONE: Duration = Duration::from_secs(1);
+
+/// How long a process that lives on must have done nothing before its speculator goes, with its memory.
+const SPECULATOR_KEPT: Duration = Duration::from_secs(20);
+
+/// After so many lost slots, or processes, a host without a command begins anew as soon as nobody is attached
+/// or half of the slots are lost.
+const LOST_MOST: usize = SLOTS / 8;
+const ATTACHED_MOST: usize = 10_000;
+
 /// A process of the program and its speculator.
 struct Attached {
     process: u32,
@@ -101,6 +159,11 @@ struct Attached {
     speculator_started: bool,
     /// It was not worth its memory lately, and is gone for some time.
     paused: bool,
+    /// Where a host has no command: what the process had done when it did something last, and when that was.
+    mark: u64,
+    moved: Instant,
+    /// Its speculator was sent away as it did nothing.
+    is_aside: bool,
     /// What the process is allowed. None: it is not what we are, or has not been at some time, and nobody acts for it any more.
     rights: Option<Watched>,
     rights_looked: Instant,
@@ -152,6 +215,10 @@ pub struct Host {
     watches_only: bool,
     /// A process has given up rights and can still write here: nobody is served any more.
     compromised: bool,
+    guesses: bool,
+    /// There is no command.
+    lasting: Option<Box<dyn Lasting>>,
+    uses: Use,
 }
 
 impl Host {
@@ -160,7 +227,8 @@ impl Host {
         let attached = (0..SLOTS).map(|_| None).collect();
         let gate = run.session.gate();
         let mut names = Names::new(run.session.share(), gate);
-        if run.guesses {
+        let guesses = run.guesses;
+        if guesses {
             names.guess();
         }
         let watches_only = run.address.flags & environment::flags::NO_SPECULATION != 0;
@@ -197,7 +265,15 @@ impl Host {
             refused: None,
             watches_only,
             compromised: false,
+            guesses,
+            lasting: None,
+            uses: Use::begin(),
         })
+    }
+
+    /// Serves from one command to the next.
+    pub fn lasting(self, lasting: Box<dyn Lasting>) -> Host {
+        Host { lasting: Some(lasting), main: None, reported: true, ..self }
     }
 
     /// Serves until the command and everybody who attached have ended.
@@ -208,8 +284,14 @@ impl Host {
         }
         self.session.header().serves.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.executions.begin();
+        let rules = self.lasting.as_ref().map(|lasting| lasting.rules()).unwrap_or_default();
+        let address = self.executions.begin(rules);
         self.own_rights = Watched::ourselves().map(Arc::new);
+        if let Some(lasting) = &mut self.lasting
+            && lasting.publish(&address).is_err()
+        {
+            lasting.end(false, Next::End)
+        }
         loop {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
             self.let_go();
@@ -226,19 +308,26 @@ impl Host {
             self.look_for_trace();
             self.say_how_far();
             if self.costs.as_ref().is_some_and(Costs::is_hopeless) {
-                self.leave();
+                self.leave(Some(MEMORY_SHORT), Next::BeginAnew);
+            }
+            let next = self.lasting.as_mut().map_or(Next::GoOn, |lasting| lasting.look());
+            if next != Next::GoOn {
+                self.leave(None, next);
             }
             let main_left = self.main.as_ref().is_none_or(has_ended);
             if !self.reported && (main_left || self.session.header().main_leaves.load(Ordering::Acquire) != 0)
             {
                 self.report(None);
             }
-            if main_left && self.attached.iter().all(Option::is_none) {
+            if self.lasting.is_none() && main_left && self.attached.iter().all(Option::is_none) {
                 self.limits.end();
                 std::process::exit(0)
             }
+            let is_quiet = self.is_quiet();
             let longest = match self.attached.iter().any(Option::is_some) {
                 _ if self.gate.is_closed(Files) => LOOK_RELEASING,
+                true if is_quiet => LOOK_QUIET,
+                false if is_quiet => LOOK_ALONE,
                 _ if speculating => limits::LOOK,
                 true if self.trace.is_some() => limits::LOOK,
                 true => LOOK_ATTACHED,
@@ -248,12 +337,69 @@ impl Host {
         }
     }
 
-    /// Leaves the command alone before its end, for good: there is not even room for us. Its processes find nobody to
-    /// wait for, and those that come find no session.
-    fn leave(&mut self) -> ! {
+    /// Looks after a host without a command, whose programs come and go. Whether nothing happens at present.
+    fn is_quiet(&mut self) -> bool {
+        if self.lasting.is_none() {
+            return false;
+        }
+        let is_any = self.attached.iter().any(Option::is_some);
+        let is_spent = self.uses.lost >= LOST_MOST || self.uses.attached >= ATTACHED_MOST;
+        if self.compromised || self.uses.lost >= SLOTS / 2 || is_spent && !is_any {
+            self.leave(None, Next::BeginAnew);
+        }
+        let mut mark = u64::from(self.session.header().doorbell.load(Ordering::Relaxed));
+        for index in 0..SLOTS {
+            mark = mark.wrapping_add(self.keep_or_put_aside(index));
+        }
+        if mark != self.uses.mark {
+            self.uses = Use { mark, since: Instant::now(), is_forgotten: false, ..self.uses };
+        }
+        if self.uses.since.elapsed() < QUIET {
+            return false;
+        }
+        if !std::mem::replace(&mut self.uses.is_forgotten, true) {
+            self.forget_programs();
+        }
+        true
+    }
+
+    /// Sends the speculator of a process away that does nothing, and has it come again when it waits once more.
+    /// Returns what changes as the process does something.
+    fn keep_or_put_aside(&mut self, index: usize) -> u64 {
+        let Some(attached) = &mut self.attached[index] else { return 0 };
+        let counts = &self.session.slot(index).agent.counts;
+        let all = [&counts.reads, &counts.stalls, &counts.names, &counts.posts];
+        let mark = all.iter().fold(0u64, |sum, count| sum.wrapping_add(count.load(Ordering::Relaxed)));
+        let has_moved = std::mem::replace(&mut attached.mark, mark) != mark;
+        if has_moved {
+            attached.moved = Instant::now();
+        }
+        if attached.is_aside && has_moved {
+            attached.is_aside = false;
+            self.resume(index);
+        } else if attached.speculator.is_some() && attached.moved.elapsed() >= SPECULATOR_KEPT {
+            attached.is_aside = true;
+            self.pause(index);
+        }
+        mark
+    }
+
+    /// What was learned of the programs so far says nothing of what comes next.
+    fn forget_programs(&mut self) {
+        self.names.begin_anew(self.session.share(), self.guesses);
+        self.session.header().kin.clear();
+        self.session.header().lives.forget();
+        self.executions.forget();
+        self.counts = Counts::default();
+        self.costs = None;
+    }
+
+    /// Leaves the command alone before its end, for good: there is not even room for us (`short`), or nobody wants us any
+    /// more. Its processes find nobody to wait for, and those that come find no session.
+    fn leave(&mut self, short: Option<&'static str>, next: Next) -> ! {
         self.session.shut();
         if !self.reported {
-            self.report(Some(MEMORY_SHORT));
+            self.report(short);
         }
         for index in 0..SLOTS {
             let slot = self.session.slot(index);
@@ -269,7 +415,10 @@ impl Host {
         }
         self.session.say_that_nobody_comes();
         self.limits.end();
-        std::process::exit(0)
+        match &mut self.lasting {
+            Some(lasting) => lasting.end(short.is_some(), next),
+            None => std::process::exit(0),
+        }
     }
 
     /// Sees to it that everybody lets go of what a program gives back: those who sleep are woken, and those who do not come
@@ -348,16 +497,19 @@ impl Host {
             match standing {
                 Standing::NotReady => continue,
                 Standing::Unreadable if !may_be_the_programs(process, self.main_process) => {
+                    self.uses.lost += 1;
                     owner::close(word);
                     continue;
                 }
                 // Nobody to be waited for. It may be writing there all the same: the slot is lost.
                 Standing::Stranger => {
+                    self.uses.lost += 1;
                     owner::close(word);
                     continue;
                 }
                 Standing::Program | Standing::Unreadable => {}
             }
+            self.uses.attached += 1;
             // The same process again: it has executed another program.
             for earlier in 0..SLOTS {
                 if self.attached[earlier].as_ref().is_some_and(|a| a.process == process) {
@@ -373,6 +525,9 @@ impl Host {
                 speculator: None,
                 speculator_started: false,
                 paused: false,
+                mark: 0,
+                moved: Instant::now(),
+                is_aside: false,
                 taken: Taken::default(),
                 faults,
                 rights,
@@ -669,10 +824,12 @@ impl Host {
     }
 
     /// Clears a slot that is closing, for the next one. A slot that cannot be cleared stays closed.
-    fn free(&self, index: usize) {
+    fn free(&mut self, index: usize) {
         self.session.holds_nothing(index);
         if self.session.clear_slot(index).is_ok() {
             owner::release(&self.session.header().owners[index]);
+        } else {
+            self.uses.lost += 1;
         }
     }
 

@@ -115,6 +115,12 @@ pub unsafe fn preadv2(fd: i32, pieces: &[IoVec], offset: i64, flags: u32) -> Res
 
 pub const RWF_NOWAIT: u32 = 8;
 
+pub fn pwrite(fd: i32, bytes: &[u8], offset: i64) -> Result<usize> {
+    let arguments = [fd as usize, bytes.as_ptr() as usize, bytes.len(), offset as usize, 0, 0];
+    // SAFETY: the kernel reads only inside `bytes`.
+    check(unsafe { syscall(n::__NR_pwrite64 as usize, arguments) })
+}
+
 pub fn seek(fd: i32, offset: i64, whence: u32) -> Result<i64> {
     let a = [fd as usize, offset as usize, whence as usize, 0, 0, 0];
     // SAFETY: touches no memory.

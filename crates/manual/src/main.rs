@@ -25,6 +25,7 @@ const MORE: &[(&str, &str)] = &[
     ("run", include_str!("run.roff")),
     ("stat", include_str!("stat.roff")),
     ("report", include_str!("report.roff")),
+    ("enable", include_str!("enable.roff")),
 ];
 
 fn main() -> ExitCode {

@@ -33,7 +33,7 @@ mod forms;
 mod function;
 mod image;
 mod known;
-mod location;
+pub mod location;
 mod numbers;
 mod padding;
 mod site_file;

@@ -1,0 +1,81 @@
+//! Programs that are left out unless somebody says otherwise: each has caches of its own, must not be
+//! disturbed, or guards rights. By the names of their files, see `runahead_abi::enabled::matches`.
+
+/// What goes without saying.
+pub(super) const OPTED_OUT: &[&str] = &[
+    // Browsers and what is made of them: sandboxes of their own, hundreds of processes.
+    "chrom*",
+    "google-chrome*",
+    "msedge*",
+    "brave*",
+    "firefox*",
+    "thunderbird*",
+    "WebKit*",
+    "electron*",
+    "code",
+    "slack",
+    // Databases that cache what they read.
+    "postgres",
+    "mysqld",
+    "mariadbd",
+    "mongod",
+    "redis-server",
+    "oracle*",
+    // Package managers: what they write must not be late.
+    "apt",
+    "apt-get",
+    "aptitude",
+    "dpkg",
+    "dpkg-*",
+    "rpm",
+    "dnf*",
+    "yum",
+    "zypper",
+    "pacman",
+    "snap*",
+    "flatpak*",
+    "unattended-upgr*",
+    // Who starts and looks after everything.
+    "init",
+    "systemd*",
+    "(sd-pam)",
+    "udevd",
+    "dbus-*",
+    "cron",
+    "crond",
+    // Who gives rights, or takes them.
+    "sshd*",
+    "sudo",
+    "su",
+    "login",
+    "agetty",
+    "passwd",
+    "pkexec",
+    "polkit*",
+    "gpg-agent",
+    "ssh-agent",
+    // Who makes rooms for others.
+    "dockerd",
+    "containerd*",
+    "podman",
+    "runc",
+    "crun",
+    "bwrap",
+    // Sound and picture: nothing may come in between.
+    "pipewire*",
+    "wireplumber",
+    "pulseaudio",
+    "Xorg",
+    "Xwayland",
+    "gnome-shell",
+    "kwin*",
+    // Who looks into processes.
+    "gdb",
+    "strace",
+    "ltrace",
+    "perf",
+    "rr",
+    "valgrind*",
+    // Ourselves.
+    "runahead*",
+];
