@@ -6,6 +6,7 @@ mod canaries;
 mod contract;
 mod copying;
 mod doctor;
+mod enabled;
 mod faults;
 mod forked;
 mod given_back;
@@ -89,6 +90,7 @@ fn main() {
     calls::add(&mut suite);
     small_maps::add(&mut suite);
     doctor::add(&mut suite);
+    enabled::add(&mut suite);
     told::add(&mut suite);
     traced::add(&mut suite);
     progress::add(&mut suite);
