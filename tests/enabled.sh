@@ -143,7 +143,7 @@ twice)
 versions)
   # Another installation takes over, and the first one goes.
   mkdir "$folder/second"
-  cp "$parts"/{runahead,runahead-tools,runahead-speculator,librunahead_agent.so} "$folder/second"
+  cp "$parts"/{runahead,runahead-host,runahead-tools,runahead-speculator,librunahead_agent.so} "$folder/second"
   enabled
   first=$(session)
   as "$user" "$folder/second/runahead" enable > "$folder/said" 2>&1 || bad "$(cat "$folder/said")"
@@ -175,7 +175,7 @@ ls: cannot access '/nowhere': No such file or directory
 broken)
   # An agent that is none: logins do without it.
   mkdir "$folder/second"
-  cp "$parts"/{runahead,runahead-tools,runahead-speculator,librunahead_agent.so} "$folder/second"
+  cp "$parts"/{runahead,runahead-host,runahead-tools,runahead-speculator,librunahead_agent.so} "$folder/second"
   as "$user" "$folder/second/runahead" enable > "$folder/said" 2>&1 || bad "$(cat "$folder/said")"
   for cut in 0 100 5000; do
     head -c "$cut" "$parts/librunahead_agent.so" > "$folder/second/new"
