@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 pub const ENTRIES: usize = 64;
 
-/// A process that lives for longer is no short one, ns.
+/// A process that computes for longer is no short one, ns.
 pub const SHORT_NS: u64 = 100_000_000;
 
 /// So many in a row are enough. More: a program that is cold for the first time behind them is helped more
@@ -59,7 +59,7 @@ impl Lives {
         place.store(key & !NOTE | (useless + 1).min(USELESS), Ordering::Relaxed);
     }
 
-    /// One has waited, or lived on.
+    /// One has waited, or computed for longer.
     pub fn was_useful(&self, key: u64) {
         let Some(place) = self.words.get(index(key)) else { return };
         if place.load(Ordering::Relaxed) & !NOTE == key & !NOTE {

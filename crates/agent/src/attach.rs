@@ -15,7 +15,9 @@ use runahead_abi::session::{
 };
 use runahead_kernel::files::{read_link, stat_at};
 use runahead_kernel::memory::{PROT_NONE, PROT_READ, PROT_WRITE, protect, show_other_part};
-use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns, prctl, process_id, thread_id};
+use runahead_kernel::process::{
+    futex_wait, futex_wake, major_faults_and_blocks, monotonic_ns, prctl, process_id, processor_ns, thread_id,
+};
 use runahead_kernel::text::decimal;
 use runahead_kernel::uapi::{general as n, prctl::PR_SET_PTRACER};
 use runahead_kernel::{PAGE, Result};
@@ -111,15 +113,16 @@ pub fn executable_key() -> Option<u64> {
     Some(kin::key(stat.st_dev, stat.st_ino))
 }
 
-/// Leaves behind that this process was not worth being looked at, or that it was.
+/// Leaves behind that this process was not worth being looked at, or that it was. (By the processor's time: on
+/// a busy machine everybody lives long.)
 fn tell_of_life(state: &Fixed) {
-    let born = state.process().born.load(Ordering::Relaxed);
-    if born == 0 || own_slot(state).is_some() {
+    let process = state.process();
+    if process.tells_of_life.load(Ordering::Relaxed) == 0 || own_slot(state).is_some() {
         return;
     }
-    let key = state.process().executable.load(Ordering::Relaxed);
+    let key = process.executable.load(Ordering::Relaxed);
     let lives = &state.header().lives;
-    match monotonic_ns().saturating_sub(born) < SHORT_NS {
+    match processor_ns() < SHORT_NS && major_faults_and_blocks() == (0, 0) {
         true => lives.was_useless(key),
         false => lives.was_useful(key),
     }

@@ -230,7 +230,7 @@ fn join(
     fixed.process().begun.store(1, Ordering::Relaxed);
     if key != 0 {
         fixed.process().executable.store(key, Ordering::Relaxed);
-        fixed.process().born.store(process::monotonic_ns(), Ordering::Relaxed);
+        fixed.process().tells_of_life.store(1, Ordering::Relaxed);
     }
     fixed.calm.store(-1, Ordering::Relaxed);
     let sites = session::open_sites(&files, &address, fixed.header()).ok().map(|(file, size)| {

@@ -123,7 +123,7 @@ pub struct Process {
     /// Attaching failed: do not try again.
     pub refused: AtomicU32,
     /// Key of the executable in the session's tables, 0: not known. Set when the process attaches, or at its
-    /// start where `born` is.
+    /// start where `tells_of_life` is.
     pub executable: AtomicU64,
     /// Stalls to let pass before it speculates, for what its kin have gained.
     pub patience: AtomicU32,
@@ -146,9 +146,8 @@ pub struct Process {
     pub mapped: AtomicUsize,
     /// The host has been told of that, or need not be.
     pub mapped_told: AtomicU32,
-    /// When the program began, ns, where that is of interest ([`runahead_abi::lives`]); 0: it is not. A child of
-    /// fork has not begun as a program.
-    pub born: AtomicU64,
+    /// 1: it is of interest what becomes of the program ([`runahead_abi::lives`]). A child of fork is none.
+    pub tells_of_life: AtomicU32,
     /// Where the program last asked its heap to end; 0: it has not.
     pub heap_end: AtomicUsize,
     /// The program's copy of its latest post; 0: there is none.
