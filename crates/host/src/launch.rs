@@ -442,7 +442,7 @@ pub(crate) fn may_serve() -> Result<(), String> {
 pub(crate) fn serve_all(lasting: Box<dyn Lasting>, installation: Installation) -> Result<(), String> {
     may_serve()?;
     let session = Session::create().map_err(|e| format!("no shared memory for the session: {e}"))?;
-    let sites = Sites::reserve().map_err(|e| format!("no descriptor for the site file: {e}"))?;
+    let sites = Sites::reserve(&session).map_err(|e| format!("no descriptor for the site file: {e}"))?;
     let limits = crate::Limits::from_environment();
     let mut flag_bits = flags::LASTING;
     if !limits.allow_any() {
