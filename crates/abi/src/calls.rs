@@ -146,6 +146,8 @@ pub const CALLS: &[Call] = &calls! {
     nanosleep as __NR_nanosleep (0, 0);
     sched_yield as __NR_sched_yield ();
     sched_getaffinity as __NR_sched_getaffinity (0, 0, 0);
+    sched_getscheduler as __NR_sched_getscheduler (0);
+    sched_setscheduler as __NR_sched_setscheduler (0, 0, 0);
     ptrace as __NR_ptrace (PTRACE_SEIZE, 0, 0, 0);
     waitid as __NR_waitid (n::P_ALL, 0, 0, n::WEXITED | n::WNOHANG, 0);
     wait4 as __NR_wait4 (NO_DESCRIPTOR, 0, n::WNOHANG, 0);
