@@ -8,6 +8,9 @@ pub const SESSION: &str = "RUNAHEAD_SESSION";
 /// Set to `off` by the user: the command (and what it starts) runs plainly.
 pub const SWITCH: &str = "RUNAHEAD";
 
+/// Set to `on` by the user: what commands open is remembered, and asked for when they start again.
+pub const REMEMBER: &str = "RUNAHEAD_REMEMBER";
+
 /// `HOST:DESCRIPTOR:FLAGS:FILTERS:COOKIE:SITES`: the host's process id, the number of the session's
 /// descriptor in the host, [`flags`], how many seccomp filters the host runs under (a process with
 /// more has one of its own, which may forbid what the agent does), the session's cookie, and the number of
@@ -51,6 +54,8 @@ pub mod flags {
     /// The run is traced: events are left in the slots' rings ([`crate::trace`]), and the host is waited for
     /// at the end.
     pub const TRACE: u32 = 128;
+    /// What is opened may be wanted ([`crate::opened`]): sites that open files get stubs.
+    pub const REMEMBERS: u32 = 256;
 }
 
 /// The launcher's command line when an agent starts it in place of a program that was executed already

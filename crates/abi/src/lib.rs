@@ -16,6 +16,7 @@ pub mod insertion;
 pub mod kin;
 pub mod log;
 pub mod names;
+pub mod opened;
 pub mod owner;
 pub mod pace;
 pub mod post;
