@@ -95,8 +95,9 @@ impl Visit<'_> {
             return;
         }
         let mut copied = [0u8; PATH_BYTES];
-        let path = path_at(looked_up.path, &looked_up.told, &mut copied);
-        if let Some(path) = path {
+        if opened::enters(self.state)
+            && let Some(path) = path_at(looked_up.path, &looked_up.told, &mut copied)
+        {
             self.enter_waited(looked_up.directory, path);
         }
         if self.need_not_tell() {
@@ -104,7 +105,7 @@ impl Visit<'_> {
         }
         match self.inner.names.crowd.waited(beside) {
             Wait::Alone => {
-                if let Some(path) = path {
+                if let Some(path) = path_at(looked_up.path, &looked_up.told, &mut copied) {
                     self.note(kind::LOOKED_UP, looked_up.directory, path, took);
                 }
             }

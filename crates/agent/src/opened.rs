@@ -45,6 +45,9 @@ pub fn opens(frame: &Frame, directory: i32, path: usize, how: u32) -> Answer {
 
 /// The process has waited for the disk: from now on what it opens is of interest, if anything is.
 pub fn has_waited(state: &Fixed) {
+    if !state.has(flags::REMEMBERS) {
+        return;
+    }
     state.process().has_waited.store(1, Ordering::Relaxed);
     if enters(state) {
         seen(state);
@@ -58,7 +61,8 @@ pub fn begins(state: &Fixed) {
 
 /// Whether the host has come to want all that is opened, since.
 pub fn look(state: &Fixed) {
-    if state.header().remembering.load(Ordering::Relaxed) == remembering::ALL
+    if state.has(flags::REMEMBERS)
+        && state.header().remembering.load(Ordering::Relaxed) == remembering::ALL
         && state.openings.load(Ordering::Relaxed) >= 0
     {
         seen(state);
@@ -74,6 +78,10 @@ pub fn misses(state: &Fixed) {
 
 /// Whether what this process opens is entered.
 pub fn enters(state: &Fixed) -> bool {
+    state.has(flags::REMEMBERS) && wants(state)
+}
+
+fn wants(state: &Fixed) -> bool {
     match state.header().remembering.load(Ordering::Relaxed) {
         remembering::ALL => true,
         remembering::WAITING => state.process().has_waited.load(Ordering::Relaxed) != 0,
@@ -138,6 +146,9 @@ impl Visit<'_> {
 /// thousand files.)
 pub fn ends_replay(state: &Fixed) {
     const LONGEST_NS: u64 = 1_000_000_000;
+    if !state.has(flags::REMEMBERS) {
+        return;
+    }
     let (header, now) = (state.header(), monotonic_ns());
     say_over(&header.remembering);
     let since = match header.over_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
