@@ -162,7 +162,7 @@ pub fn ends_replay(state: &Fixed) {
 /// ns). A host that lets go of one after the other is waited for: each waits in the disk's queue.
 pub fn ends(state: &Fixed, end: u64) {
     const LONGEST_NS: u64 = 1_000_000_000;
-    const QUIET_NS: u64 = 100_000_000;
+    const QUIET_NS: u64 = 250_000_000;
     let header = state.header();
     say_over(&header.remembering);
     let (mut end, mut before) = (end, header.replaying.load(Ordering::Acquire));
