@@ -110,6 +110,7 @@ pub fn add(suite: &mut Suite) {
     suite.add("remembered::nor does one whose code is not known yet", wants(), || {
         ends_at_once("unknown", true)
     });
+    suite.add("remembered::who unmounts without an agent finds nobody", wants(), unmounted_unseen);
     suite.add("remembered::short processes are remembered", wants(), short);
     suite.add("remembered::threads enter all that they open", wants(), threads);
     suite.add("remembered::a host that is stopped is not waited for", wants(), stopped);
@@ -718,6 +719,41 @@ fn ends_at_once(name: &'static str, forgets: bool) -> Verdict {
             command.env("QUICK", "1");
         })
         .map_err(|why| format!("in round {round}: {why}"))
+    })
+}
+
+/// Reads the files, or unmounts their disk by a program that has no agent (one that gets rights from its file has none either).
+const UNMOUNTS: &str = "
+import os, subprocess, sys, time
+folder = sys.argv[1]
+if os.environ.get('UNMOUNT'):
+    time.sleep(0.2)
+    sys.exit(subprocess.run(['umount', folder], env={**os.environ, 'RUNAHEAD': 'off'}).returncode)
+for number in range(int(sys.argv[2])):
+    open(f'{folder}/d{number % 10}/f{number}', 'rb').read()
+";
+
+fn unmounted_unseen() -> Verdict {
+    let Some(kept) = Kept::on("disk1", "unseen")? else { return Ok(()) };
+    for _ in 0..2 {
+        kept.run_so(Some(REMEMBER), |command| Kept::script(command, UNMOUNTS))?;
+    }
+    let [file] = &kept.remembered()[..] else { return Err(format!("{:?}", kept.remembered())) };
+    let all = fs::read(file).map_err(|error| error.to_string())?;
+    (0..6).try_for_each(|round| {
+        // What such a run wanted is remembered in its place.
+        fs::write(file, &all).map_err(|error| error.to_string())?;
+        kept.chill()?;
+        let mut inner = kept.command(Some(REMEMBER));
+        Kept::script(&mut inner, UNMOUNTS);
+        let mut outer = Command::new("unshare");
+        outer.args(["--mount", "--propagation", "private"]).arg(inner.get_program()).args(inner.get_args());
+        outer.env("XDG_CACHE_HOME", kept.cache()).env("PATH", PATH).env("UNMOUNT", "1");
+        let output = outer.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("in round {round}: {}", String::from_utf8_lossy(&output.stderr))),
+        }
     })
 }
 
