@@ -101,6 +101,8 @@ pub fn run(start: &Start) -> Result<Measured> {
         .args(arguments)
         .current_dir(start.directory)
         .env("LC_ALL", "C.UTF-8")
+        // Each run stands for a first one.
+        .env("RUNAHEAD_REMEMBER", "off")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -8,6 +8,9 @@ pub const SESSION: &str = "RUNAHEAD_SESSION";
 /// Set to `off` by the user: the command (and what it starts) runs plainly.
 pub const SWITCH: &str = "RUNAHEAD";
 
+/// Set to `on` by the user: what commands open is remembered, and asked for when they start again.
+pub const REMEMBER: &str = "RUNAHEAD_REMEMBER";
+
 /// `HOST:DESCRIPTOR:FLAGS:FILTERS:COOKIE:SITES`: the host's process id, the number of the session's
 /// descriptor in the host, [`flags`], how many seccomp filters the host runs under (a process with
 /// more has one of its own, which may forbid what the agent does), the session's cookie, and the number of
@@ -54,6 +57,8 @@ pub mod flags {
     /// The host serves all of the user's programs ([`crate::enabled`]): short ones that never wait are left
     /// alone ([`crate::lives`]).
     pub const LASTING: u32 = 256;
+    /// What is opened may be wanted ([`crate::opened`]): sites that open files get stubs.
+    pub const REMEMBERS: u32 = 512;
 }
 
 /// The launcher's command line when an agent starts it in place of a program that was executed already

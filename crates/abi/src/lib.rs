@@ -19,6 +19,7 @@ pub mod kin;
 pub mod lives;
 pub mod log;
 pub mod names;
+pub mod opened;
 pub mod owner;
 pub mod pace;
 pub mod post;

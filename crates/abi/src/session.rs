@@ -25,6 +25,7 @@ use crate::lives::Lives;
 pub use crate::log::LANES;
 use crate::log::Log;
 use crate::names::Ring;
+use crate::opened;
 use crate::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
 use crate::release::{Closings, Holding, Numbers, Releasing};
 use crate::trace;
@@ -61,7 +62,7 @@ pub struct Header {
     pub cookie: Cookie,
     /// Counts requests to the host; a futex that the host sleeps on.
     pub doorbell: AtomicU32,
-    /// Set by the host once the report is out: futex for agents that wait with their exit.
+    /// Set by the host once the report is out, to one of [`reported`]: futex for agents that wait with their exit.
     pub reported: AtomicU32,
     /// Process id of the command that was run: its exit is what the report waits for.
     pub main_process: AtomicU32,
@@ -77,6 +78,16 @@ pub struct Header {
     /// Whether the host is there. It says so before it looks at anybody's slot, whose process says first that it
     /// ends, or what else bears nobody: one of the two sees the other.
     pub serves: AtomicU32,
+    /// What is remembered of the run, one of [`remembering`].
+    pub remembering: AtomicU32,
+    /// 1: the main process is to let the host look at what it has opened before it ends.
+    pub remembers: AtomicU32,
+    /// Files that the host is opening since they were opened in an earlier run, see [`remembering::OVER`]. A futex.
+    pub replaying: AtomicU32,
+    /// Openings, at least, that no agent has entered though they were wanted.
+    pub openings_missed: AtomicU32,
+    /// When an agent has first said [`remembering::OVER`], monotonic ns: nobody waits for the host long after that.
+    pub over_since: AtomicU64,
     pub analysis: AnalysisRequest,
     /// For each slot the process id of the program that it belongs to, or what [`crate::owner`] says.
     pub owners: [AtomicU32; SLOTS],
@@ -233,6 +244,8 @@ pub struct AgentPart {
     pub names: Ring,
     // ---- files that the program begins to read, while the host wants to know (`SpeculatorPart::companions`)
     pub begun: begun::Ring,
+    // ---- names that the program opens, while the host wants to know (`Header::remembering`)
+    pub opened: opened::Ring,
     pub lanes: [LanePost; LANES],
     // ---- what a traced run leaves
     pub trace: trace::Ring<{ trace::AGENT_EVENTS }>,
@@ -400,6 +413,27 @@ pub mod care {
     /// It leaves it alone since the check ([`crate::check`]) has found code whose sites would have had to be
     /// rewritten at the start.
     pub const NOT_READY: u32 = 5;
+}
+
+/// What a main process that waits with its exit is told.
+pub mod reported {
+    pub const NOT_YET: u32 = 0;
+    pub const DONE: u32 = 1;
+    /// It has other threads, which run on behind what it does at its exit: it is not to wait for anything more.
+    pub const DONE_WITH_THREADS: u32 = 2;
+}
+
+/// Whose openings of files the host wants to hear of, so that the next run of the command begins with them.
+pub mod remembering {
+    /// Nobody's.
+    pub const NOTHING: u32 = 0;
+    /// Those of processes that have waited for the disk, from then on.
+    pub const WAITING: u32 = 1;
+    /// All.
+    pub const ALL: u32 = 2;
+    /// Nobody's any more; nor does the host open what was opened in an earlier run: it counts in
+    /// [`super::Header::replaying`] what it is about to open and then looks at this, and whoever says this then looks at that.
+    pub const OVER: u32 = crate::opened::OVER;
 }
 
 /// Why nobody is to look at files on the program's behalf any more.
@@ -653,7 +687,7 @@ pub struct Slot {
 }
 
 const _: () = assert!(HOLDERS_AT == PAGE && size_of::<Header>() == 8 * PAGE);
-const _: () = assert!(size_of::<AgentPart>() == 11 * PAGE + 8 * PAGE);
+const _: () = assert!(size_of::<AgentPart>() == 15 * PAGE + 8 * PAGE);
 const _: () = assert!(size_of::<SpeculatorPart>() == 3 * PAGE + 4 * PAGE);
 const _: () = assert!(size_of::<FaultPart>() == PAGE);
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);

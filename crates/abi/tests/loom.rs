@@ -11,6 +11,7 @@ use loom::thread;
 use runahead_abi::check::{Check, Unchecked, WAITS, verdict};
 use runahead_abi::log::{LOG_ENTRIES, Log, Prediction, kind};
 use runahead_abi::names::Ring;
+use runahead_abi::opened;
 use runahead_abi::release::{Closings, Holding, Numbers, Releasing, What};
 use runahead_abi::trace::{self, Cursor, Event, Found};
 use runahead_abi::{owner, pace, post};
@@ -147,6 +148,55 @@ fn events_of_two_threads_stay_apart() {
         cursor.take(&ring, |found| taken.push(found.a));
         taken.sort_unstable();
         assert_eq!(taken, [1, 2]);
+    });
+}
+
+/// The agent enters more names than the ring holds while the host reads: whatever comes out is what was entered.
+///
+/// Fails without the fence after what is reserved, without the one before the reader's second look, and with a relaxed
+/// store or load of what is written.
+#[test]
+fn an_overrun_ring_of_names_shows_no_mixtures() {
+    loom::model(|| {
+        let ring = Arc::new(opened::Ring::default());
+        let agents = Arc::clone(&ring);
+        let path = |number: u32| [b'a' + number as u8; 3];
+        agents.write(1, 1, &path(1));
+        let agent = thread::spawn(move || {
+            for number in 2..=3 {
+                agents.write(number, number as i32, &path(number));
+            }
+        });
+        let mut read = 0;
+        for _ in 0..2 {
+            if let Some(entry) = ring.read(&mut read) {
+                assert_eq!(entry.directory, entry.kind as i32);
+                assert_eq!(entry.path(), path(entry.kind));
+            }
+        }
+        agent.join().unwrap();
+        // Two of them are there still.
+        let (mut read, mut last) = (2, Vec::new());
+        while read != ring.written() {
+            last.extend(ring.read(&mut read).map(|entry| entry.kind));
+        }
+        assert_eq!(last, [2, 3]);
+    });
+}
+
+/// What is about to be opened as it was opened in an earlier run, and a process that bears nobody who opens files: one of
+/// them sees the other.
+///
+/// Fails without either of the fences.
+#[test]
+fn a_replay_opens_nothing_for_who_bears_nobody() {
+    loom::model(|| {
+        let shared = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
+        let hosts = Arc::clone(&shared);
+        let host = thread::spawn(move || opened::begins_to_replay(&hosts.0, &hosts.1));
+        opened::ends_replay(&shared.0);
+        let waits = shared.1.load(Ordering::Acquire) != 0;
+        assert!(waits || !host.join().unwrap());
     });
 }
 

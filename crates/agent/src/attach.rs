@@ -3,7 +3,7 @@
 use crate::arch::thread_base;
 use crate::reads::ring_speculator;
 use crate::state::{Fixed, Process};
-use crate::unchecked;
+use crate::{opened, unchecked};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::environment::flags;
 use runahead_abi::kin;
@@ -11,7 +11,7 @@ use runahead_abi::lives::SHORT_NS;
 use runahead_abi::owner;
 use runahead_abi::session::{
     AGENT_BYTES, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, care, companions, names_ahead,
-    retire, slot_offset, watching,
+    remembering, reported, retire, slot_offset, watching,
 };
 use runahead_kernel::files::{read_link, stat_at};
 use runahead_kernel::memory::{PROT_NONE, PROT_READ, PROT_WRITE, protect, show_other_part};
@@ -26,6 +26,10 @@ use runahead_policy::regret::is_worth_a_start;
 
 /// How long an exiting program waits for the report to be printed, when one was asked for.
 const REPORT_WAIT_NS: u64 = 2_000_000_000;
+
+/// How long a main process whose run is remembered waits at its end in all, unless for a report: the host takes some us for
+/// each file. It may be stopped.
+const REMEMBER_WAIT_NS: u64 = 250_000_000;
 
 /// The slot of this process; claims one at the first call. None: run plainly. The caller holds the process's
 /// lock, or is the start: so a process that becomes unchecked ([`unchecked::again`]) is not attached at the
@@ -344,6 +348,7 @@ pub fn watches(state: &Fixed) {
     let _ = slot_in_any_case(state);
     // Nor is a file looked at for the next program.
     state.header().checks.over.store(1, Ordering::SeqCst);
+    opened::ends_replay(state);
     leave_alone(state, retire::WATCHES);
 }
 
@@ -371,13 +376,30 @@ pub fn leave(state: &Fixed) {
     // with four others takes its turn. (With 20 ms, one unmount of fifteen failed on a machine under load 9.)
     const LONGEST_NS: u64 = 200_000_000;
     let header = state.header();
+    let remembers = state.has(flags::REMEMBERS) && is_main(header);
+    let end = if remembers { monotonic_ns().saturating_add(REMEMBER_WAIT_NS) } else { 0 };
     unchecked::leave(state);
     tell_of_life(state);
     if let Some(slot) = own_slot(state) {
         tell_kin(state.process(), slot, header);
         dismiss(slot, header, retire::BEARS_NOBODY, LONGEST_NS);
     }
-    have_reported(state);
+    let waited = state.has(flags::REPORT | flags::TRACE).then_some(REPORT_WAIT_NS);
+    if !remembers {
+        have_reported(state, waited);
+        return;
+    }
+    let has_entered =
+        || opened::enters(state) && state.slot().is_some_and(|slot| slot.agent.opened.written() != 0);
+    let is_recorded = header.remembers.load(Ordering::Relaxed) != 0 || has_entered();
+    have_reported(state, waited.or_else(|| is_recorded.then(|| end.saturating_sub(monotonic_ns()))));
+    // Files that earlier runs have opened may just be looked at, whatever this one has done.
+    if header.remembering.load(Ordering::Relaxed) != remembering::OVER {
+        match header.reported.load(Ordering::Acquire) {
+            reported::DONE_WITH_THREADS => opened::says_over(state),
+            _ => opened::ends(state, end),
+        }
+    }
 }
 
 /// Says what becomes of the program, one of [`care`], for the report. What is left alone at its start has no agent at its
@@ -389,7 +411,24 @@ pub fn cares(state: &Fixed, how: u32) {
     }
     header.care.store(how, Ordering::Release);
     if matches!(how, care::BLIND_AT_START | care::UNKNOWN_AT_START) {
-        have_reported(state);
+        have_reported(state, state.has(flags::REPORT | flags::TRACE).then_some(REPORT_WAIT_NS));
+    }
+}
+
+/// The agent stands down, so that nobody waits at the main process's end for who opens what earlier runs have opened: that
+/// is not opened any more.
+pub fn sees_no_end(state: &Fixed) {
+    if !state.has(flags::REMEMBERS) {
+        return;
+    }
+    let header = state.header();
+    let is_main = match state.wait.asked_as.load(Ordering::Relaxed) {
+        0 => is_main(header),
+        // A call of ours may be forbidden.
+        asked_as => asked_as == header.main_process.load(Ordering::Relaxed),
+    };
+    if is_main {
+        opened::says_over(state);
     }
 }
 
@@ -397,13 +436,12 @@ fn is_main(header: &Header) -> bool {
     header.main_process.load(Ordering::Relaxed) == process_id() as u32
 }
 
-/// Lets the host write the report and the trace, if one is wanted and this is the main process.
-fn have_reported(state: &Fixed) {
+/// Lets the host look at what is to be remembered and write the report, if this is the main process, for so long at most;
+/// None: nothing is wanted.
+fn have_reported(state: &Fixed, longest: Option<u64>) {
     let header = state.header();
-    if !state.has(flags::REPORT | flags::TRACE) || !is_main(header) {
-        return;
-    }
+    let Some(longest) = longest.filter(|_| is_main(header)) else { return };
     header.main_leaves.store(1, Ordering::Release);
     ring(header);
-    futex_wait(&header.reported, 0, Some(REPORT_WAIT_NS));
+    futex_wait(&header.reported, reported::NOT_YET, Some(longest));
 }

@@ -1,7 +1,7 @@
 //! What the agent does with the calls that reach it.
 
 use crate::arch::{Answer, Frame};
-use crate::{attach, names, patch, reads, release, unchecked};
+use crate::{attach, names, opened, patch, reads, release, unchecked};
 use core::sync::atomic::Ordering;
 use runahead_abi::reads::{LARGE_MAPPING, maps_small_file, of as read_call};
 use runahead_abi::session::{care, watch};
@@ -144,6 +144,12 @@ pub fn is_sampled(number: u16) -> bool {
     is_measured(number) || read_call(usize::from(number)).is_some()
 }
 
+/// Those that may as long as nobody wants to know what the program opens. Their sites are rewritten in runs that remember
+/// alone (`flags::REMEMBERS`).
+pub fn is_opening(number: u16) -> bool {
+    matches!(u32::from(number), n::__NR_open | n::__NR_openat)
+}
+
 /// The calls that the agent makes itself, to see how long they take.
 pub fn is_measured(number: u16) -> bool {
     matches!(
@@ -185,6 +191,8 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             names::look_up(frame, number, a)
         }
         n::__NR_getdents64 => names::list(frame, a),
+        n::__NR_open => opened::opens(frame, n::AT_FDCWD, a[0], a[1] as u32),
+        n::__NR_openat => opened::opens(frame, a[0] as i32, a[1], a[2] as u32),
         // What is written to a private mapping stays in the process; another may be the file itself.
         n::__NR_mmap
             if a[2] as u32 & PROT_EXEC != 0
@@ -235,6 +243,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             release::call(frame, number, a).unwrap_or_else(|| Answer::plain(frame))
         }
         n::__NR_fcntl if a[1] as u32 == n::F_SETLEASE => {
+            opened::ends_replay(state);
             attach::retire(state);
             Answer::plain(frame)
         }

@@ -37,6 +37,7 @@ mod forked;
 mod loader;
 mod loader_messages;
 mod names;
+mod opened;
 mod own_run;
 mod patch;
 mod reads;

@@ -9,10 +9,10 @@
 //! Opening is left alone: it may wait for other reasons than the disk (a pipe's other end, a lease).
 
 use crate::arch::{Answer, Frame, areas_in_use};
-use crate::attach;
 use crate::reads::{Visit, with_process};
 use crate::state::count;
 use crate::trace::trace;
+use crate::{attach, opened};
 use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -91,12 +91,20 @@ pub fn list(frame: &Frame, a: [usize; 6]) -> Answer {
 impl Visit<'_> {
     /// A look-up took `took` ns; so many other threads are looking names up.
     fn looked_up(&mut self, looked_up: &LookedUp, took: u64, beside: u32) {
-        if self.names_are_off() || !self.name_passed(took) || self.need_not_tell() {
+        if self.names_are_off() || !self.name_passed(took) {
+            return;
+        }
+        let mut copied = [0u8; PATH_BYTES];
+        if opened::enters(self.state)
+            && let Some(path) = path_at(looked_up.path, &looked_up.told, &mut copied)
+        {
+            self.enter_waited(looked_up.directory, path);
+        }
+        if self.need_not_tell() {
             return;
         }
         match self.inner.names.crowd.waited(beside) {
             Wait::Alone => {
-                let mut copied = [0u8; PATH_BYTES];
                 if let Some(path) = path_at(looked_up.path, &looked_up.told, &mut copied) {
                     self.note(kind::LOOKED_UP, looked_up.directory, path, took);
                 }
@@ -148,6 +156,7 @@ impl Visit<'_> {
             attach::has_waited(self.state, took);
             self.attention_stall();
             self.state.calm.store(0, Ordering::Relaxed);
+            opened::has_waited(self.state);
         } else {
             self.calms_down();
         }
@@ -224,7 +233,7 @@ impl LookedUp {
 }
 
 /// Copies bytes of the program's own memory through the kernel, so that a bad address is no fault. Returns how many there are.
-fn copy(address: usize, to: &mut [u8]) -> usize {
+pub fn copy(address: usize, to: &mut [u8]) -> usize {
     let local = [IoVec { base: to.as_mut_ptr() as usize, length: to.len() }];
     let remote = [IoVec { base: address, length: to.len() }];
     // SAFETY: the local piece is as long as said.

@@ -12,14 +12,16 @@
 //! out when pages are wanted, by looking whether one of its sites still holds our jump.
 
 use crate::arch::{
-    self, Ahead, CODE_BYTES, Description, Frame, Load, POOL_BYTES, Patch, STUB_BYTES, SYSCALL_BYTES, Way,
+    self, Ahead, CODE_BYTES, Description, Frame, Load, POOL_BYTES, Patch, STUB_BYTES, SYSCALL_BYTES, Sampled,
+    Way,
 };
 use crate::attach;
-use crate::calls::{is_measured, is_sampled, is_wanted};
+use crate::calls::{is_measured, is_opening, is_sampled, is_wanted};
 use crate::state::{Fixed, NO_DESCRIPTOR};
 use crate::{unchecked, unwind};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
+use runahead_abi::environment::flags;
 use runahead_abi::sites::{
     self, ANY_NUMBER, CANCELLATION_START, FileKey, NEAR_JUMP, SHORT_BRANCH, Site, form,
 };
@@ -333,10 +335,11 @@ struct Usable([u64; MOST_SITES / 64]);
 const MOST_SITES: usize = 1408;
 
 impl Usable {
-    fn find(sites: &[Site], mapping: Mapping) -> Usable {
+    /// `opens`: sites that open files are wanted.
+    fn find(sites: &[Site], mapping: Mapping, opens: bool) -> Usable {
         let mut usable = Usable([0; MOST_SITES / 64]);
         for (index, site) in sites.iter().enumerate().take(MOST_SITES) {
-            if is_wanted(site.number)
+            if (is_wanted(site.number) || opens && is_opening(site.number))
                 && is_there(mapping, site)
                 && let Some(word) = usable.0.get_mut(index / 64)
             {
@@ -391,7 +394,7 @@ fn rewrite_sites(
     protection: u32,
     phase: Phase,
 ) -> Option<usize> {
-    let usable = Usable::find(entry.sites, mapping);
+    let usable = Usable::find(entry.sites, mapping, state.has(flags::REMEMBERS));
     let count = usable.count();
     if count == 0 {
         return None;
@@ -520,7 +523,7 @@ fn draft(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTE
             let (jump, end): (&[u8; SHORT_BRANCH], usize) = (jump, address + distance);
             let syscall = end.wrapping_add_signed(isize::from(jump[1].cast_signed()));
             let load = Load::Taken { before, jump: *jump, end };
-            return arch::write_stub(stub, load, &describe(syscall), is_sampled(site.number)).then_some(());
+            return arch::write_stub(stub, load, &describe(syscall), sampled(site.number)).then_some(());
         }
         form::MOV_IMM32 | form::SHORT_VIA_PAD => Load::Number(site.number),
         form::DISPLACED | form::SHORT_DISPLACED => Load::Displaced(site.expected.get(..distance)?),
@@ -530,7 +533,15 @@ fn draft(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTE
         }
         _ => return None,
     };
-    arch::write_stub(stub, load, &description, is_sampled(site.number)).then_some(())
+    arch::write_stub(stub, load, &description, sampled(site.number)).then_some(())
+}
+
+fn sampled(number: u16) -> Sampled {
+    match number {
+        number if is_opening(number) => Sampled::Openings,
+        number if is_sampled(number) => Sampled::Calm,
+        _ => Sampled::Never,
+    }
 }
 
 /// Makes the site jump to its stub. The site's code is writable.

@@ -9,9 +9,9 @@
 
 use crate::arch::{self, Answer, Frame, thread_base};
 use crate::aside::is_cached;
-use crate::attach;
 use crate::state::{Fixed, Inner, Lane, Lock, Process, count};
 use crate::trace::{trace, trace_at};
+use crate::{attach, opened};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::begun;
 use runahead_abi::environment::flags;
@@ -186,6 +186,7 @@ pub fn with_process(frame: &Frame, action: impl FnOnce(&mut Visit)) {
     if !process.lock.try_take() {
         return;
     }
+    opened::look(state);
     // SAFETY: the lock is held.
     let inner = unsafe { process.inner() };
     visit(Visit { state, process, inner, lane: None, held: &process.lock, saw_a_stall: false }, action);
@@ -860,6 +861,7 @@ impl Visit<'_> {
         self.inner.bystander.stall();
         self.inner.unseen = 0;
         self.state.calm.store(0, Ordering::Relaxed);
+        opened::has_waited(self.state);
         let Some(slot) = attach::slot(self.state) else {
             self.state.stand_down();
             return;

@@ -15,7 +15,7 @@
 use crate::arch::{Answer, Frame};
 use crate::reads::ring_speculator;
 use crate::state::Fixed;
-use crate::{attach, executions, unchecked};
+use crate::{attach, executions, opened, unchecked};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use runahead_abi::release::{Holding, NUMBERS, What};
 use runahead_abi::session::{Header, Slot, activity, retire};
@@ -107,9 +107,11 @@ fn give_back(frame: &Frame, what: What, number: u32, a: [usize; 6]) -> Answer {
 }
 
 /// A program is about to be executed in which there will be no agent: nobody will ask, whatever it gives
-/// back. So all that is held now is let go.
+/// back. So all that is held now is let go, and what earlier runs have opened is not opened any more: that would go on
+/// meanwhile, unlike speculation, which waits for the program.
 #[inline(never)]
 fn lets_all_go(state: &Fixed) {
+    opened::ends_replay(state);
     Wait::begin(state, What::All, UNSEEN_LONGEST_NS, false).for_all(What::All);
     state.header().releasing.ends(What::All);
 }

@@ -3,7 +3,7 @@
 use crate::executions::PRELOAD_KEPT;
 use crate::session::{Address, Open};
 use crate::state::{self, Fixed, NO_DESCRIPTOR};
-use crate::{arch, attach, enabled, loader, own_run, patch, session, unchecked};
+use crate::{arch, attach, enabled, loader, opened, own_run, patch, session, unchecked};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::enabled::filters as enabled_filters;
@@ -237,6 +237,8 @@ fn join(
         map_site_file(fixed, file.number(), size);
         file
     });
+    // Who opens the site file has said by then whether the run may be cold.
+    opened::begins(fixed);
     Some((fixed, sites))
 }
 

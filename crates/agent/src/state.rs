@@ -24,6 +24,7 @@ use crate::unchecked::Wait;
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use runahead_abi::opened::OPENINGS_AT;
 use runahead_abi::session::{HEADER_BYTES, Header, LANES, SLOT_BYTES, Slot, slot_offset};
 use runahead_kernel::memory::{self, PROT_NONE, PROT_READ, PROT_WRITE};
 use runahead_kernel::uapi::general as n;
@@ -76,6 +77,8 @@ pub struct Fixed {
     /// Where the session and the site file are. Its cookie, behind ours, tells the host that this is one of the run's.
     pub address: Address,
     pub flags: u32,
+    /// As `calm`, of calls that open files (`opened`).
+    pub openings: AtomicI32,
     /// 1: look-ups of names are not looked at any more.
     pub names_off: AtomicU32,
     /// `cachestat` is missing (before Linux 6.5).
@@ -120,6 +123,9 @@ pub struct Process {
     pub watched: AtomicU32,
     /// Process id of whoever claimed the slot. A child of vfork finds its parent's here.
     pub claimed_by: AtomicU32,
+    /// 1: it has waited for the disk. For [`crate::opened`], as is the lock of whoever writes to the ring of names.
+    pub has_waited: AtomicU32,
+    pub opened_lock: Lock,
     /// Attaching failed: do not try again.
     pub refused: AtomicU32,
     /// Key of the executable in the session's tables, 0: not known. Set when the process attaches, or at its
@@ -230,9 +236,12 @@ impl Fixed {
     /// Lets everything through from now on, without a system call of ours and without a look at
     /// anything but the stub.
     pub fn stand_down(&self) {
+        crate::opened::misses(self);
+        crate::attach::sees_no_end(self);
         self.off.store(1, Ordering::SeqCst);
         self.entry.store(arch::past_address(), Ordering::SeqCst);
         self.calm.store(i32::MAX, Ordering::Relaxed);
+        self.openings.store(i32::MAX, Ordering::Relaxed);
         #[cfg(feature = "forked")]
         crate::forked::end(self.process());
     }
@@ -446,3 +455,4 @@ const _: () = assert!(size_of::<Fixed>() == PAGE);
 const _: () = assert!(size_of::<Process>() == PAGE);
 const _: () = assert!(size_of::<Stubs>() <= PAGE);
 const _: () = assert!(core::mem::offset_of!(Fixed, cookie) == 16);
+const _: () = assert!(core::mem::offset_of!(Fixed, openings) == OPENINGS_AT);

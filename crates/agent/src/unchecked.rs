@@ -8,9 +8,9 @@
 //! fcntl and prctl. The others come here. Nothing is held and nobody attached, so nothing has to be let go.
 
 use crate::arch::{self, Answer, Frame};
-use crate::calls::{is_measured, is_wanted};
+use crate::calls::{is_measured, is_opening, is_wanted};
 use crate::state::Fixed;
-use crate::{attach, reads};
+use crate::{attach, opened, reads};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use runahead_abi::check::{CODE_UNKNOWN, Check, REWRITTEN, Unchecked, verdict};
@@ -129,6 +129,7 @@ fn passes(number: u32) -> bool {
     let short = number as u16;
     read_call(number as usize).is_some()
         || is_measured(short)
+        || is_opening(short)
         || matches!(number, n::__NR_brk | n::__NR_close | n::__NR_close_range | n::__NR_dup2 | n::__NR_dup3)
 }
 
@@ -245,6 +246,7 @@ fn claim(state: &Fixed) -> Option<&'static Check> {
 
 /// From now on calls go by.
 fn wait(state: &Fixed, check: &Check) {
+    opened::misses(state);
     state.wait.check.store(&raw const *check as usize, Ordering::Relaxed);
     state.wait.unchecked.begins(check);
     leads(state, arch::entry_address(), arch::unchecked_address());

@@ -76,6 +76,12 @@ pub enum Action {
         #[arg(value_name = "PATH")]
         places: Vec<PathBuf>,
     },
+    /// Forget what earlier runs wanted from the disk (run --remember)
+    Forget {
+        /// Only the runs of COMMAND [all]
+        #[arg(value_name = "COMMAND", value_hint = ValueHint::CommandName)]
+        command: Option<OsString>,
+    },
 }
 
 #[derive(Args)]
@@ -105,6 +111,10 @@ pub struct Run {
     /// At most so many bytes prefetched a second (K, M, G) [$RUNAHEAD_MAX_BANDWIDTH, or no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_bandwidth: Option<u64>,
+    /// Begin with what earlier runs of the command wanted from the disk, and remember what this one wants
+    /// [$RUNAHEAD_REMEMBER=on]
+    #[arg(long)]
+    pub remember: bool,
     /// Say why a command runs plainly, when it does
     #[arg(long, short)]
     pub verbose: bool,

@@ -11,8 +11,8 @@ mod words;
 
 use arguments::{Action, Arguments, Doctor, Enable, Run};
 use clap::Parser as _;
-use runahead_host::{Detail, DoctorSubject, Failure, Limits, Options, SayHowFar, TraceTo, enabled};
-use std::ffi::OsString;
+use runahead_host::{Detail, DoctorSubject, Failure, Limits, Options, Remember, SayHowFar, TraceTo, enabled};
+use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -27,6 +27,19 @@ fn daemon(socket: Option<PathBuf>) -> u8 {
 
 fn prepare(places: Vec<PathBuf>, output: Option<PathBuf>) -> u8 {
     match runahead_host::prepare(places, output) {
+        Ok(said) => {
+            println!("{said}");
+            0
+        }
+        Err(why) => {
+            eprintln!("runahead: {why}");
+            1
+        }
+    }
+}
+
+fn forget(command: Option<&OsStr>) -> u8 {
+    match runahead_host::forget(command) {
         Ok(said) => {
             println!("{said}");
             0
@@ -150,6 +163,7 @@ fn split(action: Action) -> Result<(Options, Vec<OsString>), Action> {
                 progress: run.progress.then_some(runahead_host::progress as SayHowFar),
                 no_speculate: run.no_speculate,
                 verbose: run.verbose,
+                remember: (run.remember || runahead_host::is_to_remember()).then(Remember::runs),
                 again: false,
             };
             Ok((options, run.command))
@@ -194,6 +208,7 @@ fn answer(action: Action, allowed: Result<(), String>) -> Option<u8> {
             let served = if foreground { enabled::serve_here(wait) } else { enabled::serve_beside() };
             said(served)
         }
+        Action::Forget { command } => forget(command.as_deref()),
     })
 }
 
@@ -249,7 +264,6 @@ mod tests {
     use super::*;
     use crate::words::Words;
     use clap::CommandFactory;
-    use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
@@ -327,6 +341,7 @@ mod tests {
                     known += 1;
                     let options = found.options();
                     assert_eq!(found.speaks(), options.speaks());
+                    assert_eq!(found.runs(), words[1] == "run");
                     let found = (options, found.first);
                     let [found, expected] = [Some(found), expected].map(|asked| format!("{asked:?}"));
                     assert_eq!(found, expected, "{words:?}");

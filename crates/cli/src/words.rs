@@ -70,6 +70,11 @@ impl<'a> Words<'a> {
         Options { stats, report, no_speculate, verbose, limits, ..Options::default() }
     }
 
+    /// Whether it is `run`.
+    pub fn runs(&self) -> bool {
+        !self.is_stat
+    }
+
     /// Whether it is said why a command runs plainly.
     pub fn speaks(&self) -> bool {
         self.verbose || self.stats || self.is_stat

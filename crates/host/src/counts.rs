@@ -1,6 +1,7 @@
 //! The counts of a run: sums over all processes that attached.
 
 use crate::limits::Looks;
+use crate::remembered::RememberedCounts;
 use runahead_abi::durations::Lengths;
 use runahead_abi::session::{Slot, ended, seen_by};
 use serde::{Serialize, Serializer};
@@ -47,6 +48,7 @@ pub struct Counts {
     pub memory: MemoryCounts,
     /// Looks at the disks that speculators read from, and those that found others there.
     pub disks: Looks,
+    pub remembered: RememberedCounts,
     pub speculator: SpeculatorCounts,
 }
 

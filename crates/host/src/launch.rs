@@ -14,6 +14,7 @@ use crate::limits::Limits;
 use crate::own_files;
 use crate::program::{self, Program};
 use crate::progress::SayHowFar;
+use crate::remembered::{Command, Remember, Remembering};
 use crate::report::{Detail, Report, VERSION};
 use crate::run::{Run, Sites, Wishes};
 use crate::session::{Session, Shared};
@@ -22,7 +23,7 @@ use crate::start_files::Cold;
 use crate::supervise::{Host, Lasting};
 use crate::trace::{Made, Recorder, TraceTo};
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
-use runahead_abi::session::SESSION_BYTES;
+use runahead_abi::session::{SESSION_BYTES, remembering};
 use runahead_insert::file::Reason;
 use runahead_kernel::process::monotonic_ns;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -53,6 +54,8 @@ pub struct Options {
     pub verbose: bool,
     /// What speculators may ask for.
     pub limits: crate::Limits,
+    /// Begin with what earlier runs wanted, and remember what this one does.
+    pub remember: Option<Remember>,
     /// The program was executed already, and is executed [again](environment::again).
     pub again: bool,
 }
@@ -71,6 +74,11 @@ impl Options {
     /// keeps them.
     fn may_guess(&self) -> bool {
         !self.no_speculate && self.limits == crate::Limits::default()
+    }
+
+    /// How what is opened is remembered, and asked for in the next run, if it is.
+    fn remembers(&self) -> Option<Remember> {
+        self.remember.clone().filter(|_| self.may_guess() && !self.again)
     }
 }
 
@@ -383,6 +391,13 @@ fn prepare(
     }
     let main_process = std::process::id();
     session.header().main_process.store(main_process, Ordering::Relaxed);
+    let is_cold = cold.is_some();
+    let remember = options.remembers().map(|how| Remembering { how, command: Command::find(first), is_cold });
+    if remember.is_some() {
+        flag_bits |= flags::REMEMBERS;
+        let whose = if is_cold { remembering::ALL } else { remembering::WAITING };
+        session.header().remembering.store(whose, Ordering::Relaxed);
+    }
     let address = environment::Session {
         host: 0,
         descriptor: descriptor.cast_unsigned(),
@@ -401,6 +416,7 @@ fn prepare(
         limits: Limits::new(options.limits),
         guesses: options.may_guess(),
         cold: cold.filter(|_| !asks),
+        remember,
         command: first,
         address,
         asks,
@@ -467,6 +483,7 @@ pub(crate) fn serve_all(lasting: Box<dyn Lasting>, installation: Installation) -
         limits: Limits::new(limits),
         guesses: limits == crate::Limits::default(),
         cold: None,
+        remember: None,
         command: 1,
         address,
         asks: false,

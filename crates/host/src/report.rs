@@ -91,6 +91,7 @@ impl Report {
             ("there was no speculator", &self.counts.speculator.refused_because),
             ("page faults were not seen", &self.counts.faults.unseen_because),
             ("memory was left on swap", &self.counts.faults.swap_left_because),
+            ("nothing is remembered", &self.counts.remembered.left_because),
         ];
         let line =
             |(what, why): (&str, &Option<String>)| Some(format!("runahead: {what}: {}\n", why.as_ref()?));

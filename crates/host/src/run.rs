@@ -6,6 +6,7 @@ use crate::limits::Limits;
 use crate::own_files;
 use crate::program;
 use crate::progress::Shown;
+use crate::remembered::Remembering;
 use crate::report::Detail;
 use crate::session::Session;
 use crate::start_files::Cold;
@@ -112,6 +113,8 @@ pub struct Run {
     pub guesses: bool,
     /// The command, if it is not in the cache.
     pub cold: Option<Cold>,
+    /// How the run is remembered, if it is. Not handed on: who wants it serves the run at once.
+    pub remember: Option<Remembering>,
     /// Number of the command among this process's arguments, for the report.
     pub command: usize,
     /// As the environment says it, but for the host, whose process id is known to itself.
@@ -152,8 +155,12 @@ impl Run {
     pub(crate) fn open_sites(&mut self, meanwhile: Option<impl FnOnce()>) -> Result<(), String> {
         let sites = std::mem::replace(&mut self.sites, Sites::Missing);
         let (session, known) = (self.session.share(), self.installation.known.clone());
+        let remember = self.remember.clone();
         let open = move || {
             let opened = sites.open(known);
+            if let (Some(remember), Ok(file)) = (&remember, &opened) {
+                remember.tell(&session, file.path());
+            }
             session.tell_of_sites(opened.is_ok());
             opened
         };
@@ -251,6 +258,7 @@ impl Run {
             limits: Limits::new(crate::Limits::from_environment()),
             guesses: switches.contains('g'),
             cold: None,
+            remember: None,
             command: WORDS,
             address,
             asks: switches.contains('a'),
@@ -298,6 +306,7 @@ mod tests {
             limits: Limits::new(crate::Limits::default()),
             guesses: true,
             cold: None,
+            remember: None,
             command: 0,
             address,
             asks: false,

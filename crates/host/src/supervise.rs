@@ -20,6 +20,7 @@ use crate::reasons::{
     BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, UNKNOWN,
     refused_because,
 };
+use crate::remembered::{self, Begin, Remembering, Remembers};
 use crate::report::{Report, VERSION};
 use crate::rights::{Look, Watched};
 use crate::run::{Run, Sites, Wishes};
@@ -27,7 +28,7 @@ use crate::session::{Session, say_gone, say_that_nobody_comes};
 use crate::trace::Recorder;
 use runahead_abi::environment;
 use runahead_abi::release::What::{All, Files};
-use runahead_abi::session::{SLOTS, Slot, activity, care, retire};
+use runahead_abi::session::{SLOTS, Slot, activity, care, reported, retire};
 use runahead_abi::{owner, post};
 use runahead_faults::BlockCosts;
 use runahead_gate::Gate;
@@ -169,6 +170,8 @@ struct Attached {
     rights_looked: Instant,
     /// Of its notes about names and files.
     taken: Taken,
+    /// Of what it has opened.
+    opened: remembered::Taken,
     faults: Faults,
 }
 
@@ -197,6 +200,9 @@ pub struct Host {
     counts: Counts,
     names: Names,
     limits: Limits,
+    remember: Option<Remembering>,
+    /// From the start of the loop on, if anything is remembered.
+    remembered: Option<Box<dyn Remembers>>,
     /// From the first speculator on.
     costs: Option<Costs>,
     /// Until the report is out.
@@ -234,8 +240,8 @@ impl Host {
         let watches_only = run.address.flags & environment::flags::NO_SPECULATION != 0;
         let executions = Executions::new(&run, gate);
         let checks = Background::new(&run.installation.agent);
-        let Run { session, sites, installation, wishes, limits, command, began, main, main_process, .. } =
-            run;
+        let Run { session, sites, installation, wishes, limits, remember, command, .. } = run;
+        let Run { began, main, main_process, .. } = run;
         let Sites::Open(sites) = sites else { return None };
         Some(Host {
             session,
@@ -255,6 +261,8 @@ impl Host {
             counts: Counts::default(),
             names,
             limits,
+            remember,
+            remembered: None,
             costs: None,
             trace: None,
             ends: Ends::default(),
@@ -284,6 +292,16 @@ impl Host {
         }
         self.session.header().serves.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+        self.remembered = self.remember.take().map(|Remembering { how, command, is_cold }| {
+            how.begin(Begin {
+                session: self.session.share(),
+                gate: self.gate,
+                agent: self.installation.agent.clone(),
+                command,
+                site_file: self.sites.path(),
+                is_cold,
+            })
+        });
         let rules = self.lasting.as_ref().map(|lasting| lasting.rules()).unwrap_or_default();
         let address = self.executions.begin(rules);
         self.own_rights = Watched::ourselves().map(Arc::new);
@@ -315,6 +333,9 @@ impl Host {
                 self.leave(None, next);
             }
             let main_left = self.main.as_ref().is_none_or(has_ended);
+            if main_left && let Some(remembered) = &mut self.remembered {
+                remembered.stop();
+            }
             if !self.reported && (main_left || self.session.header().main_leaves.load(Ordering::Acquire) != 0)
             {
                 self.report(None);
@@ -483,6 +504,11 @@ impl Host {
             let Some(handle) = handle.filter(|handle| !has_ended(handle)) else {
                 // It has ended already, or there never was such a process.
                 owner::close(word);
+                if let Some(remembered) = &mut self.remembered
+                    && self.session.slot(index).agent.opened.written() != 0
+                {
+                    remembered.misses_some();
+                }
                 if self.session.slot(index).agent.state_address.load(Ordering::Relaxed) != 0 {
                     self.counts.add(self.session.slot(index));
                     if let Some(trace) = &mut self.trace {
@@ -529,6 +555,7 @@ impl Host {
                 moved: Instant::now(),
                 is_aside: false,
                 taken: Taken::default(),
+                opened: remembered::Taken::default(),
                 faults,
                 rights,
                 rights_looked: Instant::now(),
@@ -593,6 +620,14 @@ impl Host {
                     // Or the program waits for it at its end.
                     say_gone(slot);
                 }
+            }
+            // Who retires may be one whose rights are not ours.
+            if attached.rights.is_some()
+                && known
+                && !self.compromised
+                && let Some(remembered) = &mut self.remembered
+            {
+                remembered.take(attached.process, slot, &mut attached.opened);
             }
             attached.faults.attend(attached.process, &self.session, index, self.limits.memory());
             if !retires {
@@ -795,6 +830,11 @@ impl Host {
             return;
         };
         owner::close(&self.session.header().owners[index]);
+        if attached.rights.is_some()
+            && let Some(remembered) = &mut self.remembered
+        {
+            remembered.take(attached.process, self.session.slot(index), &mut attached.opened);
+        }
         attached.faults.stop();
         // It closes what it holds open, and counts. (One that is killed may keep files open for 30 ms more, and disks busy.)
         if attached.speculator.is_some() {
@@ -884,9 +924,21 @@ impl Host {
         trace.finish(&self.session, &running(&self.attached, &self.session, |_| true))
     }
 
+    /// The main process waits at its end, if it does: what is remembered is written down.
+    fn remember(&mut self) {
+        let header = self.session.header();
+        let is_leaving = header.main_leaves.load(Ordering::Acquire) != 0
+            && !matches!(header.care.load(Ordering::Relaxed), care::BLIND_AT_START | care::UNKNOWN_AT_START);
+        if is_leaving && let Some(remembered) = &mut self.remembered {
+            let elapsed = Duration::from_nanos(monotonic_ns().saturating_sub(self.began));
+            remembered.finish(self.main_process, elapsed);
+        }
+    }
+
     /// `left`: why the command is left alone before its end.
     fn report(&mut self, left: Option<&str>) {
         self.reported = true;
+        self.remember();
         if let Some(progress) = self.wishes.progress.take() {
             progress.end(self.main_process);
         }
@@ -903,6 +955,8 @@ impl Host {
             counts.names_looked_ahead = self.names.looked_up();
             (counts.companions, counts.companions_used) = self.names.companions();
             counts.disks = self.limits.looks();
+            counts.remembered =
+                self.remembered.as_ref().map(|remembered| remembered.counts()).unwrap_or_default();
             counts.speculator.refused_because = self.refused.clone();
             if self.executions.is_left() {
                 // Said already, by who became the command.
@@ -946,7 +1000,9 @@ impl Host {
             }
         }
         let header = self.session.header();
-        header.reported.store(1, Ordering::Release);
+        let has_threads = self.remembered.as_ref().is_some_and(|remembered| remembered.ended_with_threads());
+        let done = if has_threads { reported::DONE_WITH_THREADS } else { reported::DONE };
+        header.reported.store(done, Ordering::Release);
         wake(&header.reported);
     }
 }

@@ -30,26 +30,44 @@ pub enum Answers {
 pub struct FileSystem {
     pub files: Files,
     pub answers: Answers,
+    /// It is known to keep its files on this machine's disks: no request goes elsewhere.
+    pub is_on_disk: bool,
     /// stat(2) of a file tells another device than /proc/PID/maps does of its mapping.
     pub maps_another_device: bool,
 }
 
-const STORED: FileSystem =
-    FileSystem { files: Files::Stored, answers: Answers::Kernel, maps_another_device: false };
+const STORED: FileSystem = FileSystem {
+    files: Files::Stored,
+    answers: Answers::Kernel,
+    is_on_disk: false,
+    maps_another_device: false,
+};
 const IN_MEMORY: FileSystem = FileSystem { files: Files::InMemory, ..STORED };
 const MADE_UP: FileSystem = FileSystem { files: Files::MadeUp, ..STORED };
-const OTHER_DEVICE: FileSystem = FileSystem { maps_another_device: true, ..STORED };
+const ON_DISK: FileSystem = FileSystem { is_on_disk: true, ..STORED };
+const OTHER_DEVICE: FileSystem = FileSystem { maps_another_device: true, ..ON_DISK };
 const FUSE: FileSystem = FileSystem { answers: Answers::Process, ..STORED };
 const UNPACKED: FileSystem = FileSystem { answers: Answers::Unpacker, ..STORED };
 
 /// By number and name.
-const KNOWN: [(u32, &str, FileSystem); 32] = [
+const KNOWN: [(u32, &str, FileSystem); 43] = [
     (0x0102_1994, "tmpfs", IN_MEMORY),
     (0x0102_1994, "devtmpfs", IN_MEMORY),
     (0x8584_58f6, "ramfs", IN_MEMORY),
     (0x9584_58f6, "hugetlbfs", IN_MEMORY),
     (0x9123_683e, "btrfs", OTHER_DEVICE),
     (0x794c_7630, "overlay", OTHER_DEVICE),
+    (0xef53, "ext2", ON_DISK),
+    (0xef53, "ext3", ON_DISK),
+    (0xef53, "ext4", ON_DISK),
+    (0x5846_5342, "xfs", ON_DISK),
+    (0xf2f5_2010, "f2fs", ON_DISK),
+    (0x3153_464a, "jfs", ON_DISK),
+    (0x4d44, "vfat", ON_DISK),
+    (0x2011_bab0, "exfat", ON_DISK),
+    (0xe0f5_e1e2, "erofs", ON_DISK),
+    (0xca45_1a4e, "bcachefs", ON_DISK),
+    (0x2fc1_2fc1, "zfs", ON_DISK),
     (0x6573_5546, "fuse", FUSE),
     (0x6573_5546, "fuseblk", FUSE),
     (0x7371_7368, "squashfs", UNPACKED),
@@ -134,6 +152,10 @@ mod tests {
         assert!(FileSystem::named("fuse.sshfs").is_fuse() && FileSystem::named("fuseblk").is_served());
         assert!(!FileSystem::of(0x7371_7368).is_fuse() && FileSystem::named("squashfs").is_served());
         assert!(FileSystem::named("devtmpfs").is_in_memory() && FileSystem::named("xfs").is_stored());
+        assert!(FileSystem::named("btrfs").is_on_disk && FileSystem::named("ext4").is_on_disk);
+        for name in ["nfs4", "fuse.sshfs", "squashfs", "tmpfs", "proc", "of a later kernel"] {
+            assert!(!FileSystem::named(name).is_on_disk, "{name}");
+        }
         assert!(FileSystem::of(0x9123_683e).maps_another_device);
         // As a signed word of 32 bits.
         assert!(FileSystem::of(0xf97c_ff8c_u32 as i32 as i64).is_made_up());

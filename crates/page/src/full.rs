@@ -64,6 +64,25 @@ pub fn text(report: &Report) -> String {
     if c.companions > 0 {
         line("files beside others", format!("{} asked for, {} used", c.companions, c.companions_used));
     }
+    let r = &c.remembered;
+    if r.files > 0 || r.kept > 0 {
+        line(
+            "remembered",
+            format!(
+                "{} files asked for ({:.1} MB), {} names; {} used, {} changed; {} kept in {:.1} ms",
+                r.files,
+                r.bytes as f64 / 1e6,
+                r.names,
+                r.used,
+                r.changed,
+                r.kept,
+                milliseconds(r.wait_ns)
+            ),
+        );
+    }
+    if let Some(reason) = &r.left_because {
+        line("nothing remembered", reason.clone());
+    }
     let f = &c.faults;
     line(
         "page faults",

@@ -64,6 +64,7 @@ pub struct Counts {
     pub faults: Faults,
     pub memory: Memory,
     pub disks: Disks,
+    pub remembered: Remembered,
     pub speculator: Speculator,
 }
 
@@ -97,6 +98,20 @@ pub struct Memory {
 pub struct Disks {
     pub looks: u64,
     pub others: u64,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(default)]
+pub struct Remembered {
+    pub files: u64,
+    pub bytes: u64,
+    pub names: u64,
+    pub changed: u64,
+    pub used: u64,
+    pub kept: u64,
+    pub wait_ns: u64,
+    pub left_because: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -23,6 +23,7 @@ pub fn text(report: &Report, around: &Surroundings, gains_rights: bool) -> Strin
         if report.speculated {
             lines.add("gained", &gained(report));
             lines.each("fetched", fetched(report));
+            lines.each("remembered", remembered(report));
         } else {
             lines.each("could take", could(report));
         }
@@ -149,6 +150,22 @@ fn fetched(report: &Report) -> Option<String> {
     let size = |pages: u64| bytes(pages.saturating_mul(PAGE));
     let part = percent(unused, pages);
     (pages > 0).then(|| format!("{} ahead of it, of that {} in vain ({part:.0}%)", size(pages), size(unused)))
+}
+
+/// What earlier runs had wanted.
+fn remembered(report: &Report) -> Option<String> {
+    let counts = &report.counts.remembered;
+    let asked = (counts.files > 0).then(|| {
+        format!(
+            "{} of {} that earlier runs had wanted; {} of these files opened, {} changed since",
+            bytes(counts.bytes),
+            count(counts.files, "file"),
+            counts.used,
+            counts.changed
+        )
+    });
+    let kept = || (counts.kept > 0).then(|| format!("{} for the next run", count(counts.kept, "name")));
+    asked.or_else(kept)
 }
 
 /// What could be gained: of a run that was only watched.

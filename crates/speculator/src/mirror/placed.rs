@@ -2,6 +2,7 @@
 
 use super::Mirror;
 use crate::absent::ABSENT;
+use runahead_abi::opened::OPENINGS_AT;
 use runahead_kernel::PAGE;
 use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
 use runahead_kernel::uapi::general as n;
@@ -37,10 +38,12 @@ impl Mirror {
         true
     }
 
-    /// Stubs count this word down and enter when it is negative.
+    /// Stubs count one of these words down and enter when it is negative.
     pub fn keep_calm_off(&self) {
-        // SAFETY: the state page, which `renew_state_page` has seen to.
-        unsafe { ((self.state_page + size_of::<usize>()) as *mut i32).write(i32::MIN / 2) };
+        for at in [size_of::<usize>(), OPENINGS_AT] {
+            // SAFETY: the state page, which `renew_state_page` has seen to.
+            unsafe { ((self.state_page + at) as *mut i32).write(i32::MIN / 2) };
+        }
     }
 
     /// Speculation's stack has grown below the program's: gives it zero pages as the kernel would. True

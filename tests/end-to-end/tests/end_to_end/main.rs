@@ -24,6 +24,7 @@ mod own_runs;
 mod programs;
 mod progress;
 mod releases;
+mod remembered;
 mod sampled;
 mod security;
 mod servers;
@@ -84,6 +85,7 @@ fn main() {
     memory::add(&mut suite);
     mirror_ways::add(&mut suite);
     names::add(&mut suite);
+    remembered::add(&mut suite);
     untold::add(&mut suite);
     unchecked::add(&mut suite);
     copying::add(&mut suite);

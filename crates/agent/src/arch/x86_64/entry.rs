@@ -37,7 +37,7 @@ use runahead_abi::environment::flags;
 use runahead_abi::owner::CLOSING;
 use runahead_abi::registers::Registers;
 use runahead_abi::release::{COUNTS, Closings, NUMBERS};
-use runahead_abi::session::{AgentPart, HOLDERS_AT, Header, SLOTS, Slot, SpeculatorPart, watch};
+use runahead_abi::session::{AgentPart, HOLDERS_AT, Header, SLOTS, Slot, SpeculatorPart, remembering, watch};
 use runahead_kernel::PAGE;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{
@@ -570,6 +570,19 @@ global_asm!(
     "  lea rax, [rip + runahead_agent_past]",
     "  mov [rdx + {entry}], rax",
     "  mov dword ptr [rdx + {calm}], 0x7fffffff",
+    // Nobody will see its end, so what earlier runs have opened is not opened from now on; if this is the end it
+    // is waited for.
+    "  test dword ptr [rdx + {flags}], {remembers}",
+    "  jz 168f",
+    "  mov dword ptr [rdx + {openings}], 0x7fffffff",
+    "  lea r10, [rip + 174f]",
+    "  cmp dword ptr [rbx + {rax}], {exit_group}",
+    "  je 178f",
+    "  mov eax, [rdx + {asked_as}]",
+    "  cmp eax, [rdx + {main_process}]",
+    "  jne 168f",
+    "  mov dword ptr [rdx + {remembering}], {nobody_any_more}",
+    "168:",
     "  lea r10, [rip + 60b]",
     "  jmp 178f",
     "172:",
@@ -617,6 +630,26 @@ global_asm!(
     "  cmp ecx, [rdx + {main_process}]",
     "  jne 177f",
     "  mov dword ptr [rdx + {over}], 1",
+    // Nor is anything opened any more that earlier runs have opened (`opened::ends`): as long as fewer become
+    // open, that is waited for.
+    "  test dword ptr [rdx + {flags}], {remembers}",
+    "  jz 177f",
+    "  mov dword ptr [rdx + {remembering}], {nobody_any_more}",
+    "  mfence",
+    "  mov r11d, 16 * {spins}",
+    "167:",
+    "  mov r10d, [rdx + {replaying}]",
+    "  mov eax, 4 * {spins}",
+    "171:",
+    "  cmp dword ptr [rdx + {replaying}], 0",
+    "  je 177f",
+    "  cmp r10d, [rdx + {replaying}]",
+    "  jne 167b",
+    "  pause",
+    "  dec r11d",
+    "  jz 177f",
+    "  dec eax",
+    "  jnz 171b",
     "177:",
     "  mfence",
     "  mov eax, 2 * {spins}",
@@ -882,6 +915,11 @@ global_asm!(
     entry = const offset_of!(Fixed, entry),
     flags = const offset_of!(Fixed, flags),
     report = const flags::REPORT | flags::TRACE,
+    remembers = const flags::REMEMBERS,
+    remembering = const OFFSET_OF_HEADER + offset_of!(Header, remembering),
+    replaying = const OFFSET_OF_HEADER + offset_of!(Header, replaying),
+    openings = const offset_of!(Fixed, openings),
+    nobody_any_more = const remembering::OVER,
     unchecked = const offset_of!(Fixed, wait) + offset_of!(Wait, unchecked) + offset_of!(Unchecked, state),
     expected = const offset_of!(Fixed, wait) + offset_of!(Wait, unchecked) + offset_of!(Unchecked, expected),
     check = const offset_of!(Fixed, wait) + offset_of!(Wait, check),

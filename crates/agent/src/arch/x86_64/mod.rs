@@ -17,7 +17,7 @@ pub use entry::{
 };
 use runahead_abi::registers::VECTOR_STATE_MASK;
 pub use stub::{
-    Ahead, CODE_BYTES, Description, Load, POOL_BYTES, Patch, STUB_BYTES, Way, description_at, lead,
+    Ahead, CODE_BYTES, Description, Load, POOL_BYTES, Patch, STUB_BYTES, Sampled, Way, description_at, lead,
     near_jump, pool_address, short_jump, write_stub, write_stub_ahead,
 };
 

@@ -97,9 +97,34 @@ pub enum Load<'a> {
     Taken { before: &'a [u8], jump: [u8; SHORT_BRANCH], end: usize },
 }
 
-/// Writes a stub at `at`. `sampled`: the call may pass unseen while the agent is calm. False if the
-/// site's `syscall` is out of a near jump's reach, or the instruction too long.
-pub fn write_stub(at: &mut [u8; STUB_BYTES], load: Load, description: &Description, sampled: bool) -> bool {
+/// Which calls of a site may pass unseen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sampled {
+    Never,
+    /// While the agent is calm.
+    Calm,
+    /// While nobody wants to know what is opened.
+    Openings,
+}
+
+impl Sampled {
+    /// Where in [`Fixed`] it is counted how many may.
+    const fn place(self) -> Option<u8> {
+        match self {
+            Sampled::Never => None,
+            Sampled::Calm => Some(offset_of!(Fixed, calm) as u8),
+            Sampled::Openings => Some(offset_of!(Fixed, openings) as u8),
+        }
+    }
+}
+
+/// Writes a stub at `at`. False if the site's `syscall` is out of a near jump's reach, or the instruction too long.
+pub fn write_stub(
+    at: &mut [u8; STUB_BYTES],
+    load: Load,
+    description: &Description,
+    sampled: Sampled,
+) -> bool {
     let base = at.as_ptr() as usize;
     let mut code = Code { bytes: at, length: 0 };
     match load {
@@ -125,8 +150,8 @@ pub fn write_stub(at: &mut [u8; STUB_BYTES], load: Load, description: &Descripti
     }
     code.put(&[0x49, 0xbb]); // mov r11, state
     code.put(&(description.state as usize).to_le_bytes());
-    if sampled {
-        code.put(&[0x41, 0xff, 0x4b, offset_of!(Fixed, calm) as u8]); // dec dword [r11 + calm]
+    if let Some(place) = sampled.place() {
+        code.put(&[0x41, 0xff, 0x4b, place]); // dec dword [r11 + place]
         code.put(&[0x78, 5]); // js over the jump
         let next = base + code.length + 5;
         let Ok(distance) = i32::try_from(description.syscall_address as i64 - next as i64) else {
@@ -303,3 +328,5 @@ const _: () = assert!(STUB_BYTES == 128 && DESCRIPTION_AT == 64);
 const _: () = assert!(DESCRIPTION_AT + size_of::<Description>() <= STUB_BYTES);
 const _: () = assert!(DESCRIPTION_AT.is_multiple_of(align_of::<Description>()));
 const _: () = assert!(offset_of!(Description, owner) == 8);
+// Displacements of one byte.
+const _: () = assert!(offset_of!(Fixed, calm) < 128 && offset_of!(Fixed, openings) < 128);
