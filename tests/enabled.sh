@@ -124,6 +124,41 @@ over"
   as "$user" runahead status > "$folder/said" && bad "status says that it is on"
   same "disable again" "$(as "$user" runahead disable 2>&1)" "Runahead was not on"
   ;;
+others)
+  # Files that are not Runahead's stay as they are, byte for byte.
+  as "$user" mkdir -p "$folder/$user/.config/fish/conf.d" "$folder/$user/dots"
+  as "$user" sh -c 'printf "echo" > dots/profile; ln -s dots/profile .profile; : > .zprofile; : > .bash_login; chmod 400 .bash_login'
+  contents() { (cd "$folder/$user" && find . -printf '%p %m %u %y %l\n' | sort; cd "$folder/$user" && find . -type f -exec md5sum {} + | sort); }
+  before=$(contents)
+  enabled
+  as "$user" runahead disable > /dev/null || bad "disable"
+  same "the home" "$(contents)" "$before"
+  as "$user" sh -c 'echo "set mine 1" > .config/fish/conf.d/runahead.fish'
+  before=$(contents)
+  as "$user" runahead enable > "$folder/said" 2>&1 && bad "a file of the user's is overwritten"
+  as "$user" runahead disable > "$folder/said" 2>&1
+  same "the home of who has a file of that name" "$(contents)" "$before"
+  as "$user" sh -c 'rm .config/fish/conf.d/runahead.fish .profile .bash_login; ln -s /nowhere/profile .profile'
+  before=$(contents)
+  as "$user" runahead enable > "$folder/said" 2>&1 && bad "a link to nothing is overwritten"
+  same "lines said" "$(wc -l < "$folder/said")" 1
+  same "the home with a link to nothing" "$(contents)" "$before"
+  # What everybody loads is root's alone.
+  mkdir "$folder/second"
+  cp "$parts"/{runahead,runahead-host,runahead-tools,runahead-speculator,librunahead_agent.so} "$folder/second"
+  chown "$user" "$folder/second/librunahead_agent.so"
+  cp -a /etc "$folder/etc"
+  mount --bind "$folder/etc" /etc || die "no mount"
+  mkdir "$folder/root"
+  HOME=$folder/root "$folder/second/runahead" enable --system > "$folder/said" 2>&1 && bad "everybody loads what a user may change"
+  HOME=$folder/root "$folder/second/runahead" enable > "$folder/said" 2>&1 && bad "root loads what a user may change"
+  same "lines said" "$(wc -l < "$folder/said")" 1
+  # An administrator's own file is not the package's to remove.
+  echo 'alias r=runahead' > /etc/profile.d/runahead.sh
+  HOME=$folder/root "$parts/runahead" disable --system > /dev/null 2>&1
+  [ -e /etc/profile.d/runahead.sh ] || bad "an administrator's file is removed"
+  umount /etc
+  ;;
 twice)
   enabled
   first=$(session)
@@ -271,12 +306,26 @@ logout)
   host=$(session)
   login "$user" "sleep 3; expr 1 + 1; $joined" > "$folder/out" 2>&1 &
   sleep 0.5
-  # As logind does it; whoever stays goes on.
+  # As logind does it where nobody stays; whoever stays goes on.
   rm -r "/run/user/$user"
   until_so is_over "$host" || bad "the host lives on"
   wait $!
   same "who stays" "$(cat "$folder/out")" "2
 0"
+  # Where the host is all that stays of a login, that is to be over.
+  mkdir -m 700 "/run/user/$user"
+  chown "$user:$user" "/run/user/$user"
+  mkdir -p /run/systemd
+  mount -t tmpfs none /run/systemd || die "no mount"
+  login "$user" true
+  host=$(session)
+  [ -n "$host" ] || bad "no host"
+  mkdir /run/systemd/users
+  echo STATE=closing > "/run/systemd/users/$user"
+  until_so is_over "$host" || bad "the host keeps the login"
+  umount /run/systemd
+  rmdir /run/systemd 2> /dev/null
+  rm -r "/run/user/$user"
   # Cron: no login. The folder that stays is used.
   same "cron before there is a host" "$(as "$user" env $(as "$user" runahead enable --print-env) sh -c "$joined" 2>&1)" 0
   as "$user" runahead serve || bad "serve"
@@ -363,7 +412,7 @@ system)
   umount /etc
   ;;
 services)
-  # Where the machine has systemd: a unit and an environment of the user's service manager.
+  # Where the machine has systemd: a unit of the user's service manager.
   [ -d /run/systemd ] || { mkdir /run/systemd; made=1; }
   mount -t tmpfs none /run/systemd || die "no mount"
   mkdir /run/systemd/system
@@ -373,11 +422,8 @@ services)
   if command -v systemd-analyze > /dev/null; then
     same "the unit" "$(systemd-analyze verify --man=no "$unit" 2>&1 | grep -i runahead)" ""
   fi
-  generator=/usr/lib/systemd/user-environment-generators/30-systemd-environment-d-generator
-  if [ -x "$generator" ]; then
-    same "its programs" "$(as "$user" "$generator" | grep -e LD_PRELOAD -e RUNAHEAD | sort)" "$(as "$user" runahead enable --print-env | sort)"
-    same "what was preloaded before stays" "$(as "$user" env LD_PRELOAD=libm.so.6 "$generator" | grep LD_PRELOAD)" "LD_PRELOAD=$parts/librunahead_agent.so:libm.so.6"
-  fi
+  # Nothing there would ask whether the agent's file is still to be had.
+  same "environment.d" "$(ls "$folder/$user/.config/environment.d" 2> /dev/null)" ""
   # What the unit runs waits for the one that is there, and is its successor.
   line=$(sed -n 's/^ExecStart=//p' "$unit")
   as "$user" bash -c "exec $line" &

@@ -79,7 +79,7 @@ impl Lasting for Enabled {
             self.touched = Instant::now();
             self.place.touch();
         }
-        if !self.place.says(&self.published) {
+        if !self.place.says(&self.published) || has_logged_out() {
             Next::End
         } else if self.installed.iter().any(|(path, before)| identity(path) != *before) {
             Next::BeginAnew
@@ -104,6 +104,17 @@ impl Lasting for Enabled {
         self.place.clear();
         std::process::exit(0)
     }
+}
+
+/// Whether the user has logged out, but for processes that are still there. We may be one of a login's, and the
+/// login manager keeps the user's folder and services as long as such are there.
+fn has_logged_out() -> bool {
+    let user = runahead_sites::location::effective_user();
+    fs::read_to_string(format!("/run/systemd/users/{user}")).is_ok_and(|text| is_closing(&text))
+}
+
+fn is_closing(text: &str) -> bool {
+    text.lines().any(|line| line == "STATE=closing")
 }
 
 /// Whether the agent's file is as long as it says. A loader that meets one which was cut ends the program.
@@ -196,6 +207,14 @@ pub fn serve_beside() -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_logged_out_is_known() {
+        assert!(is_closing("# This is private data.\nNAME=a\nSTATE=closing\nSTOPPING=no\n"));
+        for other in ["", "STATE=active\n", "STATE=lingering\n", "XSTATE=closing\n"] {
+            assert!(!is_closing(other));
+        }
+    }
 
     #[test]
     fn a_file_that_was_cut_is_not_whole() {

@@ -36,16 +36,18 @@ pub fn enable(whom: Whom, rules: &Rules) -> Result<String, String> {
         return Err(problem);
     }
     crate::launch::may_serve().map_err(|why| format!("it could not work here: {why}"))?;
-    let names = shells::Names::find()?;
+    let names = shells::Names::find(whom)?;
     let place = Place::make().map_err(|error| error.to_string())?;
     // Of another version, or with other rules.
+    let was_on = !shells::found(whom).is_empty();
     shells::remove(whom);
     let begun =
         shells::write(&names, whom, &rules.text()).and_then(|()| end_hosts()).and_then(|()| serve_beside());
     if let Err(why) = begun {
         shells::remove(whom);
         place.clear();
-        return Err(format!("{why}; nothing is changed"));
+        let now = if was_on { "it was on, and is off now" } else { "nothing is changed" };
+        return Err(format!("{why}; {now}"));
     }
     let all = match whom {
         Whom::User => "your programs",
@@ -59,7 +61,7 @@ pub fn enable(whom: Whom, rules: &Rules) -> Result<String, String> {
 
 /// What the environment of programs has to say, for containers, cron and services.
 pub fn print_env() -> Result<String, String> {
-    Ok(shells::Names::find()?.environment().trim_end().to_owned())
+    Ok(shells::Names::find(Whom::User)?.environment().trim_end().to_owned())
 }
 
 /// Leaves nothing behind. What there is to say, or what could not be mended.

@@ -14,6 +14,13 @@ use std::path::{Path, PathBuf};
 /// Ends the line in a file of the user's: whatever has it is ours.
 const MARK: &str = "# runahead enable";
 
+/// Behind the mark: the line before had no end, or the file was there and had nothing in it.
+const UNENDED: &str = " (the line before had no end)";
+const EMPTY: &str = " (the file was empty)";
+
+/// Begins files that are ours.
+const HEAD: &str = "# Written by `runahead enable`; `runahead disable` takes it away.\n";
+
 /// For whom it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
@@ -60,12 +67,19 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn find() -> Result<Names, String> {
+    /// `whom`: who is to run what is named.
+    pub(super) fn find(whom: Whom) -> Result<Names, String> {
         let said = |error: io::Error| error.to_string();
         let agent = Installation::find().map_err(said)?.agent.to_string_lossy().into_owned();
         let tools = installation::tools().map_err(said)?.to_string_lossy().into_owned();
         if agent.contains('\'') || tools.contains(['\'', '\n', '%', '"', '\\']) {
             return Err(format!("shells and systemd would not take the path {tools} as it is"));
+        }
+        // Everybody's programs, or root's, load it: whoever may exchange it acts as all of them.
+        if (whom == Whom::System || effective_user() == 0)
+            && let Some(theirs) = [&agent, &tools].into_iter().find_map(|path| others_may_change(path))
+        {
+            return Err(format!("others than root may change {}", theirs.display()));
         }
         Ok(Names { tools, agent })
     }
@@ -80,7 +94,7 @@ impl Names {
         let Names { tools, agent } = self;
         let word = word();
         format!(
-            "# Written by `runahead enable`; `runahead disable` takes it away.\n\
+            "{HEAD}\
              if [ -x '{tools}' ] && [ \"${{RUNAHEAD-}}\" != off ]; then\n\
              \x20 case \"${{{SESSION}-}}\" in\n\
              \x20   ''|enabled*)\n\
@@ -98,7 +112,7 @@ impl Names {
         let Names { tools, agent } = self;
         let word = word();
         format!(
-            "# Written by `runahead enable`; `runahead disable` takes it away.\n\
+            "{HEAD}\
              if status is-login; and test -x '{tools}'; and test \"$RUNAHEAD\" != off; and string match -qr '^(enabled.*)?$' -- \"${SESSION}\"\n\
              \x20 if '{tools}' {SERVE} </dev/null >/dev/null 2>&1; and test -z \"${SESSION}\"\n\
              \x20   if test -n \"$LD_PRELOAD\"\n\
@@ -112,19 +126,9 @@ impl Names {
         )
     }
 
-    /// environment.d(5): programs that the user's service manager starts, a desktop's among them.
-    fn environment_d(&self) -> String {
-        let Names { agent, .. } = self;
-        format!(
-            "# Written by `runahead enable`; `runahead disable` takes it away.\n\
-             LD_PRELOAD={agent}${{LD_PRELOAD:+:$LD_PRELOAD}}\n{SESSION}={}\n",
-            word()
-        )
-    }
-
     fn unit(&self) -> String {
         format!(
-            "# Written by `runahead enable`; `runahead disable` takes it away.\n\
+            "{HEAD}\
              [Unit]\n\
              Description=Runahead beside the user's programs\n\
              Documentation=man:runahead-enable(1)\n\
@@ -142,6 +146,21 @@ impl Names {
     }
 }
 
+/// What on the way to a file is not root's alone.
+fn others_may_change(path: &str) -> Option<PathBuf> {
+    let path = Path::new(path);
+    let target = fs::canonicalize(path).ok();
+    let mut all = path.ancestors().chain(target.iter().flat_map(|target| target.ancestors()));
+    let is_roots = |path: &&Path| {
+        fs::metadata(path).is_ok_and(|found| {
+            // In a sticky folder nobody exchanges what is root's.
+            let is_sticky = found.is_dir() && found.mode() & 0o1000 != 0;
+            found.uid() == 0 && (found.mode() & 0o022 == 0 || is_sticky)
+        })
+    };
+    all.find(|path| !is_roots(path)).map(Path::to_owned)
+}
+
 /// The variable's value. Where the shell is under filters of system calls all of its programs are.
 fn word() -> String {
     let word = str::from_utf8(WORD).unwrap_or_default();
@@ -152,7 +171,6 @@ fn word() -> String {
 }
 
 const UNIT: &str = "runahead-enabled.service";
-const ENVIRONMENT: &str = "60-runahead.conf";
 
 /// All that is to be there.
 fn pieces(names: &Names, whom: Whom, rules: &str) -> Result<Vec<Piece>, String> {
@@ -170,7 +188,7 @@ fn pieces(names: &Names, whom: Whom, rules: &str) -> Result<Vec<Piece>, String> 
                     format!("[ -r /etc/profile.d/runahead.sh ] && . /etc/profile.d/runahead.sh {MARK}");
                 pieces.push(Piece::Line("/etc/zsh/zprofile".into(), line));
             }
-            service(&mut pieces, names, Path::new("/etc/systemd/user"), Path::new("/etc/environment.d"));
+            service(&mut pieces, names, Path::new("/etc/systemd/user"));
         }
         Whom::User => {
             let home = home()?;
@@ -198,18 +216,18 @@ fn pieces(names: &Names, whom: Whom, rules: &str) -> Result<Vec<Piece>, String> 
             if config.join("fish").is_dir() {
                 pieces.push(Piece::Whole(config.join("fish/conf.d/runahead.fish"), names.fish()));
             }
-            service(&mut pieces, names, &config.join("systemd/user"), &config.join("environment.d"));
+            service(&mut pieces, names, &config.join("systemd/user"));
         }
     }
     Ok(pieces)
 }
 
-/// For the user's service manager, where the machine has one.
-fn service(pieces: &mut Vec<Piece>, names: &Names, units: &Path, environment: &Path) {
+/// For the user's service manager, where the machine has one. (Not environment.d(5): nothing there asks whether
+/// the agent's file is still to be had, and each program of a desktop would say that it is not.)
+fn service(pieces: &mut Vec<Piece>, names: &Names, units: &Path) {
     if !Path::new("/run/systemd/system").is_dir() {
         return;
     }
-    pieces.push(Piece::Whole(environment.join(ENVIRONMENT), names.environment_d()));
     pieces.push(Piece::Whole(units.join(UNIT), names.unit()));
     pieces.push(Piece::Link(units.join("default.target.wants").join(UNIT), units.join(UNIT)));
 }
@@ -226,7 +244,6 @@ fn places(whom: Whom) -> (Vec<PathBuf>, Vec<PathBuf>) {
                     "fish/conf.d/runahead.fish",
                     "systemd/user/default.target.wants/runahead-enabled.service",
                     "systemd/user/runahead-enabled.service",
-                    "environment.d/60-runahead.conf",
                 ],
                 Path::new("/etc"),
             ),
@@ -243,7 +260,6 @@ fn places(whom: Whom) -> (Vec<PathBuf>, Vec<PathBuf>) {
                         "fish/conf.d/runahead.fish",
                         "systemd/user/default.target.wants/runahead-enabled.service",
                         "systemd/user/runahead-enabled.service",
-                        "environment.d/60-runahead.conf",
                     ],
                     &config,
                 ),
@@ -296,8 +312,16 @@ fn missing_folders(pieces: &[Piece]) -> Vec<PathBuf> {
 pub(super) fn found(whom: Whom) -> Vec<PathBuf> {
     let (whole, lines) = places(whom);
     let is_marked = |path: &PathBuf| fs::read(path).is_ok_and(|text| has_mark(&text));
-    let is_there = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
-    whole.into_iter().filter(is_there).chain(lines.into_iter().filter(is_marked)).collect()
+    whole.into_iter().filter(|path| is_ours(path)).chain(lines.into_iter().filter(is_marked)).collect()
+}
+
+/// Whether we have written a file: somebody may have one of the same name.
+fn is_ours(path: &Path) -> bool {
+    if path.parent().is_some_and(|folder| folder.ends_with("default.target.wants")) {
+        return fs::read_link(path).is_ok_and(|to| to.ends_with(UNIT));
+    }
+    let is_rules = path.ends_with(super::rules::NAME) && path.is_file();
+    is_rules || fs::read(path).is_ok_and(|text| text.starts_with(HEAD.as_bytes()))
 }
 
 /// Takes everything away. Returns what could not be.
@@ -317,7 +341,7 @@ pub(super) fn remove(whom: Whom) -> Vec<String> {
     for path in &lines {
         note(path, with_line(path, None));
     }
-    for path in &whole {
+    for path in whole.iter().filter(|path| is_ours(path)) {
         note(path, fs::remove_file(path));
     }
     // What somebody else has put there keeps its folder.
@@ -330,7 +354,11 @@ pub(super) fn remove(whom: Whom) -> Vec<String> {
 /// Replaces a file by another one as a whole, with the old one's mode.
 fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     // What a link leads to, and not the link.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let path = match fs::canonicalize(path) {
+        // A link that leads nowhere at present stays one.
+        Err(error) if error.kind() != io::ErrorKind::NotFound || path.is_symlink() => return Err(error),
+        found => found.unwrap_or_else(|_| path.to_owned()),
+    };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}.runahead.{}", std::process::id()));
     let written = OpenOptions::new()
@@ -353,12 +381,18 @@ fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
 }
 
 fn whole(path: &Path, text: &str) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok() && !is_ours(path) {
+        return Err(io::Error::other("it is there, and not Runahead's"));
+    }
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
     replace(path, text.as_bytes(), 0o644)
 }
 
 fn link(path: &Path, to: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    if fs::symlink_metadata(path).is_ok() && !is_ours(path) {
+        return Err(io::Error::other("it is there, and not Runahead's"));
+    }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => std::os::unix::fs::symlink(to, path),
@@ -366,21 +400,27 @@ fn link(path: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn has_mark(text: &[u8]) -> bool {
-    text.windows(MARK.len()).any(|part| part == MARK.as_bytes())
+    contains(text, MARK)
 }
 
-/// Has exactly this line of ours at the end of a file, or none. A file that has none but ours goes.
+fn contains(text: &[u8], part: &str) -> bool {
+    text.windows(part.len()).any(|there| there == part.as_bytes())
+}
+
+/// Has exactly this line of ours at the end of a file, or none. A file that was made for it goes with it.
 fn with_line(path: &Path, line: Option<&str>) -> io::Result<()> {
-    let before = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+    let (before, is_there) = match fs::read(path) {
+        Ok(text) => (text, true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), false),
         Err(error) => return Err(error),
     };
-    let after = lines_with(&before, line);
+    let was_empty = is_there && (before.is_empty() || contains(&before, &format!("{MARK}{EMPTY}")));
+    let line = line.map(|line| if was_empty { format!("{line}{EMPTY}") } else { line.to_owned() });
+    let after = lines_with(&before, line.as_deref());
     if after == before {
         return Ok(());
     }
-    if after.is_empty() {
+    if after.is_empty() && !was_empty {
         return fs::remove_file(path);
     }
     let mode = fs::metadata(path).map_or(0o644, |found| found.mode() & 0o7777);
@@ -388,18 +428,27 @@ fn with_line(path: &Path, line: Option<&str>) -> io::Result<()> {
 }
 
 fn lines_with(before: &[u8], line: Option<&str>) -> Vec<u8> {
-    let mut after: Vec<u8> = before
-        .split_inclusive(|&byte| byte == b'\n')
-        .filter(|line| !has_mark(line))
-        .flatten()
-        .copied()
-        .collect();
+    let mut after: Vec<u8> = Vec::with_capacity(before.len());
+    let mut is_unended = false;
+    for part in before.split_inclusive(|&byte| byte == b'\n') {
+        if has_mark(part) {
+            is_unended = contains(part, UNENDED);
+        } else {
+            is_unended = false;
+            after.extend_from_slice(part);
+        }
+    }
+    // Nobody has written behind us.
+    if is_unended && after.last() == Some(&b'\n') {
+        after.pop();
+    }
     if let Some(line) = line {
-        // A last line without an end gets one, which stays.
-        if !after.is_empty() && after.last() != Some(&b'\n') {
+        let is_unended = after.last().is_some_and(|&byte| byte != b'\n');
+        if is_unended {
             after.push(b'\n');
         }
         after.extend_from_slice(line.as_bytes());
+        after.extend_from_slice(if is_unended { UNENDED.as_bytes() } else { b"" });
         after.push(b'\n');
     }
     after
@@ -423,7 +472,11 @@ mod tests {
             assert_eq!(lines_with(&with, None), before.as_bytes());
         }
         let with = lines_with(b"a", Some(&line));
-        assert_eq!(with, format!("a\n{line}\n").as_bytes());
+        assert_eq!(with, format!("a\n{line}{UNENDED}\n").as_bytes());
+        assert_eq!(lines_with(&with, Some(&line)), with, "once");
+        assert_eq!(lines_with(&with, None), b"a");
+        let later = [&with, &b"b\n"[..]].concat();
+        assert_eq!(lines_with(&later, None), b"a\nb\n", "somebody's line came behind");
         assert_eq!(lines_with(b"\xff\n", None), b"\xff\n");
     }
 
@@ -447,6 +500,55 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         with_line(&link, None).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "a\n");
+    }
+
+    #[test]
+    fn an_empty_file_and_a_link_to_nothing_stay_what_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(".profile");
+        let line = format!("x {MARK}");
+        fs::write(&path, "").unwrap();
+        for line in [Some(line.as_str()), Some(&line), None] {
+            with_line(&path, line).unwrap();
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"");
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(directory.path().join("not mounted"), &link).unwrap();
+        assert!(with_line(&link, Some(&line)).is_err());
+        assert!(link.is_symlink());
+    }
+
+    #[test]
+    fn somebody_elses_file_of_the_same_name_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runahead.sh");
+        fs::write(&path, "alias r='runahead run'\n").unwrap();
+        assert!(!is_ours(&path) && whole(&path, &names().snippet()).is_err());
+        assert!(fs::read_to_string(&path).unwrap().starts_with("alias"));
+        fs::remove_file(&path).unwrap();
+        whole(&path, &names().snippet()).unwrap();
+        whole(&path, &names().snippet()).unwrap();
+        assert!(is_ours(&path));
+        for (name, text) in [("a.fish", names().fish()), (UNIT, names().unit())] {
+            let path = directory.path().join(name);
+            whole(&path, &text).unwrap();
+            assert!(is_ours(&path));
+        }
+        let wanted = directory.path().join("default.target.wants").join(UNIT);
+        link(&wanted, &directory.path().join(UNIT)).unwrap();
+        link(&wanted, &directory.path().join(UNIT)).unwrap();
+        assert!(is_ours(&wanted));
+    }
+
+    #[test]
+    fn everybody_loads_only_what_is_roots() {
+        assert_eq!(others_may_change("/bin/sh"), None);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agent");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(others_may_change(path.to_str().unwrap()).is_some());
+        assert!(others_may_change("/nowhere/agent").is_some());
     }
 
     #[test]

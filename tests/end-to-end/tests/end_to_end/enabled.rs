@@ -19,6 +19,7 @@ const SITUATIONS: [&str; 16] = [
     "users",
     "logout",
     "chosen",
+    "others",
     "refused",
     "container",
     "system",
