@@ -143,6 +143,15 @@ others)
   as "$user" runahead enable > "$folder/said" 2>&1 && bad "a link to nothing is overwritten"
   same "lines said" "$(wc -l < "$folder/said")" 1
   same "the home with a link to nothing" "$(contents)" "$before"
+  # A home that is full.
+  mount -t tmpfs -o "size=24k,uid=$other,gid=$other" none "$folder/$other" || die "no mount"
+  echo '# mine' > "$folder/$other/.profile"
+  chown "$other:$other" "$folder/$other/.profile"
+  head -c 100000 /dev/zero > "$folder/$other/fill" 2> /dev/null
+  as "$other" runahead enable > "$folder/said" 2>&1 && bad "nothing could be written"
+  same "lines said" "$(wc -l < "$folder/said")" 1
+  same "a full home" "$(cd "$folder/$other" && find . | sort | tr '\n' ' '; cat "$folder/$other/.profile")" ". ./.profile ./fill # mine"
+  umount "$folder/$other"
   # What everybody loads is root's alone.
   mkdir "$folder/second"
   cp "$parts"/{runahead,runahead-host,runahead-tools,runahead-speculator,librunahead_agent.so} "$folder/second"
@@ -219,7 +228,14 @@ broken)
     same "cut to $cut" "$(login "$user" 'expr 1 + 1; sh -c "exit 5"; echo $?' 2>&1)" "2
 5"
   done
-  "$folder/second/runahead" --version > /dev/null
+  # Nor does a command that is none do for one, as a disk leaves it that has lost its power.
+  for part in runahead-tools librunahead_agent.so; do
+    : > "$folder/second/new"
+    chmod 755 "$folder/second/new"
+    mv "$folder/second/new" "$folder/second/$part"
+  done
+  same "both empty" "$(login "$user" 'expr 1 + 1; sh -c "exit 5"; echo $?' 2>&1)" "2
+5"
   as "$user" runahead disable > /dev/null || bad "disable"
   same "the home" "$(state)" ". 755 $user d"
   ;;

@@ -89,13 +89,13 @@ impl Names {
         format!("LD_PRELOAD={}\n{SESSION}={}\n", self.agent, word())
     }
 
-    /// For a shell of POSIX's kind.
+    /// For a shell of POSIX's kind. (It would take a command with nothing in it for one that is done.)
     fn snippet(&self) -> String {
         let Names { tools, agent } = self;
         let word = word();
         format!(
             "{HEAD}\
-             if [ -x '{tools}' ] && [ \"${{RUNAHEAD-}}\" != off ]; then\n\
+             if [ -x '{tools}' ] && [ -s '{tools}' ] && [ \"${{RUNAHEAD-}}\" != off ]; then\n\
              \x20 case \"${{{SESSION}-}}\" in\n\
              \x20   ''|enabled*)\n\
              \x20     if '{tools}' {SERVE} </dev/null >/dev/null 2>&1 && [ -z \"${{{SESSION}-}}\" ]; then\n\
@@ -113,7 +113,7 @@ impl Names {
         let word = word();
         format!(
             "{HEAD}\
-             if status is-login; and test -x '{tools}'; and test \"$RUNAHEAD\" != off; and string match -qr '^(enabled.*)?$' -- \"${SESSION}\"\n\
+             if status is-login; and test -x '{tools}' -a -s '{tools}'; and test \"$RUNAHEAD\" != off; and string match -qr '^(enabled.*)?$' -- \"${SESSION}\"\n\
              \x20 if '{tools}' {SERVE} </dev/null >/dev/null 2>&1; and test -z \"${SESSION}\"\n\
              \x20   if test -n \"$LD_PRELOAD\"\n\
              \x20     set -gx LD_PRELOAD '{agent}':\"$LD_PRELOAD\"\n\
@@ -286,7 +286,11 @@ pub(super) fn write(names: &Names, whom: Whom, rules: &str) -> Result<(), String
             Piece::Link(path, to) => (path, link(path, to)),
         };
         if let Err(error) = written {
-            return Err(format!("cannot write {}: {error}", path.display()));
+            let why = format!("cannot write {}: {error}", path.display());
+            remove(whom);
+            // The file that says which folders were made may be what could not be written.
+            made.iter().rev().for_each(|folder| drop(fs::remove_dir(folder)));
+            return Err(why);
         }
     }
     Ok(())
