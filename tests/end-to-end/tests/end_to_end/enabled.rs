@@ -7,7 +7,7 @@ use runahead_end_to_end::locate::{Runahead, build_folder, tests_folder};
 use std::fs;
 use std::process::Command;
 
-const SITUATIONS: [&str; 16] = [
+const SITUATIONS: [&str; 17] = [
     "programs",
     "environment",
     "disable",
