@@ -393,7 +393,9 @@ mod tests {
             // Nor does a new one now and then make it pay for ever.
             recorder.enter(if number == 5000 { b"/c" } else { b"/a" }, Interest::Opened);
         }
-        (0..=REPEATED_FOR_EACH + 1).for_each(|_| drop(recorder.enter(b"/a", Interest::Opened)));
+        (0..=REPEATED_FOR_EACH + 1).for_each(|_| {
+            recorder.enter(b"/a", Interest::Opened);
+        });
         assert!(recorder.is_complete() && recorder.is_full() && !recorder.is_complete());
         for number in 0..=MOST_WANTS {
             recorder.enter(format!("/{number}").as_bytes(), Interest::Opened);

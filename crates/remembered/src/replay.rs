@@ -702,10 +702,12 @@ mod tests {
             return eprintln!("SKIPPED: no lease can be had here");
         }
         thread::sleep(2 * LEASES_EVERY);
-        paths.iter().for_each(|path| drop(replay.is_wanted(path)));
+        paths.iter().for_each(|path| {
+            let _ = replay.is_wanted(path);
+        });
         over(&replay);
-        // One of the two threads may have gone on while the other looked.
-        assert!(replay.done().files <= 2);
+        // The others may have gone on while one of the threads looked.
+        assert!(replay.done().files < 8);
     }
 
     #[test]
