@@ -617,6 +617,12 @@ impl Reader {
         }
     }
 
+    /// Only those that wait tell what they open.
+    fn is_warm(&self) {
+        self.lock().is_warm = true;
+        says(self.words, remembering::WAITING);
+    }
+
     /// Begins to ask for what is remembered.
     fn begin(&self, store: Store) -> Result<Mounts, Option<String>> {
         let mounts = Mounts::look();
@@ -634,14 +640,17 @@ impl Reader {
             (known.executable, known.identity, known.mounts) = (executable, identity, mounts.clone());
         }
         let wants = memory.map_or(Vec::new(), |memory| memory.wants(self.key));
-        if !wants.is_empty() && (self.cold || replay::is_cold(&wants, &mounts, self.gate, self.words)) {
+        let names_are_cold = self.cold || replay::names_are_cold(&wants, &mounts, self.gate, self.words);
+        // At once, since a short program would tell what it opens meanwhile, and wait for us at its end.
+        if !names_are_cold {
+            self.is_warm();
+        }
+        let is_cold = || names_are_cold || replay::pages_are_cold(&wants, &mounts, self.gate, self.words);
+        if !wants.is_empty() && is_cold() {
             self.session.header().remembers.store(1, Ordering::Relaxed);
             says(self.words, remembering::ALL);
             let mut known = self.lock();
             known.replay = Some(Replay::begin(wants, mounts.clone(), self.gate, self.words, room()));
-        } else if !self.cold {
-            self.lock().is_warm = true;
-            says(self.words, remembering::WAITING);
         }
         Ok(mounts)
     }

@@ -493,23 +493,31 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Whether a sample of these is not cached. Waits for the disk where it is not, and then no longer than for one of them.
-pub fn is_cold(wants: &[Want], mounts: &Mounts, gate: Gate, words: Words) -> bool {
+/// A file in the middle of each part of these, so that the first is not the executable alone.
+fn sample(wants: &[Want]) -> impl Iterator<Item = &Want> {
     let files =
         || wants.iter().filter(|want| matches!(&want.what, What::File { pages, .. } if !pages.is_empty()));
     let every = (files().count() / SAMPLE).max(1);
-    // A file in the middle of each part, so that the first is not the executable alone.
-    let sample = || files().skip(every / 2).step_by(every).take(SAMPLE);
-    // Nothing is opened before it is known that there are no leases.
-    sample().any(|want| {
+    files().skip(every / 2).step_by(every).take(SAMPLE)
+}
+
+/// Whether the name of one of a sample of these is not cached. Waits for the disk where it is not, and then no longer than for
+/// one of them.
+pub fn names_are_cold(wants: &[Want], mounts: &Mounts, gate: Gate, words: Words) -> bool {
+    sample(wants).any(|want| {
         looks_at(want, mounts, gate, words, |name| {
             let before = sleeps();
             drop(look::place(name, &want.what));
             sleeps() > before
         })
-    }) || sample().next().is_some()
+    })
+}
+
+/// The same of pages. Nothing is opened before it is known that there are no leases, which takes some ms.
+pub fn pages_are_cold(wants: &[Want], mounts: &Mounts, gate: Gate, words: Words) -> bool {
+    sample(wants).next().is_some()
         && !look::leases()
-        && sample().any(|want| {
+        && sample(wants).any(|want| {
             let What::File { pages, .. } = &want.what else { return false };
             looks_at(want, mounts, gate, words, |name| match look::open(name, &want.what) {
                 Opened::File(file) => {
@@ -629,7 +637,7 @@ mod tests {
         assert_eq!((done.files, done.bytes, done.names, done.changed), (97, 97 * 8192, 1, 3));
         assert_eq!(words.replaying.load(Ordering::Relaxed), 0);
         let mounts = Mounts::look();
-        assert!(!is_cold(&wants[4..100], &mounts, Gate::default(), words));
+        assert!(!pages_are_cold(&wants[4..100], &mounts, Gate::default(), words));
         let bounded = Replay::begin(wants, mounts, Gate::default(), words, 10 * 8192 + 4096);
         over(&bounded);
         assert_eq!(bounded.done().bytes, 10 * 8192 + 4096);
@@ -734,7 +742,8 @@ mod tests {
             return;
         }
         let wants = vec![file(&own, &mounts); 50];
-        assert!(!is_cold(&wants, &mounts, Gate::default(), words));
+        assert!(!names_are_cold(&wants, &mounts, Gate::default(), words));
+        assert!(!pages_are_cold(&wants, &mounts, Gate::default(), words));
         let replay = Replay::begin(wants, mounts, Gate::default(), words, u64::MAX);
         assert!(replay.stop(LONG));
         assert_eq!((replay.done(), words.replaying.load(Ordering::SeqCst)), (Done::default(), 0));
