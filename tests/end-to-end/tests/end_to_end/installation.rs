@@ -58,7 +58,7 @@ fn files(folder: &Path) -> Vec<String> {
 /// What is made where it is installed.
 const MADE: &str = "lib/runahead/runahead-sites";
 
-const FILES: [&str; 21] = [
+const FILES: [&str; 25] = [
     "bin/runahead",
     "include/runahead.h",
     "lib/librunahead.a",
@@ -73,11 +73,15 @@ const FILES: [&str; 21] = [
     "share/bash-completion/completions/runahead",
     "share/fish/vendor_completions.d/runahead.fish",
     "share/man/man1/runahead-daemon.1",
+    "share/man/man1/runahead-disable.1",
     "share/man/man1/runahead-doctor.1",
+    "share/man/man1/runahead-enable.1",
     "share/man/man1/runahead-prepare.1",
     "share/man/man1/runahead-report.1",
     "share/man/man1/runahead-run.1",
+    "share/man/man1/runahead-serve.1",
     "share/man/man1/runahead-stat.1",
+    "share/man/man1/runahead-status.1",
     "share/man/man1/runahead.1",
     "share/zsh/site-functions/_runahead",
 ];
