@@ -15,8 +15,8 @@ const LONGEST: Duration = Duration::from_millis(25);
 /// One that took less may have more beside it.
 const SHORT: Duration = Duration::from_millis(8);
 
-const INITIAL: u32 = 4;
-const MIN: u32 = 2;
+const INITIAL: u32 = 2;
+const MIN: u32 = 1;
 const MAX: u32 = 32;
 
 /// Requests in flight at a device, for each name that is looked up at a time.
