@@ -59,8 +59,8 @@ const CASES: [Case; 12] = [
     },
     Case { name: "output elsewhere", output_elsewhere: true, says: true, ..CASE },
     Case { name: "prints", line: "for n in $(seq SECONDS); do echo $n; sleep 1; done", ..CASE },
-    Case { name: "raw", line: "stty raw; sleep SECONDS; stty sane", ..CASE },
-    Case { name: "a password", line: "stty -echo; sleep SECONDS; stty echo", ..CASE },
+    Case { name: "raw", line: "stty raw; sleep SECONDS", ..CASE },
+    Case { name: "a password", line: "stty -echo; sleep SECONDS", ..CASE },
     Case {
         name: "a child in a session of its own",
         line: "setsid -w sleep SECONDS; sleep 0.1",
