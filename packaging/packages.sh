@@ -16,8 +16,8 @@ MOST_BYTES=$((5 << 20))
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
 die() { printf './x packages: %s\n' "$*" >&2; exit 1; }
 
-# stage FOLDER PREFIX: what ./x install installs but for the compiler, stripped. Without the library for static linking, which is
-# five times as large as all else, and is for who builds from source.
+# stage FOLDER PREFIX: what ./x install installs but for the compiler, stripped. Without the library for
+# static linking, which is five times as large as all else, and is for who builds from source.
 stage() {
   rm -rf "$1"
   DESTDIR=$1 ./x install --only=core --prefix "$2"

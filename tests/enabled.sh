@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What happens where all of a user's programs run beside one host (`runahead enable`), each situation by itself:
+# What happens where all of a user's programs run beside one host (`runahead enable`), each situation by
+# itself:
 #
 #   unshare --mount --propagation private tests/enabled.sh RUNAHEAD FOLDER SITUATION
 #
@@ -272,7 +273,8 @@ reboot)
     same "garbage" "$(as "$user" env $(as "$user" runahead enable --print-env) bash -c "$joined" 2>&1)" 0
   done
   login "$user" true
-  # Where there is no folder of the login manager's for another user, one that somebody has made for him is not believed.
+  # Where there is no folder of the login manager's for another user, one that somebody has made for him is
+  # not believed.
   mkdir -m 755 "/var/tmp/runahead-$other"
   chown "$user" "/var/tmp/runahead-$other"
   as "$user" cp "$place/session" "/var/tmp/runahead-$other/session"

@@ -19,7 +19,8 @@ const USELESS: u64 = 8;
 /// Of those that follow so many are left alone for one that is not.
 const LEFT_ALONE: u64 = 15;
 
-/// What stands beside a key: the latest that were useless, and those left alone since one was not, a byte each.
+/// What stands beside a key: the latest that were useless, and those left alone since one was not, a byte
+/// each.
 const NOTE: u64 = 0xffff;
 const LEFT: u64 = 0x100;
 

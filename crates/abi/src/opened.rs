@@ -2,14 +2,14 @@
 //!
 //! A ring of words with one writer, the agent. An entry is a word that says its kind, its length and the
 //! descriptor that the path is relative to, then the path. The writer says how far it is about to write
-//! ([`Ring::reserved`]) before it does, and how far it has written ([`Ring::written`]) afterwards: what a reader has
-//! copied is what was written, if by then nobody is about to write over it. A reader that is too slow loses
-//! entries, which costs speed alone.
+//! ([`Ring::reserved`]) before it does, and how far it has written ([`Ring::written`]) afterwards: what a
+//! reader has copied is what was written, if by then nobody is about to write over it. A reader that is too
+//! slow loses entries, which costs speed alone.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Words that the ring holds, a power of two: some hundred paths, and the host comes by 20 times a second, or is
-/// rung for a quarter of them.
+/// Words that the ring holds, a power of two: some hundred paths, and the host comes by 20 times a second, or
+/// is rung for a quarter of them.
 #[cfg(not(loom))]
 pub const WORDS: usize = 2048;
 /// Few enough for loom, which tries every order.
@@ -79,8 +79,8 @@ impl Ring {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Enters a path; true if the reader had better be told, as another quarter of the ring is full. One writer at a time.
-    /// Async-signal-safe.
+    /// Enters a path; true if the reader had better be told, as another quarter of the ring is full. One
+    /// writer at a time. Async-signal-safe.
     pub fn write(&self, kind: u32, directory: i32, path: &[u8]) -> bool {
         if path.len() > PATH_MOST {
             return false;
@@ -107,8 +107,8 @@ impl Ring {
         start / QUARTER != end / QUARTER
     }
 
-    /// The entry behind so many words, which are then more; `None` if there is none. Nothing that a program scribbles
-    /// there makes it endless: each call reads on, up to where the ring was written.
+    /// The entry behind so many words, which are then more; `None` if there is none. Nothing that a program
+    /// scribbles there makes it endless: each call reads on, up to where the ring was written.
     pub fn read(&self, read: &mut u32) -> Option<Entry> {
         let written = self.written();
         let ahead = written.wrapping_sub(*read);
@@ -152,8 +152,8 @@ pub const OPENINGS_AT: usize = 60;
 /// As `session::remembering` says it.
 pub const OVER: u32 = 3;
 
-/// The host is about to open a file that was opened in an earlier run. True if it may; in any case it counts itself out of
-/// `replaying` afterwards.
+/// The host is about to open a file that was opened in an earlier run. True if it may; in any case it counts
+/// itself out of `replaying` afterwards.
 pub fn begins_to_replay(remembering: &AtomicU32, replaying: &AtomicU32) -> bool {
     replaying.fetch_add(1, Ordering::AcqRel);
     fence(Ordering::SeqCst);

@@ -62,7 +62,8 @@ pub struct Header {
     pub cookie: Cookie,
     /// Counts requests to the host; a futex that the host sleeps on.
     pub doorbell: AtomicU32,
-    /// Set by the host once the report is out, to one of [`reported`]: futex for agents that wait with their exit.
+    /// Set by the host once the report is out, to one of [`reported`]: futex for agents that wait with their
+    /// exit.
     pub reported: AtomicU32,
     /// Process id of the command that was run: its exit is what the report waits for.
     pub main_process: AtomicU32,
@@ -75,18 +76,20 @@ pub struct Header {
     pub waited_ns: AtomicU64,
     /// One of [`sites`]: futex for agents that start.
     pub sites: AtomicU32,
-    /// Whether the host is there. It says so before it looks at anybody's slot, whose process says first that it
-    /// ends, or what else bears nobody: one of the two sees the other.
+    /// Whether the host is there. It says so before it looks at anybody's slot, whose process says first that
+    /// it ends, or what else bears nobody: one of the two sees the other.
     pub serves: AtomicU32,
     /// What is remembered of the run, one of [`remembering`].
     pub remembering: AtomicU32,
     /// 1: the main process is to let the host look at what it has opened before it ends.
     pub remembers: AtomicU32,
-    /// Files that the host is opening since they were opened in an earlier run, see [`remembering::OVER`]. A futex.
+    /// Files that the host is opening since they were opened in an earlier run, see [`remembering::OVER`]. A
+    /// futex.
     pub replaying: AtomicU32,
     /// Openings, at least, that no agent has entered though they were wanted.
     pub openings_missed: AtomicU32,
-    /// When an agent has first said [`remembering::OVER`], monotonic ns: nobody waits for the host long after that.
+    /// When an agent has first said [`remembering::OVER`], monotonic ns: nobody waits for the host long after
+    /// that.
     pub over_since: AtomicU64,
     pub analysis: AnalysisRequest,
     /// For each slot the process id of the program that it belongs to, or what [`crate::owner`] says.
@@ -419,7 +422,8 @@ pub mod care {
 pub mod reported {
     pub const NOT_YET: u32 = 0;
     pub const DONE: u32 = 1;
-    /// It has other threads, which run on behind what it does at its exit: it is not to wait for anything more.
+    /// It has other threads, which run on behind what it does at its exit: it is not to wait for anything
+    /// more.
     pub const DONE_WITH_THREADS: u32 = 2;
 }
 
@@ -432,7 +436,8 @@ pub mod remembering {
     /// All.
     pub const ALL: u32 = 2;
     /// Nobody's any more; nor does the host open what was opened in an earlier run: it counts in
-    /// [`super::Header::replaying`] what it is about to open and then looks at this, and whoever says this then looks at that.
+    /// [`super::Header::replaying`] what it is about to open and then looks at this, and whoever says this
+    /// then looks at that.
     pub const OVER: u32 = crate::opened::OVER;
 }
 

@@ -49,9 +49,12 @@ pub const SEALS: u32 = 1 | 2 | 4;
 
 /// Whether the file is one of `user`, who is the one that we act as.
 fn is_own_file(found: &Found, user: u32) -> Result<(), Refusal> {
-    if found.mode & FILE_TYPE != REGULAR {
-        Err(Refusal::NotAFile)
-    } else if found.owner != user {
+    if found.mode & FILE_TYPE != REGULAR { Err(Refusal::NotAFile) } else { is_own(found, user) }
+}
+
+/// Whether it, whatever it is, belongs to `user`, and nobody else may write to it.
+fn is_own(found: &Found, user: u32) -> Result<(), Refusal> {
+    if found.owner != user {
         Err(Refusal::AnothersFile)
     } else if found.mode & OTHERS_WRITE != 0 {
         Err(Refusal::OthersMayWrite)
@@ -80,15 +83,7 @@ pub fn site_file(found: &Found, user: u32) -> Result<(), Refusal> {
 
 /// Whether what is in the folder was put there by `user`.
 pub fn folder(found: &Found, user: u32) -> Result<(), Refusal> {
-    if found.mode & FILE_TYPE != FOLDER {
-        Err(Refusal::NotAFolder)
-    } else if found.owner != user {
-        Err(Refusal::AnothersFile)
-    } else if found.mode & OTHERS_WRITE != 0 {
-        Err(Refusal::OthersMayWrite)
-    } else {
-        Ok(())
-    }
+    if found.mode & FILE_TYPE != FOLDER { Err(Refusal::NotAFolder) } else { is_own(found, user) }
 }
 
 /// Whether the file may say where the user's session is.

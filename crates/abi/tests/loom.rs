@@ -151,10 +151,11 @@ fn events_of_two_threads_stay_apart() {
     });
 }
 
-/// The agent enters more names than the ring holds while the host reads: whatever comes out is what was entered.
+/// The agent enters more names than the ring holds while the host reads: whatever comes out is what was
+/// entered.
 ///
-/// Fails without the fence after what is reserved, without the one before the reader's second look, and with a relaxed
-/// store or load of what is written.
+/// Fails without the fence after what is reserved, without the one before the reader's second look, and with
+/// a relaxed store or load of what is written.
 #[test]
 fn an_overrun_ring_of_names_shows_no_mixtures() {
     loom::model(|| {
@@ -184,8 +185,8 @@ fn an_overrun_ring_of_names_shows_no_mixtures() {
     });
 }
 
-/// What is about to be opened as it was opened in an earlier run, and a process that bears nobody who opens files: one of
-/// them sees the other.
+/// What is about to be opened as it was opened in an earlier run, and a process that bears nobody who opens
+/// files: one of them sees the other.
 ///
 /// Fails without either of the fences.
 #[test]

@@ -27,8 +27,8 @@ use runahead_policy::regret::is_worth_a_start;
 /// How long an exiting program waits for the report to be printed, when one was asked for.
 const REPORT_WAIT_NS: u64 = 2_000_000_000;
 
-/// How long a main process whose run is remembered waits at its end in all, unless for a report: the host takes some us for
-/// each file. It may be stopped.
+/// How long a main process whose run is remembered waits at its end in all, unless for a report: the host
+/// takes some us for each file. It may be stopped.
 const REMEMBER_WAIT_NS: u64 = 250_000_000;
 
 /// The slot of this process; claims one at the first call. None: run plainly. The caller holds the process's
@@ -415,8 +415,8 @@ pub fn cares(state: &Fixed, how: u32) {
     }
 }
 
-/// The agent stands down, so that nobody waits at the main process's end for who opens what earlier runs have opened: that
-/// is not opened any more.
+/// The agent stands down, so that nobody waits at the main process's end for who opens what earlier runs have
+/// opened: that is not opened any more.
 pub fn sees_no_end(state: &Fixed) {
     if !state.has(flags::REMEMBERS) {
         return;
@@ -436,8 +436,8 @@ fn is_main(header: &Header) -> bool {
     header.main_process.load(Ordering::Relaxed) == process_id() as u32
 }
 
-/// Lets the host look at what is to be remembered and write the report, if this is the main process, for so long at most;
-/// None: nothing is wanted.
+/// Lets the host look at what is to be remembered and write the report, if this is the main process, for so
+/// long at most; None: nothing is wanted.
 fn have_reported(state: &Fixed, longest: Option<u64>) {
     let header = state.header();
     let Some(longest) = longest.filter(|_| is_main(header)) else { return };

@@ -144,8 +144,8 @@ pub fn is_sampled(number: u16) -> bool {
     is_measured(number) || read_call(usize::from(number)).is_some()
 }
 
-/// Those that may as long as nobody wants to know what the program opens. Their sites are rewritten in runs that remember
-/// alone (`flags::REMEMBERS`).
+/// Those that may as long as nobody wants to know what the program opens. Their sites are rewritten in runs
+/// that remember alone (`flags::REMEMBERS`).
 pub fn is_opening(number: u16) -> bool {
     matches!(u32::from(number), n::__NR_open | n::__NR_openat)
 }

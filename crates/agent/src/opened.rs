@@ -1,8 +1,9 @@
 //! Names that the program opens are entered for the host to remember (`runahead_abi::opened`).
 //!
-//! An open may wait for other reasons than the disk (a pipe's other end, a lease), so the program's own instruction makes
-//! each. Nothing is entered, and sites pass the agent by, until the program has waited for the disk, or the run is known
-//! to be cold. What should be entered and cannot be is counted ([`misses`]), so that nobody takes the rest for all.
+//! An open may wait for other reasons than the disk (a pipe's other end, a lease), so the program's own
+//! instruction makes each. Nothing is entered, and sites pass the agent by, until the program has waited for
+//! the disk, or the run is known to be cold. What should be entered and cannot be is counted ([`misses`]), so
+//! that nobody takes the rest for all.
 
 use crate::arch::{Answer, Frame};
 use crate::attach;
@@ -141,9 +142,9 @@ impl Visit<'_> {
     }
 }
 
-/// The process bears nobody who opens files: what was opened in an earlier run is not opened any more when this returns, or
-/// a second after this was said first. (A host that is stopped or gone never counts itself out, and a program may watch a
-/// thousand files.)
+/// The process bears nobody who opens files: what was opened in an earlier run is not opened any more when
+/// this returns, or a second after this was said first. (A host that is stopped or gone never counts itself
+/// out, and a program may watch a thousand files.)
 pub fn ends_replay(state: &Fixed) {
     const LONGEST_NS: u64 = 1_000_000_000;
     if !state.has(flags::REMEMBERS) {
@@ -158,8 +159,9 @@ pub fn ends_replay(state: &Fixed) {
     wait_for_replay(state, since.saturating_add(LONGEST_NS));
 }
 
-/// The main process ends: nothing is opened any more that was opened in an earlier run, when this returns or at `end` (monotonic
-/// ns). A host that lets go of one after the other is waited for: each waits in the disk's queue.
+/// The main process ends: nothing is opened any more that was opened in an earlier run, when this returns or
+/// at `end` (monotonic ns). A host that lets go of one after the other is waited for: each waits in the
+/// disk's queue.
 pub fn ends(state: &Fixed, end: u64) {
     const LONGEST_NS: u64 = 1_000_000_000;
     const QUIET_NS: u64 = 250_000_000;

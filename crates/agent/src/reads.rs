@@ -929,8 +929,8 @@ impl Visit<'_> {
         }
     }
 
-    /// Whether speculation is to wait yet, as the run has hardly waited, it was of no use to earlier processes of
-    /// this executable, or it has taken as much as may be lost by it.
+    /// Whether speculation is to wait yet, as the run has hardly waited, it was of no use to earlier
+    /// processes of this executable, or it has taken as much as may be lost by it.
     fn is_patient(&self, slot: &Slot) -> bool {
         let stalls = slot.agent.counts.stalls.load(Ordering::Relaxed);
         stalls <= u64::from(self.process.patience.load(Ordering::Relaxed))

@@ -107,8 +107,8 @@ fn give_back(frame: &Frame, what: What, number: u32, a: [usize; 6]) -> Answer {
 }
 
 /// A program is about to be executed in which there will be no agent: nobody will ask, whatever it gives
-/// back. So all that is held now is let go, and what earlier runs have opened is not opened any more: that would go on
-/// meanwhile, unlike speculation, which waits for the program.
+/// back. So all that is held now is let go, and what earlier runs have opened is not opened any more: that
+/// would go on meanwhile, unlike speculation, which waits for the program.
 #[inline(never)]
 fn lets_all_go(state: &Fixed) {
     opened::ends_replay(state);

@@ -76,8 +76,8 @@ pub fn open_sites(files: &Files, address: &Address, header: &Header) -> Result<(
     Ok((file, found.size as usize))
 }
 
-/// Waits until the site file has its descriptor, which takes as long as some names are looked up: who is beside the
-/// program opens it while that is loaded. False: it has none, or nobody comes to it.
+/// Waits until the site file has its descriptor, which takes as long as some names are looked up: who is
+/// beside the program opens it while that is loaded. False: it has none, or nobody comes to it.
 fn is_there(word: &AtomicU32) -> bool {
     /// Longer than a disk takes on which all of these names are cold.
     const LONGEST_NS: u64 = 200_000_000;

@@ -154,8 +154,8 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     let Some(session) = told.session.filter(|_| !told.is_off) else {
         return Begun::Here;
     };
-    // Of a program that is served without having been named, that is known: there are no more than where it was
-    // said, and the host is under as many as all of the user's.
+    // Of a program that is served without having been named, that is known: there are no more than where it
+    // was said, and the host is under as many as all of the user's.
     let may_run = || match told.enabled {
         Some(most) => most <= u64::from(session.filters),
         None => may_run(session.filters),

@@ -123,7 +123,8 @@ pub struct Process {
     pub watched: AtomicU32,
     /// Process id of whoever claimed the slot. A child of vfork finds its parent's here.
     pub claimed_by: AtomicU32,
-    /// 1: it has waited for the disk. For [`crate::opened`], as is the lock of whoever writes to the ring of names.
+    /// 1: it has waited for the disk. For [`crate::opened`], as is the lock of whoever writes to the ring of
+    /// names.
     pub has_waited: AtomicU32,
     pub opened_lock: Lock,
     /// Attaching failed: do not try again.

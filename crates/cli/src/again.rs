@@ -11,7 +11,8 @@ pub fn is_again() -> bool {
         && words.nth(again::FIRST - 2).is_some()
 }
 
-/// Executes such a program, with a run of its own that `beside` serves; returns the exit status if it could not.
+/// Executes such a program, with a run of its own that `beside` serves; returns the exit status if it could
+/// not.
 pub fn run(beside: Beside) -> u8 {
     runahead_host::set_file(again::FILE, again::DESCRIPTOR);
     let allowed = runahead_host::check_filters();

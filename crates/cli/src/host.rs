@@ -1,5 +1,5 @@
-//! `runahead-host`: what an attendant becomes once there is something to do (`host::attendant`). No command line
-//! is taken apart here.
+//! `runahead-host`: what an attendant becomes once there is something to do (`host::attendant`). No command
+//! line is taken apart here.
 #![cfg_attr(not(test), no_main)]
 
 use std::ffi::c_char;

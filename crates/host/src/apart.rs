@@ -5,8 +5,8 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Leaves what the command has: own session, no standard streams (but stderr, while something is to be said
-/// there), no descriptors but the run's and `one_more`. Whoever waits for the command's pipes to close must not
-/// wait for us.
+/// there), no descriptors but the run's and `one_more`. Whoever waits for the command's pipes to close must
+/// not wait for us.
 pub(crate) fn leave_the_terminal(run: &Run, one_more: Option<RawFd>) {
     leave_real_time();
     let _ = rustix::process::setsid();

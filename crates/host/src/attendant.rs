@@ -1,14 +1,15 @@
 //! Who is beside the command as long as there is nothing to do.
 //!
-//! Most starts are short, and many programs never wait for anything. So the launcher, which is small, forks off a
-//! process that asks for what a cold command's loader reads, and then sleeps on the session's doorbell. Who is about
-//! to execute something that its loader serves it answers itself. It becomes the host (`runahead-host`) when
-//! somebody has a slot, asks for more, or is to be told of at the command's end; else it ends with the command, and
-//! the host was never read from the disk. Its process id, its descriptors and what
-//! it ignores stay, so nobody notices (execve(2)).
+//! Most starts are short, and many programs never wait for anything. So the launcher, which is small, forks
+//! off a process that asks for what a cold command's loader reads, and then sleeps on the session's doorbell.
+//! Who is about to execute something that its loader serves it answers itself. It becomes the host
+//! (`runahead-host`) when somebody has a slot, asks for more, or is to be told of at the command's end; else
+//! it ends with the command, and the host was never read from the disk. Its process id, its descriptors and
+//! what it ignores stay, so nobody notices (execve(2)).
 //!
-//! To a process that gets its orphans the command's first process would find a child with a signal at its end: so
-//! there the host is a child of ours, and this process stays for it (execve(2) has a process tell of its end again).
+//! To a process that gets its orphans the command's first process would find a child with a signal at its
+//! end: so there the host is a child of ours, and this process stays for it (execve(2) has a process tell of
+//! its end again).
 
 use crate::apart::leave_the_terminal;
 use crate::executions::Executions;
@@ -69,8 +70,8 @@ fn become_host(run: Run) -> ! {
         // SAFETY: this process has one thread; the child has a copy of all memory.
         match unsafe { libc::fork() } {
             0 => {
-                // SAFETY: concerns the calling process alone. It dies with us; if we have died already, nobody would
-                // ever end it.
+                // SAFETY: concerns the calling process alone. It dies with us; if we have died already,
+                // nobody would ever end it.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 if std::os::unix::process::parent_id() != parent {
                     std::process::exit(0);

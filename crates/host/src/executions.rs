@@ -117,8 +117,8 @@ impl Executions {
         self.common.is_left.load(Ordering::Acquire)
     }
 
-    /// Answers who asks about a program that is to be left to its loader, which takes no tracer: for an attendant, who is
-    /// none. Whether somebody asks about another one, which is left to the host.
+    /// Answers who asks about a program that is to be left to its loader, which takes no tracer: for an
+    /// attendant, who is none. Whether somebody asks about another one, which is left to the host.
     pub(crate) fn need_tracer(&self) -> bool {
         let mailbox = &self.common.session.header().executions;
         let word = mailbox.state.load(Ordering::Acquire);
@@ -316,8 +316,8 @@ impl Common {
         is_possible
     }
 
-    /// Whether the agent may be put in, as far as the file and the environment tell. Notes what is known of the
-    /// file.
+    /// Whether the agent may be put in, as far as the file and the environment tell. Notes what is known of
+    /// the file.
     fn is_possible(&self, mailbox: &Mailbox, request: &Request) -> bool {
         let Some(_pass) = self.gate.pass(Files) else { return false };
         let Ok(told) = std::fs::metadata(&request.path) else { return false };

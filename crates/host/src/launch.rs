@@ -112,7 +112,8 @@ impl Failure {
     }
 }
 
-/// What goes on in the process beside the command: [`crate::attend`], or [`crate::serve`], which is the whole host.
+/// What goes on in the process beside the command: [`crate::attend`], or [`crate::serve`], which is the whole
+/// host.
 pub type Beside = fn(Run) -> !;
 
 /// Becomes the command that begins at our own argument number `first`, with Runahead beside it, if that is `allowed`

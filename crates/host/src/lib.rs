@@ -39,6 +39,7 @@ mod reasons;
 mod remembered;
 pub mod report;
 mod rights;
+mod room;
 mod run;
 mod session;
 mod standing;
@@ -60,8 +61,8 @@ pub use runahead_prefetcher::limits::size;
 pub use standing::{STATUS_BYTES, STATUS_LENGTH, STATUS_TEXT};
 pub use trace::TraceTo;
 
-/// Serves a run, in a process of its own that has been forked off, until the command and everybody who attached have
-/// ended.
+/// Serves a run, in a process of its own that has been forked off, until the command and everybody who
+/// attached have ended.
 pub fn serve(run: run::Run) -> ! {
     apart::leave_the_terminal(&run, None);
     let gate = run.session.gate();

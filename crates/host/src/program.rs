@@ -443,7 +443,8 @@ pub fn become_tools() -> io::Error {
     io::Error::last_os_error()
 }
 
-/// Calls this process what it is, whichever of our executables it runs: an agent knows the host by that (`agent::own_run`).
+/// Calls this process what it is, whichever of our executables it runs: an agent knows the host by that
+/// (`agent::own_run`).
 pub fn take_name() {
     // SAFETY: sets the calling thread's name (proc_pid_comm(5)), which the next execution sets anew.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"runahead".as_ptr()) };

@@ -1,11 +1,13 @@
 //! What earlier runs of the command wanted is asked for at its start, and what this one opens is remembered
 //! (`runahead-remembered`).
 //!
-//! A thread reads what is remembered, which may wait for the disk, and finds out whether any of it is missing from the cache;
-//! then others ask for it. The host's loop takes in what agents enter, and writes it down while the main process waits at
-//! its end: later nobody may have a file open, as the file system may be unmounted.
+//! A thread reads what is remembered, which may wait for the disk, and finds out whether any of it is missing
+//! from the cache; then others ask for it. The host's loop takes in what agents enter, and writes it down
+//! while the main process waits at its end: later nobody may have a file open, as the file system may be
+//! unmounted.
 
 use crate::program;
+use crate::room::Room;
 use crate::session::Shared;
 use runahead_abi::environment::REMEMBER;
 use runahead_abi::opened::{self, kind};
@@ -35,24 +37,25 @@ const STOP_LONGEST: Duration = Duration::from_millis(100);
 const LEAST_AT_END: Duration = Duration::from_millis(50);
 const MOST_AT_END: Duration = Duration::from_millis(100);
 
-/// The same where it has other threads. Those run on meanwhile, behind what the program does at its exit, which may have taken
-/// down what they use.
+/// The same where it has other threads. Those run on meanwhile, behind what the program does at its exit,
+/// which may have taken down what they use.
 const WITH_THREADS: Duration = Duration::from_millis(5);
 
 /// Share of the memory that is free which may be asked for, and bytes at most.
 const SHARE_OF_MEMORY: u64 = 4;
 const MOST_BYTES: u64 = 2 << 30;
 
-/// Names after which it is judged whether the program goes the way of earlier runs: where it has opened so many, and so many were
-/// asked for, and less than one in so many of them was both, the rest is not asked for.
+/// Names after which it is judged whether the program goes the way of earlier runs: where it has opened so
+/// many, and so many were asked for, and less than one in so many of them was both, the rest is not asked
+/// for.
 const JUDGED_AFTER: u64 = 32;
 const ONE_IN: u64 = 4;
 
 /// Names that a run must have been seen to open for it to be judged at its end.
 const SEEN_LEAST: u64 = 8;
 
-/// For so long all processes of a cold run tell what they open, whether they wait or not: each attaches for that. The same after
-/// one has waited in a run that was thought to be warm, and again after a pause as long.
+/// For so long all processes of a cold run tell what they open, whether they wait or not: each attaches for
+/// that. The same after one has waited in a run that was thought to be warm, and again after a pause as long.
 const ALL_FOR: Duration = Duration::from_secs(30);
 
 /// A name is looked over so long after it was opened, as it is in the kernel's cache by then.
@@ -164,8 +167,8 @@ pub struct Remembering {
 }
 
 impl Remembering {
-    /// Tells agents whether the run may turn out to be cold, before the first of them looks: then all processes tell from their
-    /// start what they open.
+    /// Tells agents whether the run may turn out to be cold, before the first of them looks: then all
+    /// processes tell from their start what they open.
     pub fn tell(&self, session: &Shared, site_file: Option<&Path>) {
         if site_file.is_some_and(|site_file| (self.how.knows)(&self.command, site_file)) {
             session.header().remembering.store(remembering::ALL, Ordering::Relaxed);
@@ -193,7 +196,8 @@ pub struct Begin<'a> {
 pub trait Remembers {
     /// Takes in what the agent in `slot` has entered.
     fn take(&mut self, process: u32, slot: &Slot, taken: &mut Taken);
-    /// The main process is about to end, and waits: writes down what the run has wanted. Nothing is open afterwards.
+    /// The main process is about to end, and waits: writes down what the run has wanted. Nothing is open
+    /// afterwards.
     fn finish(&mut self, main: u32, elapsed: Duration);
     /// Nothing is to be open any more, whatever was wanted.
     fn stop(&mut self);
@@ -210,7 +214,8 @@ struct Remembered {
     words: Words,
     key: u64,
     recorder: Recorder,
-    /// Since when all processes tell what they open, whether they have waited or not, or did for the last time.
+    /// Since when all processes tell what they open, whether they have waited or not, or did for the last
+    /// time.
     all_since: Option<Instant>,
     /// They do so from the start on.
     told_all: bool,
@@ -650,7 +655,13 @@ impl Reader {
             self.session.header().remembers.store(1, Ordering::Relaxed);
             says(self.words, remembering::ALL);
             let mut known = self.lock();
-            known.replay = Some(Replay::begin(wants, mounts.clone(), self.gate, self.words, room()));
+            known.replay = Some(Replay::begin(
+                wants,
+                mounts.clone(),
+                self.gate,
+                self.words,
+                (room(), Room::look().threads()),
+            ));
         }
         Ok(mounts)
     }

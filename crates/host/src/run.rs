@@ -1,5 +1,5 @@
-//! One run, as the launcher leaves it to whoever serves it: in the same process image ([`serve`](crate::serve)),
-//! or as words to another executable ([`Run::words`], [`Run::from_words`]).
+//! One run, as the launcher leaves it to whoever serves it: in the same process image
+//! ([`serve`](crate::serve)), or as words to another executable ([`Run::words`], [`Run::from_words`]).
 
 use crate::installation::Installation;
 use crate::limits::Limits;
@@ -150,8 +150,8 @@ impl Run {
         .collect()
     }
 
-    /// Has the site file opened, and agents told; `meanwhile` is done at the same time, if there is anything to do.
-    /// Or says why there is no site file.
+    /// Has the site file opened, and agents told; `meanwhile` is done at the same time, if there is anything
+    /// to do. Or says why there is no site file.
     pub(crate) fn open_sites(&mut self, meanwhile: Option<impl FnOnce()>) -> Result<(), String> {
         let sites = std::mem::replace(&mut self.sites, Sites::Missing);
         let (session, known) = (self.session.share(), self.installation.known.clone());
@@ -191,10 +191,10 @@ impl Run {
         }
     }
 
-    /// What makes the same run of the other executable, which has inherited the [descriptors](Run::descriptors) and
-    /// the environment; the latter says the limits and the session's address, as to the programs: arguments are
-    /// everybody's to read, and the cookie is not. A trace, progress on the terminal and limits from a command line
-    /// are not handed on.
+    /// What makes the same run of the other executable, which has inherited the
+    /// [descriptors](Run::descriptors) and the environment; the latter says the limits and the session's
+    /// address, as to the programs: arguments are everybody's to read, and the cookie is not. A trace,
+    /// progress on the terminal and limits from a command line are not handed on.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let number = |descriptor: Option<RawFd>| descriptor.map_or(NONE.into(), |number| number.to_string());
         let stats = match self.wishes.stats {
@@ -227,8 +227,8 @@ impl Run {
         (environment::SESSION.into(), self.address.to_string().into())
     }
 
-    /// The run that this process was executed to serve, at `address`. None: these are no such words, or another version's, or the
-    /// session is not there.
+    /// The run that this process was executed to serve, at `address`. None: these are no such words, or
+    /// another version's, or the session is not there.
     ///
     /// # Safety
     /// The descriptors that the words name are this process's, and nobody else uses them.

@@ -63,7 +63,8 @@ impl Session {
         Ok(Session { base: map(&descriptor)?, descriptor, cookie })
     }
 
-    /// Nobody serves this session from now on: who comes finds no place, and who asks for something has his answer.
+    /// Nobody serves this session from now on: who comes finds no place, and who asks for something has his
+    /// answer.
     pub fn shut(&self) {
         let header = self.header();
         header.owners.iter().for_each(owner::shut);
@@ -163,7 +164,8 @@ pub(crate) fn say_gone(slot: &Slot) {
     wake(&slot.speculator.activity);
 }
 
-/// Leaves word for an agent that from now on nobody will look at files on its behalf: it waits for none of these.
+/// Leaves word for an agent that from now on nobody will look at files on its behalf: it waits for none of
+/// these.
 pub(crate) fn say_that_nobody_comes(slot: &Slot) {
     say_gone(slot);
     let words = [
@@ -250,8 +252,8 @@ impl Shared {
         wake(word);
     }
 
-    /// Whether one of those who need somebody may be there yet: who has claimed a slot and rung nobody may have
-    /// ended since.
+    /// Whether one of those who need somebody may be there yet: who has claimed a slot and rung nobody may
+    /// have ended since.
     pub fn is_still_wanted(&self) -> bool {
         let owners = &self.header().owners;
         self.asks_of_code() || owners.iter().filter_map(owner::process).any(processes::is_there)

@@ -1,10 +1,11 @@
 //! What a cold command's start reads: its executable and its libraries.
 //!
 //! Before a program's first instruction there is nothing to run ahead of, and yet it waits: the kernel reads
-//! the executable, the loader each library that this names, then each that those name, one after the other and by
-//! page faults. But all of it is written in the files. So the launcher asks for the executable before it does anything
-//! else, and who is beside it, while the command is being loaded, for the libraries, found as ld.so(8) finds them. Nothing is
-//! asked where the executable's first page is in the cache: to know that costs a warm start 4 us.
+//! the executable, the loader each library that this names, then each that those name, one after the other
+//! and by page faults. But all of it is written in the files. So the launcher asks for the executable before
+//! it does anything else, and who is beside it, while the command is being loaded, for the libraries, found
+//! as ld.so(8) finds them. Nothing is asked where the executable's first page is in the cache: to know that
+//! costs a warm start 4 us.
 //!
 //! A guess that is wrong costs the reading of a library. What is not looked at: libraries for one kind of processor
 //! (`glibc-hwcaps`), and what a program opens later.
@@ -54,8 +55,8 @@ impl Cold {
         Some(Cold { executable })
     }
 
-    /// Asks for what the executable's loader will read, unless it is `over`. Waits for the disk. Nothing is open
-    /// while a program of the run gives something back.
+    /// Asks for what the executable's loader will read, unless it is `over`. Waits for the disk. Nothing is
+    /// open while a program of the run gives something back.
     pub(crate) fn ask_for_libraries(self, gate: Gate, over: impl Fn() -> bool) {
         let library_path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         let directories = library_path.as_bytes().split(|&b| b == b':').filter(|d| !d.is_empty());

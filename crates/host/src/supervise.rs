@@ -384,8 +384,8 @@ impl Host {
         true
     }
 
-    /// Sends the speculator of a process away that does nothing, and has it come again when it waits once more.
-    /// Returns what changes as the process does something.
+    /// Sends the speculator of a process away that does nothing, and has it come again when it waits once
+    /// more. Returns what changes as the process does something.
     fn keep_or_put_aside(&mut self, index: usize) -> u64 {
         let Some(attached) = &mut self.attached[index] else { return 0 };
         let counts = &self.session.slot(index).agent.counts;
@@ -415,8 +415,8 @@ impl Host {
         self.costs = None;
     }
 
-    /// Leaves the command alone before its end, for good: there is not even room for us (`short`), or nobody wants us any
-    /// more. Its processes find nobody to wait for, and those that come find no session.
+    /// Leaves the command alone before its end, for good: there is not even room for us (`short`), or nobody
+    /// wants us any more. Its processes find nobody to wait for, and those that come find no session.
     fn leave(&mut self, short: Option<&'static str>, next: Next) -> ! {
         self.session.shut();
         if !self.reported {

@@ -187,9 +187,12 @@ mod tests {
             let Ok(fd) = crate::files::open_at(crate::uapi::general::AT_FDCWD, &path, flags, 0) else {
                 continue;
             };
-            // What was mounted over it is another one.
-            let told = crate::files::file_system_type(fd).unwrap() as u32;
+            let told = crate::files::file_system_type(fd);
             let _ = crate::files::close(fd);
+            // A FUSE mount whose server has ended, or is just ending, has no number to tell.
+            let Ok(told) = told else { continue };
+            let told = told as u32;
+            // What was mounted over it is another one.
             let covered = mounts.lines().filter(|other| other.split(' ').nth(4) == Some(place)).count() > 1;
             if !covered {
                 assert_eq!(told, *number, "{kind} at {place}");

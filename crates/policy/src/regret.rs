@@ -21,8 +21,8 @@ pub fn may_spend(spent: u64, waited: u64, saved: u64) -> bool {
     spent < FIRST.saturating_add(waited / SHARE).saturating_add(saved)
 }
 
-/// Whether somebody is to be called, who has to be started first, for a run that has `waited` so many ns in all.
-/// Who buys when he has paid as much in rent never pays twice the least (ski rental; Karlin and others,
+/// Whether somebody is to be called, who has to be started first, for a run that has `waited` so many ns in
+/// all. Who buys when he has paid as much in rent never pays twice the least (ski rental; Karlin and others,
 /// Algorithmica 3, 1988): a run that waits less has nobody started.
 pub fn is_worth_a_start(waited: u64) -> bool {
     waited >= FIRST

@@ -1,8 +1,9 @@
-//! How much is asked of the disks at a time: so little that a look-up in between takes no longer than [`LONGEST`].
+//! How much is asked of the disks at a time: so little that a look-up in between takes no longer than
+//! [`LONGEST`].
 //!
-//! Whoever ends, or unmounts, waits for what is just being opened, and a thread that has asked for more than the disk's queue
-//! holds waits until that has room. A disk with one arm serves a hundred requests a second, one of a network ten thousand: so
-//! the depth is found out by how long names take.
+//! Whoever ends, or unmounts, waits for what is just being opened, and a thread that has asked for more than
+//! the disk's queue holds waits until that has room. A disk with one arm serves a hundred requests a second,
+//! one of a network ten thousand: so the depth is found out by how long names take.
 
 use std::collections::HashMap;
 use std::fs;

@@ -11,9 +11,10 @@
 //! | `depth` | how much of that at a time |
 //! | `threads` | how many, where processes are limited |
 //!
-//! Invariants: nothing but regular files (and directories, to be listed) of disks' file systems is opened, for reading, and
-//! nothing stays open; each opening is gone through the gate and counted for who bears none; what stands in the files is
-//! bounded and checked when it is read, and does no more than an `open` by this user could.
+//! Invariants: nothing but regular files (and directories, to be listed) of disks' file systems is opened,
+//! for reading, and nothing stays open; each opening is gone through the gate and counted for who bears none;
+//! what stands in the files is bounded and checked when it is read, and does no more than an `open` by this
+//! user could.
 //!
 //! The host is the only caller.
 
@@ -24,7 +25,6 @@ mod ranges;
 pub mod recorder;
 pub mod replay;
 pub mod store;
-mod threads;
 
 pub use memory::{Identity, Memory, Variant, Want, What};
 pub use ranges::Ranges;

@@ -1,5 +1,5 @@
-//! The kernel's side: what a path leads to, and which of its pages are cached. Nothing here has an effect on a file, or
-//! waits for anything but its disk.
+//! The kernel's side: what a path leads to, and which of its pages are cached. Nothing here has an effect on
+//! a file, or waits for anything but its disk.
 
 use crate::memory::{Identity, What};
 use crate::ranges::Ranges;
@@ -46,8 +46,8 @@ impl Mounts {
             let number = words.first().and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
             let kind = words.iter().position(|word| *word == b"-").and_then(|at| words.get(at + 1));
             let (Some(number), Some(point), Some(kind)) = (number, words.get(4), kind) else { continue };
-            // What somebody serves (FUSE, a network, squashfs) is not looked at: a request there takes his time, and may
-            // have effects.
+            // What somebody serves (FUSE, a network, squashfs) is not looked at: a request there takes his
+            // time, and may have effects.
             let is_on_disk = std::str::from_utf8(kind).is_ok_and(|kind| FileSystem::named(kind).is_on_disk);
             mounts.points.push((unescaped(point), is_on_disk));
             mounts.numbers.insert(number, is_on_disk);
@@ -143,8 +143,8 @@ pub enum Opened {
     Refused,
 }
 
-/// Opens what is at a path if it is the regular file, or the directory, that is expected: first as a place, which has no
-/// effect whatever it is, and then that very file.
+/// Opens what is at a path if it is the regular file, or the directory, that is expected: first as a place,
+/// which has no effect whatever it is, and then that very file.
 pub fn open(path: &CStr, expected: &What) -> Opened {
     match place(path, expected) {
         Ok((place, kind)) => again(&place, kind).map_or(Opened::Refused, Opened::File),
@@ -212,7 +212,8 @@ pub fn list(directory: BorrowedFd, goes_on: impl Fn() -> bool) {
     }
 }
 
-/// Asks for pages, as long as it `goes_on`. Does not wait for them, but for room in the disk's queue. Returns the bytes.
+/// Asks for pages, as long as it `goes_on`. Does not wait for them, but for room in the disk's queue. Returns
+/// the bytes.
 pub fn ask(file: &OwnedFd, pages: &Ranges, goes_on: impl Fn() -> bool) -> u64 {
     let mut asked = 0;
     for range in pages.iter() {
@@ -240,8 +241,8 @@ pub fn is_cold(file: &OwnedFd, page: u32) -> bool {
     preadv2(file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)
 }
 
-/// Whether reading leaves the time of the last access as it is. (A file of somebody else's is not to be had without that
-/// time.)
+/// Whether reading leaves the time of the last access as it is. (A file of somebody else's is not to be had
+/// without that time.)
 fn leaves_its_time(file: &OwnedFd) -> bool {
     let (Ok(flags), Ok(there), Ok(mount)) = (fcntl_getfl(file), fstat(file), fstatvfs(file)) else {
         return false;
@@ -294,7 +295,8 @@ fn told(file: &OwnedFd, size: u64) -> Option<Ranges> {
     for start in (0..size.min(LOOKED_AT)).step_by(WINDOW as usize) {
         let length = WINDOW.min(size - start) as usize;
         let mut pages = vec![0u8; length.div_ceil(PAGE as usize)];
-        // SAFETY: a new mapping that nobody touches, unmapped below; the vector has a byte for each of its pages.
+        // SAFETY: a new mapping that nobody touches, unmapped below; the vector has a byte for each of its
+        // pages.
         let told = unsafe {
             let address =
                 mmap(std::ptr::null_mut(), length, ProtFlags::empty(), MapFlags::SHARED, file, start).ok()?;
@@ -403,7 +405,8 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert_eq!(find(&c(&path), &everywhere()), None);
-        // Even if it claims to be the file: a pipe has an inode of its own, so this one is told that it is expected.
+        // Even if it claims to be the file: a pipe has an inode of its own, so this one is told that it is
+        // expected.
         let Ok(found) = rustix::fs::stat(&path) else { panic!() };
         let identity = Identity {
             device: found.st_dev,

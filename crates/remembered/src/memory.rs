@@ -36,7 +36,8 @@ pub const MOST_RANGES: usize = 4096;
 /// A variant that was wrong so often in a row is not replayed any more.
 pub const WRONG_MOST: u8 = 3;
 
-/// What so many runs in a row did not want is dropped; a name that was only looked up shows only when that waits.
+/// What so many runs in a row did not want is dropped; a name that was only looked up shows only when that
+/// waits.
 const UNSEEN_MOST: u8 = 2;
 const UNSEEN_NAME_MOST: u8 = 6;
 
@@ -91,8 +92,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What is worth asking for at the start of a run with this key: what the latest run with it wanted, else what two
-    /// of the others did.
+    /// What is worth asking for at the start of a run with this key: what the latest run with it wanted, else
+    /// what two of the others did.
     pub fn wants(&self, key: u64) -> Vec<Want> {
         if let Some(variant) = self.variants.iter().find(|variant| variant.key == key) {
             let is_good = variant.wrong < WRONG_MOST;
@@ -150,8 +151,8 @@ impl Memory {
 }
 
 impl Variant {
-    /// What is remembered after another run with the same key that wanted `now`. `complete`: that is all it opened; else it
-    /// may have wanted more.
+    /// What is remembered after another run with the same key that wanted `now`. `complete`: that is all it
+    /// opened; else it may have wanted more.
     pub fn after(&self, mut now: Vec<Want>, complete: bool) -> Vec<Want> {
         let places: HashSet<Vec<u8>> = now.iter().map(|want| want.path.clone()).collect();
         for want in &self.wants {

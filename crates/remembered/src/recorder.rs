@@ -1,8 +1,9 @@
 //! What a run opens, and what is to be remembered of it.
 //!
-//! While the run lasts names are collected, no more: nobody waits for a disk on their behalf. Only large files are looked at
-//! when they are met ([`before`]), as what of them was cached by then the program did not have to wait for. At the main
-//! process's end, while it waits, all names are in the kernel's cache, and each is looked at ([`Recorder::finish`]).
+//! While the run lasts names are collected, no more: nobody waits for a disk on their behalf. Only large
+//! files are looked at when they are met ([`before`]), as what of them was cached by then the program did not
+//! have to wait for. At the main process's end, while it waits, all names are in the kernel's cache, and each
+//! is looked at ([`Recorder::finish`]).
 
 use crate::PAGE;
 use crate::look::{self, Found, Mounts, Opened};
@@ -13,8 +14,8 @@ use runahead_gate::Gate;
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Files up to so many bytes are asked for whole: which of their pages were wanted is not worth a look, and the kernel reads
-/// as much ahead.
+/// Files up to so many bytes are asked for whole: which of their pages were wanted is not worth a look, and
+/// the kernel reads as much ahead.
 const SMALL: u64 = 64 << 10;
 
 /// Of larger ones than this it matters what was cached before.
@@ -24,9 +25,9 @@ const LARGE: u64 = 4 << 20;
 const MOST_OF_FILE: u64 = 256 << 20;
 const MOST_OF_RUN: u64 = 2 << 30;
 
-/// Openings of names that are known already after which no more is learned, and how many more for each name (of a build, whose
-/// compilers open the same headers): each costs the program 2.5 us, and one that opens the same files for ever is not to
-/// pay for that.
+/// Openings of names that are known already after which no more is learned, and how many more for each name
+/// (of a build, whose compilers open the same headers): each costs the program 2.5 us, and one that opens the
+/// same files for ever is not to pay for that.
 const REPEATED_MOST: usize = 16_384;
 const REPEATED_FOR_EACH: usize = 256;
 
@@ -138,8 +139,9 @@ impl Recorder {
         !self.is_partial
     }
 
-    /// What is to be remembered. Takes some us for each name, and no longer than `longest`. `before`: what was cached of
-    /// large files when they were met. `looked`: what has been [looked over](look_over) already.
+    /// What is to be remembered. Takes some us for each name, and no longer than `longest`. `before`: what
+    /// was cached of large files when they were met. `looked`: what has been [looked over](look_over)
+    /// already.
     pub fn finish(
         &mut self,
         mounts: &Mounts,
@@ -212,7 +214,8 @@ pub enum Looked {
     Larger(Identity),
 }
 
-/// Looks at a name that the program has used a while ago, so that the look does not wait for the disk. None: not at present.
+/// Looks at a name that the program has used a while ago, so that the look does not wait for the disk. None:
+/// not at present.
 pub fn look_over(
     path: &[u8],
     interest: Interest,
@@ -261,8 +264,8 @@ fn wanted(path: &[u8], identity: Identity, gate: Gate, of: &Of) -> Option<What> 
     Some(What::File { identity, pages, wrong })
 }
 
-/// What is to be asked for next time where `earlier` was, of a file of which `now` is cached; and how often in a row
-/// it was other pages that were wanted.
+/// What is to be asked for next time where `earlier` was, of a file of which `now` is cached; and how often
+/// in a row it was other pages that were wanted.
 fn learned(now: &Ranges, earlier: &Ranges, wrong: u8) -> (Ranges, u8) {
     /// A program that goes another way in a MB of a file is not wrong yet.
     const FEW: u64 = (1 << 20) / PAGE;
@@ -277,8 +280,8 @@ fn learned(now: &Ranges, earlier: &Ranges, wrong: u8) -> (Ranges, u8) {
     (now.clone(), 0)
 }
 
-/// What is cached of a large file, as it is met for the first time. None: it is small, or little is, so that what will be is
-/// the program's doing; or it could not be found out.
+/// What is cached of a large file, as it is met for the first time. None: it is small, or little is, so that
+/// what will be is the program's doing; or it could not be found out.
 pub fn before(path: &[u8], mounts: &Mounts, gate: Gate) -> Option<Ranges> {
     let name = look::name(path)?;
     let _places = gate.pass(All)?;

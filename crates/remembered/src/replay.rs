@@ -1,11 +1,11 @@
-//! Asks for what earlier runs wanted, in their order, in many threads: each waits for one directory entry or inode at a
-//! time, and asks for the pages without waiting for them.
+//! Asks for what earlier runs wanted, in their order, in many threads: each waits for one directory entry or
+//! inode at a time, and asks for the pages without waiting for them.
 //!
-//! The program may go another way this time, and its own reads wait behind what is asked for. So that is had on credit: little
-//! at first, and more as the program is seen to want what was foretold.
+//! The program may go another way this time, and its own reads wait behind what is asked for. So that is had
+//! on credit: little at first, and more as the program is seen to want what was foretold.
 //!
-//! A file that is not what it was is passed over. Nothing is opened while a program gives something back, or once a program
-//! bears nobody who opens files (`runahead_abi::opened`).
+//! A file that is not what it was is passed over. Nothing is opened while a program gives something back, or
+//! once a program bears nobody who opens files (`runahead_abi::opened`).
 
 use crate::PAGE;
 use crate::depth::Depth;
@@ -41,7 +41,8 @@ const STACK: usize = 64 * 1024;
 /// Files that are looked at to find out whether anything is to be asked for at all.
 const SAMPLE: usize = 8;
 
-/// What may be asked for before the program has wanted any of it, bytes: a hundred small files, on any disk a second or less.
+/// What may be asked for before the program has wanted any of it, bytes: a hundred small files, on any disk a
+/// second or less.
 const CREDIT: u64 = 16 << 20;
 
 /// What each costs beside its pages: a disk with an arm reads as much while that moves.
@@ -109,8 +110,8 @@ pub struct Done {
     pub changed: u64,
 }
 
-/// Whether anybody holds a lease, which opening a file may break. To ask takes 4 to 26 ms where nobody has lately (the kernel waits
-/// for a grace period of RCU), so names are looked up meanwhile.
+/// Whether anybody holds a lease, which opening a file may break. To ask takes 4 to 26 ms where nobody has
+/// lately (the kernel waits for a grace period of RCU), so names are looked up meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leases {
     Unknown,
@@ -156,9 +157,15 @@ struct State {
 pub struct Replay(Arc<Shared>);
 
 impl Replay {
-    /// Begins to ask for these, for no more than `most` bytes.
-    pub fn begin(wants: Vec<Want>, mounts: Mounts, gate: Gate, words: Words, most: u64) -> Replay {
-        let count = THREADS.min(wants.len().div_ceil(FOR_A_THREAD));
+    /// Begins to ask for these, for no more than `most` bytes, by no more than `threads`.
+    pub fn begin(
+        wants: Vec<Want>,
+        mounts: Mounts,
+        gate: Gate,
+        words: Words,
+        (most, threads): (u64, usize),
+    ) -> Replay {
+        let count = THREADS.min(threads).min(wants.len().div_ceil(FOR_A_THREAD));
         let places = wants.iter().enumerate().map(|(number, want)| (want.path.clone(), number)).collect();
         let replay = Replay(Arc::new(Shared {
             wants,
@@ -184,7 +191,6 @@ impl Replay {
             }),
             changed_state: Condvar::new(),
         }));
-        let count = count.min(crate::threads::most());
         for number in 0..count {
             let shared = replay.0.clone();
             // While the first one asks for leases it holds nothing, and nobody is to wait for that.
@@ -219,8 +225,8 @@ impl Replay {
         !stopped.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// The program wants what is at this path, for the first time. True if that was foretold: then more is asked for. None: it
-    /// is on no disk, which nobody foretells.
+    /// The program wants what is at this path, for the first time. True if that was foretold: then more is
+    /// asked for. None: it is on no disk, which nobody foretells.
     pub fn is_wanted(&self, path: &[u8]) -> Option<bool> {
         let want = self.0.places.get(path).and_then(|&number| self.0.wants.get(number));
         let Some(want) = want else { return self.0.mounts.has(path).then_some(false) };
@@ -363,7 +369,8 @@ impl Shared {
         }
     }
 
-    /// Whether nobody has taken a lease since the last look, which one thread makes now and then. Nobody opens anything meanwhile.
+    /// Whether nobody has taken a lease since the last look, which one thread makes now and then. Nobody
+    /// opens anything meanwhile.
     fn finds_no_leases(&self) -> bool {
         let asked = |state: &mut State| state.is_asking && !self.stopped.load(Ordering::SeqCst);
         let waited = self.changed_state.wait_while(self.lock(), asked);
@@ -502,8 +509,8 @@ fn sample(wants: &[Want]) -> impl Iterator<Item = &Want> {
     files().skip(every / 2).step_by(every).take(SAMPLE)
 }
 
-/// Whether the name of one of a sample of these is not cached. Waits for the disk where it is not, and then no longer than for
-/// one of them.
+/// Whether the name of one of a sample of these is not cached. Waits for the disk where it is not, and then
+/// no longer than for one of them.
 pub fn names_are_cold(wants: &[Want], mounts: &Mounts, gate: Gate, words: Words) -> bool {
     sample(wants).any(|want| {
         looks_at(want, mounts, gate, words, |name| {
@@ -632,14 +639,14 @@ mod tests {
             What::File { identity: Identity::default(), pages: Ranges::first(9), wrong: 0 },
         ));
         let words = words();
-        let replay = Replay::begin(wants.clone(), mounts, Gate::default(), words, u64::MAX);
+        let replay = Replay::begin(wants.clone(), mounts, Gate::default(), words, (u64::MAX, THREADS));
         over(&replay);
         let done = replay.done();
         assert_eq!((done.files, done.bytes, done.names, done.changed), (97, 97 * 8192, 1, 3));
         assert_eq!(words.replaying.load(Ordering::Relaxed), 0);
         let mounts = Mounts::look();
         assert!(!pages_are_cold(&wants[4..100], &mounts, Gate::default(), words));
-        let bounded = Replay::begin(wants, mounts, Gate::default(), words, 10 * 8192 + 4096);
+        let bounded = Replay::begin(wants, mounts, Gate::default(), words, (10 * 8192 + 4096, THREADS));
         over(&bounded);
         assert_eq!(bounded.done().bytes, 10 * 8192 + 4096);
     }
@@ -660,7 +667,7 @@ mod tests {
             wants.push(file(&path, &mounts));
         }
         let paths: Vec<Vec<u8>> = wants.iter().map(|want| want.path.clone()).collect();
-        let replay = Replay::begin(wants, mounts, Gate::default(), words(), u64::MAX);
+        let replay = Replay::begin(wants, mounts, Gate::default(), words(), (u64::MAX, THREADS));
         let asked = |files| {
             let end = Instant::now() + LONG;
             while replay.done().files < files {
@@ -698,7 +705,7 @@ mod tests {
         }
         let paths: Vec<Vec<u8>> = wants.iter().map(|want| want.path.clone()).collect();
         let leased = std::fs::File::open(folder.path().join("file7")).unwrap();
-        let replay = Replay::begin(wants, mounts, Gate::default(), words(), u64::MAX);
+        let replay = Replay::begin(wants, mounts, Gate::default(), words(), (u64::MAX, THREADS));
         let end = Instant::now() + LONG;
         while replay.done().files < 1 {
             assert!(Instant::now() < end);
@@ -744,7 +751,7 @@ mod tests {
         let wants = vec![file(&own, &mounts); 50];
         assert!(!names_are_cold(&wants, &mounts, Gate::default(), words));
         assert!(!pages_are_cold(&wants, &mounts, Gate::default(), words));
-        let replay = Replay::begin(wants, mounts, Gate::default(), words, u64::MAX);
+        let replay = Replay::begin(wants, mounts, Gate::default(), words, (u64::MAX, THREADS));
         assert!(replay.stop(LONG));
         assert_eq!((replay.done(), words.replaying.load(Ordering::SeqCst)), (Done::default(), 0));
     }

@@ -1,8 +1,8 @@
 //! The files in which it stands: one for each executable, in a folder of the user's own beside the site file.
 //!
-//! A file is written aside and renamed, so a reader finds a whole one or none; of several writers the last one's stays. All
-//! of them together are bounded, and those that were written longest ago go first. Nothing here is needed: where
-//! something fails, nothing is remembered.
+//! A file is written aside and renamed, so a reader finds a whole one or none; of several writers the last
+//! one's stays. All of them together are bounded, and those that were written longest ago go first. Nothing
+//! here is needed: where something fails, nothing is remembered.
 
 use crate::memory::{MOST_BYTES, Memory};
 use crate::{hash, memory};
@@ -124,7 +124,8 @@ impl Store {
 
     /// Removes what is remembered of an executable, or everything. Returns how many files that were.
     pub fn forget(&self, executable: Option<&[u8]>) -> io::Result<u64> {
-        // Whoever else may write to one of the two could have another folder stand here, and its files removed.
+        // Whoever else may write to one of the two could have another folder stand here, and its files
+        // removed.
         let above = self.folder.parent().unwrap_or(Path::new("/"));
         match is_private(above).and_then(|()| is_private(&self.folder)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),

@@ -106,8 +106,8 @@ impl Lasting for Enabled {
     }
 }
 
-/// Whether the user has logged out, but for processes that are still there. We may be one of a login's, and the
-/// login manager keeps the user's folder and services as long as such are there.
+/// Whether the user has logged out, but for processes that are still there. We may be one of a login's, and
+/// the login manager keeps the user's folder and services as long as such are there.
 fn has_logged_out() -> bool {
     let user = runahead_sites::location::effective_user();
     fs::read_to_string(format!("/run/systemd/users/{user}")).is_ok_and(|text| is_closing(&text))

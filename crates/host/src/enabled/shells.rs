@@ -222,8 +222,8 @@ fn pieces(names: &Names, whom: Whom, rules: &str) -> Result<Vec<Piece>, String> 
     Ok(pieces)
 }
 
-/// For the user's service manager, where the machine has one. (Not environment.d(5): nothing there asks whether
-/// the agent's file is still to be had, and each program of a desktop would say that it is not.)
+/// For the user's service manager, where the machine has one. (Not environment.d(5): nothing there asks
+/// whether the agent's file is still to be had, and each program of a desktop would say that it is not.)
 fn service(pieces: &mut Vec<Piece>, names: &Names, units: &Path) {
     if !Path::new("/run/systemd/system").is_dir() {
         return;

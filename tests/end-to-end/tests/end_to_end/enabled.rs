@@ -1,5 +1,5 @@
-//! All of a user's programs beside one host (`runahead enable`): `tests/enabled.sh`, a test for each situation.
-//! `RUNAHEAD_PROCESSES` says how many processes one host outlives; some if it does not.
+//! All of a user's programs beside one host (`runahead enable`): `tests/enabled.sh`, a test for each
+//! situation. `RUNAHEAD_PROCESSES` says how many processes one host outlives; some if it does not.
 
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;

@@ -1,8 +1,9 @@
-//! What a run has wanted is asked for at the start of the next one, on an emulated disk of 1 ms that is mounted anew before
-//! each run.
+//! What a run has wanted is asked for at the start of the next one, on an emulated disk of 1 ms that is
+//! mounted anew before each run.
 //!
-//! The program finds in each file the name of the next one, so that nobody can foretell them. Whatever was changed between two
-//! runs, and whatever stands in the files in which it is remembered, it prints what it prints alone.
+//! The program finds in each file the name of the next one, so that nobody can foretell them. Whatever was
+//! changed between two runs, and whatever stands in the files in which it is remembered, it prints what it
+//! prints alone.
 
 use crate::slow_disk::{self, number};
 use crate::suite::Suite;
@@ -56,8 +57,8 @@ with open('large', 'rb', 0) as large:
 print(found)
 ";
 
-/// Goes through all files; as HOW says it asks before that to be told who opens them, or takes leases on all of them: nobody but
-/// itself may be seen.
+/// Goes through all files; as HOW says it asks before that to be told who opens them, or takes leases on all
+/// of them: nobody but itself may be seen.
 const BEARS_NOBODY: &str = "
 import ctypes, fcntl, os, sys, time
 os.chdir(sys.argv[1])
@@ -192,13 +193,7 @@ impl Kept {
     }
 
     fn tool(&self, arguments: &[&str]) -> Result<Value, String> {
-        let mut command = Command::new(&self.tool);
-        let output = command.args(arguments).env("SLOWDISK_RUN", self.folder.join("run")).output();
-        let output = output.map_err(|error| format!("{}: {error}", self.tool.display()))?;
-        match output.status.success() {
-            true => Ok(serde_json::from_slice(&output.stdout).unwrap_or_default()),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-        }
+        slow_disk::run_tool(&self.tool, &self.folder, arguments)
     }
 
     /// Does something to the files, quickly.
@@ -276,7 +271,8 @@ impl Kept {
         Ok(Ran { output, took, counts })
     }
 
-    /// Runs it alone and then so often under Runahead: it must print the same each time. Returns what was counted.
+    /// Runs it alone and then so often under Runahead: it must print the same each time. Returns what was
+    /// counted.
     fn same(&self, times: usize) -> Result<Vec<Ran>, String> {
         let alone = self.run(None)?;
         if alone.output.stdout.is_empty() {
@@ -309,7 +305,8 @@ impl Drop for Kept {
     }
 }
 
-/// Waits for a child that another test forks at this moment, and that has our files open until it executes its program.
+/// Waits for a child that another test forks at this moment, and that has our files open until it executes
+/// its program.
 fn unmount(folder: &Path) -> Verdict {
     let end = Instant::now() + Duration::from_secs(60);
     while let Err(why) = command("umount", &[&folder.to_string_lossy()]) {
@@ -372,8 +369,8 @@ fn next_run() -> Verdict {
             return Err(format!("of the next run: {}", run.counts));
         }
     }
-    // 200 waits of 1 ms and more, in a row, and the large file's; with 32 threads a few. (A loaded machine may keep the threads
-    // from it.)
+    // 200 waits of 1 ms and more, in a row, and the large file's; with 32 threads a few. (A loaded machine
+    // may keep the threads from it.)
     let mut took = vec![second.took, third.took];
     while took.iter().min().is_some_and(|best| *best * 2 > alone.took) && took.len() < 10 {
         took.push(kept.run(Some(REMEMBER))?.took);
@@ -389,7 +386,8 @@ fn changed() -> Verdict {
     // What the first run was too calm to see the second has.
     kept.same(2)?;
     kept.change(|mount| {
-        // Gone, of the same length, shorter, another file of the same contents, a link, a directory, a pipe, a device.
+        // Gone, of the same length, shorter, another file of the same contents, a link, a directory, a pipe,
+        // a device.
         let at = |number: u64| mount.join(Kept::path(number));
         fs::remove_file(at(3))?;
         let mut contents = fs::read(at(4))?;
@@ -418,7 +416,8 @@ fn changed() -> Verdict {
     if began.elapsed() > Duration::from_secs(60) {
         return Err("something waited for the pipe".to_owned());
     }
-    // The link leads to what was there, and the one that is gone, the directory, the pipe and the device are not what they were.
+    // The link leads to what was there, and the one that is gone, the directory, the pipe and the device are
+    // not what they were.
     let changed = number(&all[1].counts, "changed")?;
     if !(6..=8).contains(&changed) {
         return Err(format!("of eight files that have changed: {}", all[1].counts));
@@ -557,8 +556,8 @@ fn switched_off() -> Verdict {
     Ok(())
 }
 
-/// Says in how many functions that open files the C library's code in memory differs from its file, and in how many bytes in
-/// all.
+/// Says in how many functions that open files the C library's code in memory differs from its file, and in
+/// how many bytes in all.
 const LOOKS: &str = "
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
@@ -579,7 +578,8 @@ for line in open('/proc/self/maps'):
 print(changed, total)
 ";
 
-/// Without being asked for no call that opens files is led elsewhere, and the folder is neither made nor opened.
+/// Without being asked for no call that opens files is led elsewhere, and the folder is neither made nor
+/// opened.
 fn unasked() -> Verdict {
     let Some(kept) = Kept::new("unasked")? else { return Ok(()) };
     let looks = |options: &[&str]| {
@@ -702,8 +702,8 @@ fn unmounted() -> Verdict {
     })
 }
 
-/// What earlier runs wanted is being asked for, of a disk that is slow at that, and the command is over. `forgets`: its code is
-/// looked at meanwhile.
+/// What earlier runs wanted is being asked for, of a disk that is slow at that, and the command is over.
+/// `forgets`: its code is looked at meanwhile.
 fn ends_at_once(name: &'static str, forgets: bool) -> Verdict {
     let Some(kept) = Kept::on("disk1", name)? else { return Ok(()) };
     kept.same(2)?;
@@ -723,7 +723,8 @@ fn ends_at_once(name: &'static str, forgets: bool) -> Verdict {
     })
 }
 
-/// Reads the files, or unmounts their disk by a program that has no agent (one that gets rights from its file has none either).
+/// Reads the files, or unmounts their disk by a program that has no agent (one that gets rights from its file
+/// has none either).
 const UNMOUNTS: &str = "
 import os, subprocess, sys, time
 folder = sys.argv[1]

@@ -149,13 +149,17 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
     }
 
     fn tool(&self, arguments: &[&str]) -> Result<Value, String> {
-        let mut command = Command::new(&self.tool);
-        let output = command.args(arguments).env("SLOWDISK_RUN", self.folder.join("run")).output();
-        let output = output.map_err(|error| format!("{}: {error}", self.tool.display()))?;
-        match output.status.success() {
-            true => Ok(serde_json::from_slice(&output.stdout).unwrap_or_default()),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-        }
+        run_tool(&self.tool, &self.folder, arguments)
+    }
+}
+
+/// Has the command that makes slow disks do something with those in `folder`; what it has said.
+pub fn run_tool(tool: &Path, folder: &Path, arguments: &[&str]) -> Result<Value, String> {
+    let output = Command::new(tool).args(arguments).env("SLOWDISK_RUN", folder.join("run")).output();
+    let output = output.map_err(|error| format!("{}: {error}", tool.display()))?;
+    match output.status.success() {
+        true => Ok(serde_json::from_slice(&output.stdout).unwrap_or_default()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
     }
 }
 

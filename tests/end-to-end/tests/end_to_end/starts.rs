@@ -139,8 +139,8 @@ fn real_time() -> Verdict {
     shell("real-time", &format!("chrt -f 1 $UNDER bash -c '{}'", look.replace('\'', "'\\''")))
 }
 
-/// A control group that may have 20 processes: the command has all of them. (Where no group can be made there is
-/// no limit, and the command makes as many threads as it wants.)
+/// A control group that may have 20 processes: the command has all of them. (Where no group can be made there
+/// is no limit, and the command makes as many threads as it wants.)
 fn few_processes() -> Verdict {
     let line = r#"for groups in /sys/fs/cgroup/pids /sys/fs/cgroup; do
             group=$groups/runahead-few-$$

@@ -570,8 +570,8 @@ global_asm!(
     "  lea rax, [rip + runahead_agent_past]",
     "  mov [rdx + {entry}], rax",
     "  mov dword ptr [rdx + {calm}], 0x7fffffff",
-    // Nobody will see its end, so what earlier runs have opened is not opened from now on; if this is the end it
-    // is waited for.
+    // Nobody will see its end, so what earlier runs have opened is not opened from now on; if this is the end
+    // it is waited for.
     "  test dword ptr [rdx + {flags}], {remembers}",
     "  jz 168f",
     "  mov dword ptr [rdx + {openings}], 0x7fffffff",

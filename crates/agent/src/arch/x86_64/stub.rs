@@ -118,7 +118,8 @@ impl Sampled {
     }
 }
 
-/// Writes a stub at `at`. False if the site's `syscall` is out of a near jump's reach, or the instruction too long.
+/// Writes a stub at `at`. False if the site's `syscall` is out of a near jump's reach, or the instruction too
+/// long.
 pub fn write_stub(
     at: &mut [u8; STUB_BYTES],
     load: Load,
