@@ -11,7 +11,7 @@ use runahead_abi::lives::SHORT_NS;
 use runahead_abi::owner;
 use runahead_abi::session::{
     AGENT_BYTES, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, care, companions, names_ahead,
-    remembering, reported, retire, slot_offset, watching,
+    reported, retire, slot_offset, watching,
 };
 use runahead_kernel::files::{read_link, stat_at};
 use runahead_kernel::memory::{PROT_NONE, PROT_READ, PROT_WRITE, protect, show_other_part};
@@ -393,12 +393,11 @@ pub fn leave(state: &Fixed) {
         || opened::enters(state) && state.slot().is_some_and(|slot| slot.agent.opened.written() != 0);
     let is_recorded = header.remembers.load(Ordering::Relaxed) != 0 || has_entered();
     have_reported(state, waited.or_else(|| is_recorded.then(|| end.saturating_sub(monotonic_ns()))));
-    // Files that earlier runs have opened may just be looked at, whatever this one has done.
-    if header.remembering.load(Ordering::Relaxed) != remembering::OVER {
-        match header.reported.load(Ordering::Acquire) {
-            reported::DONE_WITH_THREADS => opened::says_over(state),
-            _ => opened::ends(state, end),
-        }
+    // Files that earlier runs have opened may just be looked at, whatever this one has done, and whoever has said
+    // that no more are to be: the host has waited for its threads no longer than it may.
+    match header.reported.load(Ordering::Acquire) {
+        reported::DONE_WITH_THREADS => opened::says_over(state),
+        _ => opened::ends(state, end),
     }
 }
 

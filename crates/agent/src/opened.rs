@@ -9,6 +9,7 @@ use crate::arch::{Answer, Frame};
 use crate::attach;
 use crate::names::copy;
 use crate::reads::{Visit, with_process};
+use crate::session;
 use crate::state::Fixed;
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::flags;
@@ -159,28 +160,26 @@ pub fn ends_replay(state: &Fixed) {
     wait_for_replay(state, since.saturating_add(LONGEST_NS));
 }
 
-/// The main process ends: nothing is opened any more that was opened in an earlier run, when this returns or
-/// at `end` (monotonic ns). A host that lets go of one after the other is waited for: each waits in the
-/// disk's queue.
-pub fn ends(state: &Fixed, end: u64) {
-    const LONGEST_NS: u64 = 1_000_000_000;
-    const QUIET_NS: u64 = 250_000_000;
-    let header = state.header();
-    say_over(&header.remembering);
-    let (mut end, mut before) = (end, header.replaying.load(Ordering::Acquire));
-    if before == 0 {
+/// The main process ends: nothing is opened any more that was opened in an earlier run, when this returns. A
+/// host that is there is waited for beyond `end` (monotonic ns), as each of its threads waits in the disk's
+/// queue; one that is stopped or gone is not.
+pub fn ends(state: &Fixed, mut end: u64) {
+    const LONGEST_NS: u64 = 2_000_000_000;
+    const LOOK_AGAIN_NS: u64 = 50_000_000;
+    let replaying = &state.header().replaying;
+    say_over(&state.header().remembering);
+    if replaying.load(Ordering::Acquire) == 0 {
         return;
     }
     let last = monotonic_ns().saturating_add(LONGEST_NS);
-    while let (now, left @ 1..) = (monotonic_ns(), header.replaying.load(Ordering::Acquire)) {
-        if left < before {
-            end = end.max(now.saturating_add(QUIET_NS)).min(last);
-            before = left;
-        }
+    while let (now, left @ 1..) = (monotonic_ns(), replaying.load(Ordering::Acquire)) {
         if now >= end {
-            return;
+            if now >= last || !session::host_runs(&state.address) {
+                return;
+            }
+            end = now.saturating_add(LOOK_AGAIN_NS);
         }
-        futex_wait(&header.replaying, left, Some(AGAIN_NS));
+        futex_wait(replaying, left, Some(AGAIN_NS));
     }
 }
 

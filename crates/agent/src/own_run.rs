@@ -13,12 +13,12 @@
 
 use crate::loader::{OWN_NAME, file_name};
 use crate::loader_messages;
-use crate::session::Open;
+use crate::session::{Open, read_file};
 use crate::start::auxiliary_value;
 use core::ffi::{CStr, c_char};
 use core::ptr;
 use runahead_abi::environment::{SESSION, Session, again, flags, least};
-use runahead_kernel::files::{fstat, may_execute, open_at, open_without_magic_links, read, stat_at};
+use runahead_kernel::files::{fstat, may_execute, open_at, open_without_magic_links, stat_at};
 use runahead_kernel::process::{effective_user, execute, kernel_release, limit, prctl, process_id};
 use runahead_kernel::text::Text;
 use runahead_kernel::uapi::general as n;
@@ -179,13 +179,6 @@ fn is_under_the_same_label(host: u32) -> bool {
         (Some(own), None) => own.starts_with(b"unconfined\n"),
         (Some(own), Some(others)) => own == others && own.len() < LABEL_BYTES,
     }
-}
-
-/// The beginning of a file; None if it cannot be read.
-fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-    let file = Open::new(open_at(n::AT_FDCWD, path, n::O_RDONLY | n::O_CLOEXEC, 0).ok()?);
-    let length = read(file.number(), buffer).ok()?;
-    buffer.get(..length)
 }
 
 /// Whether the process is as executions leave one, and has room for a run's processes.

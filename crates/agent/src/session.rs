@@ -4,11 +4,12 @@
 //! gets the host's number meanwhile is not found through it. What has to be true of a file is
 //! `runahead_abi::trust`'s; nothing of it is mapped before.
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::environment::Cookie;
 use runahead_abi::session::{Header, MAGIC, SESSION_BYTES, sites};
 use runahead_abi::trust::{self, Found, Refusal};
-use runahead_kernel::files::{close, fstat, open_at, pread, seals};
+use runahead_kernel::files::{close, fstat, open_at, pread, read, seals};
 use runahead_kernel::process::{effective_user, futex_wait, monotonic_ns};
 use runahead_kernel::text::Text;
 use runahead_kernel::uapi::general as n;
@@ -90,6 +91,24 @@ fn is_there(word: &AtomicU32) -> bool {
         futex_wait(word, sites::OPENING, Some(end - now));
     }
     word.load(Ordering::Acquire) == sites::THERE
+}
+
+/// Whether the host, or who has its number now, is there and not stopped: the letter behind its name in
+/// `/proc/PID/stat` (proc(5)).
+pub fn host_runs(address: &Address) -> bool {
+    let path = Text::<32>::new().push(b"/proc/").push_number(u64::from(address.host)).push(b"/stat");
+    let mut stat = [0; 64];
+    let stat = read_file(path.as_c_str(), &mut stat).unwrap_or_default();
+    // A name may hold parentheses, and has 15 bytes at most.
+    let state = stat.iter().rposition(|&byte| byte == b')').and_then(|at| stat.get(at + 2));
+    state.is_some_and(|state| !b"TtZX".contains(state))
+}
+
+/// The beginning of a file; None if it cannot be read.
+pub fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let file = Open::new(open_at(n::AT_FDCWD, path, n::O_RDONLY | n::O_CLOEXEC, 0).ok()?);
+    let length = read(file.number(), buffer).ok()?;
+    buffer.get(..length)
 }
 
 /// The host's directory in `/proc`, or that of who has its number now.
