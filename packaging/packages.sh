@@ -149,7 +149,7 @@ check() {
   rm -rf "$root" && clean_root "$root"
   cp "$deb" "$root/package.deb"
   inside "$root" dpkg -i /package.deb >/dev/null
-  [ -s "$root/usr/lib/runahead/runahead-sites" ] || die "the .deb did not look at the machine's programs"
+  [ -s "$root/usr/lib/runahead/runahead-sites" ] && [ -s "$root/usr/lib/runahead/runahead-sites-here" ] || die "the .deb did not look at the machine's programs"
   used inside "$root" runahead
   inside "$root" dpkg -r runahead >/dev/null
   [ ! -e "$root/usr/bin/runahead" ] && [ ! -e "$root/usr/lib/runahead" ] || die "the .deb leaves something behind"

@@ -31,7 +31,7 @@ use crate::release::{Closings, Holding, Numbers, Releasing};
 use crate::trace;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess12");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess13");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -74,6 +74,9 @@ pub struct Header {
     /// What the run's processes have waited together, ns, until that is enough for somebody to be called
     /// (`runahead_policy::regret`).
     pub waited_ns: AtomicU64,
+    /// 1: our own files had to be read from the disk, so the host's have to be as well. Said before the command
+    /// starts.
+    pub is_cold: AtomicU32,
     /// One of [`sites`]: futex for agents that start.
     pub sites: AtomicU32,
     /// Whether the host is there. It says so before it looks at anybody's slot, whose process says first that

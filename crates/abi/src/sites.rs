@@ -30,6 +30,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// First eight bytes of a site file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsites1");
 
+/// What the file is called, beside the agent, in which the sites of a machine's own programs and libraries are
+/// looked up by [`FileKey`].
+pub const PREPARED_NAME: &str = "runahead-sites-here";
+
 /// Version of the rules by which sites are found. A file written under other rules is not read, and
 /// replaced by the next writer: raise it whenever the analysis learns to distrust something.
 pub const ANALYSIS_VERSION: u32 = 11;
@@ -37,6 +41,9 @@ pub const ANALYSIS_VERSION: u32 = 11;
 /// Entries of the index; a power of two. 4096 executable files are more than one user runs; when
 /// three quarters are in use the writer starts the file afresh.
 pub const HASH_SLOTS: usize = 4096;
+
+/// Slots of the largest file that anybody reads: one for all programs of a machine ([`lookup_copied`]).
+pub const MOST_SLOTS: usize = 1 << 16;
 
 /// Bytes at a site that the reader compares before it believes the entry: from
 /// [`Site::patch_offset`] on.
@@ -59,7 +66,7 @@ pub const ANY_NUMBER: u16 = u16::MAX;
 pub const INDEX_OFFSET: usize = size_of::<FileHeader>();
 
 /// Where the sites start in the file.
-pub const SITES_OFFSET: usize = INDEX_OFFSET + HASH_SLOTS * size_of::<Index>();
+pub const SITES_OFFSET: usize = sites_offset(HASH_SLOTS);
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +104,14 @@ impl FileHeader {
 
     /// Whether this build can read (and append to) a file with this header.
     pub const fn is_ours(&self) -> bool {
+        self.is_readable() && self.hash_slots as usize == HASH_SLOTS
+    }
+
+    /// Whether this build can read a file with this header, whatever the size of its index.
+    pub const fn is_readable(&self) -> bool {
         self.magic == MAGIC
-            && self.hash_slots as usize == HASH_SLOTS
+            && self.hash_slots.is_power_of_two()
+            && self.hash_slots as usize <= MOST_SLOTS
             && self.site_size as usize == size_of::<Site>()
             && self.analysis == ANALYSIS_VERSION
     }
@@ -363,22 +376,23 @@ pub fn lookup_entry<'a>(mapping: &'a [u8], key: &FileKey) -> Option<Entry<'a>> {
     None
 }
 
-/// As [`lookup_entry`], of a site file that may be cut at any moment: `read(offset, bytes)` copies its
-/// bytes from `offset` on, false if they are not all there. The sites are put into `room`; `None` also
-/// if they are more than it holds.
+/// As [`lookup_entry`], of a site file that may be cut at any moment, with an index of any size up to
+/// [`MOST_SLOTS`]: `read(offset, bytes)` copies its bytes from `offset` on, false if they are not all there. The
+/// sites are put into `room`; `None` also if they are more than it holds.
 pub fn lookup_copied<'a>(
     mut read: impl FnMut(usize, &mut [u8]) -> bool,
     key: &FileKey,
     room: &'a mut [Site],
 ) -> Option<Entry<'a>> {
     let mut header = FileHeader::EMPTY;
-    if !(read(0, header.bytes_mut()) && header.is_ours()) {
+    if !(read(0, header.bytes_mut()) && header.is_readable()) {
         return None;
     }
+    let slots = header.hash_slots as usize;
     let hash = key.hash();
     let mut index = Index::new(*key, 0, &[], 0);
-    for probe in 0..HASH_SLOTS {
-        if !read(slot_offset(hash, probe), index.bytes_mut()) || index.key_hash == 0 {
+    for probe in 0..slots {
+        if !read(slot_offset_of(hash, probe, slots), index.bytes_mut()) || index.key_hash == 0 {
             return None;
         }
         if index.key_hash != hash || index.key != *key {
@@ -388,7 +402,7 @@ pub fn lookup_copied<'a>(
         let start = (index.first_site as usize).checked_mul(size_of::<Site>());
         // An entry that fails its check is passed over, as by `lookup_entry`.
         let (Some(copied), Some(start)) = (room.get_mut(..count), start) else { continue };
-        if read(SITES_OFFSET.saturating_add(start), Site::slice_bytes_mut(copied))
+        if read(sites_offset(slots).saturating_add(start), Site::slice_bytes_mut(copied))
             && index.checksum == index.checksum_of(copied)
         {
             return Some(Entry { sites: room.get(..count)?, unproven: index.unproven });
@@ -399,9 +413,19 @@ pub fn lookup_copied<'a>(
 
 /// File offset of the slot that is looked at as number `probe` (from 0) for a key with this hash.
 pub const fn slot_offset(hash: u64, probe: usize) -> usize {
+    slot_offset_of(hash, probe, HASH_SLOTS)
+}
+
+/// The same in a file with so many `slots`, at least one.
+pub const fn slot_offset_of(hash: u64, probe: usize, slots: usize) -> usize {
     // The low bit of a hash is always set; the slot comes from the bits above it.
-    let slot = ((hash >> 1) as usize).wrapping_add(probe) % HASH_SLOTS;
+    let slot = ((hash >> 1) as usize).wrapping_add(probe) % slots;
     INDEX_OFFSET + slot * size_of::<Index>()
+}
+
+/// Where the sites start in a file with so many `slots`.
+pub const fn sites_offset(slots: usize) -> usize {
+    INDEX_OFFSET + slots * size_of::<Index>()
 }
 
 /// `key_hash` of the slot at `offset`, with acquire order: what the writer stored before it is seen.

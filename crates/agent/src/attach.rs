@@ -189,16 +189,21 @@ pub fn ring(header: &Header) {
 
 /// The program has waited for so many ns.
 pub fn has_waited(state: &Fixed, ns: u64) {
-    let waited = &state.header().waited_ns;
     // Beyond that nobody asks.
-    if !is_worth_a_start(waited.load(Ordering::Relaxed)) {
-        waited.fetch_add(ns, Ordering::Relaxed);
+    if !runs_long(state.header()) {
+        state.header().waited_ns.fetch_add(ns, Ordering::Relaxed);
     }
 }
 
 /// Whether the run has waited for so long that somebody is to be called who may have to be started.
 pub fn is_worth_a_call(state: &Fixed) -> bool {
-    state.has(flags::ALWAYS_ACTIVE) || is_worth_a_start(state.header().waited_ns.load(Ordering::Relaxed))
+    state.has(flags::ALWAYS_ACTIVE) || runs_long(state.header())
+}
+
+/// Whether the run has waited for so long, or somebody is there already.
+fn runs_long(header: &Header) -> bool {
+    let is_cold = header.is_cold.load(Ordering::Relaxed) != 0 && header.serves.load(Ordering::Relaxed) == 0;
+    is_worth_a_start(header.waited_ns.load(Ordering::Relaxed), is_cold)
 }
 
 /// Tells the host that there is something new in this process's slot, if it is worth a call; else it is found

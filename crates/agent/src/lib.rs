@@ -40,6 +40,7 @@ mod names;
 mod opened;
 mod own_run;
 mod patch;
+mod prepared;
 mod reads;
 mod release;
 mod session;

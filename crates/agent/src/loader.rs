@@ -35,6 +35,32 @@ pub struct Loaded {
 const RUN_TIMES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
 pub const OWN_NAME: &[u8] = b"librunahead_agent.so";
 
+/// The path by which the loader has loaded the agent, if that is an absolute one.
+///
+/// # Safety
+/// Called while the loader runs initialisers, so that nobody else changes its list; the path is to be read
+/// while that lasts.
+pub unsafe fn own_path() -> Option<&'static [u8]> {
+    let debug = arch::loader_debug();
+    if debug.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's own list; its end is null, its names are C strings.
+    unsafe {
+        let mut at = (*debug).first;
+        while !at.is_null() {
+            if !(*at).name.is_null() {
+                let path = CStr::from_ptr((*at).name).to_bytes();
+                if path.starts_with(b"/") && file_name(path) == OWN_NAME {
+                    return Some(path);
+                }
+            }
+            at = (*at).next;
+        }
+    }
+    None
+}
+
 /// Takes the agent's name from the list, if AddressSanitizer's run-time is in it.
 ///
 /// # Safety

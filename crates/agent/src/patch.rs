@@ -18,7 +18,7 @@ use crate::arch::{
 use crate::attach;
 use crate::calls::{is_measured, is_opening, is_sampled, is_wanted};
 use crate::state::{Fixed, NO_DESCRIPTOR};
-use crate::{unchecked, unwind};
+use crate::{prepared, unchecked, unwind};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::flags;
@@ -270,12 +270,40 @@ fn analysed(state: &Fixed, key: &FileKey, path: &[u8]) -> Option<sites::Entry<'s
     if attach::request_analysis(state, path, ANALYSIS_WAIT_NS) { entry_of(state, key) } else { None }
 }
 
+/// A site file as this process has it.
+struct SiteFile {
+    /// Where it is mapped, hidden, and for how many bytes; 0: nowhere.
+    address: usize,
+    length: usize,
+    /// While it is open.
+    descriptor: i32,
+}
+
+/// The entry of a file in the user's site file, else in what comes with the installation.
+fn entry_of(state: &Fixed, key: &FileKey) -> Option<sites::Entry<'static>> {
+    let own = SiteFile {
+        address: state.site_file.load(Ordering::Relaxed),
+        length: state.site_file_length.load(Ordering::Relaxed),
+        descriptor: state.site_descriptor.load(Ordering::Relaxed),
+    };
+    let is_starting = own.descriptor != NO_DESCRIPTOR;
+    entry_in(state, &own, key).or_else(|| {
+        if is_starting {
+            prepared::look_for(state);
+        }
+        let prepared = SiteFile {
+            address: state.prepared.load(Ordering::Relaxed),
+            length: state.prepared_length.load(Ordering::Relaxed),
+            descriptor: state.prepared_descriptor.load(Ordering::Relaxed),
+        };
+        entry_in(state, &prepared, key)
+    })
+}
+
 /// The entry of a file, in the scratch pages, copied there through the kernel: somebody may cut the
 /// site file while it is mapped.
-fn entry_of(state: &Fixed, key: &FileKey) -> Option<sites::Entry<'static>> {
-    let address = state.site_file.load(Ordering::Relaxed);
-    let length = state.site_file_length.load(Ordering::Relaxed);
-    let file = state.site_descriptor.load(Ordering::Relaxed);
+fn entry_in(state: &Fixed, file: &SiteFile, key: &FileKey) -> Option<sites::Entry<'static>> {
+    let SiteFile { address, length, descriptor } = *file;
     // SAFETY: the caller is the start, or holds the lock; the pages are aligned, and any bytes are valid.
     let room = unsafe {
         let scratch = state.scratch();
@@ -284,14 +312,14 @@ fn entry_of(state: &Fixed, key: &FileKey) -> Option<sites::Entry<'static>> {
             scratch.len() / size_of::<Site>(),
         )
     };
-    let read = |offset: usize, bytes: &mut [u8]| {
-        let is_within = offset.checked_add(bytes.len()).is_some_and(|end| end <= length);
-        match file {
-            NO_DESCRIPTOR => is_within && read_own(address + offset, bytes),
-            file => is_within && files::pread(file, bytes, offset as i64) == Ok(bytes.len()),
+    let read = |offset: usize, bytes: &mut [u8]| match descriptor {
+        NO_DESCRIPTOR => {
+            let is_within = offset.checked_add(bytes.len()).is_some_and(|end| end <= length);
+            is_within && read_own(address + offset, bytes)
         }
+        open => files::pread(open, bytes, offset as i64) == Ok(bytes.len()),
     };
-    if file != NO_DESCRIPTOR {
+    if descriptor != NO_DESCRIPTOR {
         return sites::lookup_copied(read, key, room);
     }
     // SAFETY: the mapping is ours, and nobody else reads it: the caller holds the lock.

@@ -3,9 +3,9 @@
 use crate::executions::PRELOAD_KEPT;
 use crate::session::{Address, Open};
 use crate::state::{self, Fixed, NO_DESCRIPTOR};
-use crate::{arch, attach, enabled, loader, opened, own_run, patch, session, unchecked};
+use crate::{arch, attach, enabled, loader, opened, own_run, patch, prepared, session, unchecked};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use runahead_abi::enabled::filters as enabled_filters;
 use runahead_abi::environment::{self, Session, flags, least};
 use runahead_abi::insertion::Inserted;
@@ -175,9 +175,12 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     // To read it is a fifth of what it takes to copy from its mapping through the kernel.
     let number = sites.as_ref().map_or(NO_DESCRIPTOR, Open::number);
     fixed.site_descriptor.store(number, Ordering::Relaxed);
+    // Who waits for all of it at once has not been loaded: there is no loader, or it has gone on.
+    fixed.prepared_tried.store((unknown == patch::Unknown::Waits).into(), Ordering::Relaxed);
     let visited = patch::whole_process(fixed, unknown);
     fixed.site_descriptor.store(NO_DESCRIPTOR, Ordering::Relaxed);
     drop(sites);
+    prepared::close_file(fixed);
     let how = match (visited.is_blind, visited.is_unknown) {
         (true, true) => care::UNKNOWN_AT_START,
         (true, false) => care::BLIND_AT_START,
@@ -201,6 +204,11 @@ fn has_room() -> bool {
 const ADDRESSES: usize = arch::POOL_BYTES + state::WINDOW_BYTES + SITE_FILE_GROWTH + patch::FAR_BYTES;
 const _: () = assert!((least::SHARE * ADDRESSES) as u64 <= least::ADDRESSES);
 const _: () = assert!((least::SHARE * state::WINDOW_BYTES) as u64 <= least::DATA);
+
+/// Whether the limit on addresses leaves room for so many bytes more.
+pub fn has_room_for(bytes: usize) -> bool {
+    process::limit(n::RLIMIT_AS) >= (least::SHARE * ADDRESSES.saturating_add(bytes)) as u64
+}
 
 /// Makes everything of ours in the process, while it has one thread and runs nothing of the program's: the
 /// block with the session in it, and the site file, which is open until the start is over. None: this is not
@@ -262,12 +270,16 @@ fn is_left_alone(session: &Open, key: u64) -> bool {
 const SITE_FILE_GROWTH: usize = 1 << 20;
 
 fn map_site_file(state: &Fixed, file: i32, size: usize) {
-    let length = size + SITE_FILE_GROWTH;
+    map_hidden(file, size + SITE_FILE_GROWTH, &state.site_file, &state.site_file_length);
+}
+
+/// Maps a file whose bytes nobody is to meet, into the two words; or leaves these as they are.
+pub fn map_hidden(file: i32, length: usize, at: &AtomicUsize, its_length: &AtomicUsize) {
     // Whoever reads all that is readable (a collector, a debugger) would read behind the file's end.
     // SAFETY: a new mapping.
     if let Ok(address) = unsafe { memory::map(0, length, memory::PROT_NONE, n::MAP_SHARED, file, 0) } {
-        state.site_file.store(address, Ordering::Relaxed);
-        state.site_file_length.store(length, Ordering::Relaxed);
+        at.store(address, Ordering::Relaxed);
+        its_length.store(length, Ordering::Relaxed);
     }
 }
 

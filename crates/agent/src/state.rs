@@ -104,6 +104,13 @@ pub struct Fixed {
     pub wait: Wait,
     /// How what the loader preloads begins, where it begins with the agent; zeros behind it.
     pub preload: [u8; PRELOAD_KEPT],
+    /// As the three of the site file, of what comes with the installation (`sites::known`), which is looked for
+    /// once, at the start, where the site file lacks something.
+    pub prepared: AtomicUsize,
+    pub prepared_length: AtomicUsize,
+    pub prepared_descriptor: AtomicI32,
+    /// 1: it has been looked for, or may not be any more.
+    pub prepared_tried: AtomicU32,
 }
 
 /// Page 1: what belongs to this very process.
@@ -423,6 +430,7 @@ pub fn create(entry: usize, session: i32) -> Option<&'static mut Fixed> {
     let fixed = unsafe { &mut *(address as *mut Fixed) };
     fixed.entry = AtomicUsize::new(entry);
     fixed.site_descriptor = AtomicI32::new(NO_DESCRIPTOR);
+    fixed.prepared_descriptor = AtomicI32::new(NO_DESCRIPTOR);
     // Not a secret: it only has to differ between processes that could be mistaken for each other.
     fixed.cookie = process::monotonic_ns().rotate_left(20) ^ address as u64 ^ process::process_id() as u64;
     Some(fixed)

@@ -366,6 +366,7 @@ fn prepare(
         return Err(limit.reason.into());
     }
     let session = Session::create().map_err(|e| format!("no shared memory for the session: {e}"))?;
+    session.share().header().is_cold.store(own_files::were_cold().into(), Ordering::Relaxed);
     let descriptor = session.descriptor.as_raw_fd();
     let cookie = session.cookie;
     let sites = Sites::reserve(&session).map_err(|e| format!("no descriptor for the site file: {e}"))?;

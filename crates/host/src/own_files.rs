@@ -79,6 +79,11 @@ fn ask_for_agent() {
 /// Pieces that the agent has at most; none is read behind its end.
 const AGENT_CHUNKS: i64 = 4;
 
+/// Whether our own code had to be waited for.
+pub(crate) fn were_cold() -> bool {
+    COLD.load(Ordering::Relaxed)
+}
+
 /// Asks for all of these files, if our own code had to be waited for.
 pub(crate) fn ask_for<'a>(files: impl IntoIterator<Item = &'a Path>) {
     if !COLD.load(Ordering::Relaxed) {

@@ -10,6 +10,7 @@ use runahead_abi::session::{
     sites, slot_offset, watching,
 };
 use runahead_gate::{Gate, Words};
+use runahead_policy::regret::is_worth_a_start;
 use rustix::fs::{
     MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
@@ -235,9 +236,25 @@ impl Shared {
         unsafe { &*self.base.cast::<Header>() }
     }
 
-    /// Whether a process has a slot, or asks for code to be looked at: nobody has been needed before.
+    /// Whether somebody has to come: a process asks for code to be looked at, for its page faults to be watched, or
+    /// for a speculator, or the run has waited for so long that it is worth a start.
     pub fn is_wanted(&self) -> bool {
-        self.asks_of_code() || self.header().owners.iter().any(|word| owner::process(word).is_some())
+        self.asks_of_code() || self.slots_want(|process| process != 0)
+    }
+
+    /// The same of the slots whose processes are such.
+    fn slots_want(&self, are: impl Fn(u32) -> bool) -> bool {
+        let header = self.header();
+        let is_cold = header.is_cold.load(Ordering::Relaxed) != 0;
+        let is_worth = is_worth_a_start(header.waited_ns.load(Ordering::Relaxed), is_cold);
+        let processes = header.owners.iter().map(owner::process).enumerate();
+        processes.filter_map(|(index, process)| Some((index, process.filter(|&process| are(process))?))).any(
+            |(index, _)| {
+                let Slot { agent, faults, .. } = self.slot(index);
+                let words = [&agent.watch_wanted, &agent.speculator_wanted, &faults.speculator_wanted];
+                is_worth || words.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+            },
+        )
     }
 
     fn asks_of_code(&self) -> bool {
@@ -255,17 +272,21 @@ impl Shared {
     /// Whether one of those who need somebody may be there yet: who has claimed a slot and rung nobody may
     /// have ended since.
     pub fn is_still_wanted(&self) -> bool {
-        let owners = &self.header().owners;
-        self.asks_of_code() || owners.iter().filter_map(owner::process).any(processes::is_there)
+        self.asks_of_code() || self.slots_want(processes::is_there)
     }
 
     /// The slots that somebody owns; looking at others would fill them with memory.
     pub fn owned_slots(&self) -> impl Iterator<Item = &Slot> {
         let header = self.header();
-        (0..SLOTS).filter(|&index| owner::process(&header.owners[index]).is_some()).map(|index| {
-            // SAFETY: inside the mapping.
-            unsafe { &*self.base.add(slot_offset(index)).cast::<Slot>() }
-        })
+        let is_owned = |&index: &usize| owner::process(&header.owners[index]).is_some();
+        (0..SLOTS).filter(is_owned).map(|index| self.slot(index))
+    }
+
+    /// The slot with this number, below [`SLOTS`].
+    fn slot(&self, index: usize) -> &'static Slot {
+        assert!(index < SLOTS);
+        // SAFETY: inside the mapping, which is never undone.
+        unsafe { &*self.base.add(slot_offset(index)).cast::<Slot>() }
     }
 }
 

@@ -21,11 +21,17 @@ pub fn may_spend(spent: u64, waited: u64, saved: u64) -> bool {
     spent < FIRST.saturating_add(waited / SHARE).saturating_add(saved)
 }
 
+/// What it takes to start somebody whose files are not cached, ns: some twenty requests at the disk, behind
+/// which the program's own wait in line.
+pub const COLD_START: u64 = 8_000_000;
+
 /// Whether somebody is to be called, who has to be started first, for a run that has `waited` so many ns in
-/// all. Who buys when he has paid as much in rent never pays twice the least (ski rental; Karlin and others,
-/// Algorithmica 3, 1988): a run that waits less has nobody started.
-pub fn is_worth_a_start(waited: u64) -> bool {
-    waited >= FIRST
+/// all; `is_cold`: his files have to be read. Who buys when he has paid as much in rent never pays twice the
+/// least (ski rental; Karlin and others, Algorithmica 3, 1988): a run that waits less has nobody started. And
+/// the start is paid for like all else, out of its part of what was waited.
+pub fn is_worth_a_start(waited: u64, is_cold: bool) -> bool {
+    let cost = if is_cold { COLD_START } else { FIRST };
+    waited >= FIRST && cost <= FIRST.saturating_add(waited / SHARE)
 }
 
 #[cfg(test)]
@@ -52,8 +58,11 @@ mod tests {
 
     #[test]
     fn who_has_waited_for_little_has_nobody_started() {
-        assert!(!is_worth_a_start(0) && !is_worth_a_start(FIRST - 1));
-        assert!(is_worth_a_start(FIRST) && is_worth_a_start(u64::MAX));
+        assert!(!is_worth_a_start(0, false) && !is_worth_a_start(FIRST - 1, false));
+        assert!(is_worth_a_start(FIRST, false) && is_worth_a_start(u64::MAX, false));
+        let cold = SHARE * (COLD_START - FIRST);
+        assert!(!is_worth_a_start(cold - 1, true) && is_worth_a_start(cold, true));
+        assert!(is_worth_a_start(u64::MAX, true));
     }
 
     #[test]

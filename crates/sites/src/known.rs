@@ -6,6 +6,10 @@
 //!
 //! The format is the site file's, whose keys hold the hash here. Whoever may write to the file may have sites
 //! rewritten in programs of whoever reads it, so it must be the user's own or the superuser's.
+//!
+//! Beside it lies a file of the same format with the keys of a site file, by what `stat` says: agents look up there
+//! what the user's own lacks, without reading any file or asking anybody ([`PREPARED_NAME`]). It holds for this very
+//! machine, or a copy of its disk, and has an index as large as it needs.
 
 use std::fs;
 use std::io;
@@ -14,17 +18,19 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
 
 use memmap2::Mmap;
 use runahead_abi::sites::{
-    FileHeader, FileKey, HASH_SLOTS, INDEX_OFFSET, Index, Plain as _, Site, lookup_entry,
+    FileHeader, FileKey, HASH_SLOTS, INDEX_OFFSET, Index, MOST_SLOTS, PREPARED_NAME, Plain as _, Site,
+    lookup_entry, sites_offset, slot_offset_of,
 };
 use runahead_abi::trust::{self, Found};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::analysis::{Analysis, analyse_source};
 use crate::location::effective_user;
-use crate::site_file::{SiteFile, open_to_read};
+use crate::site_file::{Found as Kept, SiteFile, file_key, open_to_read, settled};
 use crate::source::Source;
 
 /// The file's name in the installation.
@@ -112,13 +118,21 @@ fn content_key(source: &Source, size: u64) -> io::Result<FileKey> {
 /// What [`prepare`] has found.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prepared {
-    /// Executable files that were looked at, and those that are kept.
+    /// Executable files that were looked at, and those that are kept by what they hold.
     pub files: usize,
     pub kept: usize,
 }
 
-/// Analyses the executable files below `places`, and those that are named there, into a new file at `to`, on
-/// as many threads as there are processors. What cannot be read is passed over.
+/// Where the file is whose keys say what `stat` says, beside the one at `known`.
+pub fn here(known: &Path) -> PathBuf {
+    let suffix = PREPARED_NAME.strip_prefix(NAME).unwrap_or(PREPARED_NAME);
+    let mut path = known.to_path_buf().into_os_string();
+    path.push(suffix);
+    path.into()
+}
+
+/// Analyses the executable files below `places`, and those that are named there, into new files at `to` and
+/// [beside it](here), on as many threads as there are processors. What cannot be read is passed over.
 pub fn prepare(places: &[PathBuf], to: &Path) -> io::Result<Prepared> {
     let mut files = Vec::new();
     let mut seen = std::collections::HashSet::new();
@@ -140,20 +154,25 @@ pub fn prepare(places: &[PathBuf], to: &Path) -> io::Result<Prepared> {
     let _ = fs::remove_file(&aside);
     let site_file = SiteFile::open_or_create(&aside).map_err(io::Error::other)?;
     let prepared = Mutex::new(Prepared::default());
+    let all = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
     let full = Mutex::new(None);
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some((path, size)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let Some((key, analysis)) = look(path, *size) else { continue };
+                    let Some((key, by_stat, analysis)) = look(path, *size) else { continue };
+                    if let Some(by_stat) = by_stat {
+                        let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        all.push((by_stat, Kept::from(&analysis)));
+                    }
                     let mut prepared = prepared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     prepared.files += 1;
                     if analysis.sites.is_empty() && analysis.others.is_empty() && *size < SMALL {
                         continue;
                     }
                     if prepared.kept == MOST {
-                        return;
+                        continue;
                     }
                     match site_file.keep(&key, &analysis) {
                         Ok(()) => prepared.kept += 1,
@@ -169,14 +188,49 @@ pub fn prepare(places: &[PathBuf], to: &Path) -> io::Result<Prepared> {
         let _ = fs::remove_file(&aside);
         return Err(io::Error::other(error));
     }
-    fs::set_permissions(&aside, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-    fs::rename(&aside, to)?;
+    publish(&aside, to)?;
+    let here = here(to);
+    let aside = here.with_extension("new");
+    let all = all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    fs::write(&aside, by_stat(&all))?;
+    publish(&aside, &here)?;
     Ok(prepared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
 
-/// The analysis of a file and the key of what it holds. None: it is no program or library for this machine.
-fn look(path: &Path, size: u64) -> Option<(FileKey, Analysis)> {
+/// Lets everybody read what has been made aside, in its place.
+fn publish(aside: &Path, to: &Path) -> io::Result<()> {
+    fs::set_permissions(aside, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    fs::rename(aside, to)
+}
+
+/// A site file of these, whose index is at most half full unless they are more than it may hold.
+fn by_stat(all: &[(FileKey, Kept)]) -> Vec<u8> {
+    let slots = (2 * all.len()).next_power_of_two().clamp(HASH_SLOTS, MOST_SLOTS);
+    let mut bytes = vec![0; sites_offset(slots)];
+    let mut header = FileHeader { hash_slots: slots as u32, ..FileHeader::EMPTY };
+    for (key, Kept { sites, unproven }) in all.iter().take(slots / 4 * 3) {
+        let entry = Index::new(*key, header.sites, sites, *unproven);
+        let offsets = (0..slots).map(|probe| slot_offset_of(entry.key_hash, probe, slots));
+        let free = offsets.map(|at| at..at + size_of::<Index>()).find(|slot| {
+            let mut there = entry;
+            there.bytes_mut().copy_from_slice(&bytes[slot.clone()]);
+            there.key_hash == 0
+        });
+        let Some(free) = free else { break };
+        bytes[free].copy_from_slice(entry.bytes());
+        bytes.extend(sites.iter().flat_map(|site| site.bytes()));
+        (header.used_slots, header.sites) = (header.used_slots + 1, header.sites + sites.len() as u32);
+    }
+    bytes[..INDEX_OFFSET].copy_from_slice(header.bytes());
+    bytes
+}
+
+/// The analysis of a file, the key of what it holds, and that of what `stat` says unless it has only just changed.
+/// None: it is no program or library for this machine.
+fn look(path: &Path, size: u64) -> Option<(FileKey, Option<FileKey>, Analysis)> {
     let file = open_to_read(path).ok()?;
+    let started = SystemTime::now();
+    let by_stat = Some(file_key(&file.metadata().ok()?)).filter(|key| settled(key, started));
     let mut begin = [0; 4];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut begin, 0).ok()?;
     if begin != object::elf::ELFMAG {
@@ -185,7 +239,8 @@ fn look(path: &Path, size: u64) -> Option<(FileKey, Analysis)> {
     let source = Source::new(Rc::new(file), size);
     let key = content_key(&source, size).ok()?;
     let analysis = analyse_source(source);
-    analysis.understood.then_some((key, analysis))
+    let by_stat = by_stat.filter(|key| fs::metadata(path).is_ok_and(|now| file_key(&now) == *key));
+    analysis.understood.then_some((key, by_stat, analysis))
 }
 
 #[cfg(test)]
@@ -194,6 +249,7 @@ mod tests {
     use crate::site_file::Outcome;
     use crate::source::Turns;
     use crate::{analyse, file_key};
+    use runahead_abi::sites::{CHECKED_BYTES, lookup_copied};
     use std::cell::Cell;
 
     fn c_library() -> PathBuf {
@@ -231,6 +287,62 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&again, bytes).unwrap();
         assert!(found.lookup(&source(&again), size).is_none(), "another file of the same size");
+    }
+
+    /// What an agent reads of the file beside it.
+    fn entry(here: &Path, key: &FileKey) -> Option<(Vec<Site>, u32)> {
+        let bytes = fs::read(here).unwrap();
+        let nothing = Site {
+            patch_offset: 0,
+            pad_offset: 0,
+            number: 0,
+            form: 0,
+            syscall_distance: 0,
+            reserved: 0,
+            expected: [0; CHECKED_BYTES],
+            expected_pad: [0; 8],
+        };
+        let mut room = vec![nothing; 4096];
+        let read = |offset: usize, to: &mut [u8]| {
+            let from = bytes.get(offset..).and_then(|rest| rest.get(..to.len()));
+            from.map(|from| to.copy_from_slice(from)).is_some()
+        };
+        let found = lookup_copied(read, key, &mut room)?;
+        Some((found.sites.to_vec(), found.unproven))
+    }
+
+    #[test]
+    fn agents_find_what_is_here_and_nothing_that_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (places, known) = (folder.path().join("places"), folder.path().join(NAME));
+        fs::create_dir(&places).unwrap();
+        let (library, small) = (places.join("libc.so.6"), places.join("small"));
+        copy(&c_library(), &library);
+        copy(Path::new("/bin/true"), &small);
+        prepare(std::slice::from_ref(&places), &known).unwrap();
+        let here = here(&known);
+        assert_eq!(here.file_name().unwrap(), PREPARED_NAME);
+        let key = |path: &Path| file_key(&fs::metadata(path).unwrap());
+        let (sites, _) = entry(&here, &key(&library)).expect("it is known by what stat says");
+        assert_eq!(sites, analyse(&library).unwrap().sites);
+        assert!(entry(&here, &key(&small)).is_some(), "so is what has nothing to rewrite");
+        let changed = FileKey { changed: key(&library).changed + 1, ..key(&library) };
+        assert!(entry(&here, &changed).is_none());
+    }
+
+    /// More files than the smallest index holds.
+    #[test]
+    fn its_index_is_as_large_as_it_has_to_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().join(PREPARED_NAME);
+        let key = |inode| FileKey { inode, size: 1, ..NOTHING };
+        let kept = |inode: u64| Kept { sites: Vec::new(), unproven: inode as u32 };
+        let all: Vec<_> = (1..9000).map(|inode| (key(inode), kept(inode))).collect();
+        fs::write(&here, by_stat(&all)).unwrap();
+        for inode in [1, 4097, 8999] {
+            assert_eq!(entry(&here, &key(inode)), Some((Vec::new(), inode as u32)));
+        }
+        assert_eq!(entry(&here, &key(9000)), None);
     }
 
     /// A file that says of a C library, its content here as a source of `u64` bytes, that there is nothing in

@@ -95,10 +95,10 @@ struct Open {
 
 /// What is kept of an analysis.
 #[derive(Debug)]
-struct Found {
-    sites: Vec<Site>,
+pub(crate) struct Found {
+    pub sites: Vec<Site>,
     /// As [`Index::unproven`].
-    unproven: u32,
+    pub unproven: u32,
 }
 
 impl From<&Analysis> for Found {
@@ -639,7 +639,7 @@ fn check_size_limit(end: u64) -> io::Result<()> {
 
 /// Whether the file had last changed long enough before `now` for its times to tell it apart from what
 /// it may become. Times in the future tell nothing, now or later, and are taken as they are.
-fn settled(key: &FileKey, now: SystemTime) -> bool {
+pub(crate) fn settled(key: &FileKey, now: SystemTime) -> bool {
     let Ok(now) = now.duration_since(UNIX_EPOCH) else {
         return true;
     };

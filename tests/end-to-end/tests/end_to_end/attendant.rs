@@ -7,6 +7,7 @@ use runahead_end_to_end::scenario::{COLD, Mode, NO_SPECULATION, Scenario, WARM, 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Waits some hundred times for a page.
@@ -17,12 +18,12 @@ const READS: &str = "import os, random\n\
 
 const REPORTED: Mode = Mode { name: "reported", options: Some(&["--report", "report.json"]), cold: true };
 
+/// A host that tells of its start.
+const MARKS: &str = "#!/bin/sh\necho x >> $(dirname $0)/mark\nexec $(dirname $0)/real \"$@\"\n";
+
 pub fn add(suite: &mut Suite) {
     suite.add_plain("attendant::who waits for nothing has no host, and who waits has one", || {
-        let copy = Copy::make(
-            "needed",
-            "#!/bin/sh\necho x >> $(dirname $0)/mark\nexec $(dirname $0)/real \"$@\"\n",
-        )?;
+        let copy = Copy::make("needed", MARKS)?;
         // What is not known yet has somebody look at it.
         waits_for_nothing()?.modes([WARM]).check(&copy.runahead)?;
         let _ = fs::remove_file(copy.folder.join("mark"));
@@ -34,6 +35,35 @@ pub fn add(suite: &mut Suite) {
         match fs::read_to_string(copy.folder.join("mark")).as_deref() {
             Ok("x\n") => Ok(()),
             hosts => Err(format!("not one host was started for what waits: {hosts:?}")),
+        }
+    });
+    suite.add_plain("attendant::whom the installation knows has none in a fresh home either", || {
+        let unknown = Copy::make("unknown", MARKS)?;
+        waits_for_nothing_at_first()?.modes([WARM]).check(&unknown.runahead)?;
+        if !unknown.folder.join("mark").exists() {
+            return Err("nothing is unknown in a fresh home".to_owned());
+        }
+        let known = Copy::make("known", MARKS)?;
+        known.prepare()?;
+        waits_for_nothing_at_first()?.modes([WARM]).check(&known.runahead)?;
+        match known.folder.join("mark").exists() {
+            true => Err("a host was started for what the installation knows".to_owned()),
+            false => Ok(()),
+        }
+    });
+    suite.add_plain("attendant::what others may write to is not known to the installation", || {
+        let copy = Copy::make("others", MARKS)?;
+        copy.prepare()?;
+        for entry in fs::read_dir(&copy.folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with("runahead-sites") {
+                fs::set_permissions(entry.path(), fs::Permissions::from_mode(0o666))
+                    .map_err(|error| error.to_string())?;
+            }
+        }
+        waits_for_nothing_at_first()?.modes([WARM]).check(&copy.runahead)?;
+        match copy.folder.join("mark").exists() {
+            true => Ok(()),
+            false => Err("what anybody may have written was believed".to_owned()),
         }
     });
     suite.add_plain("attendant::a host that ends at once is missed by nobody", || {
@@ -93,6 +123,13 @@ fn waits_for_nothing() -> Result<Scenario, String> {
     ))
 }
 
+/// The same in a home of its own, in which nothing is known.
+fn waits_for_nothing_at_first() -> Result<Scenario, String> {
+    let line = "export XDG_CACHE_HOME=$(mktemp -d); $UNDER true; $UNDER sh -c '/bin/true; /bin/echo it; exit 3'; \
+        echo $?; rm -rf \"$XDG_CACHE_HOME\" 2>&-";
+    Ok(Scenario::shell("waits for nothing at first", line))
+}
+
 fn waits() -> Result<Scenario, String> {
     let scenario = Scenario::shell("waits", "$UNDER python3 -S reads.py; echo $?");
     Ok(scenario.prepare(|directory| {
@@ -126,6 +163,20 @@ impl Copy {
 }
 
 impl Copy {
+    /// Looks at the programs of [`waits_for_nothing`] for all users, as an installation does.
+    fn prepare(&self) -> Result<(), String> {
+        let told = Command::new("ldd").arg("/bin/sh").output().map_err(|error| error.to_string())?;
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        let libraries = told.split_whitespace().filter(|word| word.starts_with('/'));
+        let mut command = Command::new(&self.runahead.command);
+        command.arg("prepare").args(["/bin/sh", "/bin/true", "/bin/echo"]).args(libraries);
+        let output = command.output().map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
     /// As `./x install` lays the files out.
     fn installed() -> Result<Copy, String> {
         let folder = build_folder().join(format!("attendant-installed-{}", std::process::id()));
