@@ -144,6 +144,7 @@ impl Run {
             wishes.report.as_ref().map(AsRawFd::as_raw_fd),
             wishes.trace.as_ref().map(|trace| trace.descriptor()),
             wishes.progress.as_ref().map(|shown| shown.descriptor()),
+            self.remember.as_ref().and_then(|remembering| remembering.how.descriptor()),
         ]
         .into_iter()
         .flatten()
