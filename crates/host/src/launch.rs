@@ -187,7 +187,8 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>, beside: 
         }
     };
     let alone = if options.again { None } else { program::has_no_loader_because(name) };
-    if options.verbose && !options.may_guess() && options.remember.as_ref().is_some_and(Remember::has_profile) {
+    if options.verbose && !options.may_guess() && options.remember.as_ref().is_some_and(Remember::has_profile)
+    {
         program::without_write_signals(|| {
             let _ = writeln!(io::stderr(), "runahead: the profile is not used: {KEEPS_NO_LIMITS}");
         });

@@ -268,10 +268,10 @@ fn checked(wants: &[Want], standings: &[Standing]) -> String {
             let _ = writeln!(text, "{:>8}: {} {says}", which.word(), number(which));
         }
     }
-    for (want, standing) in both().filter(|(_, standing)| !matches!(standing, Standing::Same | Standing::Name))
+    for (want, standing) in
+        both().filter(|(_, standing)| !matches!(standing, Standing::Same | Standing::Name))
     {
-        let _ =
-            write!(text, "\n{:>8}  {}", standing.word(), printable(&String::from_utf8_lossy(&want.path)));
+        let _ = write!(text, "\n{:>8}  {}", standing.word(), printable(&String::from_utf8_lossy(&want.path)));
     }
     text.trim_end().to_owned()
 }
@@ -297,8 +297,11 @@ pub fn warm(path: &Path, prefixes: &Prefixes, most: Option<u64>) -> Outcome {
     let wants = profile::here(&memory, prefixes, &mounts);
     let all = wants.len();
     let whole = Counts::of(&wants).bytes;
-    let bounds =
-        Bounds { bytes: most.map_or(room(), |most| most.min(room())), threads: Room::look().threads(), credit: u64::MAX };
+    let bounds = Bounds {
+        bytes: most.map_or(room(), |most| most.min(room())),
+        threads: Room::look().threads(),
+        credit: u64::MAX,
+    };
     let words = Words { remembering: &REMEMBERING, replaying: &REPLAYING };
     let replay = Replay::begin(wants, mounts, Gate::default(), words, bounds);
     let shows = io::stderr().is_terminal();

@@ -17,8 +17,8 @@ use runahead_gate::Gate;
 use runahead_kernel::text::maps_line;
 use runahead_prefetcher::limits::Group;
 use runahead_remembered::look::{self, Found, Mounts};
-use runahead_remembered::recorder::{self, Earlier, Interest, Looked};
 use runahead_remembered::profile::{self, Prefixes};
+use runahead_remembered::recorder::{self, Earlier, Interest, Looked};
 use runahead_remembered::replay::{self, Bounds, CREDIT, Done, Words};
 use runahead_remembered::{Identity, Memory, Ranges, Recorder, Replay, Store, Variant, Want, What, hash};
 use serde::Serialize;
@@ -176,7 +176,10 @@ enum Keep {
     /// In the user's cache folder, of which the next run is asked as well.
     InCache,
     /// In a profile: all that the run opens, cold or not.
-    InFile { path: PathBuf, file: Arc<Mutex<Option<File>>> },
+    InFile {
+        path: PathBuf,
+        file: Arc<Mutex<Option<File>>>,
+    },
 }
 
 impl Remember {
@@ -561,9 +564,7 @@ impl Remembered {
 
     /// Files that were asked for and that the program has opened.
     fn used(&self, replay: &Replay) -> u64 {
-        let used = |want: &&Want| {
-            matches!(want.what, What::File { .. }) && self.recorder.has(&want.path)
-        };
+        let used = |want: &&Want| matches!(want.what, What::File { .. }) && self.recorder.has(&want.path);
         replay.wants().iter().filter(used).count() as u64
     }
 

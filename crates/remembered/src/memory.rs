@@ -84,7 +84,9 @@ impl What {
     /// Whether it says of which inode it is, so that nothing else is meant.
     pub fn is_exact(&self) -> bool {
         match self {
-            What::File { identity: Identity { inode, .. }, .. } | What::Directory { inode, .. } => *inode != 0,
+            What::File { identity: Identity { inode, .. }, .. } | What::Directory { inode, .. } => {
+                *inode != 0
+            }
             What::Name => true,
         }
     }

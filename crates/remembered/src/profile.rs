@@ -176,7 +176,9 @@ fn joined(first: &What, second: &What) -> What {
             What::File { identity, pages, wrong },
             What::File { identity: other, pages: others, wrong: other_wrong },
         ) => match identity.size == other.size {
-            true => What::File { identity: *identity, pages: pages.with(others), wrong: *wrong.min(other_wrong) },
+            true => {
+                What::File { identity: *identity, pages: pages.with(others), wrong: *wrong.min(other_wrong) }
+            }
             // Two versions: the newer one.
             false if other.modified > identity.modified => second.clone(),
             false => first.clone(),
@@ -217,7 +219,8 @@ pub fn trim(memory: &Memory, how: &Trim) -> Memory {
     let is_in = |folders: &[Vec<u8>], path: &[u8]| folders.iter().any(|folder| below(path, folder).is_some());
     let mut left = how.most.unwrap_or(u64::MAX);
     let kept = wants(memory).into_iter().filter_map(|mut want| {
-        let is_kept = (how.only.is_empty() || is_in(&how.only, &want.path)) && !is_in(&how.except, &want.path);
+        let is_kept =
+            (how.only.is_empty() || is_in(&how.only, &want.path)) && !is_in(&how.except, &want.path);
         if let What::File { pages, .. } = &mut want.what
             && is_kept
             && !pages.is_empty()
@@ -320,7 +323,11 @@ pub fn standing(want: &Want, mounts: &Mounts) -> Standing {
     let may_read = |is| if look::may_be_read(&place) { is } else { Standing::Refused };
     match (&want.what, found) {
         (What::File { identity, .. }, Some(Found::File(found))) if identity.is(&found) => {
-            may_read(if is_same_time(identity.modified, found.modified) { Standing::Same } else { Standing::Touched })
+            may_read(if is_same_time(identity.modified, found.modified) {
+                Standing::Same
+            } else {
+                Standing::Touched
+            })
         }
         (What::Directory { .. }, Some(Found::Directory { .. })) => may_read(Standing::Same),
         _ => Standing::Changed,
@@ -471,13 +478,17 @@ mod tests {
     #[test]
     fn folders_are_elsewhere() {
         let prefixes = |all: &[(&str, &str)]| {
-            Prefixes(all.iter().map(|(old, new)| (old.as_bytes().to_vec(), new.as_bytes().to_vec())).collect())
+            Prefixes(
+                all.iter().map(|(old, new)| (old.as_bytes().to_vec(), new.as_bytes().to_vec())).collect(),
+            )
         };
         let lead = |all: &[(&str, &str)], path: &str| {
             prefixes(all).lead(path.as_bytes()).map(|led| String::from_utf8(led).unwrap())
         };
         let both = [("/a", "/x"), ("/a/b/", "/y/")];
-        for (path, expected) in [("/a", "/x"), ("/a/c", "/x/c"), ("/a/b/c", "/y/c"), ("/ab", "/ab"), ("/a/b", "/y")] {
+        for (path, expected) in
+            [("/a", "/x"), ("/a/c", "/x/c"), ("/a/b/c", "/y/c"), ("/ab", "/ab"), ("/a/b", "/y")]
+        {
             assert_eq!(lead(&both, path).as_deref(), Some(expected), "{path}");
         }
         assert_eq!(lead(&[("/", "/image")], "/a").as_deref(), Some("/image/a"));
@@ -512,7 +523,11 @@ mod tests {
         }
         let directory = What::Directory { device: 1, inode: 1 };
         let process = b"/proc/self/status".to_vec();
-        all.push(Want { path: folder.path().as_os_str().as_bytes().to_vec(), what: directory.clone(), unseen: 0 });
+        all.push(Want {
+            path: folder.path().as_os_str().as_bytes().to_vec(),
+            what: directory.clone(),
+            unseen: 0,
+        });
         all.push(Want { path: at("same").as_os_str().as_bytes().to_vec(), what: directory, unseen: 0 });
         all.push(Want { path: process, what: all[0].what.clone(), unseen: 0 });
         // A copy keeps whole seconds, or nothing of the time.
@@ -526,7 +541,10 @@ mod tests {
         fs::remove_file(at("gone")).unwrap();
         fs::remove_file(at("pipe")).unwrap();
         rustix::fs::mknodat(CWD, at("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
-        let all: Vec<Want> = all.into_iter().map(|want| here(&profile(&[want]), &Prefixes::default(), &mounts).remove(0)).collect();
+        let all: Vec<Want> = all
+            .into_iter()
+            .map(|want| here(&profile(&[want]), &Prefixes::default(), &mounts).remove(0))
+            .collect();
         let words: Vec<&str> = all.iter().map(|want| standing(want, &mounts).word()).collect();
         assert_eq!(words, ["same", "touched", "changed", "missing", "changed", "same", "changed", "refused"]);
     }

@@ -171,13 +171,7 @@ pub struct Replay(Arc<Shared>);
 
 impl Replay {
     /// Begins to ask for these, within these bounds.
-    pub fn begin(
-        wants: Vec<Want>,
-        mounts: Mounts,
-        gate: Gate,
-        words: Words,
-        bounds: Bounds,
-    ) -> Replay {
+    pub fn begin(wants: Vec<Want>, mounts: Mounts, gate: Gate, words: Words, bounds: Bounds) -> Replay {
         let Bounds { bytes: most, threads, credit } = bounds;
         let count = THREADS.min(threads).min(wants.len().div_ceil(FOR_A_THREAD));
         let places = wants.iter().enumerate().map(|(number, want)| (want.path.clone(), number)).collect();
@@ -693,7 +687,8 @@ mod tests {
         assert_eq!(words.replaying.load(Ordering::Relaxed), 0);
         let mounts = Mounts::look();
         assert!(!pages_are_cold(&wants[4..100], &mounts, Gate::default(), words));
-        let bounded = Replay::begin(wants, mounts, Gate::default(), words, Bounds { bytes: 10 * 8192 + 4096, ..ALL });
+        let bounded =
+            Replay::begin(wants, mounts, Gate::default(), words, Bounds { bytes: 10 * 8192 + 4096, ..ALL });
         over(&bounded);
         assert_eq!((bounded.done().bytes, bounded.is_full()), (10 * 8192 + 4096, true));
     }
