@@ -411,6 +411,9 @@ fn prepare(
     let remember = options.remembers().map(|how| Remembering { how, command: Command::find(first), is_cold });
     if remember.is_some() {
         flag_bits |= flags::REMEMBERS;
+        if options.records() {
+            flag_bits |= flags::RECORDS;
+        }
         let whose = if is_cold || options.records() { remembering::ALL } else { remembering::WAITING };
         session.header().remembering.store(whose, Ordering::Relaxed);
     }

@@ -6,6 +6,7 @@
 //! while the main process waits at its end: later nobody may have a file open, as the file system may be
 //! unmounted.
 
+use crate::apart::leave_stderr;
 use crate::program;
 use crate::report::printable;
 use crate::room::Room;
@@ -502,19 +503,23 @@ impl Remembered {
     fn close_profile(&mut self) {
         let Keep::InFile { path, file } = std::mem::replace(&mut self.keep, Keep::Nowhere) else { return };
         drop(file.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let why = match self.lock().left_because.clone() {
-            Some(why) => format!("nothing was recorded in {}: {why}", path.display()),
-            None if self.kept == 0 => format!(
-                "nothing was recorded in {}: the command was killed, or opened nothing on a disk that was seen",
-                path.display()
-            ),
+        let path = printable(&path.to_string_lossy());
+        let said = match self.lock().left_because.clone() {
+            Some(why) => Some(format!("nothing was recorded in {path}: {why}")),
+            None if self.kept == 0 => Some(format!(
+                "nothing was recorded in {path}: the command was killed, or opened nothing on a disk that was seen"
+            )),
             None if !self.recorder.is_complete() => {
-                format!("{} lacks a part of what was opened, which came too quickly", path.display())
+                Some(format!("{path} lacks a part of what was opened, which came too quickly"))
             }
-            None => return,
+            None => None,
         };
-        // Nobody may be listening.
-        let _ = writeln!(std::io::stderr(), "runahead: {}", printable(&why));
+        if let Some(said) = said {
+            // Nobody may be listening.
+            let _ = writeln!(std::io::stderr(), "runahead: {said}");
+        }
+        // Whoever waits for the command's streams to close does not wait for what it has left behind.
+        leave_stderr();
     }
 
     fn keep_in_cache(&mut self, replay: Option<&Replay>, end: Instant) {

@@ -134,6 +134,11 @@ const WORDS: usize = 8;
 const NONE: &str = "-";
 
 impl Run {
+    /// Whether anything may have to be said on stderr.
+    pub(crate) fn may_speak(&self) -> bool {
+        self.wishes.speak() || self.remember.as_ref().is_some_and(|remembering| remembering.how.records())
+    }
+
     /// The descriptors that the host needs.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         let wishes = &self.wishes;
