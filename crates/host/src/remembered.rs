@@ -280,8 +280,8 @@ pub trait Remembers {
     fn finish(&mut self, main: u32, elapsed: Duration);
     /// Nothing is to be open any more, whatever was wanted.
     fn stop(&mut self);
-    /// A process has ended before anybody looked at what it had opened.
-    fn misses_some(&mut self);
+    /// A process has ended before anybody looked at what the agent in its slot has entered.
+    fn take_ended(&mut self, slot: &Slot);
     /// The main process had other threads when it waited with its exit.
     fn ended_with_threads(&self) -> bool;
     fn counts(&self) -> RememberedCounts;
@@ -361,12 +361,7 @@ impl Remembered {
 
     fn enter(&mut self, process: u32, entry: &opened::Entry, taken: &Taken) {
         let Some(Place(Some(directory))) = &taken.place else { return };
-        let interest = match entry.kind {
-            kind::OPENED => Interest::Opened,
-            kind::LISTED => Interest::Listed,
-            kind::LOOKED_UP => Interest::LookedUp,
-            _ => return,
-        };
+        let Some(interest) = interest(entry.kind) else { return };
         let Some(path) = absolute(process, entry, directory) else { return self.recorder.misses_some() };
         self.opens(&path, interest);
     }
@@ -452,7 +447,7 @@ impl Remembered {
         let opening = self.words.opening();
         // No large file is to be looked at any more.
         self.met = None;
-        if opening.is_some() && self.recorder.names() > 0 {
+        if opening.is_some() && (self.recorder.names() > 0 || matches!(self.keep, Keep::InFile { .. })) {
             if Place::of(main).0.is_some() {
                 self.mapped(main);
             }
@@ -665,8 +660,20 @@ impl Remembers for Remembered {
         self.close_profile();
     }
 
-    fn misses_some(&mut self) {
-        self.recorder.misses_some();
+    fn take_ended(&mut self, slot: &Slot) {
+        let ring = &slot.agent.opened;
+        let mut read = 0;
+        while ring.written() != read {
+            let entry = ring.read(&mut read);
+            // Where it was, and in which root, nobody can tell any more; the next run has it. A run that is
+            // recorded has no next one, so there names from a root are taken for ours.
+            let entry = entry
+                .filter(|entry| entry.path().starts_with(b"/") && matches!(self.keep, Keep::InFile { .. }));
+            match entry.and_then(|entry| Some((interest(entry.kind)?, entry))) {
+                Some((interest, entry)) => self.opens(entry.path(), interest),
+                None => self.recorder.misses_some(),
+            }
+        }
     }
 
     fn ended_with_threads(&self) -> bool {
@@ -875,6 +882,16 @@ impl Place {
         let is_ours = is_ours && space("self").is_some_and(|own| space(&process.to_string()) == Some(own));
         let directory = || std::fs::read_link(format!("/proc/{process}/cwd")).unwrap_or_default();
         Place(is_ours.then(directory))
+    }
+}
+
+/// None: no kind that an agent writes.
+fn interest(of: u32) -> Option<Interest> {
+    match of {
+        kind::OPENED => Some(Interest::Opened),
+        kind::LISTED => Some(Interest::Listed),
+        kind::LOOKED_UP => Some(Interest::LookedUp),
+        _ => None,
     }
 }
 

@@ -503,12 +503,10 @@ impl Host {
             let handle = pid_of(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
             let Some(handle) = handle.filter(|handle| !has_ended(handle)) else {
                 // It has ended already, or there never was such a process.
-                owner::close(word);
-                if let Some(remembered) = &mut self.remembered
-                    && self.session.slot(index).agent.opened.written() != 0
-                {
-                    remembered.misses_some();
+                if let Some(remembered) = &mut self.remembered {
+                    remembered.take_ended(self.session.slot(index));
                 }
+                owner::close(word);
                 if self.session.slot(index).agent.state_address.load(Ordering::Relaxed) != 0 {
                     self.counts.add(self.session.slot(index));
                     if let Some(trace) = &mut self.trace {
