@@ -204,7 +204,7 @@ fn take_apart() -> Result<Arguments, u8> {
 }
 
 /// Options and command of what becomes one.
-fn split(action: Action) -> Result<(Options, Vec<OsString>), Action> {
+fn split(action: Action) -> Result<(Options, Vec<OsString>), Box<Action>> {
     match action {
         Action::Run(run) => {
             let remember = run.remember();
@@ -230,7 +230,7 @@ fn split(action: Action) -> Result<(Options, Vec<OsString>), Action> {
             };
             Ok((options, stat.command))
         }
-        other => Err(other),
+        other => Err(Box::new(other)),
     }
 }
 
@@ -304,18 +304,20 @@ fn act(allowed: Result<(), String>) -> u8 {
     };
     let (options, command) = match split(arguments.action) {
         Ok(both) => both,
-        Err(Action::Record(record)) => match Remember::record(&record.output) {
-            Ok(remember) => {
-                let limits = Limits::from_environment();
-                let options = Options { limits, remember: Some(remember), ..Options::default() };
-                (options, record.command)
-            }
-            Err(why) => {
-                eprintln!("runahead: cannot write the profile to {why}; nothing was started");
-                return Failure::OURS;
-            }
+        Err(other) => match *other {
+            Action::Record(record) => match Remember::record(&record.output) {
+                Ok(remember) => {
+                    let limits = Limits::from_environment();
+                    let options = Options { limits, remember: Some(remember), ..Options::default() };
+                    (options, record.command)
+                }
+                Err(why) => {
+                    eprintln!("runahead: cannot write the profile to {why}; nothing was started");
+                    return Failure::OURS;
+                }
+            },
+            other => return answer(other, allowed).unwrap_or(Failure::OURS),
         },
-        Err(other) => return answer(other, allowed).unwrap_or(Failure::OURS),
     };
     let first = looked_at() - command.len();
     runahead_host::take_name();

@@ -347,7 +347,7 @@ pub fn warm(path: &Path, prefixes: &Prefixes, most: Option<u64>) -> Outcome {
 const COLUMNS: usize = 24;
 
 fn bar(come_to: usize, all: usize, bytes: u64, whole: u64) -> String {
-    let full = if all == 0 { COLUMNS } else { COLUMNS * come_to / all };
+    let full = (COLUMNS * come_to).checked_div(all).unwrap_or(COLUMNS);
     format!("[{:<COLUMNS$}] {} of {}", "#".repeat(full), size(bytes), size(whole))
 }
 
