@@ -59,6 +59,9 @@ pub mod flags {
     pub const LASTING: u32 = 256;
     /// What is opened may be wanted ([`crate::opened`]): sites that open files get stubs.
     pub const REMEMBERS: u32 = 512;
+    /// The run is recorded: all that it opens is wanted, from its start, so that the analysis of all code is
+    /// waited for.
+    pub const RECORDS: u32 = 1024;
 }
 
 /// The launcher's command line when an agent starts it in place of a program that was executed already

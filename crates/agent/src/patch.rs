@@ -162,11 +162,14 @@ fn look_at(
     let mut entry = entry_of(state, &key);
     if entry.is_none() {
         let waits = unchecked::is_waited_for(map.name, key.size, &mut visited.waited_for);
-        if unknown == Unknown::MayRun && !waits {
+        let may_run = unknown == Unknown::MayRun && !waits;
+        if !may_run || state.has(flags::RECORDS) {
+            entry = analysed(state, &key, name.to_bytes());
+        }
+        if may_run && entry.is_none() {
             visited.is_unchecked = true;
             return None;
         }
-        entry = analysed(state, &key, name.to_bytes());
     }
     let Some(entry) = entry else {
         (visited.is_blind, visited.is_unknown) = (true, true);
@@ -215,6 +218,9 @@ pub fn new_mapping(frame: &Frame, fd: i32, mapping: Mapping, protection: u32) ->
             .push_number(fd as u64);
         let key = key_of(&stat);
         let mut entry = entry_of(state, &key);
+        if entry.is_none() && state.has(flags::RECORDS) {
+            entry = analysed(state, &key, path.as_c_str().to_bytes());
+        }
         if entry.is_none() && !unchecked::is_waited_for(b"", key.size, &mut 0) && unchecked::again(state) {
             lock.release();
             return true;

@@ -1,7 +1,7 @@
 //! The command line: what clap takes apart, and what manual pages and completions are made of
 //! (`crates/manual`).
 
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use runahead_host::{Detail, size};
 use std::ffi::OsString;
@@ -29,6 +29,15 @@ pub enum Action {
     Run(Run),
     /// Run a command without speculation, and say how much of its time it waits for the disk
     Stat(Stat),
+    /// Run a command, and write into a profile what it wants from the disk, to be taken along
+    Record(Record),
+    /// Ask for what a profile has, without running anything
+    Warm(Warm),
+    /// Look at profiles (record) and change them
+    Profile {
+        #[command(subcommand)]
+        action: Profile,
+    },
     /// Say what Runahead can do here, and what is in the way
     Doctor(Doctor),
     /// Make a page of a report, to be looked at in a browser
@@ -115,6 +124,12 @@ pub struct Run {
     /// [$RUNAHEAD_REMEMBER=on]
     #[arg(long)]
     pub remember: bool,
+    /// Begin with what a profile has (record)
+    #[arg(long, value_name = "PROFILE", value_hint = ValueHint::FilePath)]
+    pub profile: Option<PathBuf>,
+    /// What the profile has below OLD is below NEW here; may be said more than once
+    #[arg(long, value_name = "OLD=NEW", requires = "profile", value_parser = prefix())]
+    pub prefix: Vec<Prefix>,
     /// Say why a command runs plainly, when it does
     #[arg(long, short)]
     pub verbose: bool,
@@ -126,6 +141,94 @@ pub struct Run {
 /// A number of bytes from the command line.
 fn bytes(text: &str) -> Result<u64, String> {
     size(text).ok_or_else(|| format!("'{text}' is no size such as 4096, 64K, 512M or 2G"))
+}
+
+/// Old folder and new.
+pub type Prefix = (Vec<u8>, Vec<u8>);
+
+fn prefix() -> impl TypedValueParser<Value = Prefix> {
+    OsStringValueParser::new().try_map(|text| runahead_host::profiles::prefix(&text))
+}
+
+#[derive(Args)]
+pub struct Record {
+    /// The profile, made if there is none
+    #[arg(long, short, value_name = "PROFILE", required = true, value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Exit status: 0 all was asked for, 1 a part of it, 2 nothing, since the profile is of no use."
+)]
+pub struct Warm {
+    /// What the profile has below OLD is below NEW here; may be said more than once
+    #[arg(long, value_name = "OLD=NEW", value_parser = prefix())]
+    pub prefix: Vec<Prefix>,
+    /// At most so many bytes (K, M, G) [a quarter of the memory that is free]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_memory: Option<u64>,
+    /// What record has written
+    #[arg(value_name = "PROFILE", value_hint = ValueHint::FilePath)]
+    pub profile: PathBuf,
+}
+
+#[derive(Subcommand)]
+pub enum Profile {
+    /// Say what is in a profile
+    Show {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// What record has written
+        #[arg(value_name = "PROFILE", value_hint = ValueHint::FilePath)]
+        profile: PathBuf,
+    },
+    /// Make one profile of several
+    Merge {
+        /// The profile that is made
+        #[arg(long, short, value_name = "PROFILE", required = true, value_hint = ValueHint::FilePath)]
+        output: PathBuf,
+        /// What record has written
+        #[arg(value_name = "PROFILES", required = true, value_hint = ValueHint::FilePath)]
+        profiles: Vec<PathBuf>,
+    },
+    /// Keep a part of a profile
+    Trim {
+        /// The profile that is made [the same]
+        #[arg(long, short, value_name = "PROFILE", value_hint = ValueHint::FilePath)]
+        output: Option<PathBuf>,
+        /// Keep what is below FOLDER only; may be said more than once
+        #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+        only: Vec<PathBuf>,
+        /// Keep nothing that is below FOLDER; may be said more than once
+        #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+        except: Vec<PathBuf>,
+        /// Keep the first so many bytes of what was wanted (K, M, G)
+        #[arg(long, value_name = "BYTES", value_parser = bytes)]
+        max_bytes: Option<u64>,
+        /// What record has written
+        #[arg(value_name = "PROFILE", value_hint = ValueHint::FilePath)]
+        profile: PathBuf,
+    },
+    /// Say which files of a profile would be asked for here, have changed or are missing; opens none
+    #[command(
+        after_help = "Exit status: 0 all would be asked for, 1 a part of it, 2 the profile is of no use."
+    )]
+    Check {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// What the profile has below OLD is below NEW here; may be said more than once
+        #[arg(long, value_name = "OLD=NEW", value_parser = prefix())]
+        prefix: Vec<Prefix>,
+        /// What record has written
+        #[arg(value_name = "PROFILE", value_hint = ValueHint::FilePath)]
+        profile: PathBuf,
+    },
 }
 
 #[derive(Args)]

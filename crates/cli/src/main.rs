@@ -9,9 +9,12 @@ mod arguments;
 #[cfg(test)]
 mod words;
 
-use arguments::{Action, Arguments, Doctor, Enable, Run};
+use arguments::{Action, Arguments, Doctor, Enable, Profile, Run, Warm};
 use clap::Parser as _;
-use runahead_host::{Detail, DoctorSubject, Failure, Limits, Options, Remember, SayHowFar, TraceTo, enabled};
+use runahead_host::profiles::{self, Outcome};
+use runahead_host::{
+    Detail, DoctorSubject, Failure, Limits, Options, Prefixes, Remember, SayHowFar, TraceTo, enabled,
+};
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -64,6 +67,45 @@ impl Run {
     }
 }
 
+impl Run {
+    /// What the run begins with and is kept in, if it is.
+    fn remember(&self) -> Option<Remember> {
+        let remember = (self.remember || runahead_host::is_to_remember()).then(Remember::runs);
+        match &self.profile {
+            Some(profile) => Some(Remember::with_profile(remember, profile, Prefixes(self.prefix.clone()))),
+            None => remember,
+        }
+    }
+}
+
+impl Profile {
+    fn act(self) -> Outcome {
+        match self {
+            Profile::Show { json, profile } => profiles::show(&profile, json),
+            Profile::Merge { output, profiles } => profiles::merge(&profiles, &output),
+            Profile::Trim { output, only, except, max_bytes, profile } => {
+                profiles::trim(&profile, output.as_deref(), (&only, &except), max_bytes)
+            }
+            Profile::Check { json, prefix, profile } => profiles::check(&profile, &Prefixes(prefix), json),
+        }
+    }
+}
+
+/// Says what came of it; returns the exit status.
+fn tell(outcome: Outcome) -> u8 {
+    let (status, said) = match outcome {
+        Outcome::All(said) => (0, said),
+        Outcome::Partly(said) => (1, said),
+        Outcome::Failed(why) => {
+            eprintln!("runahead: {why}");
+            return 2;
+        }
+    };
+    // Nobody may be listening.
+    let _ = writeln!(std::io::stdout(), "{said}");
+    status
+}
+
 impl Doctor {
     fn examine(self, allowed: Result<(), String>) -> u8 {
         let subject = match self.command.is_empty() {
@@ -79,14 +121,24 @@ impl Doctor {
 const LOOKED_AT: usize = 64;
 
 /// Our options that have a value as a word of its own.
-const WITH_VALUES: [&str; 5] = ["--report", "--trace", "--max-memory", "--max-inflight", "--max-bandwidth"];
+const WITH_VALUES: [&str; 9] = [
+    "--report",
+    "--trace",
+    "--max-memory",
+    "--max-inflight",
+    "--max-bandwidth",
+    "--profile",
+    "--prefix",
+    "--output",
+    "-o",
+];
 
 /// Where the command begins, as far as a look tells that takes no memory: for the last resort, before the command line is
 /// taken apart. None: there is no command, or the command line is wrong.
 fn place_of_command<'a>(words: impl Iterator<Item = &'a std::ffi::OsStr>) -> Option<usize> {
     let mut words = words.enumerate().skip(1);
     match words.next()?.1.to_str()? {
-        "run" | "stat" => {}
+        "run" | "stat" | "record" => {}
         _ => return None,
     }
     while let Some((place, word)) = words.next() {
@@ -152,9 +204,10 @@ fn take_apart() -> Result<Arguments, u8> {
 }
 
 /// Options and command of what becomes one.
-fn split(action: Action) -> Result<(Options, Vec<OsString>), Action> {
+fn split(action: Action) -> Result<(Options, Vec<OsString>), Box<Action>> {
     match action {
         Action::Run(run) => {
+            let remember = run.remember();
             let options = Options {
                 limits: run.limits(),
                 stats: run.stats,
@@ -163,7 +216,7 @@ fn split(action: Action) -> Result<(Options, Vec<OsString>), Action> {
                 progress: run.progress.then_some(runahead_host::progress as SayHowFar),
                 no_speculate: run.no_speculate,
                 verbose: run.verbose,
-                remember: (run.remember || runahead_host::is_to_remember()).then(Remember::runs),
+                remember,
                 again: false,
             };
             Ok((options, run.command))
@@ -177,14 +230,18 @@ fn split(action: Action) -> Result<(Options, Vec<OsString>), Action> {
             };
             Ok((options, stat.command))
         }
-        other => Err(other),
+        other => Err(Box::new(other)),
     }
 }
 
 /// Does what becomes no command; returns the exit status. None: it is to become one.
 fn answer(action: Action, allowed: Result<(), String>) -> Option<u8> {
     Some(match action {
-        Action::Run(_) | Action::Stat(_) => return None,
+        Action::Run(_) | Action::Stat(_) | Action::Record(_) => return None,
+        Action::Warm(Warm { prefix, max_memory, profile }) => {
+            tell(profiles::warm(&profile, &Prefixes(prefix), max_memory))
+        }
+        Action::Profile { action } => tell(action.act()),
         Action::Doctor(doctor) => doctor.examine(allowed),
         Action::Report { report, output, trace } => {
             let why = runahead_host::make_page(&report, output.as_deref(), trace.as_deref());
@@ -247,7 +304,20 @@ fn act(allowed: Result<(), String>) -> u8 {
     };
     let (options, command) = match split(arguments.action) {
         Ok(both) => both,
-        Err(other) => return answer(other, allowed).unwrap_or(Failure::OURS),
+        Err(other) => match *other {
+            Action::Record(record) => match Remember::record(&record.output) {
+                Ok(remember) => {
+                    let limits = Limits::from_environment();
+                    let options = Options { limits, remember: Some(remember), ..Options::default() };
+                    (options, record.command)
+                }
+                Err(why) => {
+                    eprintln!("runahead: cannot write the profile to {why}; nothing was started");
+                    return Failure::OURS;
+                }
+            },
+            other => return answer(other, allowed).unwrap_or(Failure::OURS),
+        },
     };
     let first = looked_at() - command.len();
     runahead_host::take_name();
@@ -279,11 +349,17 @@ mod tests {
             "runahead stat --report x cat",
             "runahead run - a",
             "runahead run --trace x --progress cat y",
+            "runahead run --profile x --prefix /a=/b -- cat y",
+            "runahead run --profile=x --prefix=/a=/b cat y",
+            "runahead record -o x -- cat y",
+            "runahead record -ox cat y",
+            "runahead record --output x cat y",
         ] {
             let words: Vec<&OsStr> = line.split(' ').map(OsStr::new).collect();
             let command = match Arguments::try_parse_from(&words).unwrap().action {
                 Action::Run(run) => run.command,
                 Action::Stat(stat) => stat.command,
+                Action::Record(record) => record.command,
                 _ => unreachable!(),
             };
             let place = place_of_command(words.iter().copied());
@@ -295,6 +371,9 @@ mod tests {
             "runahead daemon --socket x",
             "runahead doctor a",
             "runahead run --report x",
+            "runahead record -o x",
+            "runahead warm x",
+            "runahead profile show x",
         ] {
             assert_eq!(place_of_command(line.split(' ').map(OsStr::new)), None, "{line}");
         }
@@ -310,7 +389,7 @@ mod tests {
     /// not know.
     #[test]
     fn what_a_look_tells_is_what_clap_says() {
-        const WORDS: [&str; 19] = [
+        const WORDS: [&str; 21] = [
             "run",
             "stat",
             "doctor",
@@ -330,6 +409,8 @@ mod tests {
             "",
             "-",
             "-vv",
+            "--profile",
+            "--profile=x",
         ];
         let (mut known, mut wrong) = (0, 0);
         let mut look = |words: &[&str]| {
@@ -381,7 +462,7 @@ mod tests {
 
     #[test]
     fn options_with_values_are_all_known() {
-        for action in ["run", "stat"] {
+        for action in ["run", "stat", "record"] {
             let command = Arguments::command();
             let action = command.find_subcommand(action).unwrap();
             let options = action.get_arguments().filter(|one| {
@@ -390,6 +471,10 @@ mod tests {
             });
             for long in options.filter_map(|one| one.get_long()) {
                 assert!(WITH_VALUES.contains(&format!("--{long}").as_str()), "--{long}");
+            }
+            let short = |one: &&clap::Arg| one.get_short().is_some() && one.get_action().takes_values();
+            for short in action.get_arguments().filter(short).filter_map(|one| one.get_short()) {
+                assert!(WITH_VALUES.contains(&format!("-{short}").as_str()), "-{short}");
             }
         }
     }

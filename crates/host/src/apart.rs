@@ -11,7 +11,7 @@ pub(crate) fn leave_the_terminal(run: &Run, one_more: Option<RawFd>) {
     leave_real_time();
     let _ = rustix::process::setsid();
     if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
-        let last = if run.wishes.speak() { 1 } else { 2 };
+        let last = if run.may_speak() { 1 } else { 2 };
         for stream in 0..=last {
             // SAFETY: replaces a standard stream of this process; nobody here uses it.
             unsafe { libc::dup2(null.as_raw_fd(), stream) };
@@ -28,6 +28,14 @@ pub(crate) fn leave_the_terminal(run: &Run, one_more: Option<RawFd>) {
         // Where files may not grow (ulimit -f) the trace ends, and nothing else.
         // SAFETY: as above.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    }
+}
+
+/// Leaves stderr as well, on which nothing more is to be said.
+pub(crate) fn leave_stderr() {
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        // SAFETY: as in `leave_the_terminal`: it replaces a standard stream, which nobody here uses any more.
+        unsafe { libc::dup2(null.as_raw_fd(), 2) };
     }
 }
 

@@ -63,7 +63,12 @@ pub struct Options {
 impl Options {
     /// Whether anything may be said on stderr.
     pub fn speaks(&self) -> bool {
-        self.verbose || self.stats.is_some()
+        self.verbose || self.stats.is_some() || self.records()
+    }
+
+    /// Whether the run is to be recorded: whoever wants that is told if it is not.
+    fn records(&self) -> bool {
+        self.remember.as_ref().is_some_and(Remember::records)
     }
 
     fn may_speculate(&self) -> bool {
@@ -78,7 +83,7 @@ impl Options {
 
     /// How what is opened is remembered, and asked for in the next run, if it is.
     fn remembers(&self) -> Option<Remember> {
-        self.remember.clone().filter(|_| self.may_guess() && !self.again)
+        self.remember.clone().filter(|how| (self.may_guess() || how.records()) && !self.again)
     }
 }
 
@@ -111,6 +116,10 @@ impl Failure {
         }
     }
 }
+
+/// Why a profile is left out.
+const KEEPS_NO_LIMITS: &str = "what it has is asked for beside speculation, which alone keeps limits (--max-memory and \
+                               the like), and is not with --no-speculate";
 
 /// What goes on in the process beside the command: [`crate::attend`], or [`crate::serve`], which is the whole
 /// host.
@@ -150,7 +159,7 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>, beside: 
     let mut program = Program::new(first);
     if std::env::var_os(SWITCH).as_deref() == Some(OsStr::new("off")) {
         let reason = format!("{SWITCH}=off in the environment");
-        if options.stats.is_some() {
+        if options.stats.is_some() || options.records() {
             say_plainly(&reason, options.stats.is_some());
         }
         trace_plainly(trace, &reason);
@@ -178,6 +187,12 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>, beside: 
         }
     };
     let alone = if options.again { None } else { program::has_no_loader_because(name) };
+    if options.verbose && !options.may_guess() && options.remember.as_ref().is_some_and(Remember::has_profile)
+    {
+        program::without_write_signals(|| {
+            let _ = writeln!(io::stderr(), "runahead: the profile is not used: {KEEPS_NO_LIMITS}");
+        });
+    }
     match prepare(&options, wishes, cold, first, alone.is_some(), beside) {
         // Asked last: by now a cold executable's first page may be here.
         Ok(_) if !options.again && program::is_32_bit(name) => say("it is a 32-bit program"),
@@ -397,7 +412,10 @@ fn prepare(
     let remember = options.remembers().map(|how| Remembering { how, command: Command::find(first), is_cold });
     if remember.is_some() {
         flag_bits |= flags::REMEMBERS;
-        let whose = if is_cold { remembering::ALL } else { remembering::WAITING };
+        if options.records() {
+            flag_bits |= flags::RECORDS;
+        }
+        let whose = if is_cold || options.records() { remembering::ALL } else { remembering::WAITING };
         session.header().remembering.store(whose, Ordering::Relaxed);
     }
     let address = environment::Session {

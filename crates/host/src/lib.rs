@@ -32,6 +32,7 @@ mod memory;
 mod names;
 mod own_files;
 mod processes;
+pub mod profiles;
 mod program;
 mod progress;
 mod reading;
@@ -58,6 +59,7 @@ pub use remembered::{Remember, forget, is_to_remember};
 pub use report::Detail;
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
+pub use runahead_remembered::profile::Prefixes;
 pub use standing::{STATUS_BYTES, STATUS_LENGTH, STATUS_TEXT};
 pub use trace::TraceTo;
 

@@ -1,12 +1,14 @@
-//! What earlier runs of the command wanted is asked for at its start, and what this one opens is remembered
-//! (`runahead-remembered`).
+//! What earlier runs of the command wanted, or a profile has, is asked for at its start, and what this one
+//! opens is remembered or recorded into a profile (`runahead-remembered`).
 //!
 //! A thread reads what is remembered, which may wait for the disk, and finds out whether any of it is missing
 //! from the cache; then others ask for it. The host's loop takes in what agents enter, and writes it down
 //! while the main process waits at its end: later nobody may have a file open, as the file system may be
 //! unmounted.
 
+use crate::apart::leave_stderr;
 use crate::program;
+use crate::report::printable;
 use crate::room::Room;
 use crate::session::Shared;
 use runahead_abi::environment::REMEMBER;
@@ -16,11 +18,15 @@ use runahead_gate::Gate;
 use runahead_kernel::text::maps_line;
 use runahead_prefetcher::limits::Group;
 use runahead_remembered::look::{self, Found, Mounts};
+use runahead_remembered::profile::{self, Prefixes};
 use runahead_remembered::recorder::{self, Earlier, Interest, Looked};
-use runahead_remembered::replay::{self, Done, Words};
-use runahead_remembered::{Identity, Memory, Ranges, Recorder, Replay, Store, Variant, What, hash};
+use runahead_remembered::replay::{self, Bounds, CREDIT, Done, Words};
+use runahead_remembered::{Identity, Memory, Ranges, Recorder, Replay, Store, Variant, Want, What, hash};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -82,6 +88,8 @@ pub struct RememberedCounts {
     pub wait_ns: u64,
     /// Why nothing can be remembered, where something prevents it.
     pub left_because: Option<String>,
+    /// Why the profile that was named was not used.
+    pub profile_because: Option<String>,
 }
 
 /// What the thread has found out.
@@ -89,6 +97,7 @@ pub struct RememberedCounts {
 struct Known {
     store: Option<Store>,
     left_because: Option<String>,
+    profile_because: Option<String>,
     executable: Vec<u8>,
     identity: Identity,
     mounts: Mounts,
@@ -141,19 +150,84 @@ impl Command {
 /// How a run remembers. Only who wants it has the code for it, as with a trace.
 #[derive(Clone, Debug)]
 pub struct Remember {
-    begin: fn(Begin) -> Box<dyn Remembers>,
+    begin: fn(Begin, Plan) -> Box<dyn Remembers>,
     /// Whether anything is remembered of a command.
     knows: fn(&Command, &Path) -> bool,
+    plan: Plan,
+}
+
+/// What is asked for, and where what the run opens is kept.
+#[derive(Clone, Debug)]
+struct Plan {
+    keep: Keep,
+    profile: Option<Profile>,
+}
+
+/// A profile to begin with.
+#[derive(Clone, Debug)]
+struct Profile {
+    /// From the root.
+    path: PathBuf,
+    prefixes: Prefixes,
+}
+
+#[derive(Clone, Debug)]
+enum Keep {
+    Nowhere,
+    /// In the user's cache folder, of which the next run is asked as well.
+    InCache,
+    /// In a profile: all that the run opens, cold or not.
+    InFile {
+        path: PathBuf,
+        file: Arc<Mutex<Option<File>>>,
+    },
 }
 
 impl Remember {
     /// What earlier runs of the command wanted is asked for, and what this one does is kept for the next.
     pub fn runs() -> Remember {
-        Remember { begin: |begin| Box::new(Remembered::begin(begin)), knows: Command::is_known }
+        Remember::so(Keep::InCache, None)
+    }
+
+    /// What this run opens is recorded into a profile, whose file is made if there is none. Or says why it
+    /// cannot be.
+    pub fn record(path: &Path) -> Result<Remember, String> {
+        let file = profile::open_to_record(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Remember::so(Keep::InFile { path: path.to_owned(), file: Arc::new(Mutex::new(Some(file))) }, None))
+    }
+
+    /// What a profile has is asked for; beside what is remembered, if anything is.
+    pub fn with_profile(remember: Option<Remember>, path: &Path, prefixes: Prefixes) -> Remember {
+        let path = std::env::current_dir().unwrap_or_default().join(path);
+        let keep = remember.map_or(Keep::Nowhere, |remember| remember.plan.keep);
+        Remember::so(keep, Some(Profile { path, prefixes }))
+    }
+
+    fn so(keep: Keep, profile: Option<Profile>) -> Remember {
+        let begin = |begin: Begin, plan| -> Box<dyn Remembers> { Box::new(Remembered::begin(begin, plan)) };
+        Remember { begin, knows: Command::is_known, plan: Plan { keep, profile } }
     }
 
     pub(crate) fn begin(&self, begin: Begin) -> Box<dyn Remembers> {
-        (self.begin)(begin)
+        (self.begin)(begin, self.plan.clone())
+    }
+
+    /// Whether the run is recorded into a profile.
+    pub(crate) fn records(&self) -> bool {
+        matches!(self.plan.keep, Keep::InFile { .. })
+    }
+
+    /// Whether a profile is to be asked for.
+    pub(crate) fn has_profile(&self) -> bool {
+        self.plan.profile.is_some()
+    }
+
+    /// The profile's that is written.
+    pub(crate) fn descriptor(&self) -> Option<RawFd> {
+        match &self.plan.keep {
+            Keep::InFile { file, .. } => file.lock().ok()?.as_ref().map(AsRawFd::as_raw_fd),
+            Keep::Nowhere | Keep::InCache => None,
+        }
     }
 }
 
@@ -170,7 +244,12 @@ impl Remembering {
     /// Tells agents whether the run may turn out to be cold, before the first of them looks: then all
     /// processes tell from their start what they open.
     pub fn tell(&self, session: &Shared, site_file: Option<&Path>) {
-        if site_file.is_some_and(|site_file| (self.how.knows)(&self.command, site_file)) {
+        let Plan { keep, profile } = &self.how.plan;
+        let is_known = || {
+            matches!(keep, Keep::InCache)
+                && site_file.is_some_and(|site_file| (self.how.knows)(&self.command, site_file))
+        };
+        if self.how.records() || profile.is_some() || is_known() {
             session.header().remembering.store(remembering::ALL, Ordering::Relaxed);
         }
     }
@@ -201,8 +280,8 @@ pub trait Remembers {
     fn finish(&mut self, main: u32, elapsed: Duration);
     /// Nothing is to be open any more, whatever was wanted.
     fn stop(&mut self);
-    /// A process has ended before anybody looked at what it had opened.
-    fn misses_some(&mut self);
+    /// A process has ended before anybody looked at what the agent in its slot has entered.
+    fn take_ended(&mut self, slot: &Slot);
     /// The main process had other threads when it waited with its exit.
     fn ended_with_threads(&self) -> bool;
     fn counts(&self) -> RememberedCounts;
@@ -213,6 +292,8 @@ struct Remembered {
     gate: Gate,
     words: Words,
     key: u64,
+    /// Where it is kept.
+    keep: Keep,
     recorder: Recorder,
     /// Since when all processes tell what they open, whether they have waited or not, or did for the last
     /// time.
@@ -238,7 +319,7 @@ struct Remembered {
 }
 
 impl Remembered {
-    fn begin(begin: Begin) -> Remembered {
+    fn begin(begin: Begin, plan: Plan) -> Remembered {
         let Begin { session, gate, agent, command, site_file, is_cold: cold } = begin;
         let told_all = session.header().remembering.load(Ordering::Relaxed) == remembering::ALL;
         let recorder = Recorder::new(SystemTime::now(), told_all);
@@ -249,7 +330,9 @@ impl Remembered {
         let (sender, receiver) = sync_channel(MET);
         let store = site_file.map(Store::beside);
         let began = recorder.began();
-        let reader = Reader { session, gate, words, key, candidates, cold, began, known: known.clone() };
+        let keep = plan.keep.clone();
+        let known_too = known.clone();
+        let reader = Reader { session, gate, words, key, plan, candidates, cold, began, known: known_too };
         let thread = thread::Builder::new().name("runahead-remember".into()).stack_size(256 << 10);
         let met = thread.spawn(move || reader.run(store, &receiver)).is_ok().then_some(sender);
         Remembered {
@@ -257,6 +340,7 @@ impl Remembered {
             gate,
             words,
             key,
+            keep,
             recorder,
             all_since: told_all.then(Instant::now),
             told_all,
@@ -277,12 +361,7 @@ impl Remembered {
 
     fn enter(&mut self, process: u32, entry: &opened::Entry, taken: &Taken) {
         let Some(Place(Some(directory))) = &taken.place else { return };
-        let interest = match entry.kind {
-            kind::OPENED => Interest::Opened,
-            kind::LISTED => Interest::Listed,
-            kind::LOOKED_UP => Interest::LookedUp,
-            _ => return,
-        };
+        let Some(interest) = interest(entry.kind) else { return };
         let Some(path) = absolute(process, entry, directory) else { return self.recorder.misses_some() };
         self.opens(&path, interest);
     }
@@ -361,11 +440,14 @@ impl Remembered {
     }
 
     fn look(&mut self, replay: Option<&Replay>, main: u32, end: Instant) {
+        if matches!(self.keep, Keep::Nowhere) {
+            return self.ends(end);
+        }
         // An agent that has said that nobody is borne, or says so now, waits for the end of this.
         let opening = self.words.opening();
         // No large file is to be looked at any more.
         self.met = None;
-        if opening.is_some() && self.recorder.names() > 0 {
+        if opening.is_some() && (self.recorder.names() > 0 || matches!(self.keep, Keep::InFile { .. })) {
             if Place::of(main).0.is_some() {
                 self.mapped(main);
             }
@@ -380,6 +462,62 @@ impl Remembered {
     }
 
     fn keep(&mut self, replay: Option<&Replay>, end: Instant) {
+        match self.keep.clone() {
+            Keep::Nowhere => {}
+            Keep::InCache => self.keep_in_cache(replay, end),
+            Keep::InFile { file, .. } => {
+                // Closed afterwards, whoever else knows of it.
+                let file = file.lock().unwrap_or_else(PoisonError::into_inner).take();
+                if let Some(file) = file {
+                    self.keep_in_file(&file, end);
+                }
+            }
+        }
+    }
+
+    fn keep_in_file(&mut self, file: &File, end: Instant) {
+        let known = self.known.clone();
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let nothing = HashMap::new();
+        let of = Earlier { variant: None, was_asked_for: false, found: &nothing };
+        let left = end.saturating_duration_since(Instant::now());
+        let Known { mounts, before, looked, .. } = &*known;
+        let wants = self.recorder.finish(mounts, self.gate, before, looked, of, left);
+        if wants.is_empty() {
+            return;
+        }
+        let kept = wants.len() as u64;
+        let memory = profile::of(known.executable.clone(), known.identity, wants);
+        match profile::write(file, &memory) {
+            Ok(()) => self.kept = kept,
+            Err(error) => known.left_because = Some(format!("it cannot be written: {error}")),
+        }
+    }
+
+    /// Says what is wrong with a profile that was to be recorded; its file is closed afterwards.
+    fn close_profile(&mut self) {
+        let Keep::InFile { path, file } = std::mem::replace(&mut self.keep, Keep::Nowhere) else { return };
+        drop(file.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let path = printable(&path.to_string_lossy());
+        let said = match self.lock().left_because.clone() {
+            Some(why) => Some(format!("nothing was recorded in {path}: {why}")),
+            None if self.kept == 0 => Some(format!(
+                "nothing was recorded in {path}: the command was killed, or opened nothing on a disk that was seen"
+            )),
+            None if !self.recorder.is_complete() => {
+                Some(format!("{path} lacks a part of what was opened, which came too quickly"))
+            }
+            None => None,
+        };
+        if let Some(said) = said {
+            // Nobody may be listening.
+            let _ = writeln!(std::io::stderr(), "runahead: {said}");
+        }
+        // Whoever waits for the command's streams to close does not wait for what it has left behind.
+        leave_stderr();
+    }
+
+    fn keep_in_cache(&mut self, replay: Option<&Replay>, end: Instant) {
         let known = self.known.clone();
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(store) = known.store.clone() else { return };
@@ -391,8 +529,10 @@ impl Remembered {
             variants: Vec::new(),
         });
         let earlier = memory.variant(self.key).cloned();
-        let was_asked_for = replay.is_some();
-        let found = replay.map(Replay::found).unwrap_or_default();
+        // What a profile has is not known as exactly.
+        let was_asked_for = replay.is_some_and(|replay| exact(replay).next().is_some());
+        let mut found = replay.map(Replay::found).unwrap_or_default();
+        found.retain(|_, want| want.what.is_exact());
         let of = Earlier { variant: earlier.as_ref(), was_asked_for, found: &found };
         let left = end.saturating_duration_since(Instant::now());
         let Known { mounts, before, looked, .. } = &*known;
@@ -405,7 +545,11 @@ impl Remembered {
             let changed = replay.changed();
             earlier.wants.retain(|want| !changed.contains(&want.path));
         }
-        let used_little = |replay| self.opened >= SEEN_LEAST && self.used(replay) * ONE_IN < files(replay);
+        let used_little = |replay| {
+            let files = exact(replay).count() as u64;
+            let used = exact(replay).filter(|want| self.recorder.has(&want.path)).count() as u64;
+            self.opened >= SEEN_LEAST && used * ONE_IN < files
+        };
         let is_wrong = replay.is_some_and(|replay| self.is_wrong || used_little(replay));
         let wrong = if is_wrong { earlier.wrong.saturating_add(1) } else { 0 };
         // What was wrong is not worth to be carried on.
@@ -420,9 +564,7 @@ impl Remembered {
 
     /// Files that were asked for and that the program has opened.
     fn used(&self, replay: &Replay) -> u64 {
-        let used = |want: &&runahead_remembered::Want| {
-            matches!(want.what, What::File { .. }) && self.recorder.has(&want.path)
-        };
+        let used = |want: &&Want| matches!(want.what, What::File { .. }) && self.recorder.has(&want.path);
         replay.wants().iter().filter(used).count() as u64
     }
 
@@ -474,7 +616,9 @@ impl Remembers for Remembered {
         }
         if self.recorder.is_full() {
             says(self.words, remembering::NOTHING);
-        } else if wanted == remembering::ALL && self.all_since.is_some_and(|since| since.elapsed() > ALL_FOR)
+        } else if wanted == remembering::ALL
+            && !matches!(self.keep, Keep::InFile { .. })
+            && self.all_since.is_some_and(|since| since.elapsed() > ALL_FOR)
         {
             says(self.words, remembering::WAITING);
             self.told_all = false;
@@ -500,6 +644,7 @@ impl Remembers for Remembered {
             true => self.look(replay.as_ref(), main, began + look),
             false => self.ends(began + look),
         }
+        self.close_profile();
         self.wait = began.elapsed();
     }
 
@@ -512,10 +657,23 @@ impl Remembers for Remembered {
             replay.stop(STOP_LONGEST);
         }
         self.ends(Instant::now() + STOP_LONGEST);
+        self.close_profile();
     }
 
-    fn misses_some(&mut self) {
-        self.recorder.misses_some();
+    fn take_ended(&mut self, slot: &Slot) {
+        let ring = &slot.agent.opened;
+        let mut read = 0;
+        while ring.written() != read {
+            let entry = ring.read(&mut read);
+            // Where it was, and in which root, nobody can tell any more; the next run has it. A run that is
+            // recorded has no next one, so there names from a root are taken for ours.
+            let entry = entry
+                .filter(|entry| entry.path().starts_with(b"/") && matches!(self.keep, Keep::InFile { .. }));
+            match entry.and_then(|entry| Some((interest(entry.kind)?, entry))) {
+                Some((interest, entry)) => self.opens(entry.path(), interest),
+                None => self.recorder.misses_some(),
+            }
+        }
     }
 
     fn ended_with_threads(&self) -> bool {
@@ -525,7 +683,7 @@ impl Remembers for Remembered {
     fn counts(&self) -> RememberedCounts {
         let known = self.lock();
         let replay = known.replay.as_ref();
-        let Done { files, bytes, names, changed } = replay.map(Replay::done).unwrap_or_default();
+        let Done { files, bytes, names, changed, .. } = replay.map(Replay::done).unwrap_or_default();
         RememberedCounts {
             files,
             bytes,
@@ -535,6 +693,7 @@ impl Remembers for Remembered {
             kept: self.kept,
             wait_ns: self.wait.as_nanos() as u64,
             left_because: known.left_because.clone(),
+            profile_because: known.profile_because.clone(),
         }
     }
 }
@@ -543,8 +702,9 @@ fn has_threads(process: u32) -> bool {
     std::fs::read_dir(format!("/proc/{process}/task")).is_ok_and(|threads| threads.take(2).count() > 1)
 }
 
-fn files(replay: &Replay) -> u64 {
-    replay.wants().iter().filter(|want| matches!(want.what, What::File { .. })).count() as u64
+/// Files that are remembered of earlier runs, without those that a profile alone has.
+fn exact(replay: &Replay) -> impl Iterator<Item = &Want> {
+    replay.wants().iter().filter(|want| matches!(want.what, What::File { .. }) && want.what.is_exact())
 }
 
 /// Says whose openings are of interest. What an agent has said, that nobody is borne, holds.
@@ -571,6 +731,7 @@ struct Reader {
     gate: Gate,
     words: Words,
     key: u64,
+    plan: Plan,
     candidates: Vec<PathBuf>,
     cold: bool,
     began: SystemTime,
@@ -579,15 +740,12 @@ struct Reader {
 
 impl Reader {
     fn run(self, store: Option<Store>, met: &Receiver<Met>) {
-        let nowhere = || Some("there is no folder in which anything could be kept for the user".to_owned());
-        let found = store.ok_or_else(nowhere).and_then(|store| self.begin(store));
-        let mounts = match found {
-            Ok(mounts) => mounts,
-            Err(reason) => {
-                self.lock().left_because = reason;
-                return says(self.words, remembering::NOTHING);
-            }
+        let Some(mounts) = self.begin(store) else {
+            return says(self.words, remembering::NOTHING);
         };
+        if matches!(self.plan.keep, Keep::Nowhere) {
+            return;
+        }
         // Ends with the host's loop.
         let mut waiting: VecDeque<Met> = VecDeque::new();
         loop {
@@ -628,23 +786,39 @@ impl Reader {
         says(self.words, remembering::WAITING);
     }
 
-    /// Begins to ask for what is remembered.
-    fn begin(&self, store: Store) -> Result<Mounts, Option<String>> {
+    /// Begins to ask for what is remembered, and what the profile has. None: nobody has to tell what he opens.
+    fn begin(&self, store: Option<Store>) -> Option<Mounts> {
         let mounts = Mounts::look();
-        // The command's own file: it is on its way to be executed.
-        let executable = self.candidates.iter().find(|path| path.is_file()).ok_or(None)?;
-        let executable = executable.as_os_str().as_bytes().to_vec();
-        let name = look::name(&executable).ok_or(None)?;
-        let Some(Found::File(identity)) = look::find(&name, &mounts) else {
-            return Err(None);
-        };
-        let memory = store.read(&executable).filter(|memory| memory.identity == identity);
+        let executable = self.executable(&mounts);
         {
             let mut known = self.lock();
-            known.store = Some(store);
-            (known.executable, known.identity, known.mounts) = (executable, identity, mounts.clone());
+            known.mounts = mounts.clone();
+            (known.executable, known.identity) = executable.clone().unwrap_or_default();
         }
-        let wants = memory.map_or(Vec::new(), |memory| memory.wants(self.key));
+        let mut wants = match &self.plan.keep {
+            Keep::InCache => self.remembered(store, executable),
+            Keep::InFile { .. } => Some(Vec::new()),
+            Keep::Nowhere => None,
+        };
+        if let Some(profile) = &self.plan.profile {
+            match profile::read(&profile.path) {
+                Ok(read) => {
+                    let wants = wants.get_or_insert_default();
+                    let known: HashSet<Vec<u8>> = wants.iter().map(|want| want.path.clone()).collect();
+                    let all = profile::here(&read, &profile.prefixes, &mounts);
+                    wants.extend(all.into_iter().filter(|want| !known.contains(&want.path)));
+                }
+                Err(why) => {
+                    let why = format!("{}: {why}", profile.path.display());
+                    self.lock().profile_because = Some(printable(&why));
+                }
+            }
+        }
+        let wants = wants?;
+        if matches!(self.plan.keep, Keep::InFile { .. }) {
+            self.session.header().remembers.store(1, Ordering::Relaxed);
+            return Some(mounts);
+        }
         let names_are_cold = self.cold || replay::names_are_cold(&wants, &mounts, self.gate, self.words);
         // At once, since a short program would tell what it opens meanwhile, and wait for us at its end.
         if !names_are_cold {
@@ -654,16 +828,34 @@ impl Reader {
         if !wants.is_empty() && is_cold() {
             self.session.header().remembers.store(1, Ordering::Relaxed);
             says(self.words, remembering::ALL);
-            let mut known = self.lock();
-            known.replay = Some(Replay::begin(
-                wants,
-                mounts.clone(),
-                self.gate,
-                self.words,
-                (room(), Room::look().threads()),
-            ));
+            let bounds = Bounds { bytes: room(), threads: Room::look().threads(), credit: CREDIT };
+            let replay = Replay::begin(wants, mounts.clone(), self.gate, self.words, bounds);
+            self.lock().replay = Some(replay);
         }
-        Ok(mounts)
+        Some(mounts)
+    }
+
+    /// The command's own file: it is on its way to be executed.
+    fn executable(&self, mounts: &Mounts) -> Option<(Vec<u8>, Identity)> {
+        let executable = self.candidates.iter().find(|path| path.is_file())?;
+        let executable = executable.as_os_str().as_bytes().to_vec();
+        match look::find(&look::name(&executable)?, mounts) {
+            Some(Found::File(identity)) => Some((executable, identity)),
+            _ => None,
+        }
+    }
+
+    /// What is remembered of the executable. None: nothing can be.
+    fn remembered(&self, store: Option<Store>, executable: Option<(Vec<u8>, Identity)>) -> Option<Vec<Want>> {
+        let mut known = self.lock();
+        if store.is_none() {
+            let why = "there is no folder in which anything could be kept for the user";
+            known.left_because = Some(why.to_owned());
+        }
+        let (store, (executable, identity)) = (store?, executable?);
+        let memory = store.read(&executable).filter(|memory| memory.identity == identity);
+        known.store = Some(store);
+        Some(memory.map_or(Vec::new(), |memory| memory.wants(self.key)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -672,7 +864,7 @@ impl Reader {
 }
 
 /// Bytes that may be asked for: what is free is the program's in the first place.
-fn room() -> u64 {
+pub(crate) fn room() -> u64 {
     let group = Group::find();
     match group.evicts(0) {
         true => 0,
@@ -690,6 +882,16 @@ impl Place {
         let is_ours = is_ours && space("self").is_some_and(|own| space(&process.to_string()) == Some(own));
         let directory = || std::fs::read_link(format!("/proc/{process}/cwd")).unwrap_or_default();
         Place(is_ours.then(directory))
+    }
+}
+
+/// None: no kind that an agent writes.
+fn interest(of: u32) -> Option<Interest> {
+    match of {
+        kind::OPENED => Some(Interest::Opened),
+        kind::LISTED => Some(Interest::Listed),
+        kind::LOOKED_UP => Some(Interest::LookedUp),
+        _ => None,
     }
 }
 

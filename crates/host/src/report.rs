@@ -92,6 +92,7 @@ impl Report {
             ("page faults were not seen", &self.counts.faults.unseen_because),
             ("memory was left on swap", &self.counts.faults.swap_left_because),
             ("nothing is remembered", &self.counts.remembered.left_because),
+            ("the profile is not used", &self.counts.remembered.profile_because),
         ];
         let line =
             |(what, why): (&str, &Option<String>)| Some(format!("runahead: {what}: {}\n", why.as_ref()?));

@@ -134,6 +134,11 @@ const WORDS: usize = 8;
 const NONE: &str = "-";
 
 impl Run {
+    /// Whether anything may have to be said on stderr.
+    pub(crate) fn may_speak(&self) -> bool {
+        self.wishes.speak() || self.remember.as_ref().is_some_and(|remembering| remembering.how.records())
+    }
+
     /// The descriptors that the host needs.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         let wishes = &self.wishes;
@@ -144,6 +149,7 @@ impl Run {
             wishes.report.as_ref().map(AsRawFd::as_raw_fd),
             wishes.trace.as_ref().map(|trace| trace.descriptor()),
             wishes.progress.as_ref().map(|shown| shown.descriptor()),
+            self.remember.as_ref().and_then(|remembering| remembering.how.descriptor()),
         ]
         .into_iter()
         .flatten()

@@ -1,5 +1,6 @@
 //! The host's loop: speculators for processes that attach, answers for agents that ask, the end.
 
+use crate::apart::leave_stderr;
 use crate::checks::Background;
 use crate::counts::Counts;
 use crate::ends::Ends;
@@ -38,7 +39,6 @@ use runahead_sites::SiteFile;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::cell::OnceCell;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZero;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -503,12 +503,10 @@ impl Host {
             let handle = pid_of(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
             let Some(handle) = handle.filter(|handle| !has_ended(handle)) else {
                 // It has ended already, or there never was such a process.
-                owner::close(word);
-                if let Some(remembered) = &mut self.remembered
-                    && self.session.slot(index).agent.opened.written() != 0
-                {
-                    remembered.misses_some();
+                if let Some(remembered) = &mut self.remembered {
+                    remembered.take_ended(self.session.slot(index));
                 }
+                owner::close(word);
                 if self.session.slot(index).agent.state_address.load(Ordering::Relaxed) != 0 {
                     self.counts.add(self.session.slot(index));
                     if let Some(trace) = &mut self.trace {
@@ -994,10 +992,7 @@ impl Host {
             if let Some(why) = unwritten.filter(|_| self.wishes.speak()) {
                 let _ = writeln!(io::stderr(), "runahead: {why}");
             }
-            if let Ok(null) = File::options().write(true).open("/dev/null") {
-                // SAFETY: as in `leave_the_terminal`.
-                unsafe { libc::dup2(null.as_raw_fd(), 2) };
-            }
+            leave_stderr();
         }
         let header = self.session.header();
         let has_threads = self.remembered.as_ref().is_some_and(|remembered| remembered.ended_with_threads());

@@ -23,6 +23,7 @@ const SECTION: &str = "1";
 const MORE: &[(&str, &str)] = &[
     ("runahead", include_str!("runahead.roff")),
     ("run", include_str!("run.roff")),
+    ("record", include_str!("record.roff")),
     ("stat", include_str!("stat.roff")),
     ("report", include_str!("report.roff")),
     ("enable", include_str!("enable.roff")),
@@ -51,8 +52,7 @@ fn write(folder: &Path) -> io::Result<()> {
     whole.build();
     // The command's own pages, each option of which is documented where it is.
     fs::write(man.join("runahead.1"), page(&whole, "runahead")?)?;
-    for one in whole.get_subcommands() {
-        let name = format!("runahead-{}", one.get_name());
+    for (name, one) in pages(&whole) {
         fs::write(man.join(format!("{name}.1")), page(one, &name)?)?;
     }
     for (shell, name) in
@@ -65,11 +65,24 @@ fn write(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// All subcommands and theirs, with the names of their pages.
+fn pages(command: &Command) -> Vec<(String, &Command)> {
+    let (mut all, mut rest) = (Vec::new(), vec![("runahead".to_owned(), command)]);
+    while let Some((above, command)) = rest.pop() {
+        for one in command.get_subcommands().filter(|one| one.get_name() != "help") {
+            let name = format!("{above}-{}", one.get_name());
+            all.push((name.clone(), one));
+            rest.push((name, one));
+        }
+    }
+    all
+}
+
 /// A page: what the definition says, then what [`MORE`] has.
 fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     let version = env!("CARGO_PKG_VERSION");
     let own = command.get_name().to_owned();
-    let usage = format!("runahead {own}");
+    let usage = name.replace('-', " ");
     let named = if own == "runahead" { command.clone() } else { command.clone().bin_name(usage) };
     let man = Man::new(named.display_name(name.to_owned()).disable_version_flag(own != "runahead"))
         .title(name.to_uppercase())
@@ -207,14 +220,17 @@ mod tests {
         let mut whole = Arguments::command();
         whole.build();
         let overview = read("man/runahead.1");
-        for one in whole.get_subcommands().filter(|one| one.get_name() != "help") {
-            let name = one.get_name();
-            let page = read(&format!("man/runahead-{name}.1"));
-            assert!(overview.contains(name), "{name} is not in runahead.1");
+        let all = pages(&whole);
+        assert!(all.iter().any(|(name, _)| name == "runahead-profile-show"));
+        for (name, one) in all {
+            let page = read(&format!("man/{name}.1"));
+            let above = name.rsplit_once('-').map(|(above, _)| above).filter(|above| above.contains('-'));
+            let over = above.map_or(overview.clone(), |above| read(&format!("man/{above}.1")));
+            assert!(over.contains(one.get_name()), "{name} is not in the page above it");
             for long in one.get_arguments().filter_map(clap::Arg::get_long) {
                 assert!(
                     page.replace("\\-", "-").contains(&format!("--{long}")),
-                    "--{long} is not in runahead-{name}.1"
+                    "--{long} is not in {name}.1"
                 );
                 for shell in &shells {
                     assert!(shell.contains(long), "--{long} of {name} is not completed");

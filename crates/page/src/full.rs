@@ -83,6 +83,9 @@ pub fn text(report: &Report) -> String {
     if let Some(reason) = &r.left_because {
         line("nothing remembered", reason.clone());
     }
+    if let Some(reason) = &r.profile_because {
+        line("profile not used", reason.clone());
+    }
     let f = &c.faults;
     line(
         "page faults",

@@ -112,6 +112,7 @@ pub struct Remembered {
     pub kept: u64,
     pub wait_ns: u64,
     pub left_because: Option<String>,
+    pub profile_because: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

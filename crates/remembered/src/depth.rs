@@ -72,6 +72,13 @@ impl Depth {
         in_flight(&told) >= FOR_EACH * u64::from(self.limit.load(Ordering::Relaxed))
     }
 
+    /// Whether none of the disks that were looked at has anything to do.
+    pub fn is_idle(&self) -> bool {
+        let Ok(places) = self.places.lock() else { return true };
+        let told = |place: &String| fs::read_to_string(place).unwrap_or_default();
+        places.values().flatten().all(|place| in_flight(&told(place)) == 0)
+    }
+
     fn place(&self, device: u64) -> Option<String> {
         let mut places = self.places.lock().ok()?;
         let find = || {

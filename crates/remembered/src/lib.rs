@@ -5,6 +5,7 @@
 //! | `ranges` | sets of a file's pages |
 //! | `memory` | what is remembered of an executable's runs, and how it is written down; pure |
 //! | `store` | the files in which that stands, in the user's cache folder |
+//! | `profile` | the same in a file that is taken along |
 //! | `look` | the kernel's side: what a path leads to, which pages are cached; without effects |
 //! | `recorder` | what this run opens, and what is to be remembered of it |
 //! | `replay` | asks for what earlier runs wanted, in many threads |
@@ -21,6 +22,7 @@
 mod depth;
 pub mod look;
 pub mod memory;
+pub mod profile;
 mod ranges;
 pub mod recorder;
 pub mod replay;

@@ -6,8 +6,8 @@ use crate::ranges::Ranges;
 use crate::{PAGE, memory};
 use runahead_kernel::filesystem::FileSystem;
 use rustix::fs::{
-    Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, StatVfsMountFlags,
-    StatxFlags, accessat, fadvise, fcntl_getfl, fstat, fstatvfs, makedev, openat, openat2, statx,
+    Access, Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, StatVfsMountFlags, Statx,
+    StatxFlags, accessat, fadvise, fcntl_getfl, fstat, fstatvfs, makedev, openat, openat2, readlinkat, statx,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -25,11 +25,19 @@ const CHUNK: u64 = 128 << 10;
 /// linux/fcntl.h; rustix has no name for it.
 const AT_STATX_DONT_SYNC: u32 = 0x4000;
 
+#[derive(Clone, Debug)]
+struct Mount {
+    point: Vec<u8>,
+    /// A disk is behind it.
+    is_on_disk: bool,
+    device: u64,
+}
+
 /// Where the file systems are that are on disks.
 #[derive(Clone, Debug, Default)]
 pub struct Mounts {
-    /// Mount point, and whether a disk is behind it, in the kernel's order: a later one lies above.
-    points: Vec<(Vec<u8>, bool)>,
+    /// In the kernel's order: a later one lies above.
+    points: Vec<Mount>,
     numbers: HashMap<u64, bool>,
 }
 
@@ -49,7 +57,9 @@ impl Mounts {
             // What somebody serves (FUSE, a network, squashfs) is not looked at: a request there takes his
             // time, and may have effects.
             let is_on_disk = std::str::from_utf8(kind).is_ok_and(|kind| FileSystem::named(kind).is_on_disk);
-            mounts.points.push((unescaped(point), is_on_disk));
+            let device = words.get(2).and_then(|word| device(std::str::from_utf8(word).ok()?));
+            let point = unescaped(point);
+            mounts.points.push(Mount { point, is_on_disk, device: device.unwrap_or(0) });
             mounts.numbers.insert(number, is_on_disk);
         }
         mounts
@@ -57,14 +67,29 @@ impl Mounts {
 
     /// Whether a path leads to a disk, as far as its words tell: links may lead elsewhere.
     pub fn has(&self, path: &[u8]) -> bool {
+        self.of(path).is_some_and(|mount| mount.is_on_disk)
+    }
+
+    /// The device that a path leads to, as far as its words tell; 0: it cannot be told.
+    pub fn device(&self, path: &[u8]) -> u64 {
+        self.of(path).map_or(0, |mount| mount.device)
+    }
+
+    fn of(&self, path: &[u8]) -> Option<&Mount> {
         let is_in = |point: &[u8]| {
             point == b"/"
                 || path.strip_prefix(point).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
         };
-        let within = self.points.iter().filter(|(point, _)| is_in(point));
+        let within = self.points.iter().filter(|mount| is_in(&mount.point));
         // Of equal ones the last.
-        within.max_by_key(|(point, _)| point.len()).is_some_and(|(_, is_on_disk)| *is_on_disk)
+        within.max_by_key(|mount| mount.point.len())
     }
+}
+
+/// A device's number as the kernel writes it, `8:1`.
+fn device(text: &str) -> Option<u64> {
+    let (major, minor) = text.split_once(':')?;
+    Some(makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// A mount point as it is: the kernel writes spaces and the like as three octal digits.
@@ -111,6 +136,12 @@ pub fn find(path: &CStr, mounts: &Mounts) -> Option<Found> {
         Err(Errno::NOENT | Errno::NOTDIR) => return Some(Found::Nothing),
         found => found.ok()?,
     };
+    kind_of(&found, mounts)
+}
+
+/// What the kernel tells of a name or of an open file. None: it is something else than a file or directory of
+/// a disk.
+fn kind_of(found: &Statx, mounts: &Mounts) -> Option<Found> {
     let tells_mount = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
     if tells_mount && mounts.numbers.get(&found.stx_mnt_id) != Some(&true) {
         return None;
@@ -139,46 +170,123 @@ pub enum Opened {
     File(OwnedFd),
     /// There is something else now, or nothing.
     Other,
-    /// It may not be opened without leaving a trace, or at all.
+    /// It may not be opened without leaving a trace, or at all, or it is on no disk.
     Refused,
 }
 
 /// Opens what is at a path if it is the regular file, or the directory, that is expected: first as a place,
 /// which has no effect whatever it is, and then that very file.
-pub fn open(path: &CStr, expected: &What) -> Opened {
-    match place(path, expected) {
+pub fn open(path: &CStr, expected: &What, mounts: &Mounts) -> Opened {
+    match place(path, expected, mounts) {
         Ok((place, kind)) => again(&place, kind).map_or(Opened::Refused, Opened::File),
         Err(why) => why,
     }
 }
 
 /// Opens it as a place, which has no effect.
-pub fn place(path: &CStr, expected: &What) -> Result<(OwnedFd, FileType), Opened> {
-    let how = OFlags::PATH | OFlags::CLOEXEC;
-    let place = match openat2(CWD, path, how, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Err(Opened::Other),
-        Err(_) => return Err(Opened::Refused),
-        Ok(place) => place,
-    };
-    let Ok(found) = fstat(&place) else { return Err(Opened::Refused) };
-    let identity = Identity {
-        device: found.st_dev,
-        inode: found.st_ino,
-        size: found.st_size as u64,
-        modified: nanoseconds(found.st_mtime, found.st_mtime_nsec),
-    };
-    let kind = FileType::from_raw_mode(found.st_mode);
-    let is_expected = match expected {
-        What::File { identity: expected, .. } => kind == FileType::RegularFile && identity == *expected,
-        What::Directory { device, inode } => {
-            kind == FileType::Directory && (identity.device, identity.inode) == (*device, *inode)
+pub fn place(path: &CStr, expected: &What, mounts: &Mounts) -> Result<(OwnedFd, FileType), Opened> {
+    let (place, found) = at(path, mounts)?;
+    match (expected, found) {
+        (What::File { identity, .. }, Some(Found::File(found))) if identity.is(&found) => {
+            Ok((place, FileType::RegularFile))
         }
-        What::Name => false,
-    };
-    if !is_expected {
-        return Err(Opened::Other);
+        (What::Directory { device, inode }, Some(Found::Directory { device: on, inode: found }))
+            if *inode == 0 || (*device, *inode) == (on, found) =>
+        {
+            Ok((place, FileType::Directory))
+        }
+        _ => Err(Opened::Other),
     }
-    Ok((place, kind))
+}
+
+/// Opens whatever is at a path as a place, and says what it is.
+pub fn at(path: &CStr, mounts: &Mounts) -> Result<(OwnedFd, Option<Found>), Opened> {
+    let place = walk(path, mounts)?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
+    let found = statx(&place, c"", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID);
+    let found = kind_of(&found.map_err(|_| Opened::Refused)?, mounts);
+    Ok((place, found))
+}
+
+/// Whether what is open as a place may be opened for reading.
+pub fn may_be_read(place: &OwnedFd) -> bool {
+    let name = format!("/proc/self/fd/{}", place.as_raw_fd());
+    accessat(CWD, &name, Access::READ_OK, AtFlags::EACCESS).is_ok()
+}
+
+/// Links on the way to one name, as many as the kernel follows.
+const MOST_LINKS: usize = 40;
+
+/// Bytes of a path that the kernel takes (PATH_MAX).
+const MOST_WALKED: usize = 4096;
+
+/// Goes to a path without leaving the disks: where a link leads elsewhere, to what somebody serves or an
+/// automounter waits for, that is not entered. Nothing is opened but as a place.
+fn walk(path: &CStr, mounts: &Mounts) -> Result<OwnedFd, Opened> {
+    let open = |path: &CStr| {
+        openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+    };
+    let climbs = path.to_bytes().split(|&byte| byte == b'/').any(|name| name == b"..");
+    if !climbs {
+        if !mounts.has(path.to_bytes()) {
+            return Err(Opened::Refused);
+        }
+        match open(path) {
+            // A link is on the way.
+            Err(Errno::LOOP) => {}
+            opened => return opened.map_err(refused),
+        }
+    }
+    open(&without_links(path, mounts)?).map_err(refused)
+}
+
+fn refused(error: Errno) -> Opened {
+    match error {
+        Errno::NOENT | Errno::NOTDIR => Opened::Other,
+        _ => Opened::Refused,
+    }
+}
+
+/// The path without links, `.` and `..`, each step of which is on a disk.
+fn without_links(path: &CStr, mounts: &Mounts) -> Result<CString, Opened> {
+    let names = |path: &[u8]| path.split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let mut rest = names(path.to_bytes());
+    let (mut done, mut links) = (Vec::new(), 0);
+    while let Some(name) = rest.pop() {
+        let before = done.len();
+        match &name[..] {
+            b"" | b"." => continue,
+            b".." => {
+                done.truncate(done.iter().rposition(|&byte| byte == b'/').unwrap_or(0));
+                continue;
+            }
+            name => {
+                done.push(b'/');
+                done.extend_from_slice(name);
+            }
+        }
+        if done.len() > MOST_WALKED || !mounts.has(&done) {
+            return Err(Opened::Refused);
+        }
+        match readlinkat(CWD, &done[..], Vec::new()) {
+            Ok(target) => {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(Opened::Refused);
+                }
+                let target = target.to_bytes();
+                done.truncate(if target.first() == Some(&b'/') { 0 } else { before });
+                rest.extend(names(target));
+            }
+            // No link.
+            Err(Errno::INVAL) => {}
+            Err(error) => return Err(refused(error)),
+        }
+    }
+    if done.is_empty() {
+        done.push(b'/');
+    }
+    CString::new(done).map_err(|_| Opened::Refused)
 }
 
 /// Opens for reading what is open as a place.
@@ -193,9 +301,8 @@ fn again(place: &OwnedFd, kind: FileType) -> Option<OwnedFd> {
 }
 
 /// Looks a name up, so that it, or that there is none, is cached.
-pub fn look_up(path: &CStr) {
-    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
-    let _ = statx(CWD, path, flags, StatxFlags::empty());
+pub fn look_up(path: &CStr, mounts: &Mounts) {
+    let _ = walk(path, mounts);
 }
 
 /// Reads a directory's listing, as long as it `goes_on`.
@@ -361,7 +468,7 @@ mod tests {
 
     fn everywhere() -> Mounts {
         Mounts {
-            points: vec![(b"/".to_vec(), true)],
+            points: vec![Mount { point: b"/".to_vec(), is_on_disk: true, device: 0 }],
             numbers: (0..1 << 16).map(|number| (number, true)).collect(),
         }
     }
@@ -384,14 +491,14 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("file", &link).unwrap();
         for path in [&path, &link] {
-            let Opened::File(opened) = open(&c(path), &what) else { panic!("{path:?}") };
+            let Opened::File(opened) = open(&c(path), &what, &everywhere()) else { panic!("{path:?}") };
             assert!(!is_cold(&opened, 0));
             assert_eq!(cached(&opened, size(&opened)), Ranges::first(3));
         }
         std::fs::write(&path, [8; 10_001]).unwrap();
-        assert!(matches!(open(&c(&path), &what), Opened::Other));
+        assert!(matches!(open(&c(&path), &what, &everywhere()), Opened::Other));
         std::fs::remove_file(&path).unwrap();
-        assert!(matches!(open(&c(&path), &what), Opened::Other));
+        assert!(matches!(open(&c(&path), &what, &everywhere()), Opened::Other));
         assert_eq!(find(&c(&path), &everywhere()), Some(Found::Nothing));
         assert_eq!(find(&c(&path.join("x")), &everywhere()), Some(Found::Nothing));
     }
@@ -415,15 +522,13 @@ mod tests {
             modified: nanoseconds(found.st_mtime, found.st_mtime_nsec),
         };
         for what in [what, What::File { identity, pages: Ranges::default(), wrong: 0 }] {
-            assert!(matches!(open(&c(&path), &what), Opened::Other));
+            assert!(matches!(open(&c(&path), &what, &everywhere()), Opened::Other));
         }
         let device = What::Directory { device: found.st_dev, inode: found.st_ino };
-        assert!(matches!(open(&c(&path), &device), Opened::Other));
-        assert!(matches!(open(c"/dev/zero", &device), Opened::Other));
-        assert!(matches!(
-            open(c"/proc/self/exe", &file(Path::new("/proc/self/exe"))),
-            Opened::Refused | Opened::Other
-        ));
+        assert!(matches!(open(&c(&path), &device, &everywhere()), Opened::Other));
+        assert!(matches!(open(c"/dev/zero", &device, &everywhere()), Opened::Other));
+        let own = file(Path::new("/proc/self/exe"));
+        assert!(matches!(open(c"/proc/self/exe", &own, &Mounts::look()), Opened::Refused));
     }
 
     #[test]
@@ -432,12 +537,13 @@ mod tests {
         let Some(Found::Directory { device, inode }) = find(&c(folder.path()), &everywhere()) else {
             panic!()
         };
-        let Opened::File(opened) = open(&c(folder.path()), &What::Directory { device, inode }) else {
+        let Opened::File(opened) = open(&c(folder.path()), &What::Directory { device, inode }, &everywhere())
+        else {
             panic!()
         };
         list(opened.as_fd(), || true);
         let other = What::Directory { device, inode: inode + 1 };
-        assert!(matches!(open(&c(folder.path()), &other), Opened::Other));
+        assert!(matches!(open(&c(folder.path()), &other, &everywhere()), Opened::Other));
     }
 
     #[test]
@@ -453,6 +559,8 @@ mod tests {
             assert!(!mounts.has(path.as_bytes()), "{path}");
         }
         assert!(!Mounts::default().has(b"/"));
+        let devices = ["/etc", "/mnt/c/d", "/mnt/a b"].map(|path| mounts.device(path.as_bytes()));
+        assert_eq!(devices, [makedev(8, 1), makedev(8, 2), makedev(0, 9)]);
         assert_eq!(find(c"/proc/self/maps", &Mounts::look()), None);
     }
 
@@ -461,8 +569,79 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, vec![1; 3 << 20]).unwrap();
-        let Opened::File(opened) = open(&c(&path), &file(&path)) else { panic!() };
+        let Opened::File(opened) = open(&c(&path), &file(&path), &everywhere()) else { panic!() };
         assert_eq!(told(&opened, 3 << 20), Some(Ranges::first(768)));
         assert_eq!(probed(&opened, 3 << 20), Ranges::first(768));
+    }
+
+    /// The disk ends where the walk would enter something else, however a link gets there.
+    #[test]
+    fn links_are_followed_as_far_as_the_disk_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        let at = |name: &str| top.join(name);
+        std::fs::create_dir_all(at("a/b")).unwrap();
+        std::fs::create_dir_all(at("served/x")).unwrap();
+        for name in ["a/b/file", "served/x/file"] {
+            std::fs::write(at(name), "x").unwrap();
+        }
+        for (link, target) in [
+            ("up", "a/b/../../a"),
+            ("a/whole", at("a/b").to_str().unwrap()),
+            ("round", "round2/x"),
+            ("round2", "round"),
+            ("out", "a/../served/x"),
+            ("process", "/proc/self/exe"),
+            ("gone", "a/none"),
+        ] {
+            std::os::unix::fs::symlink(target, at(link)).unwrap();
+        }
+        let mut mounts = everywhere();
+        mounts.points.push(Mount { point: b"/proc".to_vec(), is_on_disk: false, device: 0 });
+        let served = at("served").as_os_str().as_bytes().to_vec();
+        mounts.points.push(Mount { point: served, is_on_disk: false, device: 0 });
+        let found = |name: &str| match at_path(&at(name), &mounts) {
+            Ok(Some(Found::File(_))) => "file",
+            Ok(_) => "something",
+            Err(Opened::Other) => "nothing",
+            Err(_) => "refused",
+        };
+        for name in ["a/b/file", "up/b/file", "up/whole/file", "a/../up/./whole/../b//file"] {
+            assert_eq!(found(name), "file", "{name}");
+            let resolved = without_links(&c(&at(name)), &mounts).unwrap();
+            assert_eq!(resolved, c(&at("a/b/file")), "{name}");
+        }
+        for name in ["round", "round/file", "out/file", "served/x/file", "a/../served/x/file", "process"] {
+            assert_eq!(found(name), "refused", "{name}");
+        }
+        for name in ["gone", "gone/x", "a/b/file/x", "../../../../../../../none"] {
+            assert_eq!(found(name), "nothing", "{name}");
+        }
+        let many = format!("/{}", "../".repeat(4000));
+        assert_eq!(without_links(&CString::new(many).unwrap(), &mounts).unwrap(), c(Path::new("/")));
+    }
+
+    fn at_path(path: &Path, mounts: &Mounts) -> Result<Option<Found>, Opened> {
+        super::at(&c(path), mounts).map(|(_, found)| found)
+    }
+
+    /// A file that was taken along has no inode, and is known by its size.
+    #[test]
+    fn a_copy_is_known_by_its_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [7; 10_000]).unwrap();
+        let What::File { identity, pages, wrong } = file(&path) else { panic!() };
+        let of = |inode, size| {
+            let identity = Identity { inode, size, modified: 1, ..identity };
+            open(&c(&path), &What::File { identity, pages: pages.clone(), wrong }, &everywhere())
+        };
+        assert!(matches!(of(0, 10_000), Opened::File(_)));
+        assert!(matches!(of(0, 9_999), Opened::Other) && matches!(of(identity.inode, 10_000), Opened::Other));
+        let folder = c(folder.path());
+        let listed = |inode| open(&folder, &What::Directory { device: 0, inode }, &everywhere());
+        assert!(matches!(listed(0), Opened::File(_)) && matches!(listed(1), Opened::Other));
+        let directory = What::Directory { device: 0, inode: 0 };
+        assert!(matches!(open(&c(&path), &directory, &everywhere()), Opened::Other), "a file");
     }
 }

@@ -16,7 +16,13 @@ use crate::ranges::Ranges;
 use crate::{PAGE, hash};
 use std::collections::{HashMap, HashSet};
 
-const MAGIC: &[u8; 8] = b"RArem001";
+/// What every version begins with, and this one's number.
+const KIND: &[u8; 5] = b"RArem";
+const VERSION: &[u8; 3] = b"001";
+
+/// Bytes before the body: kind, version, checksum.
+#[cfg(test)]
+const HEAD: usize = 16;
 
 /// Bytes of a whole file, more than any bound below lets it have in practice.
 pub const MOST_BYTES: usize = 8 << 20;
@@ -29,6 +35,9 @@ pub const MOST_WANTS: usize = 20_000;
 
 /// Bytes of a path.
 pub const MOST_PATH: usize = 1024;
+
+/// Bytes of all paths once they are written out: a path may be short where it stands, and repeat a long one.
+const MOST_PATHS: usize = 64 << 20;
 
 /// Pieces of one file.
 pub const MOST_RANGES: usize = 4096;
@@ -52,6 +61,14 @@ pub struct Identity {
     pub modified: u64,
 }
 
+impl Identity {
+    /// Whether what was found is this file. One that was taken along has no inode, and is known by its size:
+    /// a copy has other inodes and may have another time.
+    pub fn is(&self, found: &Identity) -> bool {
+        if self.inode == 0 { self.size == found.size } else { self == found }
+    }
+}
+
 /// What is wanted of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
@@ -61,6 +78,18 @@ pub enum What {
     Directory { device: u64, inode: u64 },
     /// The look-up alone; perhaps it found nothing.
     Name,
+}
+
+impl What {
+    /// Whether it says of which inode it is, so that nothing else is meant.
+    pub fn is_exact(&self) -> bool {
+        match self {
+            What::File { identity: Identity { inode, .. }, .. } | What::Directory { inode, .. } => {
+                *inode != 0
+            }
+            What::Name => true,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +109,20 @@ pub struct Variant {
     /// Runs in a row that wanted little of it.
     pub wrong: u8,
     pub wants: Vec<Want>,
+}
+
+/// Why bytes are no [`Memory`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    Empty,
+    TooLong,
+    /// Something else altogether.
+    Foreign,
+    OtherVersion,
+    /// What follows is not what was written.
+    Damaged,
+    /// It is whole, and something in it is out of bounds.
+    OutOfBounds,
 }
 
 /// What is remembered of an executable.
@@ -132,21 +175,38 @@ impl Memory {
             body.variant(variant);
         }
         let checksum = hash(0, &body.0).to_le_bytes();
-        [&MAGIC[..], &checksum, &body.0].concat()
+        [&KIND[..], VERSION, &checksum, &body.0].concat()
     }
 
-    /// None: it is none, or was not written by this version, or not to its end.
-    pub fn decode(bytes: &[u8]) -> Option<Memory> {
-        let (checksum, body) = bytes.strip_prefix(MAGIC)?.split_first_chunk()?;
-        if bytes.len() > MOST_BYTES || hash(0, body) != u64::from_le_bytes(*checksum) {
-            return None;
+    /// What `encode` has made, or why it is not that.
+    pub fn decode(bytes: &[u8]) -> Result<Memory, Flaw> {
+        if bytes.len() > MOST_BYTES {
+            return Err(Flaw::TooLong);
         }
-        let mut body = Reader(body);
+        let rest = match bytes.strip_prefix(KIND) {
+            Some(rest) => rest,
+            None if bytes.is_empty() => return Err(Flaw::Empty),
+            None if KIND.starts_with(bytes) => return Err(Flaw::Damaged),
+            None => return Err(Flaw::Foreign),
+        };
+        let (version, rest) = rest.split_first_chunk().ok_or(Flaw::Damaged)?;
+        if version != VERSION {
+            return Err(Flaw::OtherVersion);
+        }
+        let (checksum, body) = rest.split_first_chunk().ok_or(Flaw::Damaged)?;
+        if hash(0, body) != u64::from_le_bytes(*checksum) {
+            return Err(Flaw::Damaged);
+        }
+        Self::of_body(body).ok_or(Flaw::OutOfBounds)
+    }
+
+    fn of_body(body: &[u8]) -> Option<Memory> {
+        let mut body = Reader { rest: body, paths: MOST_PATHS };
         let path = body.bytes(MOST_PATH)?.to_vec();
         let identity = body.identity()?;
         let count = body.at_most(MOST_VARIANTS as u64)?;
         let variants = (0..count).map(|_| body.variant()).collect::<Option<_>>()?;
-        body.0.is_empty().then_some(Memory { path, identity, variants })
+        body.rest.is_empty().then_some(Memory { path, identity, variants })
     }
 }
 
@@ -233,14 +293,18 @@ const NAME: u64 = 0;
 const FILE: u64 = 1;
 const DIRECTORY: u64 = 2;
 
-struct Reader<'a>(&'a [u8]);
+struct Reader<'a> {
+    rest: &'a [u8],
+    /// Bytes of paths that may still come.
+    paths: usize,
+}
 
 impl<'a> Reader<'a> {
     fn number(&mut self) -> Option<u64> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
-            let (&byte, rest) = self.0.split_first()?;
-            self.0 = rest;
+            let (&byte, rest) = self.rest.split_first()?;
+            self.rest = rest;
             let bits = u64::from(byte & 0x7f);
             // The tenth has one bit.
             if shift == 63 && bits > 1 {
@@ -264,8 +328,8 @@ impl<'a> Reader<'a> {
 
     fn bytes(&mut self, most: usize) -> Option<&'a [u8]> {
         let length = self.at_most(most as u64)? as usize;
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
+        let (bytes, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
         Some(bytes)
     }
 
@@ -284,6 +348,7 @@ impl<'a> Reader<'a> {
             let common = self.at_most(before.len() as u64)? as usize;
             let path = [before.get(..common)?, self.bytes(MOST_PATH)?].concat();
             let is_path = path.first() == Some(&b'/') && path.len() <= MOST_PATH && !path.contains(&0);
+            self.paths = self.paths.checked_sub(path.len())?;
             let kind = is_path.then(|| self.number())??;
             let unseen = self.byte()?;
             let what = match kind {
@@ -357,7 +422,7 @@ mod tests {
 
     /// With a checksum that is right.
     fn signed(body: &[u8]) -> Vec<u8> {
-        [&MAGIC[..], &hash(0, body).to_le_bytes(), body].concat()
+        [&KIND[..], VERSION, &hash(0, body).to_le_bytes(), body].concat()
     }
 
     proptest! {
@@ -365,29 +430,41 @@ mod tests {
 
         #[test]
         fn what_is_written_is_read(memory in memory()) {
-            prop_assert_eq!(Memory::decode(&memory.encode()), Some(memory));
+            prop_assert_eq!(Memory::decode(&memory.encode()), Ok(memory));
         }
 
         #[test]
         fn what_is_cut_or_changed_is_nothing(memory in memory(), at: prop::sample::Index, bit in 0u32..8) {
             let whole = memory.encode();
             let at = at.index(whole.len());
-            prop_assert_eq!(Memory::decode(&whole[..at]), None);
+            let cut = if at == 0 { Flaw::Empty } else { Flaw::Damaged };
+            prop_assert_eq!(Memory::decode(&whole[..at]), Err(cut));
             let mut changed = whole.clone();
             changed[at] ^= 1 << bit;
-            prop_assert_eq!(Memory::decode(&changed), None);
+            let expected = match at {
+                ..5 => Flaw::Foreign,
+                5..8 => Flaw::OtherVersion,
+                _ => Flaw::Damaged,
+            };
+            prop_assert_eq!(Memory::decode(&changed), Err(expected));
         }
 
         /// Somebody who knows the checksum may write anything.
         #[test]
         fn crafted_files_are_bounded(memory in memory(), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6), garbage in prop::collection::vec(any::<u8>(), 0..200), whole: bool) {
-            let mut body = memory.encode()[16..].to_vec();
+            let mut body = memory.encode()[HEAD..].to_vec();
             for (at, byte) in changes {
                 let at = at.index(body.len());
                 body[at] = byte;
             }
             let body = if whole { body } else { garbage };
-            let Some(read) = Memory::decode(&signed(&body)) else { return Ok(()) };
+            let read = match Memory::decode(&signed(&body)) {
+                Ok(read) => read,
+                Err(flaw) => {
+                    prop_assert_eq!(flaw, Flaw::OutOfBounds);
+                    return Ok(());
+                }
+            };
             prop_assert!(read.variants.len() <= MOST_VARIANTS);
             for want in read.variants.iter().flat_map(|variant| &variant.wants) {
                 prop_assert!(want.path.starts_with(b"/") && want.path.len() <= MOST_PATH && !want.path.contains(&0));
@@ -408,14 +485,26 @@ mod tests {
         for count in [MOST_VARIANTS as u64 + 1, u64::MAX] {
             let mut body = Writer(start.clone());
             body.number(count);
-            assert_eq!(Memory::decode(&signed(&body.0)), None);
+            assert_eq!(Memory::decode(&signed(&body.0)), Err(Flaw::OutOfBounds));
         }
         for count in [MOST_WANTS as u64, MOST_WANTS as u64 + 1, u64::MAX] {
             let mut body = Writer(start.clone());
             [1, 7, 0, count].into_iter().for_each(|number| body.number(number));
-            assert_eq!(Memory::decode(&signed(&body.0)), None, "{count}");
+            assert_eq!(Memory::decode(&signed(&body.0)), Err(Flaw::OutOfBounds), "{count}");
         }
-        assert_eq!(Memory::decode(&[0; 100]), None);
+        assert_eq!(Memory::decode(&[0; 100]), Err(Flaw::Foreign));
+        assert_eq!(Memory::decode(&vec![0; MOST_BYTES + 1]), Err(Flaw::TooLong));
+    }
+
+    /// Each name repeats all of a long one and adds a letter.
+    #[test]
+    fn short_names_for_long_ones_take_no_memory() {
+        let long = format!("/{}", "x".repeat(MOST_PATH - 2));
+        let wants = vec![Want { path: long.into_bytes(), what: What::Name, unseen: 0 }; MOST_WANTS];
+        let variants = |count: u64| (0..count).map(|key| Variant { key, wrong: 0, wants: wants.clone() });
+        let of = |count| Memory { variants: variants(count).collect(), ..Memory::default() }.encode();
+        assert!(Memory::decode(&of(3)).is_ok());
+        assert_eq!(Memory::decode(&of(4)), Err(Flaw::OutOfBounds));
     }
 
     fn named(path: &str) -> Want {

@@ -41,6 +41,18 @@ impl Ranges {
         self.0.iter().map(|range| range.len() as u64).sum()
     }
 
+    /// These pages and `others`.
+    pub fn with(&self, others: &Ranges) -> Ranges {
+        let mut all: Vec<Range<u32>> = self.iter().chain(others.iter()).collect();
+        all.sort_by_key(|range| range.start);
+        let mut joined = Ranges::default();
+        for range in all {
+            let end = joined.0.last().map_or(0, |last| last.end);
+            joined.push(range.start.max(end)..range.end.max(end));
+        }
+        joined
+    }
+
     /// The pages that are not among `others`.
     pub fn without(&self, others: &Ranges) -> Ranges {
         let mut left = Ranges::default();
@@ -100,6 +112,7 @@ mod tests {
             let left: BTreeSet<u32> = a.difference(&b).copied().collect();
             prop_assert_eq!(pages(&first.without(&second)), left.clone());
             prop_assert_eq!(first.without(&second), of(&left));
+            prop_assert_eq!(first.with(&second), of(&a.union(&b).copied().collect()));
             let cut: BTreeSet<u32> = a.iter().copied().take(most as usize).collect();
             prop_assert_eq!(pages(&first.cut(most, usize::MAX)), cut);
         }

@@ -179,7 +179,7 @@ impl Recorder {
                     });
                     let of =
                         Of { before: before.get(path), earlier: same, was_asked_for: earlier.was_asked_for };
-                    match wanted(path, identity, gate, &of) {
+                    match wanted(path, identity, mounts, gate, &of) {
                         Some(what) => what,
                         None => continue,
                     }
@@ -247,12 +247,12 @@ pub fn look_over(
 }
 
 /// What was wanted of a file that is not small. None: it could not be found out.
-fn wanted(path: &[u8], identity: Identity, gate: Gate, of: &Of) -> Option<What> {
+fn wanted(path: &[u8], identity: Identity, mounts: &Mounts, gate: Gate, of: &Of) -> Option<What> {
     let name = look::name(path)?;
     let _places = gate.pass(All)?;
     let _files = gate.pass(Files)?;
     let what = What::File { identity, pages: Ranges::default(), wrong: 0 };
-    let Opened::File(file) = look::open(&name, &what) else { return None };
+    let Opened::File(file) = look::open(&name, &what, mounts) else { return None };
     let now = look::cached(&file, identity.size);
     let (pages, wrong) = match of.earlier {
         Some(What::File { pages: earlier, wrong, .. }) if of.was_asked_for || *wrong >= WRONG_MOST => {
@@ -291,7 +291,7 @@ pub fn before(path: &[u8], mounts: &Mounts, gate: Gate) -> Option<Ranges> {
     }
     let _files = gate.pass(Files)?;
     let what = What::File { identity, pages: Ranges::default(), wrong: 0 };
-    let Opened::File(file) = look::open(&name, &what) else { return None };
+    let Opened::File(file) = look::open(&name, &what, mounts) else { return None };
     let cached = look::cached(&file, identity.size);
     (cached.pages() * PAGE > LARGE && cached.pages() * PAGE * 4 > identity.size).then_some(cached)
 }

@@ -43,7 +43,7 @@ const SAMPLE: usize = 8;
 
 /// What may be asked for before the program has wanted any of it, bytes: a hundred small files, on any disk a
 /// second or less.
-const CREDIT: u64 = 16 << 20;
+pub const CREDIT: u64 = 16 << 20;
 
 /// What each costs beside its pages: a disk with an arm reads as much while that moves.
 const COST_OF_FILE: u64 = 64 << 10;
@@ -108,6 +108,18 @@ pub struct Done {
     pub names: u64,
     /// Files that were not any more what they had been.
     pub changed: u64,
+    /// Files and names that may not be opened, or are on no disk.
+    pub refused: u64,
+}
+
+/// What a replay may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes asked for in all.
+    pub bytes: u64,
+    pub threads: usize,
+    /// Bytes asked for before any of it was wanted: [`CREDIT`], or more where no program is waited for.
+    pub credit: u64,
 }
 
 /// Whether anybody holds a lease, which opening a file may break. To ask takes 4 to 26 ms where nobody has
@@ -134,6 +146,7 @@ struct Shared {
     files: AtomicU64,
     bytes: AtomicU64,
     names: AtomicU64,
+    refused: AtomicU64,
     /// Numbers of the wants that were something else.
     changed: Mutex<Vec<usize>>,
     depth: Depth,
@@ -157,14 +170,9 @@ struct State {
 pub struct Replay(Arc<Shared>);
 
 impl Replay {
-    /// Begins to ask for these, for no more than `most` bytes, by no more than `threads`.
-    pub fn begin(
-        wants: Vec<Want>,
-        mounts: Mounts,
-        gate: Gate,
-        words: Words,
-        (most, threads): (u64, usize),
-    ) -> Replay {
+    /// Begins to ask for these, within these bounds.
+    pub fn begin(wants: Vec<Want>, mounts: Mounts, gate: Gate, words: Words, bounds: Bounds) -> Replay {
+        let Bounds { bytes: most, threads, credit } = bounds;
         let count = THREADS.min(threads).min(wants.len().div_ceil(FOR_A_THREAD));
         let places = wants.iter().enumerate().map(|(number, want)| (want.path.clone(), number)).collect();
         let replay = Replay(Arc::new(Shared {
@@ -179,6 +187,7 @@ impl Replay {
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             names: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             changed: Mutex::default(),
             depth: Depth::default(),
             stopped: AtomicBool::new(false),
@@ -187,7 +196,7 @@ impl Replay {
                 leases: Leases::Unknown,
                 leases_at: Instant::now(),
                 is_asking: false,
-                credit: CREDIT,
+                credit,
             }),
             changed_state: Condvar::new(),
         }));
@@ -248,9 +257,32 @@ impl Replay {
 
     pub fn done(&self) -> Done {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Shared { files, bytes, names, .. } = &*self.0;
+        let Shared { files, bytes, names, refused, .. } = &*self.0;
         let changed = self.0.changed().len() as u64;
-        Done { files: get(files), bytes: get(bytes), names: get(names), changed }
+        Done { files: get(files), bytes: get(bytes), names: get(names), changed, refused: get(refused) }
+    }
+
+    /// How many of them it has come to.
+    pub fn come_to(&self) -> usize {
+        self.0.next.load(Ordering::Relaxed).min(self.0.wants.len())
+    }
+
+    /// Somebody holds a lease, so nothing more is opened.
+    pub fn is_held_by_leases(&self) -> bool {
+        self.0.lock().leases == Leases::Some
+    }
+
+    /// No byte more may be asked for.
+    pub fn is_full(&self) -> bool {
+        self.0.room.load(Ordering::Relaxed) == 0
+    }
+
+    /// Waits, at most so long, until the disks that it has asked have nothing to do.
+    pub fn settle(&self, longest: Duration) {
+        let end = Instant::now() + longest;
+        while !self.0.depth.is_idle() && Instant::now() < end {
+            thread::sleep(AGAIN);
+        }
     }
 
     /// Those that were something else, or nothing, so far.
@@ -341,7 +373,7 @@ impl Shared {
         let name = look::name(&want.path).filter(|_| self.mounts.has(&want.path))?;
         let opening = self.words.opening()?;
         let places = self.gate.pass(All)?;
-        look::look_up(&name);
+        look::look_up(&name, &self.mounts);
         drop((places, opening));
         Some(())
     }
@@ -445,25 +477,28 @@ impl Shared {
     /// Ends the turn that was given to it.
     fn ask(&self, number: usize, want: &Want, began: Instant) -> Option<()> {
         let turn = Turn { depth: &self.depth, began };
-        let name = look::name(&want.path).filter(|_| self.mounts.has(&want.path))?;
+        let Some(name) = look::name(&want.path).filter(|_| self.mounts.has(&want.path)) else {
+            self.refuses();
+            return None;
+        };
         // In this order they are let go: what is open first.
         let opening = self.words.opening()?;
         let places = self.gate.pass(All)?;
         let files = self.gate.pass(Files)?;
         match &want.what {
             What::Name => {
-                look::look_up(&name);
+                look::look_up(&name, &self.mounts);
                 self.names.fetch_add(1, Ordering::Relaxed);
             }
-            What::Directory { .. } => match look::open(&name, &want.what) {
+            What::Directory { .. } => match look::open(&name, &want.what, &self.mounts) {
                 Opened::File(directory) => {
                     look::list(directory.as_fd(), || self.goes_on());
                     self.names.fetch_add(1, Ordering::Relaxed);
                 }
                 Opened::Other => self.changed().push(number),
-                Opened::Refused => {}
+                Opened::Refused => self.refuses(),
             },
-            What::File { pages, .. } => match look::open(&name, &want.what) {
+            What::File { pages, .. } => match look::open(&name, &want.what, &self.mounts) {
                 Opened::File(file) => {
                     // The name is found.
                     drop(turn);
@@ -473,11 +508,15 @@ impl Shared {
                     self.bytes.fetch_add(asked, Ordering::Relaxed);
                 }
                 Opened::Other => self.changed().push(number),
-                Opened::Refused => {}
+                Opened::Refused => self.refuses(),
             },
         }
         drop((files, places, opening));
         Some(())
+    }
+
+    fn refuses(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// As many of these pages as there is still room for.
@@ -515,7 +554,7 @@ pub fn names_are_cold(wants: &[Want], mounts: &Mounts, gate: Gate, words: Words)
     sample(wants).any(|want| {
         looks_at(want, mounts, gate, words, |name| {
             let before = sleeps();
-            drop(look::place(name, &want.what));
+            drop(look::place(name, &want.what, mounts));
             sleeps() > before
         })
     })
@@ -527,7 +566,7 @@ pub fn pages_are_cold(wants: &[Want], mounts: &Mounts, gate: Gate, words: Words)
         && !look::leases()
         && sample(wants).any(|want| {
             let What::File { pages, .. } = &want.what else { return false };
-            looks_at(want, mounts, gate, words, |name| match look::open(name, &want.what) {
+            looks_at(want, mounts, gate, words, |name| match look::open(name, &want.what, mounts) {
                 Opened::File(file) => {
                     pages.iter().next().is_some_and(|range| look::is_cold(&file, range.start))
                 }
@@ -573,6 +612,7 @@ mod tests {
     use std::path::Path;
 
     const LONG: Duration = Duration::from_secs(20);
+    const ALL: Bounds = Bounds { bytes: u64::MAX, threads: THREADS, credit: CREDIT };
 
     /// A lease that one test takes is seen by the others.
     static LEASED: Mutex<()> = Mutex::new(());
@@ -639,16 +679,18 @@ mod tests {
             What::File { identity: Identity::default(), pages: Ranges::first(9), wrong: 0 },
         ));
         let words = words();
-        let replay = Replay::begin(wants.clone(), mounts, Gate::default(), words, (u64::MAX, THREADS));
+        let replay = Replay::begin(wants.clone(), mounts, Gate::default(), words, ALL);
         over(&replay);
         let done = replay.done();
         assert_eq!((done.files, done.bytes, done.names, done.changed), (97, 97 * 8192, 1, 3));
+        assert_eq!((done.refused, replay.come_to(), replay.is_full()), (1, 102, false));
         assert_eq!(words.replaying.load(Ordering::Relaxed), 0);
         let mounts = Mounts::look();
         assert!(!pages_are_cold(&wants[4..100], &mounts, Gate::default(), words));
-        let bounded = Replay::begin(wants, mounts, Gate::default(), words, (10 * 8192 + 4096, THREADS));
+        let bounded =
+            Replay::begin(wants, mounts, Gate::default(), words, Bounds { bytes: 10 * 8192 + 4096, ..ALL });
         over(&bounded);
-        assert_eq!(bounded.done().bytes, 10 * 8192 + 4096);
+        assert_eq!((bounded.done().bytes, bounded.is_full()), (10 * 8192 + 4096, true));
     }
 
     #[test]
@@ -667,7 +709,7 @@ mod tests {
             wants.push(file(&path, &mounts));
         }
         let paths: Vec<Vec<u8>> = wants.iter().map(|want| want.path.clone()).collect();
-        let replay = Replay::begin(wants, mounts, Gate::default(), words(), (u64::MAX, THREADS));
+        let replay = Replay::begin(wants, mounts, Gate::default(), words(), ALL);
         let asked = |files| {
             let end = Instant::now() + LONG;
             while replay.done().files < files {
@@ -685,6 +727,12 @@ mod tests {
         assert_eq!(replay.is_wanted(&paths[0]), Some(true));
         asked(3);
         assert!(!replay.is_over() && replay.stop(LONG) && replay.is_over());
+        // Where no program is waited for nothing has to be wanted.
+        let wants = replay.wants().to_vec();
+        let bounds = Bounds { credit: u64::MAX, ..ALL };
+        let all = Replay::begin(wants, Mounts::look(), Gate::default(), self::words(), bounds);
+        over(&all);
+        assert_eq!(all.done().files, 6);
     }
 
     /// The program has taken one since it began.
@@ -705,7 +753,7 @@ mod tests {
         }
         let paths: Vec<Vec<u8>> = wants.iter().map(|want| want.path.clone()).collect();
         let leased = std::fs::File::open(folder.path().join("file7")).unwrap();
-        let replay = Replay::begin(wants, mounts, Gate::default(), words(), (u64::MAX, THREADS));
+        let replay = Replay::begin(wants, mounts, Gate::default(), words(), ALL);
         let end = Instant::now() + LONG;
         while replay.done().files < 1 {
             assert!(Instant::now() < end);
@@ -751,7 +799,7 @@ mod tests {
         let wants = vec![file(&own, &mounts); 50];
         assert!(!names_are_cold(&wants, &mounts, Gate::default(), words));
         assert!(!pages_are_cold(&wants, &mounts, Gate::default(), words));
-        let replay = Replay::begin(wants, mounts, Gate::default(), words, (u64::MAX, THREADS));
+        let replay = Replay::begin(wants, mounts, Gate::default(), words, ALL);
         assert!(replay.stop(LONG));
         assert_eq!((replay.done(), words.replaying.load(Ordering::SeqCst)), (Done::default(), 0));
     }

@@ -71,7 +71,7 @@ impl Store {
         }
         let mut bytes = Vec::new();
         file.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes).ok()?;
-        Memory::decode(&bytes).filter(|memory| memory.path == executable)
+        Memory::decode(&bytes).ok().filter(|memory| memory.path == executable)
     }
 
     /// Keeps it. `own`: what nobody else writes to at the same time, say a process id.
@@ -83,11 +83,7 @@ impl Store {
         }
         private_directory(&self.folder)?;
         let aside = self.folder.join(format!(".{own}.{:016x}", hash(1, &memory.path)));
-        let result = write_new(&aside, &bytes).and_then(|()| fs::rename(&aside, self.place(&memory.path)));
-        if result.is_err() {
-            let _ = fs::remove_file(&aside);
-        }
-        result?;
+        write_aside(&aside, &self.place(&memory.path), &bytes, 0o600)?;
         // The program waits; and a file more does no harm.
         if own.is_multiple_of(TRIMMED_EVERY) {
             self.trim(MOST_IN_ALL);
@@ -157,14 +153,29 @@ fn is_private(folder: &Path) -> io::Result<()> {
     if is_private { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // It would not fail but end us (SIGXFSZ).
-    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes.len() as u64) {
-        return Err(io::ErrorKind::FileTooLarge.into());
+/// Whether a file may have so many bytes: to write them would not fail but end us (SIGXFSZ).
+pub(crate) fn may_write(bytes: &[u8]) -> io::Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < bytes.len() as u64 => Err(io::ErrorKind::FileTooLarge.into()),
+        _ => Ok(()),
     }
+}
+
+/// Writes a file aside, and then puts it into its place: whoever reads finds the one before or this one.
+/// `mode`: its rights, which the user's mask lessens.
+pub(crate) fn write_aside(aside: &Path, place: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let result = write_new(aside, bytes, mode).and_then(|()| fs::rename(aside, place));
+    if result.is_err() {
+        let _ = fs::remove_file(aside);
+    }
+    result
+}
+
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    may_write(bytes)?;
     // Of a process with this number that has died.
     let _ = fs::remove_file(path);
-    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(bytes)
 }
 

@@ -58,7 +58,7 @@ fn files(folder: &Path) -> Vec<String> {
 /// What is made where it is installed.
 const MADE: [&str; 2] = ["lib/runahead/runahead-sites", "lib/runahead/runahead-sites-here"];
 
-const FILES: [&str; 25] = [
+const FILES: [&str; 33] = [
     "bin/runahead",
     "include/runahead.h",
     "lib/librunahead.a",
@@ -76,12 +76,20 @@ const FILES: [&str; 25] = [
     "share/man/man1/runahead-disable.1",
     "share/man/man1/runahead-doctor.1",
     "share/man/man1/runahead-enable.1",
+    "share/man/man1/runahead-forget.1",
     "share/man/man1/runahead-prepare.1",
+    "share/man/man1/runahead-profile-check.1",
+    "share/man/man1/runahead-profile-merge.1",
+    "share/man/man1/runahead-profile-show.1",
+    "share/man/man1/runahead-profile-trim.1",
+    "share/man/man1/runahead-profile.1",
+    "share/man/man1/runahead-record.1",
     "share/man/man1/runahead-report.1",
     "share/man/man1/runahead-run.1",
     "share/man/man1/runahead-serve.1",
     "share/man/man1/runahead-stat.1",
     "share/man/man1/runahead-status.1",
+    "share/man/man1/runahead-warm.1",
     "share/man/man1/runahead.1",
     "share/zsh/site-functions/_runahead",
 ];

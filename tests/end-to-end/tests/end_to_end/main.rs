@@ -21,6 +21,7 @@ mod model;
 mod musl;
 mod names;
 mod own_runs;
+mod profiles;
 mod programs;
 mod progress;
 mod releases;
@@ -86,6 +87,7 @@ fn main() {
     mirror_ways::add(&mut suite);
     names::add(&mut suite);
     remembered::add(&mut suite);
+    profiles::add(&mut suite);
     untold::add(&mut suite);
     unchecked::add(&mut suite);
     copying::add(&mut suite);

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// What is wanted of `run`.
 const REMEMBER: &[&str] = &["--remember"];
 
-const FILES: u64 = 200;
+pub const FILES: u64 = 200;
 const FILE_BYTES: usize = 6000;
 
 /// A larger one, of which the program reads a piece here and there.
@@ -29,7 +29,7 @@ const LARGE: &str = "large";
 const LARGE_BYTES: usize = 8 << 20;
 
 /// Where the program itself is, and no script that starts it.
-const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Prints the sum of what it finds; a name that leads to nothing, or to no file, is printed as well.
 const FOLLOWS: &str = "
@@ -118,7 +118,7 @@ pub fn add(suite: &mut Suite) {
 }
 
 /// A slow disk with the program's files, and a cache folder; both gone with the value.
-struct Kept {
+pub struct Kept {
     tool: PathBuf,
     folder: PathBuf,
     name: &'static str,
@@ -127,15 +127,15 @@ struct Kept {
 }
 
 /// What a run has left.
-struct Ran {
-    output: Output,
+pub struct Ran {
+    pub output: Output,
     took: Duration,
-    counts: Value,
+    pub counts: Value,
 }
 
 impl Kept {
     /// None, and said why, where there can be none.
-    fn new(name: &'static str) -> Result<Option<Kept>, String> {
+    pub fn new(name: &'static str) -> Result<Option<Kept>, String> {
         Kept::on("cloud", name)
     }
 
@@ -167,15 +167,15 @@ impl Kept {
         Ok(Some(kept))
     }
 
-    fn mount(&self) -> PathBuf {
+    pub fn mount(&self) -> PathBuf {
         self.folder.join("mount")
     }
 
-    fn cache(&self) -> PathBuf {
+    pub fn cache(&self) -> PathBuf {
         self.folder.join("cache")
     }
 
-    fn path(number: u64) -> String {
+    pub fn path(number: u64) -> String {
         format!("d{}/f{number}", number % 10)
     }
 
@@ -197,7 +197,7 @@ impl Kept {
     }
 
     /// Does something to the files, quickly.
-    fn change(&self, what: impl FnOnce(&Path) -> std::io::Result<()>) -> Verdict {
+    pub fn change(&self, what: impl FnOnce(&Path) -> std::io::Result<()>) -> Verdict {
         self.tool(&["pace", self.name, "off"])?;
         what(&self.mount()).map_err(|error| error.to_string())?;
         std::thread::sleep(Duration::from_millis(50));
@@ -205,7 +205,7 @@ impl Kept {
     }
 
     /// From now on nothing of it is cached.
-    fn chill(&self) -> Verdict {
+    pub fn chill(&self) -> Verdict {
         self.tool(&["pace", self.name, "off"])?;
         let end = Instant::now() + Duration::from_secs(60);
         unmount(&self.mount())?;
@@ -237,6 +237,29 @@ impl Kept {
         command
     }
 
+    /// What is under test.
+    pub fn command_under_test(&self) -> &str {
+        &self.runahead.command
+    }
+
+    /// The program and its arguments.
+    pub fn words(&self) -> Vec<String> {
+        let command = self.command(None);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    /// Makes the command go through a copy of the files.
+    pub fn on_copy(&self, command: &mut Command, copy: &Path) {
+        let mount = self.mount();
+        let mut other = Command::new(command.get_program());
+        other.args(
+            command.get_args().map(|word| if word == mount.as_os_str() { copy.as_os_str() } else { word }),
+        );
+        other.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::null());
+        *command = other;
+    }
+
     /// Makes the command run another script.
     fn script(command: &mut Command, script: &str) {
         let mut other = Command::new(command.get_program());
@@ -245,12 +268,12 @@ impl Kept {
         *command = other;
     }
 
-    fn run(&self, options: Option<&[&str]>) -> Result<Ran, String> {
+    pub fn run(&self, options: Option<&[&str]>) -> Result<Ran, String> {
         self.run_so(options, |_| ())
     }
 
     /// Runs it cold.
-    fn run_so(&self, options: Option<&[&str]>, so: impl FnOnce(&mut Command)) -> Result<Ran, String> {
+    pub fn run_so(&self, options: Option<&[&str]>, so: impl FnOnce(&mut Command)) -> Result<Ran, String> {
         self.chill()?;
         let report = self.folder.join("report.json");
         let file = report.to_string_lossy().into_owned();
@@ -291,7 +314,7 @@ impl Kept {
     }
 
     /// The files in which it is remembered.
-    fn remembered(&self) -> Vec<PathBuf> {
+    pub fn remembered(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.cache().join("runahead/remembered")).into_iter().flatten();
         entries.flatten().map(|entry| entry.path()).collect()
     }
@@ -339,7 +362,7 @@ fn command(name: &str, arguments: &[&str]) -> Verdict {
     }
 }
 
-fn is_same(alone: &Output, under: &Output) -> Verdict {
+pub fn is_same(alone: &Output, under: &Output) -> Verdict {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if (alone.status, &alone.stdout, &alone.stderr) == (under.status, &under.stdout, &under.stderr) {
         return Ok(());
