@@ -3,7 +3,7 @@
 use crate::arch::thread_base;
 use crate::reads::ring_speculator;
 use crate::state::{Fixed, Process};
-use crate::{opened, unchecked};
+use crate::{environment, opened, unchecked};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::environment::flags;
 use runahead_abi::kin;
@@ -326,15 +326,26 @@ pub fn give_up(state: &Fixed) {
     if is_borrowed(state) {
         return;
     }
-    withdraw(state);
-    state.process().refused.store(1, Ordering::Relaxed);
-    state.forget_session();
+    environment::before_giving_up(state);
+    become_nobody(state);
+    state.look_at_executions();
 }
 
 /// The same of a filter for system calls. One of a child of vfork's is not its parent's; but the child has no agent but
 /// its parent's, which must not make a call any more.
 pub fn is_filtered(state: &Fixed) {
-    if is_borrowed(state) { retire(state) } else { give_up(state) }
+    if is_borrowed(state) {
+        retire(state);
+    } else {
+        environment::before_filter(state);
+        become_nobody(state);
+    }
+}
+
+fn become_nobody(state: &Fixed) {
+    withdraw(state);
+    state.process().refused.store(1, Ordering::Relaxed);
+    state.forget_session();
 }
 
 /// Whether this is a child of vfork, which gives up its own rights and not its parent's. It finds the parent's slot here and

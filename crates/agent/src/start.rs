@@ -5,7 +5,7 @@ use crate::session::{Address, Open};
 use crate::state::{self, Fixed, NO_DESCRIPTOR};
 use crate::{arch, attach, enabled, loader, opened, own_run, patch, session, unchecked};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use runahead_abi::enabled::filters as enabled_filters;
 use runahead_abi::environment::{self, Session, flags, least};
 use runahead_abi::insertion::Inserted;
@@ -166,7 +166,7 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     if !may_run() || !asks_last && !is_able() {
         return Begun::Here;
     }
-    let Some((fixed, sites)) = join(&session, hwcap2, told.preload, || !asks_last || is_able()) else {
+    let Some((fixed, sites)) = join(&session, hwcap2, told, || !asks_last || is_able()) else {
         return Begun::Elsewhere(session);
     };
     if fixed.has(flags::RESTRICTED_TRACING) {
@@ -208,7 +208,7 @@ const _: () = assert!((least::SHARE * state::WINDOW_BYTES) as u64 <= least::DATA
 fn join(
     session: &Session,
     hwcap2: usize,
-    preload: [u8; PRELOAD_KEPT],
+    told: &Told,
     is_able: impl FnOnce() -> bool,
 ) -> Option<(&'static Fixed, Option<Open>)> {
     let Session { host, descriptor, flags, cookie, sites, .. } = *session;
@@ -223,7 +223,8 @@ fn join(
     let fixed = state::create(arch::entry_address(), files.session.number())?;
     fixed.address = address;
     fixed.flags = flags;
-    fixed.preload = preload;
+    fixed.preload = told.preload;
+    fixed.preload_at = AtomicUsize::new(told.preload_at);
     fixed.reads_thread_base = AtomicU32::new(arch::may_read_thread_base(hwcap2).into());
     fixed.counts_memory = AtomicU32::new((total_swap() != 0).into());
     let fixed: &'static Fixed = fixed;
@@ -309,15 +310,16 @@ struct Told {
     enabled: Option<u64>,
     /// The user wants nothing of us.
     is_off: bool,
-    /// How what is preloaded begins.
+    /// How what is preloaded begins, and where the variable stands; 0: there is none.
     preload: [u8; PRELOAD_KEPT],
+    preload_at: usize,
 }
 
 impl Told {
     /// # Safety
     /// `environment` is a null-terminated array of C strings that live as long as the process.
     unsafe fn find(environment: *const *const c_char) -> Told {
-        let mut told = Told { session: None, enabled: None, is_off: false, preload: [0; PRELOAD_KEPT] };
+        let mut told = Told { session: None, enabled: None, is_off: false, preload: [0; PRELOAD_KEPT], preload_at: 0 };
         for index in 0.. {
             // SAFETY: below the terminator.
             let entry = unsafe { *environment.add(index) };
@@ -325,12 +327,13 @@ impl Told {
                 break;
             }
             // SAFETY: a C string.
-            let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+            let (address, entry) = (entry as usize, unsafe { CStr::from_ptr(entry) }.to_bytes());
             if let Some(value) = value_of(entry, environment::SESSION) {
                 told.session = Session::parse(value);
                 told.enabled = enabled_filters(value);
             } else if let Some(value) = value_of(entry, "LD_PRELOAD") {
                 told.preload = [0; PRELOAD_KEPT];
+                told.preload_at = address;
                 for (to, from) in told.preload.iter_mut().zip(value) {
                     *to = *from;
                 }

@@ -327,7 +327,8 @@ impl Common {
         }
         let key = kin::key(told.dev(), told.ino());
         let Some(entrance) = file::program_of(&request.path) else {
-            mailbox.note(key, Known::ByItself);
+            let is_unfit = file::is_unfit(&request.path);
+            mailbox.note(key, if is_unfit { Known::Unfit } else { Known::ByItself });
             return false;
         };
         let has_loader = entrance == Entrance::Loader;

@@ -6,7 +6,7 @@ use crate::ends::Ends;
 use crate::executions::Executions;
 use crate::faults::Faults;
 use crate::futex::{wait, wake};
-use crate::installation::Installation;
+use crate::installation::{Identity, Installation};
 use crate::limits::{self, Limits, Running};
 use crate::memory::Costs;
 use crate::names::{Names, Notes, Taken};
@@ -16,7 +16,7 @@ use crate::processes::{
 };
 use crate::program;
 use crate::progress::SoFar;
-use crate::reasons::{
+use crate::reasons::{REPLACED, 
     BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, UNKNOWN,
     refused_because,
 };
@@ -182,6 +182,7 @@ pub struct Host {
     sites: Arc<SiteFile>,
     checks: Background,
     installation: Installation,
+    installed: Identity,
     wishes: Wishes,
     /// Number of the command among our own arguments, for the report.
     command: usize,
@@ -240,7 +241,7 @@ impl Host {
         let watches_only = run.address.flags & environment::flags::NO_SPECULATION != 0;
         let executions = Executions::new(&run, gate);
         let checks = Background::new(&run.installation.agent);
-        let Run { session, sites, installation, wishes, limits, remember, command, .. } = run;
+        let Run { session, sites, installation, installed, wishes, limits, remember, command, .. } = run;
         let Run { began, main, main_process, .. } = run;
         let Sites::Open(sites) = sites else { return None };
         Some(Host {
@@ -249,6 +250,7 @@ impl Host {
             sites: Arc::new(sites),
             checks,
             installation,
+            installed,
             wishes,
             command,
             began,
@@ -759,7 +761,11 @@ impl Host {
         }
         allowance.stale_fault.store(slot.faults.posted.load(Ordering::Acquire), Ordering::Relaxed);
         slot.speculator.activity.store(activity::STARTING, Ordering::Release);
-        let speculator = self.start_speculator(process, index).ok();
+        let is_replaced = self.installation.identity() != self.installed;
+        if is_replaced {
+            self.barred = self.barred.or(Some(REPLACED));
+        }
+        let speculator = if is_replaced { None } else { self.start_speculator(process, index).ok() };
         if speculator.is_none() {
             say_gone(slot);
         }
