@@ -140,9 +140,8 @@ impl Named {
         };
         let read = list_words.get_mut(..self.count)?;
         // SAFETY: the words, as bytes.
-        let read = unsafe {
-            core::slice::from_raw_parts_mut(read.as_mut_ptr().cast::<u8>(), size_of_val(read))
-        };
+        let read =
+            unsafe { core::slice::from_raw_parts_mut(read.as_mut_ptr().cast::<u8>(), size_of_val(read)) };
         if !read_own(list, read) {
             return None;
         }

@@ -13,9 +13,9 @@
 //! Waiting is bounded: whoever does not come forward in time is taken for gone, which costs exactness and no more.
 
 use crate::arch::{Answer, Frame};
+use crate::executions::{Comes, Execution};
 use crate::reads::ring_speculator;
 use crate::state::Fixed;
-use crate::executions::{Comes, Execution};
 use crate::{attach, environment, executions, opened, unchecked};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use runahead_abi::release::{Holding, NUMBERS, What};

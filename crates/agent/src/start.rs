@@ -319,7 +319,8 @@ impl Told {
     /// # Safety
     /// `environment` is a null-terminated array of C strings that live as long as the process.
     unsafe fn find(environment: *const *const c_char) -> Told {
-        let mut told = Told { session: None, enabled: None, is_off: false, preload: [0; PRELOAD_KEPT], preload_at: 0 };
+        let mut told =
+            Told { session: None, enabled: None, is_off: false, preload: [0; PRELOAD_KEPT], preload_at: 0 };
         for index in 0.. {
             // SAFETY: below the terminator.
             let entry = unsafe { *environment.add(index) };

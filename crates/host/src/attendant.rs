@@ -17,8 +17,8 @@ use crate::futex::{wait, wake};
 use crate::launch::{report_plainly, say_plainly};
 use crate::own_files;
 use crate::processes::has_ended;
-use crate::reasons::REPLACED;
 use crate::program;
+use crate::reasons::REPLACED;
 use crate::run::Run;
 use crate::start_files::Cold;
 use runahead_abi::environment::flags;
@@ -28,8 +28,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long it sleeps at most when nobody rings: it looks whether the command has ended.
+/// How long it sleeps at most when nobody rings: it looks whether the command has ended. Sooner where that is
+/// to be told of, with the time that it took: a command that gave up rights, or was killed, says nothing.
 const LOOK: Duration = Duration::from_millis(200);
+const LOOK_TO_TELL: Duration = Duration::from_millis(10);
 
 /// Serves a run until somebody needs more. Runs in a process of its own, of one thread.
 pub fn attend(run: Run) -> ! {
@@ -38,7 +40,9 @@ pub fn attend(run: Run) -> ! {
     let is_wanted = || session.is_wanted();
     let executions = Executions::new(&run, gate);
     let run = open_sites(run, |cold| cold.ask_for_libraries(gate, is_wanted));
+    let look = if run.wishes.any() { LOOK_TO_TELL } else { LOOK };
     loop {
+        session.free_analysis();
         let header = session.header();
         let doorbell = header.doorbell.load(Ordering::Acquire);
         let has_ended = run.main.as_ref().is_none_or(has_ended);
@@ -52,7 +56,7 @@ pub fn attend(run: Run) -> ! {
             run.session.shut();
             std::process::exit(0);
         }
-        wait(&header.doorbell, doorbell, LOOK);
+        wait(&header.doorbell, doorbell, look);
     }
 }
 

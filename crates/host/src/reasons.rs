@@ -11,7 +11,8 @@ pub(crate) const BLIND_LATER: &str =
 pub(crate) const NOT_READY: &str = "large files of its code were not known yet, and some make system calls \
     of their own: the next run will see them";
 pub(crate) const NOT_BEGUN: &str = "nothing of ours has begun in it: it was traced or filtered at its start, or ended before, or a loader ran no program";
-pub(crate) const REPLACED: &str = "Runahead's files were replaced since the command has begun: the next run will have the new ones";
+pub(crate) const REPLACED: &str =
+    "Runahead's files were replaced since the command has begun: the next run will have the new ones";
 pub(crate) const GAVE_UP_RIGHTS: &str = "a process gave up rights";
 pub(crate) const OTHER_RIGHTS: &str = "a process has other rights than the host";
 

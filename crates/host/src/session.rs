@@ -6,8 +6,8 @@ use runahead_abi::environment::Cookie;
 use runahead_abi::executions::{Executions, state};
 use runahead_abi::owner;
 use runahead_abi::session::{
-    HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, activity, companions, names_ahead,
-    sites, slot_offset, watching,
+    ANALYSIS_GIVEN_UP, HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, activity,
+    companions, names_ahead, sites, slot_offset, watching,
 };
 use runahead_gate::{Gate, Words};
 use rustix::fs::{
@@ -243,6 +243,21 @@ impl Shared {
     fn asks_of_code(&self) -> bool {
         let header = self.header();
         header.analysis.state.load(Ordering::Acquire) == 1 || header.checks.asked.load(Ordering::Acquire) != 0
+    }
+
+    /// Frees the mailbox of analyses where who has asked does not wait any more: nobody was there for a while
+    /// (stopped, say), or he was killed.
+    pub fn free_analysis(&self) {
+        let request = &self.header().analysis;
+        let is_left = match request.state.load(Ordering::Acquire) {
+            ANALYSIS_GIVEN_UP => true,
+            2 => !processes::is_there(request.holder.load(Ordering::Acquire)),
+            _ => false,
+        };
+        if is_left {
+            request.state.store(0, Ordering::Release);
+            request.holder.store(0, Ordering::Release);
+        }
     }
 
     /// Tells agents that start whether the site file is there.

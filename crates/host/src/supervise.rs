@@ -1,5 +1,6 @@
 //! The host's loop: speculators for processes that attach, answers for agents that ask, the end.
 
+use crate::apart::nowhere;
 use crate::checks::Background;
 use crate::counts::Counts;
 use crate::ends::Ends;
@@ -16,8 +17,8 @@ use crate::processes::{
 };
 use crate::program;
 use crate::progress::SoFar;
-use crate::reasons::{REPLACED, 
-    BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, UNKNOWN,
+use crate::reasons::{
+    BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, REPLACED, UNKNOWN,
     refused_because,
 };
 use crate::remembered::{self, Begin, Remembering, Remembers};
@@ -38,13 +39,12 @@ use runahead_sites::SiteFile;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::cell::OnceCell;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZero;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -473,6 +473,7 @@ impl Host {
 
     /// Analyses a file for an agent that waits.
     fn answer_analysis(&self) {
+        self.session.share().free_analysis();
         let request = &self.session.header().analysis;
         if request.state.load(Ordering::Acquire) != 1 {
             return;
@@ -783,9 +784,9 @@ impl Host {
             .arg(process.to_string())
             .arg(slot.to_string())
             .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .stdin(nowhere()?)
+            .stdout(nowhere()?)
+            .stderr(nowhere()?);
         let host = std::process::id();
         // SAFETY: runs in the child between fork and exec: only system calls, no allocation.
         unsafe {
@@ -1000,7 +1001,7 @@ impl Host {
             if let Some(why) = unwritten.filter(|_| self.wishes.speak()) {
                 let _ = writeln!(io::stderr(), "runahead: {why}");
             }
-            if let Ok(null) = File::options().write(true).open("/dev/null") {
+            if let Ok(null) = nowhere() {
                 // SAFETY: as in `leave_the_terminal`.
                 unsafe { libc::dup2(null.as_raw_fd(), 2) };
             }

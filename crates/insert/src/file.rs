@@ -147,7 +147,8 @@ pub fn is_unfit(path: &Path) -> bool {
 
 fn is_of_another_machine(head: &[u8]) -> bool {
     const CLASS_64_LITTLE: [u8; 2] = [2, 1];
-    let Some((identity, rest)) = head.strip_prefix(b"\x7fELF").and_then(|head| head.split_at_checked(2)) else {
+    let Some((identity, rest)) = head.strip_prefix(b"\x7fELF").and_then(|head| head.split_at_checked(2))
+    else {
         return false;
     };
     let machine = rest.get(12..14).map(|machine| u16::from_le_bytes([machine[0], machine[1]]));

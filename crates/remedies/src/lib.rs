@@ -152,7 +152,10 @@ mod tests {
         let reason = "the limit on file sizes (ulimit -f) leaves no room for shared memory";
         assert_eq!(of(reason, &Surroundings::default()).unwrap(), "ulimit -f unlimited");
         let reason = "the control group's limit on processes (pids.max) leaves no room for Runahead's own";
-        assert_eq!(of(reason, &Surroundings::default()).unwrap(), "systemctl set-property UNIT TasksMax=4096");
+        assert_eq!(
+            of(reason, &Surroundings::default()).unwrap(),
+            "systemctl set-property UNIT TasksMax=4096"
+        );
         assert_eq!(of("a reason that nobody knows", &Surroundings::default()), None);
     }
 }

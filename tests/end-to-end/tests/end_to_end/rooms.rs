@@ -70,6 +70,12 @@ const ROOMS: &[(&str, &[&str], &str)] = &[
          $UNDER bwrap --bind root / --dev /dev --seccomp 9 /bin/sh -c 'cat file; /bin/cat file' 9< filter",
     ),
     (
+        "no /dev",
+        &["command unshare"],
+        "$UNDER unshare -m sh -c 'mount -t tmpfs none /dev; exec cat data | cksum'; \
+         exec unshare -m bash -c 'mount -t tmpfs none /dev; exec $UNDER cat data'",
+    ),
+    (
         "many children of vfork",
         &[],
         "$UNDER python3 -S -c 'import os, subprocess
@@ -96,6 +102,11 @@ pub fn add(suite: &mut Suite) {
             room(name, line).modes([COLD, WARM]).check(&Runahead::built()?)
         });
     }
+    suite.add(
+        "rooms::without /dev there is speculation, and it is told of",
+        ["root", "command unshare"],
+        no_null,
+    );
     suite.add("rooms::a user who may not read the agent", ["root", "command setpriv"], hidden);
     suite.add("rooms::a child for another machine", ["multilib"], narrow);
     suite.add_plain("rooms::who outlives the command waits for nobody", outlives);
@@ -105,14 +116,15 @@ pub fn add(suite: &mut Suite) {
 
 fn room(name: &str, line: &str) -> Scenario {
     let line = format!("{ROOT}{line}; rm -rf root filter");
-    Scenario::shell(format!("rooms {name}"), &line).expect(None).prepare(|directory| {
-        std::fs::write(directory.join("data"), bytes(9, 1 << 20))
-    })
+    Scenario::shell(format!("rooms {name}"), &line)
+        .expect(None)
+        .prepare(|directory| std::fs::write(directory.join("data"), bytes(9, 1 << 20)))
 }
 
 /// An installation below a folder that is one user's alone, and a command that becomes another.
 fn hidden() -> Verdict {
-    let folder = runahead_end_to_end::locate::build_folder().join(format!("rooms-hidden-{}", std::process::id()));
+    let folder =
+        runahead_end_to_end::locate::build_folder().join(format!("rooms-hidden-{}", std::process::id()));
     let (closed, error) = (folder.join("closed"), |error: std::io::Error| error.to_string());
     std::fs::create_dir_all(&closed).map_err(error)?;
     let copied = Runahead::built()?.copied(&closed, &[])?;
@@ -140,6 +152,30 @@ fn narrow() -> Verdict {
         .prepare(|directory| std::fs::write(directory.join("cold.bin"), bytes(5, 1 << 20)))
         .modes([COLD, WARM])
         .check(&Runahead::built()?)
+}
+
+/// Nothing is there that nothing comes from.
+fn no_null() -> Verdict {
+    let reads = "import os, random\nrandom.seed(3)\ndata = os.open('data', os.O_RDONLY)\n\
+        print(sum(os.pread(data, 100, random.randrange(16 << 20))[0] for _ in range(400)))\n";
+    let line = "exec unshare -m bash -c 'mount -t tmpfs none /dev; exec $UNDER python3 -S reads.py'";
+    let scenario = Scenario::shell("rooms no null", line).prepare(move |directory| {
+        std::fs::write(directory.join("reads.py"), reads)?;
+        std::fs::write(directory.join("data"), bytes(5, 17 << 20))
+    });
+    let runahead = Runahead::built()?;
+    let told = scenario.run(&TOLD_COLD, &runahead).map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    if said.contains("cannot tell more") || !said.contains("runahead: took") {
+        return Err(format!("not told of: {said}"));
+    }
+    let told = scenario.run(&REPORTED, &runahead).map_err(|error| error.to_string())?;
+    let report = told.tree.get(Path::new("report.json")).ok_or("there is no report")?;
+    let report = String::from_utf8_lossy(&report.contents).into_owned();
+    match report.contains("\"sync_ns\": 0,") {
+        false => Ok(()),
+        true => Err(format!("nobody ran ahead: {report}")),
+    }
 }
 
 /// Nobody is beside it any more when it executes what nobody knows.
@@ -184,4 +220,5 @@ fn told_at_once() -> Verdict {
     }
 }
 
+const TOLD_COLD: Mode = Mode { name: "told, cold", options: Some(&["--stats"]), cold: true };
 const TOLD: Mode = Mode { name: "told", options: Some(&["--stats"]), cold: false };

@@ -25,7 +25,8 @@
 use super::stub::Description;
 use super::{SYSCALL_BYTES, thread_base};
 use crate::state::{
-    AREA_BYTES, AREAS, BUT_EXECUTIONS, Fixed, OFFSET_OF_AREAS, OFFSET_OF_HEADER, OFFSET_OF_SLOT, Process, WINDOW_BYTES,
+    AREA_BYTES, AREAS, BUT_EXECUTIONS, Fixed, OFFSET_OF_AREAS, OFFSET_OF_HEADER, OFFSET_OF_SLOT, Process,
+    WINDOW_BYTES,
 };
 use crate::unchecked::{LOOKED_AT, Wait};
 use core::arch::{asm, global_asm};
@@ -235,9 +236,8 @@ impl Answer {
 /// Number of the agent's areas that are in use. The caller's own is one of them. Who executes makes no call
 /// of ours any more.
 pub fn areas_in_use(state: &Fixed) -> usize {
-    let is_inside = |frame: &Frame| {
-        frame.busy.load(Ordering::SeqCst) != 0 && frame.executes.load(Ordering::Relaxed) == 0
-    };
+    let is_inside =
+        |frame: &Frame| frame.busy.load(Ordering::SeqCst) != 0 && frame.executes.load(Ordering::Relaxed) == 0;
     (0..AREAS).filter(|&area| is_inside(frame_of(state, area))).count()
 }
 
