@@ -70,6 +70,11 @@ const ROOMS: &[(&str, &[&str], &str)] = &[
          $UNDER bwrap --bind root / --dev /dev --seccomp 9 /bin/sh -c 'cat file; /bin/cat file' 9< filter",
     ),
     (
+        "a static shell that executes itself",
+        &["command busybox"],
+        "$UNDER busybox sh -c 'for at in 1 2; do busybox chroot root /bin/cat file; done; /proc/self/exe cat root/file'",
+    ),
+    (
         "no /dev",
         &["command unshare"],
         "$UNDER unshare -m sh -c 'mount -t tmpfs none /dev; exec cat data | cksum'; \
