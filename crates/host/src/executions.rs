@@ -333,7 +333,8 @@ impl Common {
         };
         let has_loader = entrance == Entrance::Loader;
         // Where the loader brings the agent in, that asks for itself.
-        let real = request.path.starts_with("/proc").then(|| std::fs::canonicalize(&request.path).ok()).flatten();
+        let real =
+            request.path.starts_with("/proc").then(|| std::fs::canonicalize(&request.path).ok()).flatten();
         let name = real.as_ref().unwrap_or(&request.path).file_name().unwrap_or_default().as_bytes();
         if !takes(&self.rules, [name].into_iter()) {
             if !has_loader {

@@ -139,8 +139,8 @@ fn leave_executions(mailbox: &Executions) {
     while asked_by_somebody && Instant::now() < end {
         let word = mailbox.state.load(Ordering::Acquire);
         match state::of(word) {
-            // Taken, and not asked yet.
-            state::EMPTY => wait(&mailbox.state, word, Duration::from_millis(1)),
+            // Taken, and not asked yet; or a thread of ours is about to stop who asks, who waits for that.
+            state::EMPTY | state::TRACING => wait(&mailbox.state, word, Duration::from_millis(1)),
             state::ASKED | state::TAKEN => {
                 let left = state::to(word, state::LEFT);
                 if mailbox.state.compare_exchange(word, left, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
