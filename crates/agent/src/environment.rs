@@ -181,15 +181,27 @@ impl Named {
     }
 }
 
+/// What is to be asked about an execution beforehand: a tracer that is to go with it lets the process go at
+/// any call that does not lead to the execution.
+pub struct Asked {
+    /// None: the environment does not name the agent.
+    named: Option<Named>,
+    is_there: bool,
+}
+
+/// Looks at the environment of a program that is about to be executed.
+pub fn look(execution: &Execution) -> Asked {
+    let named = Named::find(execution.environment);
+    let is_there = named.as_ref().is_none_or(Named::is_there);
+    Asked { named, is_there }
+}
+
 /// The process executes something: with our variables, or without them if `fits` is false or the agent's
 /// file is not to be found.
-pub fn executes(frame: &Frame, execution: &Execution, fits: bool) -> Answer {
-    let Some(named) = Named::find(execution.environment) else {
+pub fn executes(frame: &Frame, execution: &Execution, asked: &Asked, fits: bool) -> Answer {
+    let Some(named) = asked.named.as_ref().filter(|_| !fits || !asked.is_there) else {
         return Answer::plain(frame);
     };
-    if fits && named.is_there() {
-        return Answer::plain(frame);
-    }
     let list = named.without_us(frame, execution.environment);
     list.and_then(|list| Answer::executes_with(frame, list)).unwrap_or_else(|| {
         named.cut();
@@ -202,7 +214,8 @@ pub fn call(frame: &Frame) -> Answer {
     let (state, a) = (frame.state(), frame.arguments());
     match frame.rax as u32 {
         number @ (n::__NR_execve | n::__NR_execveat) => {
-            executes(frame, &Execution::of(number, a), !is_cut_off(state))
+            let execution = Execution::of(number, a);
+            executes(frame, &execution, &look(&execution), !is_cut_off(state))
         }
         number if is_filter(number, a[0]) => {
             before_filter(state);

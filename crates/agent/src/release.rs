@@ -84,11 +84,12 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
             is_replaced(frame.state());
             unchecked::executes(frame.state());
             let execution = Execution::of(number, a);
+            let asked = environment::look(&execution);
             let comes = executions::announce(frame.state(), &execution);
             if comes != Comes::ByItself {
                 lets_all_go(frame.state());
             }
-            return Some(environment::executes(frame, &execution, comes != Comes::Unfit));
+            return Some(environment::executes(frame, &execution, &asked, comes != Comes::Unfit));
         }
         // Its page faults are its own to see from now on.
         n::__NR_userfaultfd => attach::retire(frame.state()),
