@@ -39,14 +39,25 @@ pub fn tools() -> io::Result<PathBuf> {
 /// What tells whether files are still those that they were (device, inode, size, time of the last change of
 /// the contents): an upgrade puts others there. None: a file is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity([Option<(u64, u64, u64, i64, i64)>; 3]);
+pub(crate) struct Identity([Option<OfFile>; 3]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OfFile {
+    place: (u64, u64),
+    bytes: u64,
+    changed: (i64, i64),
+}
 
 impl Installation {
     /// Of the files that have to fit together.
     pub(crate) fn identity(&self) -> Identity {
         Identity([&self.agent, &self.host, &self.speculator].map(|path| {
             let found = std::fs::metadata(path).ok()?;
-            Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+            Some(OfFile {
+                place: (found.dev(), found.ino()),
+                bytes: found.size(),
+                changed: (found.mtime(), found.mtime_nsec()),
+            })
         }))
     }
 
