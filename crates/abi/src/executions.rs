@@ -85,15 +85,19 @@ pub enum Known {
     ToBePutIn,
     /// It has been put in often enough for nothing.
     LeaveAlone,
+    /// Its loader is for another machine, and would complain of the agent.
+    Unfit,
 }
 
 /// What stands beside a key: 0 and 1, or by one more than how many executions to leave alone.
 const NOTE: u64 = 0xff;
 const BY_ITSELF: u64 = 0;
 const PUT_IN: u64 = 1;
+const UNFIT: u64 = NOTE;
 
 /// Executions that are left alone before it is tried once more.
 const LEFT_ALONE: u64 = 64;
+const _: () = assert!(PUT_IN + LEFT_ALONE < UNFIT);
 
 impl Executions {
     /// What is known of the file with this key (`kin::key`), which is about to be executed. Async-signal-safe.
@@ -104,6 +108,7 @@ impl Executions {
             _ if word & !NOTE != key & !NOTE => Known::No,
             BY_ITSELF => Known::ByItself,
             PUT_IN => Known::ToBePutIn,
+            UNFIT => Known::Unfit,
             _ => {
                 // Of two that do this at once one is not counted.
                 place.store(word - 1, Ordering::Relaxed);
@@ -119,6 +124,7 @@ impl Executions {
             Known::ByItself => BY_ITSELF,
             Known::ToBePutIn => PUT_IN,
             Known::LeaveAlone => PUT_IN + LEFT_ALONE,
+            Known::Unfit => UNFIT,
         };
         self.place(key).store(key & !NOTE | note, Ordering::Relaxed);
     }
@@ -166,6 +172,8 @@ mod tests {
         assert_eq!(executions.known(third), Known::No);
         executions.note(third, Known::ByItself);
         assert_eq!((executions.known(one), executions.known(third)), (Known::No, Known::ByItself));
+        executions.note(third, Known::Unfit);
+        assert_eq!((executions.known(third), executions.known(third)), (Known::Unfit, Known::Unfit));
     }
 
     #[test]

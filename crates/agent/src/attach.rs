@@ -3,15 +3,15 @@
 use crate::arch::thread_base;
 use crate::reads::ring_speculator;
 use crate::state::{Fixed, Process};
-use crate::{opened, unchecked};
+use crate::{environment, opened, unchecked};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::environment::flags;
 use runahead_abi::kin;
 use runahead_abi::lives::SHORT_NS;
 use runahead_abi::owner;
 use runahead_abi::session::{
-    AGENT_BYTES, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, care, companions, names_ahead,
-    reported, retire, slot_offset, watching,
+    AGENT_BYTES, ANALYSIS_GIVEN_UP, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, care,
+    companions, names_ahead, reported, retire, slot_offset, watching,
 };
 use runahead_kernel::files::{read_link, stat_at};
 use runahead_kernel::memory::{PROT_NONE, PROT_READ, PROT_WRITE, protect, show_other_part};
@@ -238,6 +238,13 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     ring(header);
     let answered =
         futex_wait(&request.state, 1, Some(timeout_ns)) || request.state.load(Ordering::Acquire) == 2;
+    let gives_up = || {
+        let state = &request.state;
+        state.compare_exchange(1, ANALYSIS_GIVEN_UP, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    if !answered && gives_up() {
+        return false;
+    }
     request.state.store(0, Ordering::Relaxed);
     // The host has it for good, when it has left the command.
     let _ = request.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -331,15 +338,26 @@ pub fn give_up(state: &Fixed) {
     if is_borrowed(state) {
         return;
     }
-    withdraw(state);
-    state.process().refused.store(1, Ordering::Relaxed);
-    state.forget_session();
+    environment::before_giving_up(state);
+    become_nobody(state);
+    state.look_at_executions();
 }
 
 /// The same of a filter for system calls. One of a child of vfork's is not its parent's; but the child has no agent but
 /// its parent's, which must not make a call any more.
 pub fn is_filtered(state: &Fixed) {
-    if is_borrowed(state) { retire(state) } else { give_up(state) }
+    if is_borrowed(state) {
+        retire(state);
+    } else {
+        environment::before_filter(state);
+        become_nobody(state);
+    }
+}
+
+fn become_nobody(state: &Fixed) {
+    withdraw(state);
+    state.process().refused.store(1, Ordering::Relaxed);
+    state.forget_session();
 }
 
 /// Whether this is a child of vfork, which gives up its own rights and not its parent's. It finds the parent's slot here and

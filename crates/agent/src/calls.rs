@@ -1,7 +1,7 @@
 //! What the agent does with the calls that reach it.
 
 use crate::arch::{Answer, Frame};
-use crate::{attach, names, opened, patch, reads, release, unchecked};
+use crate::{attach, environment, names, opened, patch, reads, release, unchecked};
 use core::sync::atomic::Ordering;
 use runahead_abi::reads::{LARGE_MAPPING, maps_small_file, of as read_call};
 use runahead_abi::session::{care, watch};
@@ -163,7 +163,10 @@ pub fn is_measured(number: u16) -> bool {
 pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
     let state = frame.state();
     if state.is_off() {
-        return Answer::plain(frame);
+        return match state.looks_at_executions() {
+            true => environment::call(frame),
+            false => Answer::plain(frame),
+        };
     }
     if state.begin() {
         unchecked::forked(state);
@@ -229,7 +232,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
         }
         n::__NR_prctl if !option_gives_up_rights(a[0] as u32) => Answer::plain(frame),
         // A filter of the program's own may forbid the calls that the agent makes.
-        number if number == n::__NR_seccomp || a[0] as u32 == PR_SET_SECCOMP && number == n::__NR_prctl => {
+        number if environment::is_filter(number, a[0]) => {
             attach::is_filtered(state);
             Answer::plain(frame)
         }
@@ -239,6 +242,9 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             Answer::plain(frame)
         }
         number if gives_up_rights(number) => {
+            if number == n::__NR_unshare && a[0] as u32 & n::CLONE_NEWUSER != 0 {
+                state.is_in_own_users.store(1, Ordering::Relaxed);
+            }
             attach::give_up(state);
             release::call(frame, number, a).unwrap_or_else(|| Answer::plain(frame))
         }

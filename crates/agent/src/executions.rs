@@ -31,27 +31,27 @@ const STOPPED_LONGEST_NS: u64 = 2_000_000_000;
 const PR_GET_MDWE: u32 = 66;
 
 /// Entries of an environment that are looked at at a time, and in all.
-const ENTRIES: usize = 16;
-const ENTRIES_MOST: usize = 1024;
+pub const ENTRIES: usize = 16;
+pub const ENTRIES_MOST: usize = 1024;
 
 /// Bytes of an entry that tell what it is.
-const HEAD: usize = 16;
+pub const HEAD: usize = 16;
 
-const PRELOAD: &[u8] = b"LD_PRELOAD=";
+pub const PRELOAD: &[u8; 11] = b"LD_PRELOAD=";
 
 /// Bytes kept of what names the agent to the loader.
 pub const PRELOAD_KEPT: usize = 64;
 
 /// execve(2)'s arguments.
-struct Execution {
+pub struct Execution {
     directory: i32,
     path: usize,
-    environment: usize,
+    pub environment: usize,
     flags: u32,
 }
 
 impl Execution {
-    fn of(number: u32, a: [usize; 6]) -> Execution {
+    pub fn of(number: u32, a: [usize; 6]) -> Execution {
         match number {
             n::__NR_execve => Execution { directory: n::AT_FDCWD, path: a[0], environment: a[2], flags: 0 },
             _ => Execution { directory: a[0] as i32, path: a[1], environment: a[3], flags: a[4] as u32 },
@@ -69,38 +69,52 @@ impl Execution {
     }
 }
 
+/// How the agent comes into the program that comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Comes {
+    /// The loader brings it in.
+    ByItself,
+    /// A tracer, who may fail, or nobody.
+    Perhaps,
+    /// Its loader, which is another machine's, would complain of it.
+    Unfit,
+}
+
 /// Has the host put the agent into the program that comes next, where that is needed. Waits for it as long as
-/// [`LONGEST_NS`]. Whether the loader brings the agent in: a tracer may fail.
-pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> bool {
+/// [`LONGEST_NS`].
+pub fn announce(state: &Fixed, execution: &Execution) -> Comes {
     // Of a process with several threads the kernel makes the one that executes the first one. It is left
     // alone.
     if state.process().refused.load(Ordering::Relaxed) != 0 || thread_id() != process_id() {
-        return false;
+        return Comes::Perhaps;
     }
     // SAFETY: asks.
     if unsafe { prctl(PR_GET_MDWE, 0, 0, 0, 0) }.is_ok_and(|refuses| refuses != 0) {
-        return false;
+        return Comes::Perhaps;
     }
-    let execution = Execution::of(number, a);
     let carries = match environment(state, execution.environment) {
-        Carried::SwitchedOff => return false,
+        Carried::SwitchedOff => return Comes::Perhaps,
         Carried::Ours => true,
         Carried::Others => false,
     };
     let executions = &state.header().executions;
     // What is not there will not be executed either.
-    let Some(file) = execution.file() else { return true };
+    let Some(file) = execution.file() else { return Comes::ByItself };
     let key = kin::key(file.st_dev, file.st_ino);
-    let by_itself = match executions.known(key) {
-        Known::LeaveAlone => false,
-        Known::ByItself if carries => true,
+    let known = match executions.known(key) {
+        Known::ByItself if carries => Known::ByItself,
         Known::No | Known::ByItself | Known::ToBePutIn => {
-            ask(state, executions, &execution, &file);
-            carries && executions.known(key) == Known::ByItself
+            ask(state, executions, execution, &file);
+            executions.known(key)
         }
+        known => known,
     };
-    // Not into a program that gets rights from its file.
-    by_itself && file.st_mode & (n::S_ISUID | n::S_ISGID) == 0
+    match known {
+        Known::Unfit => Comes::Unfit,
+        // Not into a program that gets rights from its file.
+        Known::ByItself if carries && file.st_mode & (n::S_ISUID | n::S_ISGID) == 0 => Comes::ByItself,
+        _ => Comes::Perhaps,
+    }
 }
 
 /// What an environment says of us.
@@ -136,7 +150,7 @@ fn environment(state: &Fixed, address: usize) -> Carried {
 }
 
 /// The addresses in a null-terminated array, and how many there are before its end.
-fn entries(address: usize, pointers: &mut [usize; ENTRIES]) -> usize {
+pub fn entries(address: usize, pointers: &mut [usize; ENTRIES]) -> usize {
     let mut bytes = [0u8; ENTRIES * size_of::<usize>()];
     let local = [IoVec { base: bytes.as_mut_ptr() as usize, length: bytes.len() }];
     let remote = [IoVec { base: address, length: bytes.len() }];
@@ -156,7 +170,7 @@ fn entries(address: usize, pointers: &mut [usize; ENTRIES]) -> usize {
 
 /// The first bytes of `count` strings, as far as they can be read, each with its address. (What follows a
 /// shorter one is read as well.)
-fn heads_of<'a>(
+pub fn heads_of<'a>(
     pointers: &'a [usize; ENTRIES],
     count: usize,
     heads: &'a mut [[u8; HEAD]; ENTRIES],

@@ -31,6 +31,7 @@ mod aside;
 mod attach;
 mod calls;
 mod enabled;
+mod environment;
 mod executions;
 #[cfg(feature = "forked")]
 mod forked;

@@ -13,9 +13,10 @@
 //! Waiting is bounded: whoever does not come forward in time is taken for gone, which costs exactness and no more.
 
 use crate::arch::{Answer, Frame};
+use crate::executions::{Comes, Execution};
 use crate::reads::ring_speculator;
 use crate::state::Fixed;
-use crate::{attach, executions, opened, unchecked};
+use crate::{attach, environment, executions, opened, unchecked};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use runahead_abi::release::{Holding, NUMBERS, What};
 use runahead_abi::session::{Header, Slot, activity, retire};
@@ -82,9 +83,13 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
         n::__NR_execve | n::__NR_execveat => {
             is_replaced(frame.state());
             unchecked::executes(frame.state());
-            if !executions::announce(frame.state(), number, a) {
+            let execution = Execution::of(number, a);
+            let asked = environment::look(&execution);
+            let comes = executions::announce(frame.state(), &execution);
+            if comes != Comes::ByItself {
                 lets_all_go(frame.state());
             }
+            return Some(environment::executes(frame, &execution, &asked, comes != Comes::Unfit));
         }
         // Its page faults are its own to see from now on.
         n::__NR_userfaultfd => attach::retire(frame.state()),

@@ -60,6 +60,10 @@ pub const OFFSET_OF_SLOT: usize = OFFSET_OF_HEADER + HEADER_BYTES;
 /// Bytes of the block.
 pub const WINDOW_BYTES: usize = OFFSET_OF_SLOT + SLOT_BYTES;
 
+/// [`Fixed::off`]: let everything through but executions and filters of system calls, for which the next
+/// program's environment is looked at ([`crate::environment`]).
+pub const BUT_EXECUTIONS: u32 = 2;
+
 /// No descriptor of ours is open.
 pub const NO_DESCRIPTOR: i32 = -1;
 
@@ -70,7 +74,7 @@ pub struct Fixed {
     pub entry: AtomicUsize,
     /// Read-type calls that may still pass unseen; negative: look at each.
     pub calm: AtomicI32,
-    /// 1: let everything through, for good.
+    /// Not 0: let everything through, for good, or all [`BUT_EXECUTIONS`].
     pub off: AtomicU32,
     /// Tells the speculator that this page is what the post says it is.
     pub cookie: u64,
@@ -102,6 +106,15 @@ pub struct Fixed {
     pub site_descriptor: AtomicI32,
     /// While the process's code is not all known.
     pub wait: Wait,
+    /// Where the variable stood that names the agent, at the program's start; 0: it was not there.
+    pub preload_at: AtomicUsize,
+    /// 1: the process is about to give up rights, or has. What it was before: its effective user, and whether
+    /// it could get new privileges.
+    pub has_given_up: AtomicU32,
+    pub user: AtomicU32,
+    pub had_no_new_privileges: AtomicU32,
+    /// 1: it has asked for a user namespace of its own.
+    pub is_in_own_users: AtomicU32,
     /// How what the loader preloads begins, where it begins with the agent; zeros behind it.
     pub preload: [u8; PRELOAD_KEPT],
     /// As the three of the site file, of what comes with the installation (`sites::known`), which is looked for
@@ -241,6 +254,11 @@ impl Fixed {
         self.off.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether the entry code leads executions here though everything else is let through.
+    pub fn looks_at_executions(&self) -> bool {
+        self.off.load(Ordering::Relaxed) == BUT_EXECUTIONS
+    }
+
     /// Lets everything through from now on, without a system call of ours and without a look at
     /// anything but the stub.
     pub fn stand_down(&self) {
@@ -252,6 +270,13 @@ impl Fixed {
         self.openings.store(i32::MAX, Ordering::Relaxed);
         #[cfg(feature = "forked")]
         crate::forked::end(self.process());
+    }
+
+    /// Looks at executions and filters again, after [`Fixed::stand_down`]; calls of ours do no harm, and the
+    /// session is not needed.
+    pub fn look_at_executions(&self) {
+        self.entry.store(arch::executions_address(), Ordering::SeqCst);
+        self.off.store(BUT_EXECUTIONS, Ordering::SeqCst);
     }
 
     /// Called first in each visit: a child of fork finds out which areas nobody will give back. True: it is

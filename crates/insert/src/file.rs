@@ -126,6 +126,35 @@ pub fn program_of(path: &Path) -> Option<Entrance> {
     None
 }
 
+/// Whether the program that will run if `path` is executed is one whose loader cannot load the agent and says
+/// so: another machine's, or one of 32 bits.
+pub fn is_unfit(path: &Path) -> bool {
+    let mut path = path.to_owned();
+    for _ in 0..=SCRIPTS {
+        let Some(file) = open(&path) else { return false };
+        let mut head = Vec::new();
+        if file.take(HEAD_BYTES).read_to_end(&mut head).is_err() {
+            return false;
+        }
+        match look(&head, OsStr::new("")) {
+            Look::Script(interpreter) => path = interpreter,
+            Look::Program(_) => return false,
+            Look::Other => return is_of_another_machine(&head),
+        }
+    }
+    false
+}
+
+fn is_of_another_machine(head: &[u8]) -> bool {
+    const CLASS_64_LITTLE: [u8; 2] = [2, 1];
+    let Some((identity, rest)) = head.strip_prefix(b"\x7fELF").and_then(|head| head.split_at_checked(2))
+    else {
+        return false;
+    };
+    let machine = rest.get(12..14).map(|machine| u16::from_le_bytes([machine[0], machine[1]]));
+    identity != CLASS_64_LITTLE || machine.is_some_and(|machine| machine != crate::arch::MACHINE)
+}
+
 /// Whether the kernel lets us execute it, as far as its mode and its file system's tell (faccessat(2)).
 pub fn may_be_executed(path: &Path) -> bool {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
@@ -193,6 +222,20 @@ mod tests {
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert!(program_of(&script).is_none(), "a circle");
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn programs_of_other_machines_are_unfit_and_nothing_else_is() {
+        let mut head = std::fs::read("/proc/self/exe").unwrap();
+        head.truncate(HEAD_BYTES as usize);
+        assert!(!is_of_another_machine(&head) && !is_unfit(Path::new("/proc/self/exe")));
+        let [mut narrow, mut arm] = [head.clone(), head];
+        narrow[4] = 1;
+        arm[18] = 183;
+        assert!(is_of_another_machine(&narrow) && is_of_another_machine(&arm));
+        for head in [&b""[..], b"\x7fELF", b"MZ", b"#!/bin/sh\n"] {
+            assert!(!is_of_another_machine(head), "{head:?}");
+        }
     }
 
     #[test]

@@ -69,6 +69,20 @@ pub fn may_execute(path: &CStr) -> bool {
     check(unsafe { syscall(n::__NR_faccessat as usize, a) }).is_ok()
 }
 
+/// Whether both the effective and the real user may read the file at `path`, the latter without the
+/// capabilities that an execution takes from him. Also where the kernel does not tell (Linux before 5.8, a
+/// filter of system calls): false only where it does.
+pub fn is_readable(path: &CStr) -> bool {
+    const R_OK: usize = 4;
+    let is_refused = |number: u32, flags: u32| {
+        let a = [n::AT_FDCWD as usize, path.as_ptr() as usize, R_OK, flags as usize, 0, 0];
+        // SAFETY: the path is a C string.
+        let found = check(unsafe { syscall(number as usize, a) });
+        matches!(found, Err(Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR | Errno::ELOOP))
+    };
+    !is_refused(n::__NR_faccessat2, n::AT_EACCESS) && !is_refused(n::__NR_faccessat, 0)
+}
+
 pub fn close(fd: i32) -> Result<()> {
     // SAFETY: closing touches no memory; the caller owns the descriptor.
     check(unsafe { syscall(n::__NR_close as usize, [fd as usize, 0, 0, 0, 0, 0]) }).map(drop)

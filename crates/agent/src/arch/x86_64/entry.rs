@@ -25,13 +25,14 @@
 use super::stub::Description;
 use super::{SYSCALL_BYTES, thread_base};
 use crate::state::{
-    AREA_BYTES, AREAS, Fixed, OFFSET_OF_AREAS, OFFSET_OF_HEADER, OFFSET_OF_SLOT, Process, WINDOW_BYTES,
+    AREA_BYTES, AREAS, BUT_EXECUTIONS, Fixed, OFFSET_OF_AREAS, OFFSET_OF_HEADER, OFFSET_OF_SLOT, Process,
+    WINDOW_BYTES,
 };
 use crate::unchecked::{LOOKED_AT, Wait};
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::check::{self, Check, Checks, Unchecked, verdict};
 use runahead_abi::environment::flags;
 use runahead_abi::owner::CLOSING;
@@ -39,6 +40,7 @@ use runahead_abi::registers::Registers;
 use runahead_abi::release::{COUNTS, Closings, NUMBERS};
 use runahead_abi::session::{AgentPart, HOLDERS_AT, Header, SLOTS, Slot, SpeculatorPart, remembering, watch};
 use runahead_kernel::PAGE;
+use runahead_kernel::process::process_id;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{
     PR_CAP_AMBIENT, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_PTRACER, PR_SET_SECCOMP, PR_SET_SECUREBITS,
@@ -82,6 +84,13 @@ pub struct Frame {
     measured: u64,
     began: [u64; 2],
     returned: i64,
+    /// Not 0: the entry code makes the call, an execution, with other registers for its environment
+    /// ([`Answer::executes_with`]). The process that does: a child of vfork never gives the area back.
+    executes: AtomicU64,
+    executes_rdx: AtomicU64,
+    executes_r10: AtomicU64,
+    /// The thread's base, which a child of vfork has of its parent.
+    executes_base: AtomicU64,
     pub sse: SseRegisters,
 }
 
@@ -94,6 +103,10 @@ const BLOCKED: i64 = !(1 << (n::SIGTRAP - 1));
 
 /// Where in its area a frame lies, bytes.
 const FRAME_AT: usize = AREA_BYTES - size_of::<Frame>();
+
+/// Bytes of [`Frame::spare`].
+const SPARE_BYTES: usize = 4608;
+const _: () = assert!(SPARE_BYTES < (AREA_BYTES - PAGE) / 2);
 
 /// A call that the agent has made in the program's stead.
 #[derive(Clone, Copy)]
@@ -122,6 +135,12 @@ impl Frame {
     /// The page below the stack of this call's area, which nobody touches.
     pub fn guard(&self) -> usize {
         self as *const Frame as usize - FRAME_AT
+    }
+
+    /// Memory at the other end of the stack of this call's area, which nobody uses until the area is given
+    /// back: the agent's calls take less than half of the stack.
+    pub fn spare(&self) -> (usize, usize) {
+        (self.guard() + PAGE, SPARE_BYTES)
     }
 
     pub fn arguments(&self) -> [usize; 6] {
@@ -181,6 +200,28 @@ impl Answer {
         }
     }
 
+    /// The entry code makes the call, an execution, with the environment at this address, which stays there
+    /// as long as the call's area is in use; as the program would, with its mask and its stack. None: only the
+    /// program's own instruction may make it.
+    pub fn executes_with(frame: &Frame, environment: usize) -> Option<Answer> {
+        if frame.is_ahead() {
+            return None;
+        }
+        let (process, base) = (process_id() as u64, thread_base(frame.state()) as u64);
+        take_lent_back(frame, process, base);
+        let environment = environment as u64;
+        let (rdx, r10) = match frame.rax as u32 {
+            n::__NR_execve => (environment, frame.r10),
+            n::__NR_execveat => (frame.rdx, environment),
+            _ => return None,
+        };
+        frame.executes_rdx.store(rdx, Ordering::Relaxed);
+        frame.executes_r10.store(r10, Ordering::Relaxed);
+        frame.executes_base.store(base, Ordering::Relaxed);
+        frame.executes.store(process, Ordering::Release);
+        Some(Answer::done(frame, frame.rax as usize))
+    }
+
     /// The call is done and returned `value`. (Where the thread may be cancelled instead, it makes the call
     /// again: one that has been made here has changed nothing but its own buffer.)
     pub fn done(frame: &Frame, value: usize) -> Answer {
@@ -192,9 +233,28 @@ impl Answer {
     }
 }
 
-/// Number of the agent's areas that are in use. The caller's own is one of them.
+/// Number of the agent's areas that are in use. The caller's own is one of them. Who executes makes no call
+/// of ours any more.
 pub fn areas_in_use(state: &Fixed) -> usize {
-    (0..AREAS).filter(|&area| frame_of(state, area).busy.load(Ordering::SeqCst) != 0).count()
+    let is_inside =
+        |frame: &Frame| frame.busy.load(Ordering::SeqCst) != 0 && frame.executes.load(Ordering::Relaxed) == 0;
+    (0..AREAS).filter(|&area| is_inside(frame_of(state, area))).count()
+}
+
+/// Gives the areas back in which children of vfork have executed something: of children of this thread, whose
+/// parent goes on only once they have; and they are other processes than this one.
+fn take_lent_back(own: &Frame, process: u64, base: u64) {
+    for frame in (0..AREAS).map(|area| frame_of(own.state(), area)) {
+        let executes = frame.executes.load(Ordering::Acquire);
+        if !core::ptr::eq(frame, own)
+            && executes != 0
+            && executes != process
+            && frame.executes_base.load(Ordering::Relaxed) == base
+        {
+            frame.executes.store(0, Ordering::Relaxed);
+            frame.busy.store(0, Ordering::SeqCst);
+        }
+    }
 }
 
 fn frame_of(state: &Fixed, area: usize) -> &Frame {
@@ -313,10 +373,11 @@ global_asm!(
     ".cfi_escape 0x10, 3, 2, 0x73, 24",               // rbx is in the frame
     ".cfi_escape 0x16, 0x10, 4, 0x73, 8, 0x06, 0x06", // the caller: *description
     "  mov qword ptr [rbx + {measured}], 0",
+    "  mov qword ptr [rbx + {executes}], 0",
     // The area is claimed now: whoever has stood down and waits for others sees it, or this sees that.
     "  mov rdx, [rcx + {d_state}]",
     "  cmp dword ptr [rdx + {off}], 0",
-    "  jne 60f",
+    "  jne 63f",
     "  cmp dword ptr [rdx + {unchecked}], 0",
     "  jne 170f",
     "122:",
@@ -407,6 +468,8 @@ global_asm!(
     "  xor edx, edx",
     "  mov r10d, 8",
     "  syscall",
+    "  cmp qword ptr [rbx + {executes}], 0",
+    "  jne 64f",
     "25:",
     "  mov rdi, [rbx + {rdi}]",
     "  mov rsi, [rbx + {rsi}]",
@@ -526,6 +589,32 @@ global_asm!(
     "  mov rdx, [rdx + {d_state}]",
     "  cmp dword ptr [rdx + {off}], 0",
     "  je 23b",
+    "  jmp 62f",
+    // ---- An execution with another environment. Here again, it has failed.
+    "64:",
+    "  mov rdi, [rbx + {rdi}]",
+    "  mov rsi, [rbx + {rsi}]",
+    "  mov rdx, [rbx + {executes_rdx}]",
+    "  mov r10, [rbx + {executes_r10}]",
+    "  mov rax, [rbx + {rax}]",
+    "  syscall",
+    "  mov [rbx + {result}], rax",
+    "  mov qword ptr [rbx + {executes}], 0",
+    "  jmp 25b",
+    // ---- Everything is let through, or all but what is looked at even then (`state::BUT_EXECUTIONS`).
+    "63:",
+    "  cmp dword ptr [rdx + {off}], {but_executions}",
+    "  jne 60f",
+    "  mov eax, [rbx + {rax}]",
+    "  cmp eax, {execve}",
+    "  je 23b",
+    "  cmp eax, {execveat}",
+    "  je 23b",
+    "  cmp eax, {seccomp}",
+    "  je 23b",
+    "  cmp eax, {prctl}",
+    "  je 23b",
+    "  jmp 60f",
     "62:",
     // ---- The mask again, and on as if it had not been touched.
     "  mov eax, {rt_sigprocmask}",
@@ -908,6 +997,12 @@ global_asm!(
     measured = const offset_of!(Frame, measured),
     began = const offset_of!(Frame, began),
     returned = const offset_of!(Frame, returned),
+    executes = const offset_of!(Frame, executes),
+    executes_rdx = const offset_of!(Frame, executes_rdx),
+    executes_r10 = const offset_of!(Frame, executes_r10),
+    but_executions = const BUT_EXECUTIONS,
+    execve = const n::__NR_execve,
+    execveat = const n::__NR_execveat,
     sse = const offset_of!(Frame, sse),
     syscall_bytes = const SYSCALL_BYTES,
     trap_flag = const TRAP_FLAG,
@@ -992,6 +1087,38 @@ global_asm!(
     d_detour = const offset_of!(Description, detour),
 );
 
+// While nothing is looked at but executions and filters (`state::BUT_EXECUTIONS`).
+//
+// SAFETY: as above, and nothing is touched.
+global_asm!(
+    ".globl runahead_agent_executions",
+    ".hidden runahead_agent_executions",
+    ".type runahead_agent_executions, @function",
+    "runahead_agent_executions:",
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_escape 0x16, 0x10, 3, 0x72, 0, 0x06",
+    "  cmp eax, {execve}",
+    "  je runahead_agent_entry",
+    "  cmp eax, {execveat}",
+    "  je runahead_agent_entry",
+    "  cmp eax, {seccomp}",
+    "  je runahead_agent_entry",
+    "  cmp eax, {prctl}",
+    "  jne runahead_agent_past",
+    "  cmp edi, {set_seccomp}",
+    "  je runahead_agent_entry",
+    "  jmp runahead_agent_past",
+    ".cfi_endproc",
+    ".size runahead_agent_executions, . - runahead_agent_executions",
+    execve = const n::__NR_execve,
+    execveat = const n::__NR_execveat,
+    seccomp = const n::__NR_seccomp,
+    prctl = const n::__NR_prctl,
+    set_seccomp = const PR_SET_SECCOMP,
+);
+
 // While the process's code is not all known (`crate::unchecked`): once there is an answer, and until then for
 // the calls that are looked at even so, on to where it is seen whether the answer is for this process and all
 // of its code; else past the agent.
@@ -1028,6 +1155,7 @@ global_asm!(
 unsafe extern "C" {
     fn runahead_agent_entry();
     fn runahead_agent_past();
+    fn runahead_agent_executions();
     fn runahead_agent_unchecked();
 }
 
@@ -1077,6 +1205,11 @@ pub fn entry_address() -> usize {
 /// Address of the code that passes most calls by, for [`Fixed::entry`] too.
 pub fn unchecked_address() -> usize {
     runahead_agent_unchecked as *const () as usize
+}
+
+/// Address of the code that passes all but executions and filters by, for [`Fixed::entry`] too.
+pub fn executions_address() -> usize {
+    runahead_agent_executions as *const () as usize
 }
 
 /// Address of the code that goes past the agent, for [`Fixed::entry`] too.

@@ -12,8 +12,8 @@ use crate::state::Fixed;
 use core::arch::asm;
 use core::sync::atomic::Ordering;
 pub use entry::{
-    Answer, Frame, SseRegisters, areas_in_use, entry_address, image, own_code, past_address,
-    unchecked_address,
+    Answer, Frame, SseRegisters, areas_in_use, entry_address, executions_address, image, own_code,
+    past_address, unchecked_address,
 };
 use runahead_abi::registers::VECTOR_STATE_MASK;
 pub use stub::{

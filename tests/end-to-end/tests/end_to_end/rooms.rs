@@ -1,0 +1,225 @@
+//! Rooms that a command makes and goes into: other roots, sandboxes, other rights, other machines' programs.
+//! There the agent's file may be nowhere to be found, and a loader that is told of it complains. Everything
+//! is compared with the command alone, the environment of what runs inside too.
+
+use crate::suite::Suite;
+use runahead_end_to_end::Verdict;
+use runahead_end_to_end::guest::Guest;
+use runahead_end_to_end::locate::Runahead;
+use runahead_end_to_end::scenario::{COLD, Mode, Scenario, WARM, bytes};
+use std::path::Path;
+
+/// Makes a root in which there are some programs and nothing of ours.
+const ROOT: &str = "mkdir -p root/proc root/dev root/tmp; for file in /bin/sh /bin/cat /usr/bin/env /usr/bin/python3; \
+    do for each in $file $(ldd $file | grep -o '/[^ ]*'); do mkdir -p root/${each%/*}; \
+    [ -e root/$each ] || cp -L $each root/$each; done; done; echo inside > root/file; : > root/dev/null; ";
+
+/// Lines in which `root` is such a root.
+const ROOMS: &[(&str, &[&str], &str)] = &[
+    (
+        "chroot",
+        &[],
+        "$UNDER chroot root /bin/sh -c 'cat file; /bin/cat file; exec cat file'; \
+         $UNDER chroot root /usr/bin/env -u _ cat file; $UNDER chroot root nothing; echo $?",
+    ),
+    ("the environment inside", &[], "$UNDER chroot root /usr/bin/env -u UNDER -u _"),
+    (
+        "something else preloaded",
+        &[],
+        "cp -L --parents $(ldd /usr/bin/python3 | grep -o '/[^ ]*libm.so[^ ]*') root; export LD_PRELOAD=libm.so.6; \
+         $UNDER chroot root /usr/bin/env -u UNDER -u _; $UNDER chroot root /bin/cat /proc/self/maps; echo $?",
+    ),
+    (
+        "a large environment",
+        &[],
+        "for n in $(seq 700); do export V$n=$n; done; $UNDER chroot root /bin/cat file; $UNDER chroot root /bin/sh -c 'echo $V650'",
+    ),
+    (
+        "a search along the path",
+        &[],
+        "PATH=/none:/no/such:/bin:/usr/bin:/sbin:/usr/sbin $UNDER chroot root cat file",
+    ),
+    ("unshare -R", &["command unshare"], "$UNDER unshare -R root /bin/sh -c 'cat file'"),
+    (
+        "a user namespace",
+        &["command unshare"],
+        "$UNDER unshare -r sh -c 'env | grep -cE \"^(LD_PRELOAD|RUNAHEAD_SESSION)\"; chroot root /bin/cat file'",
+    ),
+    (
+        "pivot_root",
+        &["command unshare"],
+        "$UNDER unshare -m sh -c 'mount --bind root root; cd root; mkdir old; pivot_root . old; exec /bin/cat file' \
+         2>&1; rmdir root/old",
+    ),
+    (
+        "no new privileges",
+        &["command setpriv"],
+        "$UNDER setpriv --no-new-privs sh -c 'env | grep -cE \"^(LD_PRELOAD|RUNAHEAD_SESSION)\"; cat root/file'",
+    ),
+    (
+        "a sandbox",
+        &["command bwrap"],
+        "$UNDER bwrap --bind root / --proc /proc --dev /dev --unshare-all /bin/sh -c 'cat file; /bin/cat file'; \
+         $UNDER bwrap --ro-bind / / --dev /dev cat root/file; \
+         $UNDER bwrap --bind root / --dev /dev --clearenv --setenv A b /usr/bin/env",
+    ),
+    (
+        "a sandbox with a filter",
+        &["command bwrap"],
+        r"printf '\x06\x00\x00\x00\x00\x00\xff\x7f' > filter; \
+         $UNDER bwrap --bind root / --dev /dev --seccomp 9 /bin/sh -c 'cat file; /bin/cat file' 9< filter",
+    ),
+    (
+        "a static shell that executes itself",
+        &["command busybox"],
+        "$UNDER busybox sh -c 'for at in 1 2; do busybox chroot root /bin/cat file; done; /proc/self/exe cat root/file'",
+    ),
+    (
+        "many children of vfork",
+        &[],
+        "$UNDER python3 -S -c 'import os, subprocess
+data = os.open(\"data\", 0)
+os.chroot(\"root\")
+os.chdir(\"/\")
+for _ in range(20):
+    print(subprocess.run([\"/bin/cat\", \"file\"], capture_output=True))
+print(len(os.pread(data, 1 << 20, 0)))
+try:
+    os.execve(\"/nothing\", [\"a\"], {\"B\": \"c\"})
+except OSError as error:
+    print(error, os.environ.get(\"LANG\"))
+os.execv(\"/bin/cat\", [\"cat\", \"file\"])'",
+    ),
+];
+
+const REPORTED: Mode = Mode { name: "reported", options: Some(&["--report", "report.json"]), cold: true };
+
+pub fn add(suite: &mut Suite) {
+    for (name, needs, line) in ROOMS.iter().copied() {
+        let needs = ["root", "command python3"].into_iter().chain(needs.iter().copied());
+        suite.add(format!("rooms::{name}"), needs, move || {
+            room(name, line).modes([COLD, WARM]).check(&Runahead::built()?)
+        });
+    }
+    suite.add(
+        "rooms::without /dev there is speculation, and it is told of",
+        ["root", "command unshare"],
+        no_null,
+    );
+    suite.add("rooms::a user who may not read the agent", ["root", "command setpriv"], hidden);
+    suite.add("rooms::a child for another machine", ["multilib"], narrow);
+    suite.add_plain("rooms::who outlives the command waits for nobody", outlives);
+    suite.add_plain("rooms::a command with as many arguments as there may be", many_arguments);
+    suite.add("rooms::a command that gives up rights is told of at once", ["command setpriv"], told_at_once);
+}
+
+fn room(name: &str, line: &str) -> Scenario {
+    let line = format!("{ROOT}{line}; rm -rf root filter");
+    Scenario::shell(format!("rooms {name}"), &line)
+        .expect(None)
+        .prepare(|directory| std::fs::write(directory.join("data"), bytes(9, 1 << 20)))
+}
+
+/// An installation below a folder that is one user's alone, and a command that becomes another.
+fn hidden() -> Verdict {
+    let folder =
+        runahead_end_to_end::locate::build_folder().join(format!("rooms-hidden-{}", std::process::id()));
+    let (closed, error) = (folder.join("closed"), |error: std::io::Error| error.to_string());
+    std::fs::create_dir_all(&closed).map_err(error)?;
+    let copied = Runahead::built()?.copied(&closed, &[])?;
+    let copied = Runahead { label: "rooms-hidden".to_owned(), ..copied };
+    std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).map_err(error)?;
+    let line = "$UNDER setpriv --reuid=65534 --regid=65534 --clear-groups sh -c 'echo in; /bin/echo in; exec /bin/echo in'";
+    let verdict = Scenario::shell("rooms hidden", line).modes([COLD, WARM]).check(&copied);
+    std::fs::remove_dir_all(&folder).map_err(error)?;
+    verdict
+}
+
+/// A shell and a program that has it executed by vfork; each twice, as the first is asked about.
+fn narrow() -> Verdict {
+    let guests = Guest::all()?;
+    let guest = guests.iter().find(|guest| guest.name() == "thirty_two_bits");
+    let program = guest.ok_or("the guest 'thirty_two_bits' has gone")?.build()?;
+    let program = program.display();
+    let line = format!(
+        "printf '#!{program}\\n' > script; chmod +x script; \
+         $UNDER sh -c '{program}; {program}; ./script; cat cold.bin | cksum'; \
+         $UNDER python3 -S -c 'import subprocess\n\
+         for _ in range(12): print(subprocess.run(\"{program}\", capture_output=True))'; rm script"
+    );
+    Scenario::shell("rooms narrow", &line)
+        .prepare(|directory| std::fs::write(directory.join("cold.bin"), bytes(5, 1 << 20)))
+        .modes([COLD, WARM])
+        .check(&Runahead::built()?)
+}
+
+/// Nothing is there that nothing comes from.
+fn no_null() -> Verdict {
+    let reads = "import os, random\nrandom.seed(3)\ndata = os.open('data', os.O_RDONLY)\n\
+        print(sum(os.pread(data, 100, random.randrange(16 << 20))[0] for _ in range(400)))\n";
+    let line = "exec unshare -m bash -c 'mount -t tmpfs none /dev; exec $UNDER python3 -S reads.py'";
+    let scenario = Scenario::shell("rooms no null", line).prepare(move |directory| {
+        std::fs::write(directory.join("reads.py"), reads)?;
+        std::fs::write(directory.join("data"), bytes(5, 17 << 20))
+    });
+    let runahead = Runahead::built()?;
+    let told = scenario.run(&TOLD_COLD, &runahead).map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    if said.contains("cannot tell more") || !said.contains("runahead: took") {
+        return Err(format!("not told of: {said}"));
+    }
+    let told = scenario.run(&REPORTED, &runahead).map_err(|error| error.to_string())?;
+    let report = told.tree.get(Path::new("report.json")).ok_or("there is no report")?;
+    let report = String::from_utf8_lossy(&report.contents).into_owned();
+    match report.contains("\"sync_ns\": 0,") {
+        false => Ok(()),
+        true => Err(format!("nobody ran ahead: {report}")),
+    }
+}
+
+/// Nobody is beside it any more when it executes what nobody knows.
+fn outlives() -> Verdict {
+    let line = "$UNDER sh -c '(sleep 0.6; date +%s%N > told; env -i /bin/true; /bin/true; date +%s%N >> told) & exit 0'; \
+        sleep 1.2; for at in 1 2 3 4 5 6 7 8 9 10; do [ $(wc -l < told) = 2 ] && break; sleep 0.3; done; \
+        { read begin; read end; } < told; rm told; echo $(((end - begin) / 600000000))";
+    Scenario::shell("rooms outlives", line).modes([WARM, COLD]).check(&Runahead::built()?)
+}
+
+/// With the host's own words these would be too many.
+fn many_arguments() -> Verdict {
+    let runahead = Runahead::built()?;
+    // The most that the launcher itself is started with, and some less.
+    let line = "ulimit -s 512; most() { low=60000; high=131072; while [ $((high - low)) -gt 8 ]; do \
+        mid=$(((low + high) / 2)); if /bin/true $(printf '%*s' $mid '' | tr ' ' x) 2> /dev/null; \
+        then low=$mid; else high=$mid; fi; done; echo $low; }; most=$(most); \
+        for less in 200 260 320 380 440 500 600 700; do \
+        python3 -S -c 'import os, sys; os.execvp(sys.argv[2], sys.argv[2:] + [\"x\" * int(sys.argv[1])])' \
+        $((most - less)) $UNDER true; done";
+    let told = Scenario::shell("rooms many arguments", line).run(&TOLD, &runahead);
+    let told = told.map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    match said.contains("cannot be executed") || !said.contains("runahead: took") {
+        false => Ok(()),
+        true => Err(format!("not told of: {said}")),
+    }
+}
+
+/// Nobody of ours sees its end.
+fn told_at_once() -> Verdict {
+    let line = "$UNDER setpriv --no-new-privs true";
+    let (scenario, runahead) = (Scenario::shell("rooms told at once", line), Runahead::built()?);
+    // What is not known yet has a host, which hears of every end.
+    scenario.run(&REPORTED, &runahead).map_err(|error| error.to_string())?;
+    let told = scenario.run(&REPORTED, &runahead).map_err(|error| error.to_string())?;
+    let report = told.tree.get(Path::new("report.json")).ok_or("there is no report")?;
+    let report = String::from_utf8_lossy(&report.contents).into_owned();
+    let elapsed = report.lines().find_map(|line| line.trim().strip_prefix("\"elapsed_ns\": "));
+    let elapsed: u64 = elapsed.and_then(|ns| ns.trim_end_matches(',').parse().ok()).unwrap_or(u64::MAX);
+    match elapsed {
+        0..150_000_000 => Ok(()),
+        _ => Err(format!("it is said to have taken {elapsed} ns: {report}")),
+    }
+}
+
+const TOLD_COLD: Mode = Mode { name: "told, cold", options: Some(&["--stats"]), cold: true };
+const TOLD: Mode = Mode { name: "told", options: Some(&["--stats"]), cold: false };
