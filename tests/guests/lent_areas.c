@@ -3,7 +3,6 @@
 // run: beside
 // run: threads
 // run: twice
-#define _GNU_SOURCE
 #include "guest.h"
 #include <pthread.h>
 #include <sched.h>
@@ -12,7 +11,7 @@
 #define NOWHERE "LD_PRELOAD=/nowhere/librunahead_agent.so"
 
 extern char **environ;
-enum { ENTRIES = 300, ROUNDS = 400, THREADS = 20 };
+enum { ENTRIES = 300, ROUNDS = 150, THREADS = 20 };
 
 static bool is_preloaded;
 
