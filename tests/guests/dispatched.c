@@ -5,8 +5,6 @@
 // run: constant
 // run: computed
 // run: unseen
-// run: executes
-// run: unseen-executes
 #include "guest.h"
 #include <sys/prctl.h>
 #include <ucontext.h>
@@ -66,7 +64,7 @@ __attribute__((noinline)) static long read_site(int file, void *buffer, long len
     return result;
 }
 
-extern char __executable_start, etext, **environ;
+extern char __executable_start, etext;
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
@@ -84,24 +82,15 @@ int main(int argc, char **argv) {
     CHECK(raw6(SYS_rt_sigaction, SIGSYS, (long)&action, 0, 8, 0, 0) == 0);
     volatile long number = SYS_prctl;
     long start = (long)__start_inside, length = __stop_inside - __start_inside, put;
-    // What gives up rights has its executions looked at, but not any more from then on.
-    bool executes = strstr(argv[1], "executes") != NULL;
-    if (executes) CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    if (strcmp(argv[1], "library") == 0 || strcmp(argv[1], "executes") == 0)
+    if (strcmp(argv[1], "library") == 0)
         put = prctl(PR_SET_SYSCALL_USER_DISPATCH, 1, start, length, &selector);
     else if (strcmp(argv[1], "constant") == 0)
         put = raw6(SYS_prctl, PR_SET_SYSCALL_USER_DISPATCH, 1, start, length, (long)&selector, 0);
-    else if (strncmp(argv[1], "unseen", 6) == 0)
+    else if (strcmp(argv[1], "unseen") == 0)
         put = unseen5(&number, PR_SET_SYSCALL_USER_DISPATCH, 1, start, length, (long)&selector);
     else
         put = raw6(number, PR_SET_SYSCALL_USER_DISPATCH, 1, start, length, (long)&selector, 0);
     CHECK(put == 0);
-    if (executes) {
-        selector = 1;
-        int executed = execve("/nowhere/nothing", argv, environ);
-        selector = 0;
-        printf("executed %d\n", executed);
-    }
     static char block[4096];
     uint64_t sum = 0;
     int wrong = 0;
