@@ -326,6 +326,11 @@ pub fn retire(state: &Fixed) {
 /// The process does something after which system calls of ours may harm it, or our memory be gone: nobody
 /// looks on, and no thread is inside the agent but the caller's, when this returns.
 pub fn withdraw(state: &Fixed) {
+    state.stays_down.store(1, Ordering::SeqCst);
+    be_alone(state);
+}
+
+fn be_alone(state: &Fixed) {
     /// A visit takes some us, a hold some ms.
     const LONGEST_NS: u64 = 1_000_000_000;
     retire(state);
@@ -349,13 +354,14 @@ pub fn is_filtered(state: &Fixed) {
     if is_borrowed(state) {
         retire(state);
     } else {
+        state.stays_down.store(1, Ordering::SeqCst);
         environment::before_filter(state);
         become_nobody(state);
     }
 }
 
 fn become_nobody(state: &Fixed) {
-    withdraw(state);
+    be_alone(state);
     state.process().refused.store(1, Ordering::Relaxed);
     state.forget_session();
 }

@@ -27,7 +27,8 @@ use runahead_kernel::files::{IoVec, is_readable};
 use runahead_kernel::memory::{read_process, write_process};
 use runahead_kernel::process::{effective_user, prctl, process_id};
 use runahead_kernel::uapi::general as n;
-use runahead_kernel::uapi::prctl::PR_GET_NO_NEW_PRIVS;
+use runahead_kernel::uapi::prctl::{PR_GET_NO_NEW_PRIVS, PR_SET_SYSCALL_USER_DISPATCH};
+use runahead_kernel::uapi::ptrace::PTRACE_TRACEME;
 
 /// Longest value of the variable that is looked at.
 const VALUE_BYTES: usize = 512;
@@ -42,6 +43,8 @@ struct Named {
     /// Which names the agent, and its address; the loader believes the last of several.
     preload: (usize, usize),
     session: Option<usize>,
+    /// There is another such variable before it, which comes into force where this one is not.
+    has_another: bool,
     /// The value with its end, and where in it the agent's path is.
     value: [u8; VALUE_BYTES],
     bytes: usize,
@@ -51,7 +54,7 @@ struct Named {
 impl Named {
     /// None: the environment does not name the agent, or not so that it can be left out.
     fn find(address: usize) -> Option<Named> {
-        let (mut count, mut preload, mut session) = (0, None, None);
+        let (mut count, mut preload, mut session, mut preloads) = (0, None, None, 0);
         for first in (0..ENTRIES_MOST).step_by(ENTRIES) {
             let mut pointers = [0usize; ENTRIES];
             let found = entries(address.wrapping_add(first * size_of::<usize>()), &mut pointers);
@@ -61,6 +64,7 @@ impl Named {
                     session = Some(first + index);
                 } else if head.starts_with(PRELOAD) {
                     preload = Some((first + index, pointer));
+                    preloads += 1;
                 }
             }
             count += found;
@@ -68,12 +72,20 @@ impl Named {
                 break;
             }
         }
-        Named::at(count, preload?, session)
+        Some(Named { has_another: preloads > 1, ..Named::at(count, preload?, session)? })
     }
 
     /// None: the variable there does not name the agent.
     fn at(count: usize, preload: (usize, usize), session: Option<usize>) -> Option<Named> {
-        let mut named = Named { count, preload, session, value: [0; VALUE_BYTES], bytes: 0, path: 0..0 };
+        let mut named = Named {
+            count,
+            preload,
+            session,
+            has_another: false,
+            value: [0; VALUE_BYTES],
+            bytes: 0,
+            path: 0..0,
+        };
         named.read().then_some(named)
     }
 
@@ -123,7 +135,8 @@ impl Named {
         let (address, bytes) = frame.spare();
         let (before, behind) = self.others();
         let others_bytes = before.len() + behind.len();
-        let string_bytes = if others_bytes == 0 { 0 } else { PRELOAD.len() + others_bytes + 1 };
+        let is_named = others_bytes != 0 || self.has_another;
+        let string_bytes = if is_named { PRELOAD.len() + others_bytes + 1 } else { 0 };
         let words = (bytes - VALUE_BYTES - PRELOAD.len() - 1) / size_of::<usize>();
         if self.count >= words {
             return None;
@@ -219,6 +232,21 @@ pub fn call(frame: &Frame) -> Answer {
         }
         number if is_filter(number, a[0]) => {
             before_filter(state);
+            state.stand_down();
+            Answer::plain(frame)
+        }
+        // Its sites are not rewritten any more: a filter put on from there would not be seen.
+        n::__NR_mmap if a[2] as u32 & n::PROT_EXEC != 0 && a[3] as u32 & n::MAP_ANONYMOUS == 0 => {
+            before_filter(state);
+            state.stand_down();
+            Answer::plain(frame)
+        }
+        // As in `calls`: somebody else is to see each call.
+        n::__NR_prctl if a[0] as u32 == PR_SET_SYSCALL_USER_DISPATCH => {
+            state.stand_down();
+            Answer::plain(frame)
+        }
+        n::__NR_ptrace if a[0] as u32 == PTRACE_TRACEME => {
             state.stand_down();
             Answer::plain(frame)
         }

@@ -115,6 +115,8 @@ pub struct Fixed {
     pub had_no_new_privileges: AtomicU32,
     /// 1: it has asked for a user namespace of its own.
     pub is_in_own_users: AtomicU32,
+    /// 1: from now on calls of ours may harm the program, whatever another thread does at the same time.
+    pub stays_down: AtomicU32,
     /// How what the loader preloads begins, where it begins with the agent; zeros behind it.
     pub preload: [u8; PRELOAD_KEPT],
     /// As the three of the site file, of what comes with the installation (`sites::known`), which is looked for
@@ -277,6 +279,11 @@ impl Fixed {
     pub fn look_at_executions(&self) {
         self.entry.store(arch::executions_address(), Ordering::SeqCst);
         self.off.store(BUT_EXECUTIONS, Ordering::SeqCst);
+        // Whoever says so now waits for us to leave, or sends us away behind this.
+        if self.stays_down.load(Ordering::SeqCst) != 0 {
+            self.off.store(1, Ordering::SeqCst);
+            self.entry.store(arch::past_address(), Ordering::SeqCst);
+        }
     }
 
     /// Called first in each visit: a child of fork finds out which areas nobody will give back. True: it is

@@ -40,6 +40,8 @@ use runahead_abi::registers::Registers;
 use runahead_abi::release::{COUNTS, Closings, NUMBERS};
 use runahead_abi::session::{AgentPart, HOLDERS_AT, Header, SLOTS, Slot, SpeculatorPart, remembering, watch};
 use runahead_kernel::PAGE;
+use runahead_kernel::files::IoVec;
+use runahead_kernel::memory::read_process;
 use runahead_kernel::process::process_id;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{
@@ -89,8 +91,7 @@ pub struct Frame {
     executes: AtomicU64,
     executes_rdx: AtomicU64,
     executes_r10: AtomicU64,
-    /// The thread's base, which a child of vfork has of its parent.
-    executes_base: AtomicU64,
+    _gap_before_sse: u64,
     pub sse: SseRegisters,
 }
 
@@ -207,8 +208,10 @@ impl Answer {
         if frame.is_ahead() {
             return None;
         }
-        let (process, base) = (process_id() as u64, thread_base(frame.state()) as u64);
-        take_lent_back(frame, process, base);
+        let process = process_id() as u64;
+        if take_lent_back(frame, process) >= LENT_MOST {
+            return None;
+        }
         let environment = environment as u64;
         let (rdx, r10) = match frame.rax as u32 {
             n::__NR_execve => (environment, frame.r10),
@@ -217,7 +220,6 @@ impl Answer {
         };
         frame.executes_rdx.store(rdx, Ordering::Relaxed);
         frame.executes_r10.store(r10, Ordering::Relaxed);
-        frame.executes_base.store(base, Ordering::Relaxed);
         frame.executes.store(process, Ordering::Release);
         Some(Answer::done(frame, frame.rax as usize))
     }
@@ -241,20 +243,39 @@ pub fn areas_in_use(state: &Fixed) -> usize {
     (0..AREAS).filter(|&area| is_inside(frame_of(state, area))).count()
 }
 
-/// Gives the areas back in which children of vfork have executed something: of children of this thread, whose
-/// parent goes on only once they have; and they are other processes than this one.
-fn take_lent_back(own: &Frame, process: u64, base: u64) {
+/// Areas that may be with executions at a time: with all of them, no call would come here that could take one back.
+const LENT_MOST: usize = AREAS - 2;
+
+/// Gives the areas back in which other processes have executed something, children of vfork for example.
+/// Returns how many are still with somebody.
+fn take_lent_back(own: &Frame, process: u64) -> usize {
+    let mut lent = 0;
     for frame in (0..AREAS).map(|area| frame_of(own.state(), area)) {
         let executes = frame.executes.load(Ordering::Acquire);
-        if !core::ptr::eq(frame, own)
-            && executes != 0
-            && executes != process
-            && frame.executes_base.load(Ordering::Relaxed) == base
-        {
-            frame.executes.store(0, Ordering::Relaxed);
+        if core::ptr::eq(frame, own) || executes == 0 || frame.busy.load(Ordering::SeqCst) == 0 {
+            continue;
+        }
+        if executes == process || shares_memory(executes, frame) {
+            lent += 1;
+            continue;
+        }
+        // Of two that find this one gives it back: it may be somebody else's by the time the other comes to it.
+        if frame.executes.compare_exchange(executes, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             frame.busy.store(0, Ordering::SeqCst);
         }
     }
+    lent
+}
+
+/// Whether the process may still execute from this frame. The kernel lets any process read memory that it
+/// shares, whoever it is; so it does not any more once there is an error, or other memory.
+fn shares_memory(process: u64, frame: &Frame) -> bool {
+    let mut there = [0u8; size_of::<u64>()];
+    let local = [IoVec { base: there.as_mut_ptr() as usize, length: there.len() }];
+    let remote = [IoVec { base: frame.executes.as_ptr() as usize, length: there.len() }];
+    // SAFETY: the local piece is as long as said.
+    let got = unsafe { read_process(process as i32, &local, &remote) };
+    got == Ok(there.len()) && u64::from_ne_bytes(there) == process
 }
 
 fn frame_of(state: &Fixed, area: usize) -> &Frame {
@@ -589,7 +610,8 @@ global_asm!(
     "  mov rdx, [rdx + {d_state}]",
     "  cmp dword ptr [rdx + {off}], 0",
     "  je 23b",
-    "  jmp 62f",
+    // The mask has not been touched.
+    "  jmp 60f",
     // ---- An execution with another environment. Here again, it has failed.
     "64:",
     "  mov rdi, [rbx + {rdi}]",
@@ -613,6 +635,10 @@ global_asm!(
     "  cmp eax, {seccomp}",
     "  je 23b",
     "  cmp eax, {prctl}",
+    "  je 23b",
+    "  cmp eax, {ptrace}",
+    "  je 23b",
+    "  cmp eax, {mmap}",
     "  je 23b",
     "  jmp 60f",
     "62:",
@@ -1003,6 +1029,7 @@ global_asm!(
     but_executions = const BUT_EXECUTIONS,
     execve = const n::__NR_execve,
     execveat = const n::__NR_execveat,
+    ptrace = const n::__NR_ptrace,
     sse = const offset_of!(Frame, sse),
     syscall_bytes = const SYSCALL_BYTES,
     trap_flag = const TRAP_FLAG,
@@ -1105,18 +1132,35 @@ global_asm!(
     "  je runahead_agent_entry",
     "  cmp eax, {seccomp}",
     "  je runahead_agent_entry",
+    "  cmp eax, {ptrace}",
+    "  je runahead_agent_entry",
+    "  cmp eax, {mmap}",
+    "  je 1f",
     "  cmp eax, {prctl}",
     "  jne runahead_agent_past",
     "  cmp edi, {set_seccomp}",
     "  je runahead_agent_entry",
+    "  cmp edi, {set_dispatch}",
+    "  je runahead_agent_entry",
+    "  jmp runahead_agent_past",
+    "1:",
+    "  test edx, {prot_exec}",
+    "  jz runahead_agent_past",
+    "  test r10d, {map_anonymous}",
+    "  jz runahead_agent_entry",
     "  jmp runahead_agent_past",
     ".cfi_endproc",
     ".size runahead_agent_executions, . - runahead_agent_executions",
     execve = const n::__NR_execve,
     execveat = const n::__NR_execveat,
     seccomp = const n::__NR_seccomp,
+    ptrace = const n::__NR_ptrace,
+    mmap = const n::__NR_mmap,
+    prot_exec = const n::PROT_EXEC,
+    map_anonymous = const n::MAP_ANONYMOUS,
     prctl = const n::__NR_prctl,
     set_seccomp = const PR_SET_SECCOMP,
+    set_dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
 );
 
 // While the process's code is not all known (`crate::unchecked`): once there is an answer, and until then for
