@@ -74,8 +74,8 @@ pub struct Header {
     /// What the run's processes have waited together, ns, until that is enough for somebody to be called
     /// (`runahead_policy::regret`).
     pub waited_ns: AtomicU64,
-    /// 1: our own files had to be read from the disk, so the host's have to be as well. Said before the command
-    /// starts.
+    /// 1: our own files had to be read from the disk, so the host's have to be as well. Said before the
+    /// command starts.
     pub is_cold: AtomicU32,
     /// One of [`sites`]: futex for agents that start.
     pub sites: AtomicU32,

@@ -377,8 +377,8 @@ pub fn lookup_entry<'a>(mapping: &'a [u8], key: &FileKey) -> Option<Entry<'a>> {
 }
 
 /// As [`lookup_entry`], of a site file that may be cut at any moment, with an index of any size up to
-/// [`MOST_SLOTS`]: `read(offset, bytes)` copies its bytes from `offset` on, false if they are not all there. The
-/// sites are put into `room`; `None` also if they are more than it holds.
+/// [`MOST_SLOTS`]: `read(offset, bytes)` copies its bytes from `offset` on, false if they are not all there.
+/// The sites are put into `room`; `None` also if they are more than it holds.
 pub fn lookup_copied<'a>(
     mut read: impl FnMut(usize, &mut [u8]) -> bool,
     key: &FileKey,

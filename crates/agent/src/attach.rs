@@ -398,8 +398,8 @@ pub fn leave(state: &Fixed) {
         || opened::enters(state) && state.slot().is_some_and(|slot| slot.agent.opened.written() != 0);
     let is_recorded = header.remembers.load(Ordering::Relaxed) != 0 || has_entered();
     have_reported(state, waited.or_else(|| is_recorded.then(|| end.saturating_sub(monotonic_ns()))));
-    // Files that earlier runs have opened may just be looked at, whatever this one has done, and whoever has said
-    // that no more are to be: the host has waited for its threads no longer than it may.
+    // Files that earlier runs have opened may just be looked at, whatever this one has done, and whoever has
+    // said that no more are to be: the host has waited for its threads no longer than it may.
     match header.reported.load(Ordering::Acquire) {
         reported::DONE_WITH_THREADS => opened::says_over(state),
         _ => opened::ends(state, end),

@@ -1,9 +1,9 @@
 //! What comes with the installation: which sites the machine's own programs and libraries have, by what `stat`
 //! says of them (`runahead_sites::known`).
 //!
-//! A user's site file knows nothing in a fresh home, and who analyses is another program, which has to be started
-//! for that. So what the site file lacks is looked up there, at the start, as long as there is one thread and
-//! descriptors are nobody else's.
+//! A user's site file knows nothing in a fresh home, and who analyses is another program, which has to be
+//! started for that. So what the site file lacks is looked up there, at the start, as long as there is one
+//! thread and descriptors are nobody else's.
 
 use crate::loader::{self, OWN_NAME};
 use crate::session::{Open, look};

@@ -104,8 +104,8 @@ pub struct Fixed {
     pub wait: Wait,
     /// How what the loader preloads begins, where it begins with the agent; zeros behind it.
     pub preload: [u8; PRELOAD_KEPT],
-    /// As the three of the site file, of what comes with the installation (`sites::known`), which is looked for
-    /// once, at the start, where the site file lacks something.
+    /// As the three of the site file, of what comes with the installation (`sites::known`), which is looked
+    /// for once, at the start, where the site file lacks something.
     pub prepared: AtomicUsize,
     pub prepared_length: AtomicUsize,
     pub prepared_descriptor: AtomicI32,

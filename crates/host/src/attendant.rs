@@ -46,7 +46,9 @@ pub fn attend(run: Run) -> ! {
         if run.asks || is_wanted || executions.need_tracer() || (is_over && run.wishes.any()) {
             become_host(run);
         }
-        if has_ended {
+        if has_ended && !session.has_anybody() {
+            // Who outlives the command is not to wait for answers.
+            run.session.shut();
             std::process::exit(0);
         }
         wait(&header.doorbell, doorbell, LOOK);

@@ -1,5 +1,5 @@
-//! How many processes there may be where they are counted (`pids.max`, RLIMIT_NPROC): ours count there, and are
-//! not to keep the program's from being made.
+//! How many processes there may be where they are counted (`pids.max`, RLIMIT_NPROC): ours count there, and
+//! are not to keep the program's from being made.
 
 use rustix::process::{Resource, getrlimit};
 use std::fs;

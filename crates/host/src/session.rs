@@ -92,9 +92,7 @@ impl Session {
     }
 
     pub fn slot(&self, index: usize) -> &Slot {
-        assert!(index < runahead_abi::session::SLOTS);
-        // SAFETY: inside the mapping.
-        unsafe { &*self.base.add(slot_offset(index)).cast::<Slot>() }
+        self.share().slot(index)
     }
 
     /// Through which whatever is the programs' is opened.
@@ -236,25 +234,33 @@ impl Shared {
         unsafe { &*self.base.cast::<Header>() }
     }
 
-    /// Whether somebody has to come: a process asks for code to be looked at, for its page faults to be watched, or
-    /// for a speculator, or the run has waited for so long that it is worth a start.
+    /// Whether somebody has to come: a process asks for code to be looked at, for its page faults to be watched,
+    /// or for a speculator, or the run has waited for so long that it is worth a start.
     pub fn is_wanted(&self) -> bool {
-        self.asks_of_code() || self.slots_want(|process| process != 0)
+        self.asks_of_code() || self.slots_want(|_| true)
     }
 
-    /// The same of the slots whose processes are such.
+    /// Whether any of the slots does whose processes are such.
     fn slots_want(&self, are: impl Fn(u32) -> bool) -> bool {
         let header = self.header();
         let is_cold = header.is_cold.load(Ordering::Relaxed) != 0;
         let is_worth = is_worth_a_start(header.waited_ns.load(Ordering::Relaxed), is_cold);
-        let processes = header.owners.iter().map(owner::process).enumerate();
-        processes.filter_map(|(index, process)| Some((index, process.filter(|&process| are(process))?))).any(
-            |(index, _)| {
-                let Slot { agent, faults, .. } = self.slot(index);
-                let words = [&agent.watch_wanted, &agent.speculator_wanted, &faults.speculator_wanted];
-                is_worth || words.iter().any(|word| word.load(Ordering::Relaxed) != 0)
-            },
-        )
+        self.slots_of(are).any(|Slot { agent, faults, .. }| {
+            let words = [&agent.watch_wanted, &agent.speculator_wanted, &faults.speculator_wanted];
+            is_worth || words.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+        })
+    }
+
+    /// Whether anybody has a slot who is there, and may yet want something.
+    pub fn has_anybody(&self) -> bool {
+        self.slots_of(processes::is_there).next().is_some()
+    }
+
+    /// The slots whose processes are such; looking at others would fill them with memory.
+    fn slots_of(&self, are: impl Fn(u32) -> bool) -> impl Iterator<Item = &'static Slot> {
+        let header = self.header();
+        let is_such = move |&index: &usize| owner::process(&header.owners[index]).is_some_and(&are);
+        (0..SLOTS).filter(is_such).map(|index| self.slot(index))
     }
 
     fn asks_of_code(&self) -> bool {
@@ -275,11 +281,9 @@ impl Shared {
         self.asks_of_code() || self.slots_want(processes::is_there)
     }
 
-    /// The slots that somebody owns; looking at others would fill them with memory.
-    pub fn owned_slots(&self) -> impl Iterator<Item = &Slot> {
-        let header = self.header();
-        let is_owned = |&index: &usize| owner::process(&header.owners[index]).is_some();
-        (0..SLOTS).filter(is_owned).map(|index| self.slot(index))
+    /// The slots that somebody owns.
+    pub fn owned_slots(&self) -> impl Iterator<Item = &'static Slot> {
+        self.slots_of(|_| true)
     }
 
     /// The slot with this number, below [`SLOTS`].

@@ -342,6 +342,8 @@ impl Host {
             }
             if self.lasting.is_none() && main_left && self.attached.iter().all(Option::is_none) {
                 self.limits.end();
+                // Who outlives the command is not to wait for answers.
+                self.session.shut();
                 std::process::exit(0)
             }
             let is_quiet = self.is_quiet();

@@ -7,9 +7,9 @@
 //! The format is the site file's, whose keys hold the hash here. Whoever may write to the file may have sites
 //! rewritten in programs of whoever reads it, so it must be the user's own or the superuser's.
 //!
-//! Beside it lies a file of the same format with the keys of a site file, by what `stat` says: agents look up there
-//! what the user's own lacks, without reading any file or asking anybody ([`PREPARED_NAME`]). It holds for this very
-//! machine, or a copy of its disk, and has an index as large as it needs.
+//! Beside it lies a file of the same format with the keys of a site file, by what `stat` says: agents look up
+//! there what the user's own lacks, without reading any file or asking anybody ([`PREPARED_NAME`]). It holds
+//! for this very machine, or a copy of its disk, and has an index as large as it needs.
 
 use std::fs;
 use std::io;
@@ -225,8 +225,8 @@ fn by_stat(all: &[(FileKey, Kept)]) -> Vec<u8> {
     bytes
 }
 
-/// The analysis of a file, the key of what it holds, and that of what `stat` says unless it has only just changed.
-/// None: it is no program or library for this machine.
+/// The analysis of a file, the key of what it holds, and that of what `stat` says unless it has only just
+/// changed. None: it is no program or library for this machine.
 fn look(path: &Path, size: u64) -> Option<(FileKey, Option<FileKey>, Analysis)> {
     let file = open_to_read(path).ok()?;
     let started = SystemTime::now();

@@ -592,7 +592,7 @@ fn write_empty(path: &Path) -> io::Result<()> {
         _ => {}
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    // Written whole, the index lies in one piece on the disk: a cold start reads it in 2 requests instead of 21.
+    // Written whole, the index lies in one piece on the disk: a cold start had 21 requests for it otherwise.
     let mut empty = vec![0; SITES_OFFSET];
     let header = FileHeader::EMPTY;
     empty[..header.bytes().len()].copy_from_slice(header.bytes());

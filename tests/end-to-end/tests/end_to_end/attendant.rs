@@ -66,6 +66,7 @@ pub fn add(suite: &mut Suite) {
             false => Err("what anybody may have written was believed".to_owned()),
         }
     });
+    suite.add_plain("attendant::who outlives the command waits for nobody", outlives);
     suite.add_plain("attendant::a host that ends at once is missed by nobody", || {
         let copy = Copy::make("ends", "#!/bin/sh\nexit 0\n")?;
         waits()?.modes([COLD, NO_SPECULATION]).check(&copy.runahead)
@@ -114,6 +115,14 @@ pub fn add(suite: &mut Suite) {
             }
         },
     );
+}
+
+/// Nobody is beside it any more when it executes what nobody knows.
+fn outlives() -> Result<(), String> {
+    let line = "$UNDER sh -c '(sleep 0.6; date +%s%N > told; env -i /bin/true; /bin/true; date +%s%N >> told) & exit 0'; \
+        for at in $(seq 100); do [ \"$(cat told 2>&- | wc -l)\" = 2 ] && break; sleep 0.1; done; \
+        { read begin; read end; } < told; rm told; echo $(((end - begin) / 600000000))";
+    Scenario::shell("outlives", line).modes([WARM, COLD]).check(&Runahead::built()?)
 }
 
 fn waits_for_nothing() -> Result<Scenario, String> {
