@@ -117,11 +117,13 @@ pub fn add(suite: &mut Suite) {
     );
 }
 
-/// Nobody is beside it any more when it executes what nobody knows.
+/// Nobody is beside it any more when it executes what is known, and what is not. Each would wait for a second; of
+/// three tries, as a busy machine may take as long once.
 fn outlives() -> Result<(), String> {
-    let line = "$UNDER sh -c '(sleep 0.6; date +%s%N > told; env -i /bin/true; /bin/true; date +%s%N >> told) & exit 0'; \
-        for at in $(seq 100); do [ \"$(cat told 2>&- | wc -l)\" = 2 ] && break; sleep 0.1; done; \
-        { read begin; read end; } < told; rm told; echo $(((end - begin) / 600000000))";
+    let line = "best=9; for try in 1 2 3; do begin=$(date +%s%N); \
+        $UNDER sh -c '(sleep 0.4; env -i /bin/true; /bin/true; date +%s%N > told) & exit 0'; \
+        for at in $(seq 100); do [ \"$(cat told 2>&- | wc -l)\" = 1 ] && break; sleep 0.1; done; \
+        took=$((($(cat told) - begin) / 1300000000)); rm told; [ $took -lt $best ] && best=$took; done; echo $best";
     Scenario::shell("outlives", line).modes([WARM, COLD]).check(&Runahead::built()?)
 }
 
