@@ -6,8 +6,12 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Entries that the ring holds. The host comes by at each wait of the program.
+/// Entries that the ring holds. The host comes by at each wait of the program, and is called each
+/// [`CALLED_EVERY`] entries.
 pub const FILES: usize = 128;
+
+/// Entries after which the agent calls the host.
+pub const CALLED_EVERY: u32 = FILES as u32 / 4;
 
 /// A file: device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

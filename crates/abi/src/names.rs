@@ -38,7 +38,8 @@ pub mod kind {
     /// The program, or the speculator ahead of it, has waited for a name: a path from a descriptor of the program's or
     /// AT_FDCWD.
     pub const LOOKED_UP: u32 = 2;
-    /// The program waits for the first bytes of the file behind a descriptor, which nobody foretold.
+    /// The program waits for the first bytes of the file behind a descriptor, which nobody foretold; with its path as the
+    /// kernel names it (absolute), if that is known.
     pub const READ: u32 = 3;
     /// The program looks names up in many threads at once. Said now and then; in place of a path [`Note::device`].
     pub const HELPS_ITSELF: u32 = 4;

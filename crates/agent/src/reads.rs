@@ -24,12 +24,13 @@ use runahead_abi::trace::{FORETOLD, kind as event};
 use runahead_abi::{log, names, pace, post};
 use runahead_kernel::files::{
     IoVec, RWF_NOWAIT, cached_pages, file_system_type, fstat, is_direct, known_regular,
-    known_size_of_regular, position, preadv2, readahead,
+    known_size_of_regular, position, preadv2, read_link, readahead,
 };
 use runahead_kernel::filesystem::FileSystem;
 use runahead_kernel::process::{
     futex_wait, futex_wake, major_faults_of_thread, monotonic_ns, process_id, sleeps_and_blocks, thread_id,
 };
+use runahead_kernel::text::Text;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
 use runahead_policy::attention::Attention;
@@ -1000,13 +1001,23 @@ impl Visit<'_> {
         {
             let file = begun::File { device: stat.st_dev, inode: stat.st_ino };
             self.alone_in_process(|| slot.agent.begun.write(file));
+            // A program that waits for nothing, as all was guessed, is come by at as well.
+            if slot.agent.begun.written().is_multiple_of(begun::CALLED_EVERY) {
+                attach::call_host(self.state);
+            }
         }
     }
 
-    /// The program will wait for the first bytes of a file that was not foretold: the host may know what stands beside it.
+    /// The program will wait for the first bytes of a file that was not foretold: the host may know what stands beside it. It is
+    /// told the file's path, as the descriptor may be closed by then (of a file that is mapped it is at once).
     fn waits_for_file(&self, slot: &Slot, fd: i32) {
         if slot.speculator.companions.load(Ordering::Relaxed) != companions::NONE {
-            self.alone_in_process(|| slot.agent.names.write(names::kind::READ, fd, &[]));
+            let link = Text::<48>::new().push(b"/proc/thread-self/fd/").push_number(fd as u64);
+            let mut path = [0u8; names::PATH_BYTES];
+            let path = read_link(link.as_c_str(), &mut path).unwrap_or_default();
+            // What may have been cut says nothing.
+            let path = if path.len() < names::PATH_BYTES { path } else { &[] };
+            self.alone_in_process(|| slot.agent.names.write(names::kind::READ, fd, path));
             attach::call_host(self.state);
         }
     }

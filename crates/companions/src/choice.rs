@@ -6,10 +6,12 @@
 //! after it first, then those before.
 //!
 //! What holds: of the files that were asked for and not in the cache, at most `FIRST + PER_USED * used` in all, and one more
-//! for each `PER_WAITS` that the program has waited for by itself. While most guesses are wrong only a few are made at a wait:
+//! for each `PER_WAITS` that the program has waited for by itself; and `PER_COVERED` for each that it has waited for in a
+//! directory of which it has waited for a part of all ([`is_covered`]). While most guesses are wrong only a few are made at a wait:
 //! the first directory that a program reads from says little of the next (eight at once were all wrong in every other start
 //! of Python, whose own modules are mostly not wanted, and nothing was left for those that are).
 
+use crate::cousins::{self, Cousins, PER_COVERED, is_covered};
 use runahead_names::look::Identity;
 use runahead_names::walk::Name;
 use std::collections::{HashMap, HashSet};
@@ -48,6 +50,8 @@ pub struct File {
 struct Kind {
     /// How often the program has waited for one.
     waits: u32,
+    /// Files of it that were asked for.
+    asked: u64,
     /// By name. None: not listed yet.
     names: Option<Vec<Name>>,
 }
@@ -60,8 +64,9 @@ pub struct Choice {
     names: usize,
     /// What the program has begun to read, or was asked for.
     met: HashSet<File>,
-    /// What was asked for and not used yet.
-    open: HashSet<File>,
+    /// What was asked for and not used yet, and as whose cousin, if it stands beside nothing that was waited for.
+    open: HashMap<File, Option<cousins::Id>>,
+    pub cousins: Cousins,
     waits: u64,
     asked: u64,
     used: u64,
@@ -76,12 +81,13 @@ impl Choice {
     /// The program has waited for a file. True if one more may be asked for.
     pub fn counts_wait(&mut self) -> bool {
         self.waits += 1;
-        self.room() > 0
+        let may_be_cousins = self.cousins.counts_wait();
+        self.room() > 0 || may_be_cousins
     }
 
     /// Whether it is over.
     pub fn is_hopeless(&self) -> bool {
-        self.used == 0 && self.waits >= HOPELESS
+        self.counts().1 == 0 && self.waits >= HOPELESS
     }
 
     /// Whether it is worth knowing which files the program begins to read.
@@ -115,15 +121,17 @@ impl Choice {
     pub fn companions(&mut self, directory: Identity, name: &[u8]) -> Vec<(File, CString)> {
         let few = if 2 * self.used < self.asked { FEW } else { usize::MAX };
         let room = self.room().min(few);
+        let kind = (directory, ending(name).to_vec());
         if self.met.len() >= REMEMBERED {
             self.met.clear();
             self.open.clear();
         }
-        let Some(names) =
-            self.kinds.get(&(directory, ending(name).to_vec())).and_then(|kind| kind.names.as_ref())
-        else {
-            return Vec::new();
-        };
+        let Some(kind) = self.kinds.get_mut(&kind) else { return Vec::new() };
+        let Some(names) = &kind.names else { return Vec::new() };
+        // Who has waited for a part of all is taken to want the rest.
+        let waits = u64::from(kind.waits);
+        let as_covered = if is_covered(waits, names.len() as u64) { PER_COVERED * waits } else { 0 };
+        let room = room.max(as_covered.saturating_sub(kind.asked) as usize);
         let after = names.partition_point(|other| other.name.to_bytes() <= name);
         let mut chosen = Vec::new();
         for other in names.iter().skip(after).chain(names.iter().take(after)) {
@@ -132,45 +140,87 @@ impl Choice {
             }
             let file = File { device: directory.device, inode: other.inode };
             if self.met.insert(file) {
-                self.open.insert(file);
+                self.open.insert(file, None);
                 chosen.push((file, other.name.clone()));
             }
         }
+        kind.asked += chosen.len() as u64;
         self.asked += chosen.len() as u64;
         chosen
     }
 
+    /// A directory beside one in which the program has waited was listed for files of an ending: which of them to ask for now.
+    /// They count as asked.
+    pub fn cousins(
+        &mut self,
+        id: cousins::Id,
+        directory: Identity,
+        ending: &[u8],
+        mut names: Vec<Name>,
+    ) -> Vec<(File, CString)> {
+        let file = |name: &Name| File { device: directory.device, inode: name.inode };
+        names.retain(|name| !name.is_directory && self::ending(name.name.to_bytes()) == ending);
+        let found = names.len();
+        names.retain(|name| !self.met.contains(&file(name)));
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        names.truncate(self.cousins.listed(id, found, names.len()));
+        for name in &names {
+            self.met.insert(file(name));
+            self.open.insert(file(name), Some(id));
+        }
+        names.into_iter().map(|name| (file(&name), name.name)).collect()
+    }
+
+    /// A cousin that counts as asked for is this file, and it was not in the cache.
+    pub fn cousin_is(&mut self, id: cousins::Id, file: File) {
+        // The program may have been sooner.
+        if self.met.insert(file) {
+            self.open.insert(file, Some(id));
+        } else {
+            self.cousins.not_asked(id);
+        }
+    }
+
     /// One that was chosen turned out to be in the cache, or not to be had.
     pub fn not_asked(&mut self, file: File) {
-        if self.open.remove(&file) {
-            self.asked -= 1;
+        match self.open.remove(&file) {
+            Some(Some(id)) => self.cousins.not_asked(id),
+            Some(None) => self.asked -= 1,
+            None => {}
         }
     }
 
     /// What a directory calls `listed` is `file` to whoever opens it (overlays).
     pub fn is_really(&mut self, listed: File, file: File) {
-        if listed != file && self.open.remove(&listed) {
+        if listed != file
+            && let Some(whose) = self.open.remove(&listed)
+        {
             self.met.insert(file);
-            self.open.insert(file);
+            self.open.insert(file, whose);
         }
     }
 
-    /// The program begins to read a file.
-    pub fn used(&mut self, file: File) {
+    /// The program begins to read a file. The cousins of which more may be chosen now.
+    pub fn used(&mut self, file: File) -> Option<cousins::Id> {
         self.met.insert(file);
-        if self.open.remove(&file) {
-            self.used += 1;
+        match self.open.remove(&file)? {
+            Some(id) => self.cousins.used(id).then_some(id),
+            None => {
+                self.used += 1;
+                None
+            }
         }
     }
 
     /// Files asked for, and those of them that were used.
     pub fn counts(&self) -> (u64, u64) {
-        (self.asked, self.used)
+        let (asked, used) = self.cousins.counts();
+        (self.asked + asked, self.used + used)
     }
 }
 
 /// What follows the last dot of a name; nothing where there is none.
-fn ending(name: &[u8]) -> &[u8] {
+pub(crate) fn ending(name: &[u8]) -> &[u8] {
     name.iter().rposition(|&byte| byte == b'.').and_then(|dot| name.get(dot..)).unwrap_or_default()
 }
 
@@ -212,7 +262,7 @@ mod tests {
         choice.used(file(45));
         // Few, as most were wrong so far; then more.
         assert_eq!(wait(&mut choice, 21, 50), [22, 23]);
-        [44, 46, 47, 48].iter().for_each(|&inode| choice.used(file(inode)));
+        [44, 46, 47, 48].iter().for_each(|&inode| _ = choice.used(file(inode)));
         assert_eq!(wait(&mut choice, 24, 50), [25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37]);
         assert_eq!(choice.counts(), (23, 5));
     }
@@ -254,15 +304,24 @@ mod tests {
     #[test]
     fn eight_wrong_ones_and_it_is_over() {
         let mut choice = Choice::default();
-        wait(&mut choice, 100, 200);
-        assert_eq!(wait(&mut choice, 102, 200).len(), 8);
-        assert!(!choice.counts_wait() && choice.is_open());
+        wait(&mut choice, 100, 2000);
+        assert_eq!(wait(&mut choice, 102, 2000).len(), 8);
+        assert!(choice.room() == 0 && choice.is_open());
         // One more now and then, until it is hopeless.
-        let asked: usize = (0..40).map(|step| wait(&mut choice, 112 + 2 * step, 200).len()).sum();
+        let asked: usize = (0..40).map(|step| wait(&mut choice, 112 + 2 * step, 2000).len()).sum();
         assert_eq!(asked, 5);
         assert!(!choice.is_hopeless());
         (0..HOPELESS).for_each(|_| _ = choice.counts_wait());
         assert!(choice.is_hopeless());
+    }
+
+    #[test]
+    fn who_has_waited_for_a_part_of_all_wants_the_rest() {
+        let mut choice = Choice::default();
+        // Every second of 64, of which nothing that was asked for is used.
+        let asked: usize = (0..16).map(|step| wait(&mut choice, 2 * step, 64).len()).sum();
+        // Eight by the first two waits, as ever; one for eight waits, and two for each.
+        assert_eq!(asked, 36);
     }
 
     #[test]
@@ -310,7 +369,8 @@ mod tests {
                     choice.used(file(inode));
                 }
                 let (asked, used) = choice.counts();
-                prop_assert!(asked <= FIRST + PER_USED * used + choice.waits / PER_WAITS);
+                let proved = FIRST + PER_USED * used + choice.waits / PER_WAITS;
+                prop_assert!(asked <= proved + PER_COVERED * choice.waits);
                 prop_assert!(used <= asked);
             }
         }

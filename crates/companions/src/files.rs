@@ -7,11 +7,11 @@ use rustix::fs::{
     Advice, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, fadvise, makedev, openat, statat, statx,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::IoSliceMut;
 use std::num::NonZeroU64;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -27,29 +27,41 @@ const LONGEST: u64 = 1 << 20;
 const AT_STATX_DONT_SYNC: u32 = 0x4000;
 
 /// A file that a process has open, and where it stands.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Place {
     pub file: File,
-    /// As it is to be found from here.
-    pub directory: PathBuf,
+    /// The directory, as the process names it: an absolute path.
+    pub directory: Vec<u8>,
     pub name: Vec<u8>,
 }
 
-/// Where the file behind a process's descriptor stands. None: it is no regular file, is gone, or not ours to see.
-pub fn place(process: u32, descriptor: i32) -> Option<Place> {
-    let link = format!("/proc/{process}/fd/{descriptor}");
-    let path = std::fs::read_link(&link).ok()?;
+/// Where an absolute path of the process's is to be found from here.
+pub fn path_from_here(process: u32, path: &[u8]) -> PathBuf {
+    let mut found = format!("/proc/{process}/root").into_bytes();
+    found.extend_from_slice(path);
+    OsString::from_vec(found).into()
+}
+
+/// Where a file stands that a process has said to be at `path` (absolute), or else, if it says nothing, behind its descriptor.
+/// None: it is no regular file, is gone, or not ours to see.
+pub fn place(process: u32, descriptor: i32, path: &[u8]) -> Option<Place> {
+    let (at, path) = match path.first() {
+        Some(b'/') => (path_from_here(process, path), PathBuf::from(OsStr::from_bytes(path))),
+        _ => {
+            let link = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
+            let path = std::fs::read_link(&link).ok()?;
+            (link, path)
+        }
+    };
     // What is known of it here: a file server is not to be waited for.
-    let dont_sync = AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
-    let status = statx(CWD, &link, dont_sync, StatxFlags::TYPE | StatxFlags::INO).ok()?;
+    let flags = AtFlags::from_bits_retain(AT_STATX_DONT_SYNC) | AtFlags::NO_AUTOMOUNT;
+    let status = statx(CWD, &at, flags, StatxFlags::TYPE | StatxFlags::INO).ok()?;
     if FileType::from_raw_mode(status.stx_mode.into()) != FileType::RegularFile || !path.is_absolute() {
         return None;
     }
-    let mut directory = PathBuf::from(format!("/proc/{process}/root")).into_os_string();
-    directory.push(path.parent()?);
     Some(Place {
         file: File { device: makedev(status.stx_dev_major, status.stx_dev_minor), inode: status.stx_ino },
-        directory: directory.into(),
+        directory: path.parent()?.as_os_str().as_bytes().to_vec(),
         name: path.file_name()?.as_bytes().to_vec(),
     })
 }
@@ -62,6 +74,21 @@ pub fn leases() -> bool {
 
 pub fn open_directory(path: &Path) -> Option<(OwnedFd, look::Identity)> {
     look::open_root(path).ok()
+}
+
+/// Opens the directory that these names lead down to, none of them a link, a mount or an automounter's.
+pub fn open_below(above: BorrowedFd, names: &[&CStr], device: u64) -> Option<(OwnedFd, look::Identity)> {
+    let (first, rest) = names.split_first()?;
+    let mut reached = look::open_inside(above, first, device).ok()?;
+    for name in rest {
+        reached = look::open_inside(reached.0.as_fd(), name, device).ok()?;
+    }
+    Some(reached)
+}
+
+/// The directories in a directory, as far as its listing says.
+pub fn directories(directory: BorrowedFd) -> Vec<CString> {
+    look::list(directory).into_iter().filter(|name| name.is_directory).map(|name| name.name).collect()
 }
 
 /// Which files to ask for.
@@ -135,7 +162,6 @@ pub fn is_library(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
     fn an_open_file_is_found_where_it_stands() {
@@ -143,14 +169,17 @@ mod tests {
         let path = folder.path().join("module.pyc");
         std::fs::write(&path, "x").unwrap();
         let file = std::fs::File::open(&path).unwrap();
-        let found = place(std::process::id(), file.as_raw_fd()).unwrap();
+        let found = place(std::process::id(), file.as_raw_fd(), b"").unwrap();
         assert_eq!(found.name, b"module.pyc");
-        assert!(open_directory(&found.directory).is_some());
+        let said = path.canonicalize().unwrap();
+        assert_eq!(place(std::process::id(), -1, said.as_os_str().as_bytes()).unwrap(), found);
+        assert!(place(std::process::id(), -1, b"/absent/file").is_none());
+        assert!(open_directory(&path_from_here(std::process::id(), &found.directory)).is_some());
         let (directory, _) = open_directory(folder.path()).unwrap();
         let asked = ask(directory.as_fd(), c"module.pyc", Even::IfCold, Wait::ForTheBeginning);
         assert_eq!(asked, Some(Asked { file: found.file, cold: false, answered: None }));
-        assert!(place(std::process::id(), directory.as_raw_fd()).is_none());
-        assert!(place(std::process::id(), 1 << 20).is_none());
+        assert!(place(std::process::id(), directory.as_raw_fd(), b"").is_none());
+        assert!(place(std::process::id(), 1 << 20, b"").is_none());
     }
 
     #[test]

@@ -8,13 +8,15 @@
 //!
 //! - [`choice`] is which and how many: pure. No more than a few beyond three times as many as the program has
 //!   used so far, so that a guess that is wrong costs eight small files.
+//! - [`cousins`] is which files at the same place in directories beside: pure.
 //! - [`disks`] is on which disks: pure.
 //! - [`Companions`] is the threads and the kernel.
 //!
 //! Rules of this room: files are opened for reading only, never through a link, no directory but the one in which the
-//! program has just waited, not where somebody was seen to hold a lease (opening breaks it), and nothing stays open; whatever fails is passed over in silence.
+//! program has just waited and those beside it, not where somebody was seen to hold a lease (opening breaks it), and nothing stays open; whatever fails is passed over in silence.
 
 pub mod choice;
+pub mod cousins;
 pub mod disks;
 mod files;
 mod pool;

@@ -2,13 +2,14 @@
 //! the others ask for files. They are made when they are needed, and sleep.
 
 use crate::choice::{Choice, File};
+use crate::cousins::{self, Level, What};
 use crate::disks::{Ask, Disks};
 use crate::files::{self, Asked, Even, Place, Wait};
 use runahead_abi::release::What::{All, Files};
 use runahead_gate::{Gate, Pass};
 use runahead_names::look;
 use std::collections::VecDeque;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,11 +31,28 @@ const WAITS: usize = 64;
 /// A directory that is open, counted until it is closed.
 struct Directory(OwnedFd, #[expect(dead_code, reason = "dropped behind the descriptor")] Pass);
 
-struct Job {
-    directory: Arc<Directory>,
-    /// As the directory lists it.
-    file: File,
-    name: CString,
+enum Job {
+    /// A file of this directory, as that lists it.
+    File { directory: Arc<Directory>, file: File, name: CString },
+    /// A cousin: what to ask for in the directory that `below` leads to from `above`.
+    Cousin { above: Arc<Directory>, device: u64, id: cousins::Id, below: Vec<CString>, what: What },
+}
+
+impl Job {
+    fn device(&self) -> u64 {
+        match self {
+            Job::File { file, .. } => file.device,
+            Job::Cousin { device, .. } => *device,
+        }
+    }
+}
+
+/// What the first thread takes in.
+enum News {
+    /// A process has waited for a file.
+    Waited(u32, Place),
+    /// More cousins may be asked for, as the process has used some.
+    Used(u32, cousins::Id),
 }
 
 #[derive(Default)]
@@ -75,42 +93,55 @@ pub enum Wants {
 #[derive(Default)]
 pub struct Companions {
     shared: Arc<Shared>,
-    waits: Option<SyncSender<(Place, u64)>>,
+    news: Option<SyncSender<(News, u64)>>,
 }
 
 impl Companions {
     /// Whatever is opened goes through `gate`.
     pub fn new(gate: Gate) -> Companions {
-        Companions { shared: Arc::new(Shared { gate, ..Shared::default() }), waits: None }
+        Companions { shared: Arc::new(Shared { gate, ..Shared::default() }), news: None }
     }
 
-    /// The process has waited for the first bytes of the file behind its descriptor. To be called while it still waits:
-    /// it may close the file afterwards. True if that may lead to guesses.
-    pub fn waited(&mut self, process: u32, descriptor: i32) -> bool {
+    /// The process has waited for the first bytes of the file at `path` (absolute; as it says), or, where it says nothing,
+    /// behind its descriptor. That is to be called while it still waits: it may close the file afterwards. True if that may
+    /// lead to guesses.
+    pub fn waited(&mut self, process: u32, descriptor: i32, path: &[u8]) -> bool {
         if !self.shared.lock().choice.counts_wait() {
             return false;
         }
         let Some(_pass) = self.shared.gate.pass(Files) else { return false };
-        let Some(place) = files::place(process, descriptor) else { return false };
-        self.used(place.file);
-        if self.waits.is_none() {
-            let (sender, receiver) = sync_channel(WAITS);
-            let shared = self.shared.clone();
-            let intake = thread::Builder::new().name("runahead-beside".into()).stack_size(STACK);
-            if intake.spawn(move || shared.take_in(&receiver)).is_ok() {
-                self.waits = Some(sender);
-            }
-        }
-        if let Some(waits) = &self.waits {
-            let stops = self.shared.lock().stops;
-            let _ = waits.try_send((place, stops));
+        let Some(place) = files::place(process, descriptor, path) else { return false };
+        let more = self.used(place.file);
+        self.tell(News::Waited(process, place));
+        if let Some(more) = more {
+            self.goes_on(process, more);
         }
         true
     }
 
-    /// A program begins to read a file.
-    pub fn used(&self, file: File) {
-        self.shared.lock().choice.used(file);
+    /// A program begins to read a file. What to hand to [`Companions::goes_on`] then.
+    pub fn used(&self, file: File) -> Option<cousins::Id> {
+        self.shared.lock().choice.used(file)
+    }
+
+    /// More cousins of what the process reads may be asked for.
+    pub fn goes_on(&mut self, process: u32, more: cousins::Id) {
+        self.tell(News::Used(process, more));
+    }
+
+    fn tell(&mut self, news: News) {
+        if self.news.is_none() {
+            let (sender, receiver) = sync_channel(WAITS);
+            let shared = self.shared.clone();
+            let intake = thread::Builder::new().name("runahead-beside".into()).stack_size(STACK);
+            if intake.spawn(move || shared.take_in(&receiver)).is_ok() {
+                self.news = Some(sender);
+            }
+        }
+        if let Some(sender) = &self.news {
+            let stops = self.shared.lock().stops;
+            let _ = sender.try_send((news, stops));
+        }
     }
 
     /// Files asked for so far, and those of them that programs have begun to read.
@@ -149,8 +180,17 @@ impl Companions {
 
 impl State {
     fn drop_jobs(&mut self) {
-        for job in self.jobs.drain(..) {
-            self.choice.not_asked(job.file);
+        for job in std::mem::take(&mut self.jobs) {
+            self.is_dropped(&job);
+        }
+    }
+
+    /// A job that was chosen is not done.
+    fn is_dropped(&mut self, job: &Job) {
+        match job {
+            Job::File { file, .. } => self.choice.not_asked(*file),
+            Job::Cousin { id, what: What::Named(_), .. } => self.choice.cousins.not_asked(*id),
+            Job::Cousin { id, what: What::Ending(_), .. } => self.choice.cousins.not_listed(*id),
         }
     }
 
@@ -158,13 +198,13 @@ impl State {
     fn next_job(&mut self) -> Option<(Job, Wait)> {
         let mut at = 0;
         while let Some(job) = self.jobs.get(at) {
-            match self.disks.ask(job.file.device) {
+            match self.disks.ask(job.device()) {
                 Ask::AndGoOn => return Some((self.jobs.remove(at)?, Wait::No)),
                 Ask::AndWait => return Some((self.jobs.remove(at)?, Wait::ForTheBeginning)),
                 Ask::Later => at += 1,
                 Ask::Never => {
                     let job = self.jobs.remove(at)?;
-                    self.choice.not_asked(job.file);
+                    self.is_dropped(&job);
                 }
             }
         }
@@ -185,8 +225,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_in(self: Arc<Self>, waits: &Receiver<(Place, u64)>) {
-        while let Ok((place, stops)) = waits.recv() {
+    fn take_in(self: Arc<Self>, news: &Receiver<(News, u64)>) {
+        while let Ok((news, stops)) = news.recv() {
             let is_stopped = self.lock().stops != stops;
             // One may have been taken since the last time. (Asked before we are busy, and without the lock: the kernel may let us wait
             // for a grace period of RCU, 4 to 14 ms, and a program that ends meanwhile is not to wait for that.)
@@ -200,18 +240,77 @@ impl Shared {
                 }
                 state.busy += 1;
             }
-            self.take(&place, stops);
+            match news {
+                News::Waited(process, place) => {
+                    self.take(process, &place, stops);
+                    self.take_levels(process, &place, stops);
+                }
+                News::Used(process, id) => self.choose_cousins(process, id, None, stops),
+            }
             self.done_with_one(&mut self.lock());
         }
     }
 
-    fn take(self: &Arc<Self>, place: &Place, stops: u64) {
+    /// The program has waited for a file: its cousins, near and far.
+    fn take_levels(self: &Arc<Self>, process: u32, place: &Place, stops: u64) {
+        for level in Level::of(&place.directory) {
+            let ids = {
+                let mut state = self.lock();
+                if state.stops != stops || state.disks.is_left(place.file.device) {
+                    return;
+                }
+                state.choice.cousins.waited(place.file.device, level, &place.name)
+            };
+            for id in ids {
+                self.choose_cousins(process, id, Some(level.sibling), stops);
+            }
+        }
+    }
+
+    /// Asks for more cousins, those behind the directory `beside` first.
+    fn choose_cousins(
+        self: &Arc<Self>,
+        process: u32,
+        id: cousins::Id,
+        beside: Option<&[u8]>,
+        stops: u64,
+    ) {
+        let Some(pass) = self.gate.pass(All) else { return };
+        let place = self.lock().choice.cousins.place(id).map(|(above, device, is_new)| {
+            (files::path_from_here(process, above), device, is_new)
+        });
+        let Some((above, device, is_new)) = place else { return };
+        let Some((above, identity)) = files::open_directory(&above) else { return };
+        // A file system may be mounted there, or the process have another root.
+        if identity.device != device || look::is_served(&above) {
+            return;
+        }
+        let siblings = is_new.then(|| files::directories(above.as_fd()));
+        let above = Arc::new(Directory(above, pass));
+        let mut state = self.lock();
+        if state.stops != stops || self.gate.is_closed(All) {
+            return;
+        }
+        if let Some(siblings) = siblings {
+            state.choice.cousins.siblings(id, siblings);
+        }
+        let Some(chosen) = state.choice.cousins.choose(id, beside) else { return };
+        for sibling in chosen.siblings {
+            let below = std::iter::once(sibling).chain(chosen.through.iter().cloned()).collect();
+            let what = chosen.what.clone();
+            state.jobs.push_back(Job::Cousin { above: above.clone(), device, id, below, what });
+            self.call_one(&mut state);
+        }
+    }
+
+    fn take(self: &Arc<Self>, process: u32, place: &Place, stops: u64) {
         let Some(pass) = self.gate.pass(All) else { return };
         // Who serves a file system is not even asked to open the directory.
         if self.lock().disks.is_left(place.file.device) {
             return;
         }
-        let Some((directory, identity)) = files::open_directory(&place.directory) else { return };
+        let directory = files::path_from_here(process, &place.directory);
+        let Some((directory, identity)) = files::open_directory(&directory) else { return };
         if look::is_served(&directory) {
             return self.lock().disks.is_served(identity.device);
         }
@@ -236,7 +335,7 @@ impl Shared {
             return;
         }
         for (file, name) in state.choice.companions(identity, &place.name) {
-            state.jobs.push_back(Job { directory: directory.clone(), file, name });
+            state.jobs.push_back(Job::File { directory: directory.clone(), file, name });
             self.call_one(&mut state);
         }
     }
@@ -274,21 +373,91 @@ impl Shared {
             };
             state.busy += 1;
             drop(state);
-            let asked = self
-                .gate
-                .pass(Files)
-                .and_then(|_pass| files::ask(job.directory.0.as_fd(), &job.name, Even::IfCold, wait));
-            let listed = job.file;
-            drop(job);
-            state = self.lock();
-            match &asked {
-                Some(asked) if asked.cold => state.choice.is_really(listed, asked.file),
-                _ => state.choice.not_asked(listed),
-            }
-            if wait == Wait::ForTheBeginning {
-                self.waited(&mut state, listed.device, asked);
-            }
+            state = match job {
+                Job::File { directory, file, name } => self.ask_for(directory, file, &name, wait),
+                Job::Cousin { above, device, id, below, what } => {
+                    self.ask_for_cousin(&above, device, id, &below, what, wait)
+                }
+            };
             self.done_with_one(&mut state);
+        }
+    }
+
+    fn ask_for(
+        self: &Arc<Self>,
+        directory: Arc<Directory>,
+        listed: File,
+        name: &CStr,
+        wait: Wait,
+    ) -> MutexGuard<'_, State> {
+        let asked = self
+            .gate
+            .pass(Files)
+            .and_then(|_pass| files::ask(directory.0.as_fd(), name, Even::IfCold, wait));
+        drop(directory);
+        let mut state = self.lock();
+        match &asked {
+            Some(asked) if asked.cold => state.choice.is_really(listed, asked.file),
+            _ => state.choice.not_asked(listed),
+        }
+        if wait == Wait::ForTheBeginning {
+            self.waited(&mut state, listed.device, asked);
+        }
+        state
+    }
+
+    fn ask_for_cousin(
+        self: &Arc<Self>,
+        above: &Directory,
+        device: u64,
+        id: cousins::Id,
+        below: &[CString],
+        what: What,
+        wait: Wait,
+    ) -> MutexGuard<'_, State> {
+        let names: Vec<&CStr> = below.iter().map(CString::as_c_str).collect();
+        let reached = self.gate.pass(All).and_then(|pass| {
+            let (directory, identity) = files::open_below(above.0.as_fd(), &names, device)?;
+            Some((Directory(directory, pass), identity))
+        });
+        match (what, reached) {
+            (What::Named(name), reached) => {
+                let asked = reached.and_then(|(directory, _)| {
+                    let _pass = self.gate.pass(Files)?;
+                    files::ask(directory.0.as_fd(), &name, Even::IfCold, wait)
+                });
+                let mut state = self.lock();
+                match &asked {
+                    Some(asked) if asked.cold => state.choice.cousin_is(id, asked.file),
+                    Some(_) => state.choice.cousins.not_asked(id),
+                    // To find that out has cost as much as a wrong guess.
+                    None => {}
+                }
+                if wait == Wait::ForTheBeginning {
+                    self.waited(&mut state, device, asked);
+                }
+                state
+            }
+            (What::Ending(ending), reached) => {
+                let listed = reached.map(|(directory, identity)| {
+                    let names = look::list(directory.0.as_fd());
+                    (Arc::new(directory), identity, names)
+                });
+                let mut state = self.lock();
+                if wait == Wait::ForTheBeginning {
+                    self.waited(&mut state, device, None);
+                }
+                match listed {
+                    Some((directory, identity, names)) if !self.gate.is_closed(All) => {
+                        for (file, name) in state.choice.cousins(id, identity, &ending, names) {
+                            state.jobs.push_back(Job::File { directory: directory.clone(), file, name });
+                            self.call_one(&mut state);
+                        }
+                    }
+                    _ => state.choice.cousins.not_listed(id),
+                }
+                state
+            }
         }
     }
 

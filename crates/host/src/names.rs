@@ -13,6 +13,7 @@ use runahead_abi::begun;
 use runahead_abi::names::{NOTES, Note, Ring, directory_mark, directory_of, kind, may_be_argument};
 use runahead_abi::session::{Slot, companions, names_ahead, retire};
 use runahead_companions::choice;
+use runahead_companions::cousins;
 use runahead_companions::{Companions, Wants};
 use runahead_gate::Gate;
 use runahead_names::Lookahead;
@@ -64,11 +65,13 @@ pub struct Taken {
 pub struct Notes {
     program: Vec<Note>,
     speculator: Vec<Note>,
+    /// The program has used cousins that were asked for: more of them may be.
+    more: Vec<cousins::Id>,
 }
 
 impl Notes {
     pub fn is_empty(&self) -> bool {
-        self.program.is_empty() && self.speculator.is_empty()
+        self.program.is_empty() && self.speculator.is_empty() && self.more.is_empty()
     }
 }
 
@@ -169,10 +172,10 @@ impl Names {
 
     /// What agent and speculator of `slot` have left since; to be acted on by [`Names::take`].
     pub fn notes(&self, slot: &Slot, taken: &mut Taken) -> Notes {
-        self.begun(slot, taken);
+        let more = self.begun(slot, taken);
         let program = since(&slot.agent.names, &mut taken.program.notes);
         let speculator = since(&slot.speculator.names, &mut taken.speculator.notes);
-        Notes { program, speculator }
+        Notes { program, speculator, more }
     }
 
     /// Acts on what the agent in `slot` has left.
@@ -221,7 +224,7 @@ impl Names {
             match note {
                 note if note.kind == kind::READ => {
                     if let Some(companions) = &mut self.companions
-                        && companions.waited(process, note.directory)
+                        && companions.waited(process, note.directory, name(&note))
                     {
                         taken.waited = Some(Instant::now());
                     }
@@ -234,6 +237,13 @@ impl Names {
                 }
                 _ => {}
             }
+        }
+        if let Some(companions) = &mut self.companions
+            && !notes.more.is_empty()
+        {
+            // It waits for nothing since it was foretold, which is to go on.
+            taken.waited = Some(Instant::now());
+            notes.more.into_iter().for_each(|more| companions.goes_on(process, more));
         }
         for note in notes.speculator.into_iter().filter(|_| !gone()) {
             taken.speculated = true;
@@ -316,13 +326,13 @@ impl Names {
         }
     }
 
-    fn begun(&self, slot: &Slot, taken: &mut Taken) {
-        let Some(companions) = &self.companions else { return };
+    /// Takes in which files the program has begun to read. The cousins of which more may be asked for then.
+    fn begun(&self, slot: &Slot, taken: &mut Taken) -> Vec<cousins::Id> {
+        let Some(companions) = &self.companions else { return Vec::new() };
         let (files, read) = slot.agent.begun.since(taken.begun);
-        for begun::File { device, inode } in files {
-            companions.used(choice::File { device, inode });
-        }
         taken.begun = read;
+        let used = |begun::File { device, inode }| companions.used(choice::File { device, inode });
+        files.into_iter().filter_map(used).collect()
     }
 
     /// The program in `slot` is about to end, or cannot bear that its directories are open: stops. Programs of

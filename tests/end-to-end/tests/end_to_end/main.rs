@@ -5,6 +5,7 @@ mod calls;
 mod canaries;
 mod contract;
 mod copying;
+mod cousins;
 mod doctor;
 mod enabled;
 mod faults;
@@ -91,6 +92,7 @@ fn main() {
     untold::add(&mut suite);
     unchecked::add(&mut suite);
     copying::add(&mut suite);
+    cousins::add(&mut suite);
     calls::add(&mut suite);
     small_maps::add(&mut suite);
     doctor::add(&mut suite);
