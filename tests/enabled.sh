@@ -258,6 +258,21 @@ killed)
     is_other "$host" || bad "no new host"
   done
   ;;
+stopped)
+  # Of programs whose files nobody knows one waits for a host that stands still, and no other.
+  enabled
+  host=$(session)
+  as "$user" env $(as "$user" runahead enable --print-env) bash -c 'expr 1 + 1' > "$folder/out"
+  for n in 1 2 3 4 5 6 7 8; do cp /usr/bin/expr "$folder/unknown-$n"; done
+  kill -STOP "$host"
+  begin=$(date +%s)
+  beside=$(as "$user" env $(as "$user" runahead enable --print-env) \
+    bash -c 'for n in 1 2 3 4 5 6 7 8; do "$1/unknown-$n" $n + 1; done' bash "$folder" 2>&1)
+  end=$(date +%s)
+  kill -CONT "$host"
+  same "programs beside a host that stands still" "$beside" "$(seq 2 9)"
+  [ $((end - begin)) -le 5 ] || bad "eight programs took $((end - begin)) s"
+  ;;
 reboot)
   # What a host has left behind means other processes, and others' folders mean nothing.
   enabled

@@ -141,11 +141,15 @@ pub const HOLDERS_BYTES: usize = size_of::<Holders>();
 pub struct AnalysisRequest {
     /// Process id of the agent that holds the mailbox, 0 free. Taken by compare-and-swap.
     pub holder: AtomicU32,
-    /// 0 empty, 1 asked, 2 answered: futex for both sides.
+    /// 0 empty, 1 asked, 2 answered, [`ANALYSIS_GIVEN_UP`]: futex for both sides.
     pub state: AtomicU32,
     /// The path, zero-terminated.
     pub path: [AtomicU64; 128],
 }
+
+/// Who has asked for an analysis has waited in vain: the mailbox stays taken, so that nobody else waits, until
+/// the host comes to it.
+pub const ANALYSIS_GIVEN_UP: u32 = 3;
 
 /// What stopped the program when it posted.
 pub mod stalled {

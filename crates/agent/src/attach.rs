@@ -10,8 +10,8 @@ use runahead_abi::kin;
 use runahead_abi::lives::SHORT_NS;
 use runahead_abi::owner;
 use runahead_abi::session::{
-    AGENT_BYTES, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, care, companions, names_ahead,
-    reported, retire, slot_offset, watching,
+    AGENT_BYTES, ANALYSIS_GIVEN_UP, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, care,
+    companions, names_ahead, reported, retire, slot_offset, watching,
 };
 use runahead_kernel::files::{read_link, stat_at};
 use runahead_kernel::memory::{PROT_NONE, PROT_READ, PROT_WRITE, protect, show_other_part};
@@ -238,6 +238,18 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     ring(header);
     let answered =
         futex_wait(&request.state, 1, Some(timeout_ns)) || request.state.load(Ordering::Acquire) == 2;
+    // Taken, so that nobody else waits for who does not come (who is stopped, say).
+    let gives_up = || {
+        let state = &request.state;
+        state.compare_exchange(1, ANALYSIS_GIVEN_UP, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    if !answered && gives_up() {
+        return false;
+    }
+    // Who is in a pid namespace of his own may be taken for gone, and somebody else ask by now.
+    if request.holder.load(Ordering::Relaxed) != me {
+        return answered;
+    }
     request.state.store(0, Ordering::Relaxed);
     // The host has it for good, when it has left the command.
     let _ = request.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use crate::run::Run;
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Leaves what the command has: own session, no standard streams (but stderr, while something is to be said
@@ -10,7 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 pub(crate) fn leave_the_terminal(run: &Run, one_more: Option<RawFd>) {
     leave_real_time();
     let _ = rustix::process::setsid();
-    if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+    if let Ok(null) = nowhere() {
         let last = if run.may_speak() { 1 } else { 2 };
         for stream in 0..=last {
             // SAFETY: replaces a standard stream of this process; nobody here uses it.
@@ -33,10 +34,16 @@ pub(crate) fn leave_the_terminal(run: &Run, one_more: Option<RawFd>) {
 
 /// Leaves stderr as well, on which nothing more is to be said.
 pub(crate) fn leave_stderr() {
-    if let Ok(null) = File::options().write(true).open("/dev/null") {
+    if let Ok(null) = nowhere() {
         // SAFETY: as in `leave_the_terminal`: it replaces a standard stream, which nobody here uses any more.
         unsafe { libc::dup2(null.as_raw_fd(), 2) };
     }
+}
+
+/// Where nothing comes from and nothing goes to: `/dev/null`, and in a room without one (a bare root, a
+/// sandbox) a directory, of which nothing is read and to which nothing is written.
+pub(crate) fn nowhere() -> io::Result<File> {
+    File::options().read(true).write(true).open("/dev/null").or_else(|_| File::open("/"))
 }
 
 /// Leaves the real-time classes, which a command started by chrt(1) is in: niceness does not count there, and

@@ -18,6 +18,7 @@ use crate::launch::{report_plainly, say_plainly};
 use crate::own_files;
 use crate::processes::has_ended;
 use crate::program;
+use crate::reasons::REPLACED;
 use crate::run::Run;
 use crate::start_files::Cold;
 use runahead_abi::environment::flags;
@@ -27,8 +28,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long it sleeps at most when nobody rings: it looks whether the command has ended.
+/// How long it sleeps at most when nobody rings: it looks whether the command has ended. Sooner where that is
+/// to be told of, with the time that it took: a command that is killed says nothing.
 const LOOK: Duration = Duration::from_millis(200);
+const LOOK_TO_TELL: Duration = Duration::from_millis(10);
 
 /// Serves a run until somebody needs more. Runs in a process of its own, of one thread.
 pub fn attend(run: Run) -> ! {
@@ -37,7 +40,9 @@ pub fn attend(run: Run) -> ! {
     let is_wanted = || session.is_wanted();
     let executions = Executions::new(&run, gate);
     let run = open_sites(run, |cold| cold.ask_for_libraries(gate, is_wanted));
+    let look = if run.wishes.any() { LOOK_TO_TELL } else { LOOK };
     loop {
+        session.free_analysis();
         let header = session.header();
         let doorbell = header.doorbell.load(Ordering::Acquire);
         let has_ended = run.main.as_ref().is_none_or(has_ended);
@@ -51,7 +56,7 @@ pub fn attend(run: Run) -> ! {
             run.session.shut();
             std::process::exit(0);
         }
-        wait(&header.doorbell, doorbell, LOOK);
+        wait(&header.doorbell, doorbell, look);
     }
 }
 
@@ -66,6 +71,10 @@ pub(crate) fn open_sites(mut run: Run, meanwhile: impl FnOnce(Cold)) -> Run {
 
 /// Goes on as the host. Its file comes beside the speculator's where ours had to be waited for.
 fn become_host(run: Run) -> ! {
+    // Another version's would not serve this run.
+    if run.installation.identity() != run.installed {
+        give_up(run, REPLACED);
+    }
     own_files::ask_for([run.installation.host.as_path(), run.installation.speculator.as_path()]);
     if run.address.flags & flags::REAPS != 0 {
         let parent = std::process::id();
@@ -96,8 +105,21 @@ fn become_host(run: Run) -> ! {
 
 /// Executes the host with the run's descriptors. Returns only why it could not.
 fn execute(run: &Run) -> io::Error {
+    let error = execute_with(run, usize::MAX);
+    match error.raw_os_error() {
+        // With our own words it may be just too much; a report tells as much of the command as there is room for.
+        Some(libc::E2BIG) => execute_with(run, LEAST_WORDS),
+        _ => error,
+    }
+}
+
+/// How many words of the command are told of where there is no room for all.
+const LEAST_WORDS: usize = 1;
+
+/// `most`: words of the command.
+fn execute_with(run: &Run, most: usize) -> io::Error {
     let terminated = |word: OsString| CString::new(word.into_vec()).ok();
-    let words: Option<Vec<CString>> = run.words().into_iter().map(terminated).collect();
+    let words: Option<Vec<CString>> = run.words(most).into_iter().map(terminated).collect();
     let environment = program::environment_with(&[run.variable()]);
     let file = terminated(run.installation.host.clone().into_os_string());
     let (Some(words), Some(environment), Some(file)) = (words, environment, file) else {
@@ -115,17 +137,15 @@ fn execute(run: &Run) -> io::Error {
 
 /// There will be no host: nobody waits for one, and what is to be told is that.
 fn give_up(mut run: Run, reason: &str) -> ! {
-    run.session.shut();
-    run.session.say_that_nobody_comes();
-    // Else the launcher tells of it, who has asked in vain.
-    if !run.asks {
-        if run.wishes.speak() {
-            say_plainly(reason, false);
-        }
-        report_plainly(run.wishes.report.take(), run.command, reason.to_owned());
+    if run.wishes.speak() {
+        say_plainly(reason, run.wishes.stats.is_some());
     }
+    report_plainly(run.wishes.report.take(), run.command, reason.to_owned());
+    // A launcher that has asked in vain looks at it once it is answered.
     let header = run.session.header();
     header.reported.store(1, Ordering::Release);
     wake(&header.reported);
+    run.session.shut();
+    run.session.say_that_nobody_comes();
     std::process::exit(1)
 }

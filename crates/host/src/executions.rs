@@ -332,7 +332,9 @@ impl Common {
         };
         let has_loader = entrance == Entrance::Loader;
         // Where the loader brings the agent in, that asks for itself.
-        let name = request.path.file_name().unwrap_or_default().as_bytes();
+        let real =
+            request.path.starts_with("/proc").then(|| std::fs::canonicalize(&request.path).ok()).flatten();
+        let name = real.as_ref().unwrap_or(&request.path).file_name().unwrap_or_default().as_bytes();
         if !takes(&self.rules, [name].into_iter()) {
             if !has_loader {
                 mailbox.note(key, Known::LeaveAlone);
@@ -465,6 +467,10 @@ fn limits_of(process: u32) -> Option<Limits> {
 /// The path that a process means, from here.
 fn seen_from(process: u32, directory: i32, path: &[u8]) -> PathBuf {
     let path = Path::new(OsStr::from_bytes(path));
+    // Where a shell executes itself for what is a part of it.
+    if let Ok(own) = path.strip_prefix("/proc/self") {
+        return Path::new(&format!("/proc/{process}")).join(own);
+    }
     let base = match directory {
         _ if path.is_absolute() => return path.to_owned(),
         libc::AT_FDCWD => format!("/proc/{process}/cwd"),
@@ -565,6 +571,8 @@ mod tests {
         assert_eq!(seen_from(7, libc::AT_FDCWD, b"a"), Path::new("/proc/7/cwd/a"));
         assert_eq!(seen_from(7, 5, b"a"), Path::new("/proc/7/fd/5/a"));
         assert_eq!(seen_from(7, 5, b""), Path::new("/proc/7/fd/5"));
+        assert_eq!(seen_from(7, 5, b"/proc/self/exe"), Path::new("/proc/7/exe"));
+        assert_eq!(seen_from(7, 5, b"/proc/selfish"), Path::new("/proc/selfish"));
     }
 
     #[test]

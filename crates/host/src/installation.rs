@@ -1,6 +1,7 @@
 //! Where the parts of Runahead are: beside the command itself, or in `../lib/runahead`.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The files that a run needs besides the command.
@@ -35,7 +36,31 @@ pub fn tools() -> io::Result<PathBuf> {
     files.into_iter().find(|file| file.is_file()).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
+/// What tells whether files are still those that they were (device, inode, size, time of the last change of
+/// the contents): an upgrade puts others there. None: a file is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity([Option<OfFile>; 3]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OfFile {
+    place: (u64, u64),
+    bytes: u64,
+    changed: (i64, i64),
+}
+
 impl Installation {
+    /// Of the files that have to fit together.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity([&self.agent, &self.host, &self.speculator].map(|path| {
+            let found = std::fs::metadata(path).ok()?;
+            Some(OfFile {
+                place: (found.dev(), found.ino()),
+                bytes: found.size(),
+                changed: (found.mtime(), found.mtime_nsec()),
+            })
+        }))
+    }
+
     /// The one of which all parts are in `folder`, if it is there.
     pub(crate) fn in_folder(folder: &Path) -> Installation {
         Installation {

@@ -207,8 +207,11 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>, beside: 
                     Reason::Static => "it is statically linked, and the agent could not be put in",
                     Reason::OtherLoader => "its loader is not glibc's, and the agent could not be put in",
                 };
-                say(reason);
-                report_plainly(spare, first, reason.into());
+                // Else it is told already why nobody could.
+                if begun.session.header().reported.load(Ordering::Acquire) == 0 {
+                    say(reason);
+                    report_plainly(spare, first, reason.into());
+                }
             }
         }
         Err(reason) => {
@@ -431,6 +434,7 @@ fn prepare(
     let run = Run {
         session,
         sites,
+        installed: installation.identity(),
         installation,
         wishes,
         limits: Limits::new(options.limits),
@@ -498,6 +502,7 @@ pub(crate) fn serve_all(lasting: Box<dyn Lasting>, installation: Installation) -
     let mut run = Run {
         session,
         sites,
+        installed: installation.identity(),
         installation,
         wishes: Wishes::NONE,
         limits: Limits::new(limits),

@@ -11,6 +11,8 @@ pub(crate) const BLIND_LATER: &str =
 pub(crate) const NOT_READY: &str = "large files of its code were not known yet, and some make system calls \
     of their own: the next run will see them";
 pub(crate) const NOT_BEGUN: &str = "nothing of ours has begun in it: it was traced or filtered at its start, or ended before, or a loader ran no program";
+pub(crate) const REPLACED: &str =
+    "Runahead's files were replaced since the command has begun: the next run will have the new ones";
 pub(crate) const GAVE_UP_RIGHTS: &str = "a process gave up rights";
 pub(crate) const OTHER_RIGHTS: &str = "a process has other rights than the host";
 
@@ -48,7 +50,7 @@ mod tests {
     fn what_can_be_mended_says_how() {
         let around = runahead_remedies::Surroundings::default();
         // Nobody but its author mends code whose calls cannot be seen.
-        let told = [MEMORY_SHORT, UNKNOWN, NOT_READY, NOT_BEGUN, GAVE_UP_RIGHTS, OTHER_RIGHTS];
+        let told = [MEMORY_SHORT, UNKNOWN, NOT_READY, NOT_BEGUN, REPLACED, GAVE_UP_RIGHTS, OTHER_RIGHTS];
         for reason in told {
             assert!(runahead_remedies::of(reason, &around).is_some(), "{reason}");
         }

@@ -1,5 +1,6 @@
 //! The report of a run: JSON (`--report`), and a helper that tells it to people (`--stats`, `crates/page`).
 
+use crate::apart::nowhere;
 use crate::counts::Counts;
 use crate::reasons::MEMORY_SHORT;
 use crate::standing;
@@ -10,7 +11,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{Seek as _, Write as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Version of the JSON document's layout: it stays when a field is added.
 pub const VERSION: u32 = 1;
@@ -132,7 +133,7 @@ impl Report {
         self.write_json(&mut file);
         file.rewind()?;
         let mut command = Command::new(helper);
-        command.arg(detail.word()).env_clear().stdin(file).stdout(Stdio::null());
+        command.arg(detail.word()).env_clear().stdin(file).stdout(nowhere()?);
         // What decides which remedy helps.
         for name in ["container", "INVOCATION_ID", "PATH"] {
             command.envs(std::env::var_os(name).map(|value| (name, value)));

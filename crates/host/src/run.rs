@@ -1,7 +1,7 @@
 //! One run, as the launcher leaves it to whoever serves it: in the same process image
 //! ([`serve`](crate::serve)), or as words to another executable ([`Run::words`], [`Run::from_words`]).
 
-use crate::installation::Installation;
+use crate::installation::{Identity, Installation};
 use crate::limits::Limits;
 use crate::own_files;
 use crate::program;
@@ -107,6 +107,8 @@ pub struct Run {
     pub session: Session,
     pub sites: Sites,
     pub installation: Installation,
+    /// Its files when the run began, or when this process was executed to serve it.
+    pub(crate) installed: Identity,
     pub wishes: Wishes,
     pub limits: Limits,
     /// Whether files may be asked for that nobody has foretold.
@@ -201,7 +203,8 @@ impl Run {
     /// [descriptors](Run::descriptors) and the environment; the latter says the limits and the session's
     /// address, as to the programs: arguments are everybody's to read, and the cookie is not. A trace,
     /// progress on the terminal and limits from a command line are not handed on.
-    pub(crate) fn words(&self) -> Vec<OsString> {
+    /// `most`: words of the command, which is told of in a report only.
+    pub(crate) fn words(&self, most: usize) -> Vec<OsString> {
         let number = |descriptor: Option<RawFd>| descriptor.map_or(NONE.into(), |number| number.to_string());
         let stats = match self.wishes.stats {
             None => NONE,
@@ -221,9 +224,8 @@ impl Run {
             self.installation.folder().into(),
         ];
         assert_eq!(words.len(), WORDS, "as many as are read");
-        // It is told of in a report only.
         if self.wishes.any() {
-            words.extend(program::arguments().skip(self.command).map(OsStr::to_owned));
+            words.extend(program::arguments().skip(self.command).take(most).map(OsStr::to_owned));
         }
         words
     }
@@ -250,6 +252,7 @@ impl Run {
         let place = (words.get(6)? != &NONE).then(|| PathBuf::from(words[6]));
         let sites = SiteFile::inherit(place, File::from(descriptor(address.sites.cast_signed())?)).ok()?;
         let installation = Installation::in_folder(Path::new(words.get(7)?));
+        let installed = installation.identity();
         let wishes = Wishes {
             stats: Detail::of_word(stats),
             reasons: switches.contains('r'),
@@ -260,6 +263,7 @@ impl Run {
             session,
             sites: Sites::Open(sites.with_known(installation.known.clone())),
             installation,
+            installed,
             wishes,
             limits: Limits::new(crate::Limits::from_environment()),
             guesses: switches.contains('g'),
@@ -308,6 +312,7 @@ mod tests {
             session,
             sites: Sites::Open(sites),
             installation: Installation::in_folder(Path::new("/usr/bin/../lib/runahead")),
+            installed: Installation::in_folder(Path::new("/usr/bin/../lib/runahead")).identity(),
             wishes: Wishes { stats: Some(Detail::Words), ..Wishes::NONE },
             limits: Limits::new(crate::Limits::default()),
             guesses: true,
@@ -335,7 +340,7 @@ mod tests {
             sites: duplicate(sites),
             ..run.address
         };
-        let words = run.words();
+        let words = run.words(usize::MAX);
         let words: Vec<&OsStr> = words.iter().map(OsString::as_os_str).collect();
         // SAFETY: nobody else has the copies.
         unsafe { Run::from_words(&words, OsStr::new(&address.to_string())) }
@@ -365,6 +370,6 @@ mod tests {
         let (_, address) = run.variable();
         let cookie = format!("{:016x}", run.session.cookie[0]);
         assert!(address.to_string_lossy().contains(&cookie));
-        assert!(run.words().iter().all(|word| !word.to_string_lossy().contains(&cookie)));
+        assert!(run.words(usize::MAX).iter().all(|word| !word.to_string_lossy().contains(&cookie)));
     }
 }

@@ -6,8 +6,8 @@ use runahead_abi::environment::Cookie;
 use runahead_abi::executions::{Executions, state};
 use runahead_abi::owner;
 use runahead_abi::session::{
-    HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, activity, companions, names_ahead,
-    sites, slot_offset, watching,
+    ANALYSIS_GIVEN_UP, HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, activity,
+    companions, names_ahead, sites, slot_offset, watching,
 };
 use runahead_gate::{Gate, Words};
 use runahead_policy::regret::is_worth_a_start;
@@ -138,8 +138,8 @@ fn leave_executions(mailbox: &Executions) {
     while asked_by_somebody && Instant::now() < end {
         let word = mailbox.state.load(Ordering::Acquire);
         match state::of(word) {
-            // Taken, and not asked yet.
-            state::EMPTY => wait(&mailbox.state, word, Duration::from_millis(1)),
+            // Taken, and not asked yet; or a thread of ours is about to stop who asks, who waits for that.
+            state::EMPTY | state::TRACING => wait(&mailbox.state, word, Duration::from_millis(1)),
             state::ASKED | state::TAKEN => {
                 let left = state::to(word, state::LEFT);
                 if mailbox.state.compare_exchange(word, left, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -266,6 +266,21 @@ impl Shared {
     fn asks_of_code(&self) -> bool {
         let header = self.header();
         header.analysis.state.load(Ordering::Acquire) == 1 || header.checks.asked.load(Ordering::Acquire) != 0
+    }
+
+    /// Frees the mailbox of analyses where who has asked does not wait any more: nobody was there for a while
+    /// (stopped, say), or he was killed.
+    pub fn free_analysis(&self) {
+        let request = &self.header().analysis;
+        let is_left = match request.state.load(Ordering::Acquire) {
+            ANALYSIS_GIVEN_UP => true,
+            2 => !processes::is_there(request.holder.load(Ordering::Acquire)),
+            _ => false,
+        };
+        if is_left {
+            request.state.store(0, Ordering::Release);
+            request.holder.store(0, Ordering::Release);
+        }
     }
 
     /// Tells agents that start whether the site file is there.

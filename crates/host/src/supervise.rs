@@ -1,13 +1,13 @@
 //! The host's loop: speculators for processes that attach, answers for agents that ask, the end.
 
-use crate::apart::leave_stderr;
+use crate::apart::{leave_stderr, nowhere};
 use crate::checks::Background;
 use crate::counts::Counts;
 use crate::ends::Ends;
 use crate::executions::Executions;
 use crate::faults::Faults;
 use crate::futex::{wait, wake};
-use crate::installation::Installation;
+use crate::installation::{Identity, Installation};
 use crate::limits::{self, Limits, Running};
 use crate::memory::Costs;
 use crate::names::{Names, Notes, Taken};
@@ -18,7 +18,7 @@ use crate::processes::{
 use crate::program;
 use crate::progress::SoFar;
 use crate::reasons::{
-    BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, UNKNOWN,
+    BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, REPLACED, UNKNOWN,
     refused_because,
 };
 use crate::remembered::{self, Begin, Remembering, Remembers};
@@ -44,7 +44,7 @@ use std::num::NonZero;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -182,6 +182,7 @@ pub struct Host {
     sites: Arc<SiteFile>,
     checks: Background,
     installation: Installation,
+    installed: Identity,
     wishes: Wishes,
     /// Number of the command among our own arguments, for the report.
     command: usize,
@@ -240,7 +241,7 @@ impl Host {
         let watches_only = run.address.flags & environment::flags::NO_SPECULATION != 0;
         let executions = Executions::new(&run, gate);
         let checks = Background::new(&run.installation.agent);
-        let Run { session, sites, installation, wishes, limits, remember, command, .. } = run;
+        let Run { session, sites, installation, installed, wishes, limits, remember, command, .. } = run;
         let Run { began, main, main_process, .. } = run;
         let Sites::Open(sites) = sites else { return None };
         Some(Host {
@@ -249,6 +250,7 @@ impl Host {
             sites: Arc::new(sites),
             checks,
             installation,
+            installed,
             wishes,
             command,
             began,
@@ -473,13 +475,18 @@ impl Host {
 
     /// Analyses a file for an agent that waits.
     fn answer_analysis(&self) {
+        self.session.share().free_analysis();
         let request = &self.session.header().analysis;
         if request.state.load(Ordering::Acquire) != 1 {
             return;
         }
-        if self.compromised {
-            request.state.store(2, Ordering::Release);
+        // Who has given it up meanwhile has left the mailbox to us.
+        let answered = || {
+            let _ = request.state.compare_exchange(1, 2, Ordering::AcqRel, Ordering::Relaxed);
             wake(&request.state);
+        };
+        if self.compromised {
+            answered();
             return;
         }
         // Else at the next turn, which comes soon.
@@ -489,8 +496,7 @@ impl Host {
         let length = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
         use std::os::unix::ffi::OsStrExt;
         let _ = self.sites.ensure(Path::new(std::ffi::OsStr::from_bytes(&bytes[..length])));
-        request.state.store(2, Ordering::Release);
-        wake(&request.state);
+        answered();
     }
 
     /// Starts speculators for processes that have attached.
@@ -759,7 +765,11 @@ impl Host {
         }
         allowance.stale_fault.store(slot.faults.posted.load(Ordering::Acquire), Ordering::Relaxed);
         slot.speculator.activity.store(activity::STARTING, Ordering::Release);
-        let speculator = self.start_speculator(process, index).ok();
+        let is_replaced = self.installation.identity() != self.installed;
+        if is_replaced {
+            self.barred = self.barred.or(Some(REPLACED));
+        }
+        let speculator = if is_replaced { None } else { self.start_speculator(process, index).ok() };
         if speculator.is_none() {
             say_gone(slot);
         }
@@ -777,9 +787,9 @@ impl Host {
             .arg(process.to_string())
             .arg(slot.to_string())
             .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .stdin(nowhere()?)
+            .stdout(nowhere()?)
+            .stderr(nowhere()?);
         let host = std::process::id();
         // SAFETY: runs in the child between fork and exec: only system calls, no allocation.
         unsafe {

@@ -74,6 +74,14 @@ pub fn more_memory(is_group: bool, around: &Surroundings) -> &'static str {
     }
 }
 
+/// More processes, of a control group's.
+pub fn more_processes(around: &Surroundings) -> &'static str {
+    match around.in_container {
+        true => "docker (or podman) run --pids-limit 4096 ...",
+        false => "systemctl set-property UNIT TasksMax=4096",
+    }
+}
+
 /// What helps where a report names this reason for a run that was plain or was left alone; none if nothing
 /// does, or nothing is known of it.
 pub fn of(reason: &str, around: &Surroundings) -> Option<String> {
@@ -114,6 +122,7 @@ pub fn of(reason: &str, around: &Surroundings) -> Option<String> {
         () if has("all but used up") || has("no room for it in memory") => {
             more_memory(true, around).to_owned()
         }
+        () if has("pids.max") => more_processes(around).to_owned(),
         () if has("the next run") => "run it once more".to_owned(),
         () if has("written a moment ago") => "run it once more, in a second".to_owned(),
         () if has("processes") && has("limit") => "ulimit -u unlimited".to_owned(),
@@ -142,6 +151,11 @@ mod tests {
     fn a_limit_names_its_own_option() {
         let reason = "the limit on file sizes (ulimit -f) leaves no room for shared memory";
         assert_eq!(of(reason, &Surroundings::default()).unwrap(), "ulimit -f unlimited");
+        let reason = "the control group's limit on processes (pids.max) leaves no room for Runahead's own";
+        assert_eq!(
+            of(reason, &Surroundings::default()).unwrap(),
+            "systemctl set-property UNIT TasksMax=4096"
+        );
         assert_eq!(of("a reason that nobody knows", &Surroundings::default()), None);
     }
 }

@@ -7,7 +7,7 @@ use runahead_end_to_end::locate::{Runahead, build_folder, tests_folder};
 use std::fs;
 use std::process::Command;
 
-const SITUATIONS: [&str; 17] = [
+const SITUATIONS: [&str; 18] = [
     "programs",
     "environment",
     "disable",
@@ -15,6 +15,7 @@ const SITUATIONS: [&str; 17] = [
     "versions",
     "broken",
     "killed",
+    "stopped",
     "reboot",
     "users",
     "logout",

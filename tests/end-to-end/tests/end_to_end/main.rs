@@ -27,6 +27,7 @@ mod programs;
 mod progress;
 mod releases;
 mod remembered;
+mod rooms;
 mod sampled;
 mod security;
 mod servers;
@@ -105,6 +106,7 @@ fn main() {
     hostile::add(&mut suite);
     inserted::add(&mut suite);
     own_runs::add(&mut suite);
+    rooms::add(&mut suite);
     servers::add(&mut suite);
     security::add(&mut suite);
     forked::add(&mut suite);
