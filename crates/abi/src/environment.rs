@@ -147,6 +147,27 @@ fn number(digits: &[u8]) -> Option<u32> {
     Some(digits.iter().fold(0, |value, &digit| value * 10 + u32::from(digit - b'0')))
 }
 
+/// What stands between the names in `LD_PRELOAD` (ld.so(8)).
+pub const PRELOAD_SEPARATORS: [u8; 2] = *b": ";
+
+/// Writes the value of `LD_PRELOAD` without the names that are `ours`, and without a separator of each, into
+/// `left`, which is at least as long and is changed no further than that.
+pub fn preload_without(value: &[u8], left: &mut [u8], ours: impl Fn(&[u8]) -> bool) {
+    let mut bytes = 0;
+    for piece in value.split_inclusive(|byte| PRELOAD_SEPARATORS.contains(byte)) {
+        let name = piece.split(|byte| PRELOAD_SEPARATORS.contains(byte)).next().unwrap_or_default();
+        if !ours(name) {
+            left.iter_mut().skip(bytes).zip(piece).for_each(|(to, from)| *to = *from);
+            bytes += piece.len();
+        } else if name.len() == piece.len()
+            && let Some(separator) = left.get_mut(..bytes).and_then(|left| left.last_mut())
+        {
+            // The last one's separator is the one before it.
+            *separator = 0;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +197,28 @@ mod tests {
         ];
         for bad in bad {
             assert_eq!(Session::parse(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_preloaded_is_left_but_ours_wherever_that_stands() {
+        for (value, expected) in [
+            ("/x/ours", ""),
+            ("/x/ours:a.so", "a.so"),
+            ("/x/ours:a.so b.so", "a.so b.so"),
+            ("a.so:/x/ours", "a.so"),
+            ("a.so:/x/ours b.so", "a.so:b.so"),
+            ("/x/ours:/y/ours:b.so", "b.so"),
+            ("b.so /x/ours:/y/ours", "b.so"),
+            ("", ""),
+            ("a.so", "a.so"),
+            ("::a.so /x/ours: ", "::a.so  "),
+        ] {
+            let mut left = vec![0; value.len()];
+            preload_without(value.as_bytes(), &mut left, |name| name.ends_with(b"/ours"));
+            let bytes = left.iter().position(|&byte| byte == 0).unwrap_or(left.len());
+            assert_eq!(String::from_utf8_lossy(&left[..bytes]), expected, "{value}");
+            assert!(left[bytes..].iter().all(|&byte| byte == 0), "{value}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the agent does with the calls that reach it.
 
 use crate::arch::{Answer, Frame};
-use crate::{attach, names, opened, patch, reads, release, unchecked};
+use crate::{attach, names, opened, patch, reads, release, rooms, unchecked};
 use core::sync::atomic::Ordering;
 use runahead_abi::reads::{LARGE_MAPPING, maps_small_file, of as read_call};
 use runahead_abi::session::{care, watch};
@@ -233,12 +233,16 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             attach::is_filtered(state);
             Answer::plain(frame)
         }
+        // It shares nothing less, as unshare(1) asks for that only makes it go into another root.
+        n::__NR_unshare if a[0] as u32 == 0 => Answer::plain(frame),
         // Nobody is to do for the process what it may not do any more.
-        n::__NR_prctl => {
+        number @ n::__NR_prctl => {
+            rooms::before(state, number, a);
             attach::give_up(state);
             Answer::plain(frame)
         }
         number if gives_up_rights(number) => {
+            rooms::before(state, number, a);
             attach::give_up(state);
             release::call(frame, number, a).unwrap_or_else(|| Answer::plain(frame))
         }

@@ -37,7 +37,7 @@ const ENTRIES_MOST: usize = 1024;
 /// Bytes of an entry that tell what it is.
 const HEAD: usize = 16;
 
-const PRELOAD: &[u8] = b"LD_PRELOAD=";
+pub const PRELOAD: &[u8; 11] = b"LD_PRELOAD=";
 
 /// Bytes kept of what names the agent to the loader.
 pub const PRELOAD_KEPT: usize = 64;

@@ -43,6 +43,7 @@ mod patch;
 mod prepared;
 mod reads;
 mod release;
+mod rooms;
 mod session;
 mod start;
 mod state;

@@ -166,7 +166,7 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     if !may_run() || !asks_last && !is_able() {
         return Begun::Here;
     }
-    let Some((fixed, sites)) = join(&session, hwcap2, told.preload, || !asks_last || is_able()) else {
+    let Some((fixed, sites)) = join(&session, hwcap2, told, || !asks_last || is_able()) else {
         return Begun::Elsewhere(session);
     };
     if fixed.has(flags::RESTRICTED_TRACING) {
@@ -216,7 +216,7 @@ pub fn has_room_for(bytes: usize) -> bool {
 fn join(
     session: &Session,
     hwcap2: usize,
-    preload: [u8; PRELOAD_KEPT],
+    told: &Told,
     is_able: impl FnOnce() -> bool,
 ) -> Option<(&'static Fixed, Option<Open>)> {
     let Session { host, descriptor, flags, cookie, sites, .. } = *session;
@@ -231,11 +231,12 @@ fn join(
     let fixed = state::create(arch::entry_address(), files.session.number())?;
     fixed.address = address;
     fixed.flags = flags;
-    fixed.preload = preload;
+    fixed.preload = told.preload;
+    fixed.preload_at = told.preload_at;
     fixed.reads_thread_base = AtomicU32::new(arch::may_read_thread_base(hwcap2).into());
     fixed.counts_memory = AtomicU32::new((total_swap() != 0).into());
     let fixed: &'static Fixed = fixed;
-    fixed.process().begun.store(1, Ordering::Relaxed);
+    fixed.process().begin();
     if key != 0 {
         fixed.process().executable.store(key, Ordering::Relaxed);
         fixed.process().tells_of_life.store(1, Ordering::Relaxed);
@@ -321,15 +322,17 @@ struct Told {
     enabled: Option<u64>,
     /// The user wants nothing of us.
     is_off: bool,
-    /// How what is preloaded begins.
+    /// How what is preloaded begins, and where the variable stands; 0: there is none.
     preload: [u8; PRELOAD_KEPT],
+    preload_at: usize,
 }
 
 impl Told {
     /// # Safety
     /// `environment` is a null-terminated array of C strings that live as long as the process.
     unsafe fn find(environment: *const *const c_char) -> Told {
-        let mut told = Told { session: None, enabled: None, is_off: false, preload: [0; PRELOAD_KEPT] };
+        let mut told =
+            Told { session: None, enabled: None, is_off: false, preload: [0; PRELOAD_KEPT], preload_at: 0 };
         for index in 0.. {
             // SAFETY: below the terminator.
             let entry = unsafe { *environment.add(index) };
@@ -337,12 +340,13 @@ impl Told {
                 break;
             }
             // SAFETY: a C string.
-            let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+            let (address, entry) = (entry as usize, unsafe { CStr::from_ptr(entry) }.to_bytes());
             if let Some(value) = value_of(entry, environment::SESSION) {
                 told.session = Session::parse(value);
                 told.enabled = enabled_filters(value);
             } else if let Some(value) = value_of(entry, "LD_PRELOAD") {
                 told.preload = [0; PRELOAD_KEPT];
+                told.preload_at = address;
                 for (to, from) in told.preload.iter_mut().zip(value) {
                     *to = *from;
                 }

@@ -104,6 +104,8 @@ pub struct Fixed {
     pub wait: Wait,
     /// How what the loader preloads begins, where it begins with the agent; zeros behind it.
     pub preload: [u8; PRELOAD_KEPT],
+    /// Where the variable stood that names the agent, at the program's start; 0: nowhere.
+    pub preload_at: usize,
     /// As the three of the site file, of what comes with the installation (`sites::known`), which is looked
     /// for once, at the start, where the site file lacks something.
     pub prepared: AtomicUsize,
@@ -121,6 +123,8 @@ pub struct Process {
     pub scratch_lock: Lock,
     /// 1: the process has been inside the agent, or passed its start.
     pub begun: AtomicU32,
+    /// Process id of whoever began. A child of vfork finds its parent's.
+    pub begun_by: AtomicU32,
     /// Areas that were in use when a child of fork was inside the agent for the first time: of its parent's threads, and of a
     /// visit that its handler has interrupted.
     pub lost_areas: AtomicUsize,
@@ -236,6 +240,14 @@ impl Lock {
     }
 }
 
+impl Process {
+    /// The process has been inside the agent.
+    pub fn begin(&self) {
+        self.begun_by.store(process::process_id() as u32, Ordering::Relaxed);
+        self.begun.store(1, Ordering::Relaxed);
+    }
+}
+
 impl Fixed {
     pub fn is_off(&self) -> bool {
         self.off.load(Ordering::Relaxed) != 0
@@ -261,7 +273,7 @@ impl Fixed {
         let is_first = process.begun.load(Ordering::Relaxed) == 0;
         if is_first {
             process.lost_areas.store(arch::areas_in_use(self).saturating_sub(1), Ordering::Relaxed);
-            process.begun.store(1, Ordering::Relaxed);
+            process.begin();
         }
         is_first
     }

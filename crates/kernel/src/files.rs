@@ -64,7 +64,23 @@ pub fn open_without_magic_links(path: &CStr, flags: u32) -> Result<i32> {
 /// Whether the real user may execute the file at `path`.
 pub fn may_execute(path: &CStr) -> bool {
     const X_OK: usize = 1;
-    let a = [n::AT_FDCWD as usize, path.as_ptr() as usize, X_OK, 0, 0, 0];
+    has_access(path, X_OK)
+}
+
+/// Whether the real user may read the file at `path`.
+pub fn may_read(path: &CStr) -> bool {
+    const R_OK: usize = 4;
+    has_access(path, R_OK)
+}
+
+/// Whether the real user finds anything at `path`.
+pub fn is_there(path: &CStr) -> bool {
+    const F_OK: usize = 0;
+    has_access(path, F_OK)
+}
+
+fn has_access(path: &CStr, mode: usize) -> bool {
+    let a = [n::AT_FDCWD as usize, path.as_ptr() as usize, mode, 0, 0, 0];
     // SAFETY: the path is a C string.
     check(unsafe { syscall(n::__NR_faccessat as usize, a) }).is_ok()
 }

@@ -124,6 +124,16 @@ pub unsafe fn read_process(pid: i32, local: &[IoVec], remote: &[IoVec]) -> Resul
     check(unsafe { syscall(n::__NR_process_vm_readv as usize, a) })
 }
 
+/// Copies into another process's memory, as far as that may be written to; returns the bytes copied.
+///
+/// # Safety
+/// Of this process: what is there is nobody's whose memory this is.
+pub unsafe fn write_process(pid: i32, local: &[IoVec], remote: &[IoVec]) -> Result<usize> {
+    let a = [pid as usize, local.as_ptr() as usize, local.len(), remote.as_ptr() as usize, remote.len(), 0];
+    // SAFETY: the vectors are valid; the rest is the caller's promise.
+    check(unsafe { syscall(n::__NR_process_vm_writev as usize, a) })
+}
+
 /// Has the kernel bring in what is on swap or of a file, of the process behind `pidfd` (Linux 5.10), without waiting for it.
 /// EPERM without CAP_SYS_NICE. With no pieces it only tells whether one may.
 pub fn will_need(pidfd: i32, pieces: &[IoVec]) -> Result<usize> {

@@ -1,15 +1,108 @@
-//! Rooms that a command makes and goes into: other roots, sandboxes, other rights.
+//! Rooms that a command makes and goes into: other roots, sandboxes, other rights. There the agent's file may
+//! be nowhere to be found, and a loader that is told of it complains: all is compared with the command alone.
 
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
 use runahead_end_to_end::locate::Runahead;
-use runahead_end_to_end::scenario::{Mode, Scenario, bytes};
+use runahead_end_to_end::scenario::{COLD, Mode, Scenario, WARM, bytes};
 use std::path::Path;
+
+/// Makes a root in which there are some programs and nothing of ours.
+const ROOT: &str = "mkdir -p root/proc root/dev root/tmp; for file in /bin/sh /bin/cat /usr/bin/env /usr/bin/python3; \
+    do for each in $file $(ldd $file | grep -o '/[^ ]*'); do mkdir -p root/${each%/*}; \
+    [ -e root/$each ] || cp -L $each root/$each; done; done; echo inside > root/file; : > root/dev/null; ";
+
+/// Lines in which `root` is such a root.
+const ROOMS: &[(&str, &[&str], &str)] = &[
+    (
+        "chroot",
+        &[],
+        "$UNDER chroot root /bin/sh -c 'cat file; /bin/cat file; exec cat file'; \
+         $UNDER chroot root /usr/bin/env -u _ cat file; $UNDER chroot root nothing; echo $?; \
+         $UNDER chroot nothing cat; echo $?; (cd root; $UNDER chroot . cat file); $UNDER chroot / cat root/file",
+    ),
+    (
+        "the environment inside",
+        &[],
+        "export LD_PRELOAD=; $UNDER chroot root /usr/bin/env -u UNDER -u _ -u RUNAHEAD_SESSION",
+    ),
+    (
+        "something else preloaded",
+        &[],
+        "cp -L --parents $(ldd /usr/bin/python3 | grep -o '/[^ ]*libm.so[^ ]*') root; export LD_PRELOAD=libm.so.6; \
+         $UNDER chroot root /usr/bin/env -u UNDER -u _ -u RUNAHEAD_SESSION; $UNDER chroot root /bin/cat file",
+    ),
+    (
+        "a large environment",
+        &[],
+        "for n in $(seq 700); do export V$n=$n; done; $UNDER chroot root /bin/cat file; $UNDER chroot root /bin/sh -c 'echo $V650'",
+    ),
+    (
+        "a search along the path",
+        &[],
+        "PATH=/none:/no/such:/bin:/usr/bin:/sbin:/usr/sbin $UNDER chroot root cat file",
+    ),
+    ("unshare -R", &["command unshare"], "$UNDER unshare -R root /bin/sh -c 'cat file'"),
+    ("a user namespace", &["command unshare"], "$UNDER unshare -r sh -c 'chroot root /bin/cat file'"),
+    (
+        "pivot_root",
+        &["command unshare"],
+        "$UNDER unshare -m python3 -S -c 'import ctypes, os
+libc = ctypes.CDLL(None)
+flags = 4096
+assert libc.mount(b\"root\", b\"root\", None, flags, None) == 0
+os.chdir(\"root\")
+assert libc.syscall(155, b\".\", b\".\") == 0 and libc.umount2(b\".\", 2) == 0
+os.execv(\"/bin/cat\", [\"cat\", \"file\"])'",
+    ),
+    (
+        "another mount namespace",
+        &["command unshare", "command nsenter"],
+        "unshare -m sh -c 'mount --bind root root; cd root; mkdir old; pivot_root . old; exec /bin/cat' < /dev/zero > /dev/null & \
+         sleep 0.3; $UNDER nsenter -m -r -w -t $! /bin/cat file; kill $!; rmdir root/old",
+    ),
+    (
+        "no new privileges",
+        &["command setpriv"],
+        "$UNDER setpriv --no-new-privs sh -c 'cat root/file; chroot root /bin/cat file'",
+    ),
+    (
+        "a sandbox",
+        &["command bwrap"],
+        "$UNDER bwrap --bind root / --proc /proc --dev /dev --unshare-all /bin/sh -c 'cat file; /bin/cat file'; \
+         $UNDER bwrap --ro-bind / / --dev /dev cat root/file; \
+         $UNDER bwrap --bind root / --dev /dev --clearenv --setenv A b /usr/bin/env",
+    ),
+    (
+        "a sandbox with a filter",
+        &["command bwrap"],
+        r"printf '\x06\x00\x00\x00\x00\x00\xff\x7f' > filter; \
+         $UNDER bwrap --bind root / --dev /dev --seccomp 9 /bin/sh -c 'cat file; /bin/cat file' 9< filter",
+    ),
+    (
+        "many children in a root",
+        &[],
+        "$UNDER python3 -S -c 'import os, subprocess
+data = os.open(\"data\", 0)
+os.chroot(\"root\")
+os.chdir(\"/\")
+for _ in range(20):
+    print(subprocess.run([\"/bin/cat\", \"file\"], capture_output=True))
+print(len(os.pread(data, 1 << 20, 0)))
+os.execv(\"/bin/cat\", [\"cat\", \"file\"])'",
+    ),
+];
 
 const REPORTED: Mode = Mode { name: "reported", options: Some(&["--report", "report.json"]), cold: true };
 const REPORTED_WARM: Mode = Mode { name: "reported, warm", cold: false, ..REPORTED };
 
 pub fn add(suite: &mut Suite) {
+    for (name, needs, line) in ROOMS.iter().copied() {
+        let needs = ["root", "command python3"].into_iter().chain(needs.iter().copied());
+        suite.add(format!("rooms::{name}"), needs, move || {
+            room(name, line).modes([COLD, WARM]).check(&Runahead::built()?)
+        });
+    }
     suite.add(
         "rooms::without /dev there is speculation, and it is told of",
         ["root", "command unshare"],
@@ -17,6 +110,13 @@ pub fn add(suite: &mut Suite) {
     );
     suite.add_plain("rooms::a command with as many arguments as there may be", many_arguments);
     suite.add_plain("rooms::a command that is killed is told of at once", told_at_once);
+}
+
+fn room(name: &str, line: &str) -> Scenario {
+    let line = format!("{ROOT}{line}; rm -rf root filter");
+    Scenario::shell(format!("rooms {name}"), &line)
+        .expect(None)
+        .prepare(|directory| std::fs::write(directory.join("data"), bytes(9, 1 << 20)))
 }
 
 /// Nothing is there that nothing comes from.
