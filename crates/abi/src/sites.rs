@@ -36,7 +36,7 @@ pub const PREPARED_NAME: &str = "runahead-sites-here";
 
 /// Version of the rules by which sites are found. A file written under other rules is not read, and
 /// replaced by the next writer: raise it whenever the analysis learns to distrust something.
-pub const ANALYSIS_VERSION: u32 = 11;
+pub const ANALYSIS_VERSION: u32 = 12;
 
 /// Entries of the index; a power of two. 4096 executable files are more than one user runs; when
 /// three quarters are in use the writer starts the file afresh.
@@ -270,7 +270,8 @@ pub struct Site {
     pub form: u8,
     /// Bytes from `patch_offset` to the `syscall` instruction: length of what the stub does in its place.
     pub syscall_distance: u8,
-    pub reserved: u32,
+    /// Bytes from where its function, or the last name before it, begins to the `syscall`; 0: not known.
+    pub into_function: u32,
     /// What must be found at `patch_offset`.
     pub expected: [u8; CHECKED_BYTES],
     /// What must be found at `pad_offset`, where there is one; else zeros.
@@ -296,7 +297,7 @@ impl Site {
             u64::from(self.number)
                 | u64::from(self.form) << 16
                 | u64::from(self.syscall_distance) << 24
-                | u64::from(self.reserved) << 32,
+                | u64::from(self.into_function) << 32,
             word_of(low),
             word_of(high),
             u64::from_le_bytes(self.expected_pad),

@@ -12,8 +12,8 @@
 //! out when pages are wanted, by looking whether one of its sites still holds our jump.
 
 use crate::arch::{
-    self, Ahead, CODE_BYTES, Description, Frame, Load, POOL_BYTES, Patch, STUB_BYTES, SYSCALL_BYTES, Sampled,
-    Way,
+    self, Ahead, CODE_BYTES, Description, Frame, HOOK_BYTES, Load, POOL_BYTES, Patch, STUB_BYTES,
+    SYSCALL_BYTES, Sampled, Tail, Way,
 };
 use crate::attach;
 use crate::calls::{is_measured, is_opening, is_sampled, is_wanted};
@@ -455,7 +455,7 @@ fn rewrite_sites(
     for (index, site) in chosen().enumerate() {
         // SAFETY: inside the pages just made writable.
         let stub = unsafe { &mut *(stub_at(index) as *mut [u8; STUB_BYTES]) };
-        if draft(state, mapping, site, stub).is_none() {
+        if draft(state, mapping, site, stub, is_in_pool).is_none() {
             break;
         }
         drafts += 1;
@@ -515,8 +515,15 @@ fn mapped_bytes(mapping: Mapping, offset: u64, length: usize) -> Option<usize> {
     (within.checked_add(length)? <= mapping.length).then_some(mapping.start + within)
 }
 
-/// Writes the stub of one site. None if it cannot have one.
-fn draft(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTES]) -> Option<()> {
+/// Writes the stub of one site. None if it cannot have one. `has_unwinding`: unwinders find their way from
+/// there, so a call may be made there.
+fn draft(
+    state: &Fixed,
+    mapping: Mapping,
+    site: &Site,
+    stub: &mut [u8; STUB_BYTES],
+    has_unwinding: bool,
+) -> Option<()> {
     let distance = usize::from(site.syscall_distance);
     let address = mapped_bytes(mapping, site.patch_offset, site.expected.len())?;
     let before = |bytes: &[u8]| -> Option<[u8; CODE_BYTES]> { bytes.get(..CODE_BYTES)?.try_into().ok() };
@@ -557,7 +564,8 @@ fn draft(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTE
             let (jump, end): (&[u8; SHORT_BRANCH], usize) = (jump, address + distance);
             let syscall = end.wrapping_add_signed(isize::from(jump[1].cast_signed()));
             let load = Load::Taken { before, jump: *jump, end };
-            return arch::write_stub(stub, load, &describe(syscall), sampled(site.number)).then_some(());
+            return arch::write_stub(stub, load, &describe(syscall), sampled(site.number), None)
+                .then_some(());
         }
         form::MOV_IMM32 | form::SHORT_VIA_PAD => Load::Number(site.number),
         form::DISPLACED | form::SHORT_DISPLACED => Load::Displaced(site.expected.get(..distance)?),
@@ -567,7 +575,11 @@ fn draft(state: &Fixed, mapping: Mapping, site: &Site, stub: &mut [u8; STUB_BYTE
         }
         _ => return None,
     };
-    arch::write_stub(stub, load, &description, sampled(site.number)).then_some(())
+    let into_function = site.into_function as usize;
+    let may_be_hooked = has_unwinding && (1..HOOK_BYTES).contains(&into_function);
+    let behind = if may_be_hooked { site.expected.get(distance + SYSCALL_BYTES..) } else { None };
+    let tail = behind.map(|code| Tail { code, into_function: into_function + SYSCALL_BYTES });
+    arch::write_stub(stub, load, &description, sampled(site.number), tail).then_some(())
 }
 
 fn sampled(number: u16) -> Sampled {
@@ -669,17 +681,20 @@ impl Allocation {
             if padding.address == 0 {
                 self.undo_one(site, arch::lead(site, stub).as_ref());
             } else {
-                // The site first: nothing leads to its padding then.
-                self.undo_one(site, arch::short_jump(site.address, padding.address).as_ref());
-                self.undo_one(padding, arch::near_jump(padding.address, stub).as_ref());
+                // The site first: nothing leads to its padding then. Somebody else has written over a site
+                // that leads there no more, and may have kept a copy that does.
+                if self.undo_one(site, arch::short_jump(site.address, padding.address).as_ref()) {
+                    self.undo_one(padding, arch::near_jump(padding.address, stub).as_ref());
+                }
             }
         }
     }
 
-    fn undo_one<const N: usize>(&self, patch: &Patch, jump: Option<&[u8; N]>) {
-        let Some(before) = patch.before.first_chunk::<N>() else { return };
+    /// False if no jump of ours is there.
+    fn undo_one<const N: usize>(&self, patch: &Patch, jump: Option<&[u8; N]>) -> bool {
+        let Some(before) = patch.before.first_chunk::<N>() else { return false };
         if !jump.is_some_and(|jump| holds(patch.address, jump)) {
-            return;
+            return false;
         }
         let protection = u32::from(self.protection);
         let page = patch.address & !(PAGE - 1);
@@ -689,8 +704,10 @@ impl Allocation {
             if memory::protect(page, bytes, protection | PROT_READ | PROT_WRITE).is_ok() {
                 write_code(patch.address, before);
                 let _ = memory::protect(page, bytes, protection);
+                return true;
             }
         }
+        false
     }
 
     fn pages(&self) -> core::ops::Range<usize> {

@@ -586,7 +586,7 @@ impl<'image> Analyser<'image> {
             number: draft.number,
             form: draft.form,
             syscall_distance: u8::try_from(distance).map_err(|_| Reason::NoForm)?,
-            reserved: 0,
+            into_function: self.into_function(function, function.instructions()[call].ip()),
             expected,
             expected_pad: [0; 8],
         };
@@ -600,6 +600,14 @@ impl<'image> Analyser<'image> {
             site.pad_offset = code.file_offset_of(pad);
         }
         Ok(site)
+    }
+
+    /// Bytes from where the function begins, or the last symbol in it before `address`, to `address`.
+    fn into_function(&self, function: &Function, address: u64) -> u32 {
+        let symbols = &self.image.symbols;
+        let named = symbols[..symbols.partition_point(|symbol| *symbol <= address)].last();
+        let start = named.map_or(function.range().start, |named| function.range().start.max(*named));
+        u32::try_from(address - start).unwrap_or(0)
     }
 
     /// The form that the instruction before the `syscall` with index `call` allows, if its place is proven
@@ -810,7 +818,7 @@ impl<'image> Analyser<'image> {
             number: ANY_NUMBER,
             form,
             syscall_distance: distance,
-            reserved: 0,
+            into_function: 0,
             expected: bytes(patch, CHECKED_BYTES)?.try_into().ok()?,
             expected_pad: bytes(place, 8)?.try_into().ok()?,
         })

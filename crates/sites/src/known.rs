@@ -298,7 +298,7 @@ mod tests {
             number: 0,
             form: 0,
             syscall_distance: 0,
-            reserved: 0,
+            into_function: 0,
             expected: [0; CHECKED_BYTES],
             expected_pad: [0; 8],
         };

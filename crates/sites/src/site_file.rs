@@ -670,7 +670,7 @@ mod tests {
             number: 9,
             form: form::MOV_IMM32,
             syscall_distance: 5,
-            reserved: 0,
+            into_function: 0,
             expected: [seed; 16],
             expected_pad: [0; 8],
         };

@@ -374,7 +374,7 @@ fn site(seed: u64) -> Site {
         number: seed as u16,
         form: form::MOV_IMM32,
         syscall_distance: 5,
-        reserved: 0,
+        into_function: 0,
         expected: [seed as u8; 16],
         expected_pad: [0; 8],
     }

@@ -23,7 +23,7 @@
 //! the site.
 
 use super::stub::Description;
-use super::{SYSCALL_BYTES, thread_base};
+use super::thread_base;
 use crate::state::{
     AREA_BYTES, AREAS, Fixed, OFFSET_OF_AREAS, OFFSET_OF_HEADER, OFFSET_OF_SLOT, Process, WINDOW_BYTES,
 };
@@ -111,7 +111,7 @@ impl Frame {
 
     /// The program makes the call itself, whatever is answered (`write_stub_ahead`).
     pub fn is_ahead(&self) -> bool {
-        self.description().detour != 0
+        self.description().behind == 0
     }
 
     pub fn state(&self) -> &'static Fixed {
@@ -187,8 +187,9 @@ impl Answer {
         if frame.is_ahead() {
             return Answer::plain(frame);
         }
-        let after = frame.description().syscall_address + SYSCALL_BYTES;
-        Answer { rax: value as u64, target: after as u64 }
+        let description = frame.description();
+        let place = description.syscall_address.wrapping_add_signed(description.detour as isize);
+        Answer { rax: value as u64, target: (place + usize::from(description.behind)) as u64 }
     }
 }
 
@@ -320,7 +321,7 @@ global_asm!(
     "  cmp dword ptr [rdx + {unchecked}], 0",
     "  jne 170f",
     "122:",
-    "  cmp dword ptr [rcx + {d_measured}], 0",
+    "  cmp word ptr [rcx + {d_measured}], 0",
     "  jne 50f",
     // ---- Blocks all signals.
     "23:",
@@ -538,16 +539,16 @@ global_asm!(
     // ---- No signals were blocked: on with the program, which has everything but these.
     "  mov rdx, [rbx + {description}]",
     "  movsxd rdi, dword ptr [rdx + {d_detour}]",
-    "  mov rdx, [rdx + {d_syscall}]",
+    "  add rdi, [rdx + {d_syscall}]",
     "  mov rax, [rbx + {rax}]",
     "  cmp qword ptr [rbx + {measured}], 0",
     "  je 61f",
     "  mov rax, [rbx + {returned}]",
-    "  mov edi, {syscall_bytes}",
+    "  movzx edx, word ptr [rdx + {d_behind}]",
+    "  add rdi, rdx",
     "61:",
-    "  add rdx, rdi",
     "  mov [rbx + {result}], rax",
-    "  mov [rbx + {target}], rdx",
+    "  mov [rbx + {target}], rdi",
     "  jmp 25b",
     // ---- Some code is not analysed, and may have forbidden any call but the program's own: what can be done
     // without one is done here. rcx: the description; rdx: the block; r8 and r9 are the program's.
@@ -873,6 +874,7 @@ global_asm!(
     d_detour = const offset_of!(Description, detour),
     d_state = const offset_of!(Description, state),
     d_measured = const offset_of!(Description, measured),
+    d_behind = const offset_of!(Description, behind),
     a0 = const frame_offset(0),
     area = const AREA_BYTES,
     window = const WINDOW_BYTES,
@@ -909,7 +911,6 @@ global_asm!(
     began = const offset_of!(Frame, began),
     returned = const offset_of!(Frame, returned),
     sse = const offset_of!(Frame, sse),
-    syscall_bytes = const SYSCALL_BYTES,
     trap_flag = const TRAP_FLAG,
     blocked = const BLOCKED,
     entry = const offset_of!(Fixed, entry),

@@ -17,8 +17,8 @@ pub use entry::{
 };
 use runahead_abi::registers::VECTOR_STATE_MASK;
 pub use stub::{
-    Ahead, CODE_BYTES, Description, Load, POOL_BYTES, Patch, STUB_BYTES, Sampled, Way, description_at, lead,
-    near_jump, pool_address, short_jump, write_stub, write_stub_ahead,
+    Ahead, CODE_BYTES, Description, HOOK_BYTES, Load, POOL_BYTES, Patch, STUB_BYTES, Sampled, Tail, Way,
+    description_at, lead, near_jump, pool_address, short_jump, write_stub, write_stub_ahead,
 };
 
 /// Bytes of the `syscall` instruction.

@@ -10,10 +10,17 @@
 //! site file only lists sites after which the flags are dead. It must not touch anything else, the red
 //! zone below the stack pointer included.
 //!
+//! Who hooks a function writes a jump over its beginning and calls a copy of what stood there. Where the
+//! `syscall` lies so near to the beginning that it is written over as well ([`HOOK_BYTES`]), the copied jump
+//! leads to a stub whose way back is gone. So such a stub has a *tail*: it looks whether the `syscall` is
+//! still there; if not it makes the call itself, does what stood behind, and goes on where nothing is
+//! written over.
+//!
 //! Stubs near the agent's own code lie in its pool, a part of its image: unwinders find its unwind
 //! information there as for any code, and everything of ours has its place before the program's first
 //! instruction.
 
+use super::SYSCALL_BYTES;
 use super::any_call::{any_call_address, any_call_back_address};
 use super::cancellation::{cancellation_address, cancellation_back_address};
 use crate::state::Fixed;
@@ -47,9 +54,12 @@ pub struct Description {
     pub owner: u64,
     pub state: *const Fixed,
     /// Not 0: the agent makes the call itself and measures it.
-    pub measured: u32,
-    /// Bytes from there to where the program goes on to make the call: 0, or to the stub's own way back
-    /// ([`write_stub_ahead`]). Then the agent makes no call in the program's stead.
+    pub measured: u16,
+    /// Bytes from where the program goes on to make the call to where it goes on if the agent has made it. 0: the
+    /// agent makes no call in the program's stead ([`write_stub_ahead`]).
+    pub behind: u16,
+    /// Bytes from the `syscall` to where the program goes on to make the call: 0, or to the stub's own way
+    /// back ([`write_stub_ahead`]) or tail.
     pub detour: i32,
     pub site: Patch,
     /// The padding that a short site jumps through; address 0: there is none.
@@ -76,7 +86,8 @@ impl Description {
             syscall_address,
             owner: 0,
             state,
-            measured: u32::from(measured),
+            measured: u16::from(measured),
+            behind: SYSCALL_BYTES as u16,
             detour: 0,
             site,
             padding,
@@ -85,6 +96,7 @@ impl Description {
 }
 
 /// What a stub does first: it brings the system call's number into eax.
+#[derive(Clone, Copy)]
 pub enum Load<'a> {
     /// `mov eax, NUMBER`.
     Number(u16),
@@ -118,9 +130,23 @@ impl Sampled {
     }
 }
 
-/// Writes a stub at `at`. False if the site's `syscall` is out of a near jump's reach, or the instruction too
-/// long.
+/// Writes a stub at `at`, with a tail if there is one and room for it. False if the site's `syscall` is out of a
+/// near jump's reach, or the instruction too long.
 pub fn write_stub(
+    at: &mut [u8; STUB_BYTES],
+    load: Load,
+    description: &Description,
+    sampled: Sampled,
+    tail: Option<Tail>,
+) -> bool {
+    // What stands behind the `syscall` may be too long to be done in the stub, and not be written over.
+    let near = tail.map(|tail| Tail { code: &[], ..tail });
+    let mut tails = [tail, near].into_iter().flatten();
+    tails.any(|tail| write_with_tail(at, load, description, sampled, &tail))
+        || write_without_tail(at, load, description, sampled)
+}
+
+fn write_without_tail(
     at: &mut [u8; STUB_BYTES],
     load: Load,
     description: &Description,
@@ -128,26 +154,8 @@ pub fn write_stub(
 ) -> bool {
     let base = at.as_ptr() as usize;
     let mut code = Code { bytes: at, length: 0 };
-    match load {
-        Load::Number(number) => {
-            code.put(&[0xb8]); // mov eax, number
-            code.put(&u32::from(number).to_le_bytes());
-        }
-        Load::Displaced(instruction) => code.put(instruction),
-        Load::Branched { before, jump, end } | Load::Taken { before, jump, end } => {
-            code.put(before);
-            let is_taken = matches!(load, Load::Taken { .. });
-            let [condition, distance] = jump;
-            // The last bit of a condition says that the opposite is meant.
-            let condition = condition ^ u8::from(is_taken);
-            let target = if is_taken { end as i64 } else { end as i64 + i64::from(distance.cast_signed()) };
-            let next = base + code.length + LONG_BRANCH;
-            let Ok(distance) = i32::try_from(target - next as i64) else {
-                return false;
-            };
-            code.put(&[0x0f, condition.wrapping_add(0x10)]); // jcc rel8 is 0x70 + condition, jcc rel32 0x0f, 0x80 + condition
-            code.put(&distance.to_le_bytes());
-        }
+    if !code.put_load(base, load) {
+        return false;
     }
     code.put(&[0x49, 0xbb]); // mov r11, state
     code.put(&(description.state as usize).to_le_bytes());
@@ -164,13 +172,69 @@ pub fn write_stub(
     code.put(&[0x48, 0x8d, 0x0d]); // lea rcx, [description]
     code.put_distance_to_description();
     code.put(&[0x41, 0xff, 0x63, offset_of!(Fixed, entry) as u8]); // jmp [r11 + entry]
-    if code.length > DESCRIPTION_AT {
+    code.describe(description)
+}
+
+/// Bytes from a function's beginning within which a hook may write over it: a far jump has 14, and may stand
+/// behind the 4 to which indirect branches are to lead.
+pub const HOOK_BYTES: usize = 18;
+
+/// Where a hook of 14 bytes that begins at the function's first has ended.
+const LEFT_FROM: usize = 14;
+
+/// What stands behind a `syscall`, as it can be done elsewhere.
+#[derive(Clone, Copy)]
+pub struct Tail<'a> {
+    /// The bytes behind the `syscall`, as many as are known; none: the program goes on there.
+    pub code: &'a [u8],
+    /// Bytes from the function's beginning to them.
+    pub into_function: usize,
+}
+
+/// Bytes of the look whether the `syscall` is still there: a comparison and a jump.
+const LOOK_BYTES: usize = 15;
+
+fn write_with_tail(
+    at: &mut [u8; STUB_BYTES],
+    load: Load,
+    description: &Description,
+    sampled: Sampled,
+    tail: &Tail,
+) -> bool {
+    const SYSCALL: [u8; SYSCALL_BYTES] = [0x0f, 0x05];
+    let base = at.as_ptr() as usize;
+    let mut code = Code { bytes: at, length: 0 };
+    if !code.put_load(base, load) {
         return false;
     }
-    // SAFETY: the description's place is inside the stub, aligned as every stub and the offset are
-    // (asserted below), and is this call's to write.
-    unsafe { at.as_mut_ptr().add(DESCRIPTION_AT).cast::<Description>().write(*description) };
-    true
+    code.put(&[0x48, 0x8d, 0x0d]); // lea rcx, [description]
+    code.put_distance_to_description();
+    code.put(&[0x4c, 0x8b, 0x59, offset_of!(Description, state) as u8]); // mov r11, [rcx + state]
+    if let Some(place) = sampled.place() {
+        code.put(&[0x41, 0xff, 0x4b, place]); // dec dword [r11 + place]
+        code.put(&[0x79, 4]); // jns over the jump, to the tail
+    }
+    code.put(&[0x41, 0xff, 0x63, offset_of!(Fixed, entry) as u8]); // jmp [r11 + entry]
+    let tail_at = code.length;
+    let [low, high] = SYSCALL;
+    code.put(&[0x66, 0x81, 0x3d]); // cmp word [syscall], the bytes of one
+    // The distance counts from the instruction's end.
+    let is_near = code.put_distance(base, description.syscall_address, SYSCALL_BYTES);
+    code.put(&[low, high]);
+    code.put(&[0x0f, 0x84]); // je syscall
+    if !is_near || !code.put_distance(base, description.syscall_address, 0) {
+        return false;
+    }
+    if code.length != tail_at + LOOK_BYTES {
+        return false;
+    }
+    code.put(&SYSCALL);
+    let detour = i32::try_from((base + tail_at) as i64 - description.syscall_address as i64);
+    let (Ok(detour), true) = (detour, code.put_tail(base, description.syscall_address + SYSCALL_BYTES, tail))
+    else {
+        return false;
+    };
+    code.describe(&Description { detour, behind: (LOOK_BYTES + SYSCALL_BYTES) as u16, ..*description })
 }
 
 /// A site at which a call is seen ahead of the place where it is made.
@@ -228,6 +292,7 @@ pub fn write_stub_ahead(at: &mut [u8; STUB_BYTES], ahead: &Ahead, description: &
         at.as_mut_ptr().add(DESCRIPTION_AT).cast::<Description>().write(Description {
             detour,
             measured: 0,
+            behind: 0,
             ..*description
         });
     };
@@ -254,6 +319,108 @@ impl Code<'_> {
             *to = *from;
         }
         self.length += more.len();
+    }
+
+    /// Puts the instructions that bring the number into eax. False if something is out of reach.
+    fn put_load(&mut self, base: usize, load: Load) -> bool {
+        match load {
+            Load::Number(number) => {
+                self.put(&[0xb8]); // mov eax, number
+                self.put(&u32::from(number).to_le_bytes());
+            }
+            Load::Displaced(instruction) => self.put(instruction),
+            Load::Branched { before, jump, end } | Load::Taken { before, jump, end } => {
+                self.put(before);
+                let is_taken = matches!(load, Load::Taken { .. });
+                let [condition, distance] = jump;
+                // The last bit of a condition says that the opposite is meant.
+                let condition = condition ^ u8::from(is_taken);
+                let target =
+                    if is_taken { end as i64 } else { end as i64 + i64::from(distance.cast_signed()) };
+                let next = base + self.length + LONG_BRANCH;
+                let Ok(distance) = i32::try_from(target - next as i64) else {
+                    return false;
+                };
+                self.put(&[0x0f, condition.wrapping_add(0x10)]); // jcc rel8 is 0x70 + condition, jcc rel32 0x0f, 0x80 + condition
+                self.put(&distance.to_le_bytes());
+            }
+        }
+        true
+    }
+
+    /// Puts what stands behind the `syscall`, whose end is `from`: results are told apart and returned, or
+    /// their sign is changed, or the break is noted. False if something else stands there.
+    fn put_tail(&mut self, base: usize, from: usize, tail: &Tail) -> bool {
+        const RETURN: u8 = 0xc3;
+        let skipped = match *tail.code {
+            [] | [RETURN, ..] => 0,
+            [0xf7, 0xd8, RETURN, ..] => {
+                self.put(&[0xf7, 0xd8]); // neg eax
+                2
+            }
+            // mov rdx, [somewhere near]
+            [0x48, 0x8b, 0x15, d0, d1, d2, d3, ..] => {
+                const BYTES: usize = 7;
+                let distance = i32::from_le_bytes([d0, d1, d2, d3]);
+                self.put(&[0x48, 0x8b, 0x15]);
+                if !self.put_distance(base, (from + BYTES).wrapping_add_signed(distance as isize), 0) {
+                    return false;
+                }
+                BYTES
+            }
+            // cmp rax or eax, a constant; then a jump for errors
+            [0x48, 0x3d, ..] => match self.put_branch(base, from, tail.code, 6) {
+                Some(skipped) => skipped,
+                None => return false,
+            },
+            [0x3d, ..] => match self.put_branch(base, from, tail.code, 5) {
+                Some(skipped) => skipped,
+                None => return false,
+            },
+            _ => return false,
+        };
+        if tail.code.get(skipped) == Some(&RETURN) {
+            self.put(&[RETURN]);
+            return true;
+        }
+        self.put(&[0xe9]);
+        tail.into_function + skipped >= LEFT_FROM && self.put_distance(base, from + skipped, 0)
+    }
+
+    /// Puts a comparison of so many bytes and the conditional jump of two behind it. Returns the bytes of both
+    /// where they stand.
+    fn put_branch(&mut self, base: usize, from: usize, code: &[u8], comparison: usize) -> Option<usize> {
+        let skipped = comparison + SHORT_BRANCH;
+        let &[condition, distance] = code.get(comparison..skipped)? else { return None };
+        if condition & 0xf0 != 0x70 {
+            return None;
+        }
+        self.put(code.get(..comparison)?);
+        self.put(&[0x0f, condition + 0x10]); // as in `put_load`
+        let target = (from + skipped).wrapping_add_signed(isize::from(distance.cast_signed()));
+        self.put_distance(base, target, 0).then_some(skipped)
+    }
+
+    /// The operand of an instruction that names `target` by its distance, with so many bytes of the instruction
+    /// behind it. False if that is out of reach.
+    fn put_distance(&mut self, base: usize, target: usize, more: usize) -> bool {
+        let end = base + self.length + 4 + more;
+        let distance = i32::try_from(target as i64 - end as i64);
+        self.put(&distance.unwrap_or(0).to_le_bytes());
+        distance.is_ok()
+    }
+
+    /// Puts the description behind the code. False if that is too long.
+    fn describe(self, description: &Description) -> bool {
+        if self.length > DESCRIPTION_AT {
+            return false;
+        }
+        // SAFETY: the description's place is inside the stub, aligned as every stub and the offset are
+        // (asserted below), and is ours to write, as the bytes are.
+        unsafe {
+            self.bytes.as_mut_ptr().add(DESCRIPTION_AT).cast::<Description>().write(*description);
+        }
+        true
     }
 
     /// The last operand of an instruction that names the description.
