@@ -586,7 +586,7 @@ impl<'image> Analyser<'image> {
             number: draft.number,
             form: draft.form,
             syscall_distance: u8::try_from(distance).map_err(|_| Reason::NoForm)?,
-            into_function: self.into_function(function, function.instructions()[call].ip()),
+            into_function: self.begun_before(function, function.instructions()[call].ip()),
             expected,
             expected_pad: [0; 8],
         };
@@ -603,7 +603,7 @@ impl<'image> Analyser<'image> {
     }
 
     /// Bytes from where the function begins, or the last symbol in it before `address`, to `address`.
-    fn into_function(&self, function: &Function, address: u64) -> u32 {
+    fn begun_before(&self, function: &Function, address: u64) -> u32 {
         let symbols = &self.image.symbols;
         let named = symbols[..symbols.partition_point(|symbol| *symbol <= address)].last();
         let start = named.map_or(function.range().start, |named| function.range().start.max(*named));
