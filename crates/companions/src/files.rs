@@ -3,6 +3,7 @@
 use crate::choice::File;
 use runahead_kernel::files::cached_pages;
 use runahead_names::look;
+use runahead_names::walk::Name;
 use rustix::fs::{
     Advice, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, fadvise, makedev, openat, statat, statx,
 };
@@ -86,9 +87,18 @@ pub fn open_below(above: BorrowedFd, names: &[&CStr], device: u64) -> Option<(Ow
     Some(reached)
 }
 
+/// Names taken from a directory beside, or from the one above, at most: a program that ends waits until a listing
+/// that is under way has come.
+const BESIDE_MOST: usize = 4096;
+
+/// The names in a directory beside one that the program waits in.
+pub fn names_beside(directory: BorrowedFd) -> Vec<Name> {
+    look::list_some(directory, BESIDE_MOST)
+}
+
 /// The directories in a directory, as far as its listing says.
 pub fn directories(directory: BorrowedFd) -> Vec<CString> {
-    look::list(directory).into_iter().filter(|name| name.is_directory).map(|name| name.name).collect()
+    names_beside(directory).into_iter().filter(|name| name.is_directory).map(|name| name.name).collect()
 }
 
 /// Which files to ask for.

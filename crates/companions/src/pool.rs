@@ -268,20 +268,20 @@ impl Shared {
     }
 
     /// Asks for more cousins, those behind the directory `beside` first.
-    fn choose_cousins(
-        self: &Arc<Self>,
-        process: u32,
-        id: cousins::Id,
-        beside: Option<&[u8]>,
-        stops: u64,
-    ) {
+    fn choose_cousins(self: &Arc<Self>, process: u32, id: cousins::Id, beside: Option<&[u8]>, stops: u64) {
         let Some(pass) = self.gate.pass(All) else { return };
-        let place = self.lock().choice.cousins.place(id).map(|(above, device, is_new)| {
-            (files::path_from_here(process, above), device, is_new)
-        });
+        let place = self
+            .lock()
+            .choice
+            .cousins
+            .place(id)
+            .map(|(above, device, is_new)| (files::path_from_here(process, above), device, is_new));
         let Some((above, device, is_new)) = place else { return };
+        // What is mounted there may be served by somebody, who is not even asked; or the process has another root.
+        if look::device(&above) != Some(device) {
+            return;
+        }
         let Some((above, identity)) = files::open_directory(&above) else { return };
-        // A file system may be mounted there, or the process have another root.
         if identity.device != device || look::is_served(&above) {
             return;
         }
@@ -390,10 +390,8 @@ impl Shared {
         name: &CStr,
         wait: Wait,
     ) -> MutexGuard<'_, State> {
-        let asked = self
-            .gate
-            .pass(Files)
-            .and_then(|_pass| files::ask(directory.0.as_fd(), name, Even::IfCold, wait));
+        let asked =
+            self.gate.pass(Files).and_then(|_pass| files::ask(directory.0.as_fd(), name, Even::IfCold, wait));
         drop(directory);
         let mut state = self.lock();
         match &asked {
@@ -440,7 +438,7 @@ impl Shared {
             }
             (What::Ending(ending), reached) => {
                 let listed = reached.map(|(directory, identity)| {
-                    let names = look::list(directory.0.as_fd());
+                    let names = files::names_beside(directory.0.as_fd());
                     (Arc::new(directory), identity, names)
                 });
                 let mut state = self.lock();

@@ -103,6 +103,11 @@ fn identity(directory: BorrowedFd) -> io::Result<Identity> {
 
 /// The names in a directory, but `.` and `..`.
 pub fn list(directory: BorrowedFd) -> Vec<Name> {
+    list_some(directory, LISTING_MOST)
+}
+
+/// The same, of the first so many names.
+pub fn list_some(directory: BorrowedFd, most: usize) -> Vec<Name> {
     let mut buffer = [MaybeUninit::<u8>::uninit(); 32 * 1024];
     let mut listing = RawDir::new(directory, &mut buffer);
     let mut names = Vec::new();
@@ -116,7 +121,7 @@ pub fn list(directory: BorrowedFd) -> Vec<Name> {
             inode: entry.ino(),
             is_directory: entry.file_type() == FileType::Directory,
         });
-        if names.len() >= LISTING_MOST {
+        if names.len() >= most {
             break;
         }
     }

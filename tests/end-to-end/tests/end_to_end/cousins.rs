@@ -97,11 +97,7 @@ fn few_asked(counts: &Value) -> Verdict {
     if good { Ok(()) } else { Err(format!("{asked} asked for, {used} used")) }
 }
 
-fn read(
-    name: &'static str,
-    fill: fn(&Path) -> io::Result<String>,
-    good: fn(&Value) -> Verdict,
-) -> Verdict {
+fn read(name: &'static str, fill: fn(&Path) -> io::Result<String>, good: fn(&Value) -> Verdict) -> Verdict {
     let program = compiled(&format!("cousins-{name}"), PROGRAM, &["-O1"])?;
     let filled = |folder: &Path| {
         fs::copy(&program, folder.join("follow"))?;
