@@ -357,7 +357,8 @@ impl Cousins {
         self.used += 1;
         let Some(known) = self.known.get_mut(&id) else { return false };
         known.used += 1;
-        self.wants_more(id) && self.known.get_mut(&id).is_some_and(|known| !std::mem::replace(&mut known.told, true))
+        self.wants_more(id)
+            && self.known.get_mut(&id).is_some_and(|known| !std::mem::replace(&mut known.told, true))
     }
 
     /// Files asked for, and those of them that were used.
@@ -432,7 +433,9 @@ impl Known {
 fn parts(path: &[u8]) -> Option<Vec<CString>> {
     let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
     names
-        .map(|name| CString::new(name).ok().filter(|name| name.as_c_str() != c"." && name.as_c_str() != c".."))
+        .map(|name| {
+            CString::new(name).ok().filter(|name| name.as_c_str() != c"." && name.as_c_str() != c"..")
+        })
         .collect()
 }
 

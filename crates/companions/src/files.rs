@@ -4,8 +4,8 @@ use crate::choice::File;
 use runahead_kernel::files::cached_pages;
 use runahead_names::look;
 use rustix::fs::{
-    Advice, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fadvise, makedev, openat, openat2,
-    statat, statx,
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fadvise, makedev, openat,
+    openat2, statat, statx,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::ffi::{CStr, CString, OsStr, OsString};

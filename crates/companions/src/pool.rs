@@ -268,17 +268,14 @@ impl Shared {
     }
 
     /// Asks for more cousins, those behind the directory `beside` first.
-    fn choose_cousins(
-        self: &Arc<Self>,
-        process: u32,
-        id: cousins::Id,
-        beside: Option<&[u8]>,
-        stops: u64,
-    ) {
+    fn choose_cousins(self: &Arc<Self>, process: u32, id: cousins::Id, beside: Option<&[u8]>, stops: u64) {
         let Some(pass) = self.gate.pass(All) else { return };
-        let place = self.lock().choice.cousins.place(id).map(|(above, device, is_new)| {
-            (files::path_from_here(process, above), device, is_new)
-        });
+        let place = self
+            .lock()
+            .choice
+            .cousins
+            .place(id)
+            .map(|(above, device, is_new)| (files::path_from_here(process, above), device, is_new));
         let Some((above, device, is_new)) = place else { return };
         let Some((above, identity)) = files::open_directory(&above) else { return };
         // A file system may be mounted there, or the process have another root.
@@ -392,10 +389,8 @@ impl Shared {
         name: &CStr,
         wait: Wait,
     ) -> MutexGuard<'_, State> {
-        let asked = self
-            .gate
-            .pass(Files)
-            .and_then(|_pass| files::ask(directory.0.as_fd(), name, Even::IfCold, wait));
+        let asked =
+            self.gate.pass(Files).and_then(|_pass| files::ask(directory.0.as_fd(), name, Even::IfCold, wait));
         drop(directory);
         let mut state = self.lock();
         match &asked {
@@ -448,7 +443,9 @@ impl Shared {
                     self.waited(&mut state, device, None);
                 }
                 match listed {
-                    Some((directory, identity, names)) if state.stops == stops && !self.gate.is_closed(All) => {
+                    Some((directory, identity, names))
+                        if state.stops == stops && !self.gate.is_closed(All) =>
+                    {
                         for (file, name) in state.choice.cousins(id, identity, &ending, names) {
                             state.jobs.push_back(Job::File { directory: directory.clone(), file, name });
                             self.call_one(&mut state);
