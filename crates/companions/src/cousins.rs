@@ -425,7 +425,7 @@ impl Known {
 
     /// Files of the ending in one directory.
     fn in_one(&self) -> u64 {
-        if self.lists == 0 { IN_ONE } else { (self.found / self.lists).max(1) }
+        self.found.checked_div(self.lists).map_or(IN_ONE, |files| files.max(1))
     }
 }
 
