@@ -16,9 +16,10 @@ use crate::state::Fixed;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::{PRELOAD_SEPARATORS, preload_without};
-use runahead_kernel::files::{IoVec, is_there, may_read};
+use runahead_kernel::files::{IoVec, is_there, may_read, read_link};
 use runahead_kernel::memory::{read_process, write_process};
 use runahead_kernel::process::{prctl, process_id};
+use runahead_kernel::text::Text;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{PR_GET_NO_NEW_PRIVS, PR_SET_NO_NEW_PRIVS};
 
@@ -31,6 +32,7 @@ pub fn before(state: &Fixed, number: u32, a: [usize; 6]) {
     let is_cut_off = match number {
         n::__NR_unshare => a[0] as u32 & n::CLONE_NEWUSER != 0,
         // What is in there is another's.
+        n::__NR_setns if a[1] as u32 == 0 => is_room(a[0] as i32),
         n::__NR_setns => a[1] as u32 & (n::CLONE_NEWUSER | n::CLONE_NEWNS) != 0,
         n::__NR_prctl => a[0] as u32 == PR_SET_NO_NEW_PRIVS && !has_no_new_privileges(),
         _ => false,
@@ -42,6 +44,15 @@ pub fn before(state: &Fixed, number: u32, a: [usize; 6]) {
     if is_cut_off || variable.is_not_below(a[0]) {
         variable.leave();
     }
+}
+
+/// Whether a descriptor is a mount or user namespace's.
+fn is_room(descriptor: i32) -> bool {
+    let Ok(descriptor) = u64::try_from(descriptor) else { return false };
+    let link = Text::<48>::new().push(b"/proc/thread-self/fd/").push_number(descriptor);
+    let mut kind = [0; 8];
+    let kind = read_link(link.as_c_str(), &mut kind).unwrap_or_default();
+    kind.starts_with(b"mnt:[") || kind.starts_with(b"user:[")
 }
 
 fn has_no_new_privileges() -> bool {

@@ -18,6 +18,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
+use std::sync::Arc;
 
 /// Files that may be asked for before one of them has been used, for one pattern and for all together.
 const FIRST: u64 = 4;
@@ -61,8 +62,14 @@ const IN_ONE: u64 = 4;
 /// Names from a file up to the directory whose subdirectories stand side by side, but its own.
 const LEVELS: usize = 3;
 
-/// Patterns and names that are remembered; beyond, all is forgotten but the counts.
+/// Names that are remembered, and patterns, of which each takes as much memory as `PATTERN` names; beyond, all is forgotten
+/// but the counts.
 const REMEMBERED: usize = 1 << 16;
+const PATTERN: usize = 8;
+
+/// Of more directories beside each other none are chosen: to list them takes longer than they spare, and they are soon
+/// forgotten.
+const SIBLINGS_MOST: usize = REMEMBERED / 4;
 
 /// One pattern of this run's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -125,7 +132,7 @@ struct Known {
     new: u64,
     seen: u64,
     /// All of the directories, by name. None: not listed yet.
-    siblings: Option<Vec<CString>>,
+    siblings: Option<Arc<[CString]>>,
     /// From which of them on to choose.
     next: usize,
     /// Directories that were listed, files found there, and lists that have not come.
@@ -136,6 +143,8 @@ struct Known {
     used: u64,
     /// Somebody was told to choose more.
     told: bool,
+    /// All of the directories were met.
+    over: bool,
 }
 
 /// What to ask for in a directory.
@@ -162,9 +171,11 @@ pub struct Chosen {
 pub struct Cousins {
     patterns: HashMap<Pattern, Id>,
     known: HashMap<Id, Known>,
+    /// The directories in a directory that was listed: by device and path.
+    beside: HashMap<(u64, Vec<u8>), Arc<[CString]>>,
     /// Ids that were given so far: what is forgotten leaves none behind that mean something else.
     ids: u64,
-    /// Names in `known`.
+    /// Names in `known` and `beside`.
     names: usize,
     waits: u64,
     asked: u64,
@@ -185,7 +196,7 @@ impl Cousins {
 
     /// The program has waited for the file with this name there. The patterns of which more may be asked for now.
     pub fn waited(&mut self, device: u64, level: Level, name: &[u8]) -> Vec<Id> {
-        if self.known.len() + self.names >= REMEMBERED {
+        if self.known.len() * PATTERN + self.names >= REMEMBERED {
             self.forget();
         }
         let lasts = [Last::Named(name.to_vec()), Last::Ending(crate::choice::ending(name).to_vec())];
@@ -194,7 +205,7 @@ impl Cousins {
             self.counts_wait_in(id, level, name);
             id
         });
-        ids.into_iter().filter(|&id| self.room_of(id) > 0).collect()
+        ids.into_iter().filter(|&id| self.wants_more(id)).collect()
     }
 
     fn id(&mut self, device: u64, level: Level, last: Last) -> Id {
@@ -232,18 +243,32 @@ impl Cousins {
         self.known.get(&id).map_or(0, |known| known.room().min(self.room()).max(known.room_as_covered()))
     }
 
+    /// Whether there is anything to choose because of a pattern. (To look for it in vain would take a look at each of the
+    /// directories, at each file that is used.)
+    fn wants_more(&self, id: Id) -> bool {
+        self.known.get(&id).is_some_and(|known| !known.over) && self.room_of(id) > 0
+    }
+
     /// Where a pattern's directories stand, and on which device; and whether they are to be listed.
-    pub fn place(&self, id: Id) -> Option<(&[u8], u64, bool)> {
-        let known = self.known.get(&id)?;
+    pub fn place(&mut self, id: Id) -> Option<(&[u8], u64, bool)> {
+        let known = self.known.get_mut(&id)?;
+        if known.siblings.is_none() {
+            known.siblings = self.beside.get(&(known.pattern.device, known.pattern.above.clone())).cloned();
+        }
         Some((&known.pattern.above, known.pattern.device, known.siblings.is_none()))
     }
 
     /// The directories that stand beside each other there.
     pub fn siblings(&mut self, id: Id, mut directories: Vec<CString>) {
+        if directories.len() > SIBLINGS_MOST {
+            directories.clear();
+        }
         directories.sort_unstable();
         let count = directories.len();
         if let Some(known) = self.known.get_mut(&id) {
-            known.siblings = Some(directories);
+            let directories: Arc<[CString]> = directories.into();
+            known.siblings = Some(directories.clone());
+            self.beside.insert((known.pattern.device, known.pattern.above.clone()), directories);
             self.names += count;
         }
     }
@@ -253,6 +278,9 @@ impl Cousins {
         let room = self.room_of(id);
         let known = self.known.get_mut(&id)?;
         known.told = false;
+        if known.over {
+            return None;
+        }
         let count = match known.pattern.last {
             Last::Named(_) => room,
             Last::Ending(_) => match room.saturating_sub(known.listing * known.in_one()) {
@@ -277,6 +305,7 @@ impl Cousins {
             }
         }
         known.next = next % siblings.len().max(1);
+        known.over = (chosen.len() as u64) < count;
         let through = parts(&known.pattern.through)?;
         let asked = chosen.len() as u64;
         let what = match &known.pattern.last {
@@ -328,7 +357,7 @@ impl Cousins {
         self.used += 1;
         let Some(known) = self.known.get_mut(&id) else { return false };
         known.used += 1;
-        self.room_of(id) > 0
+        self.wants_more(id)
             && self.known.get_mut(&id).is_some_and(|known| !std::mem::replace(&mut known.told, true))
     }
 
@@ -340,6 +369,7 @@ impl Cousins {
     fn forget(&mut self) {
         self.patterns.clear();
         self.known.clear();
+        self.beside.clear();
         self.names = 0;
     }
 }
@@ -361,6 +391,7 @@ impl Known {
             asked: 0,
             used: 0,
             told: false,
+            over: false,
         }
     }
 
@@ -394,7 +425,7 @@ impl Known {
 
     /// Files of the ending in one directory.
     fn in_one(&self) -> u64 {
-        if self.lists == 0 { IN_ONE } else { (self.found / self.lists).max(1) }
+        self.found.checked_div(self.lists).map_or(IN_ONE, |files| files.max(1))
     }
 }
 
@@ -589,11 +620,49 @@ mod tests {
     }
 
     #[test]
+    fn who_has_met_all_directories_is_not_told_to_look_for_more() {
+        let mut cousins = Cousins::default();
+        wait(&mut cousins, "d010", "", "a");
+        let id = wait(&mut cousins, "d011", "", "a")[0].id;
+        loop {
+            (0..4).for_each(|_| _ = cousins.used(id));
+            if cousins.choose(id, None).is_none() {
+                break;
+            }
+        }
+        assert_eq!(cousins.counts().0, 48);
+        assert!((0..20).all(|_| !cousins.used(id)));
+        assert_eq!(cousins.waited(1, level("d012", ""), b"a"), []);
+    }
+
+    #[test]
+    fn directories_are_listed_once_for_all_names_and_too_many_are_left_alone() {
+        let lists = |count: usize| {
+            let mut cousins = Cousins::default();
+            let (mut lists, mut chosen) = (0, 0);
+            for number in 0..200 {
+                cousins.counts_wait();
+                let (sibling, name) = (format!("d{:03}", number / 2), format!("{}", number / 40));
+                for id in cousins.waited(1, level(&sibling, ""), name.as_bytes()) {
+                    if cousins.place(id).unwrap().2 {
+                        cousins.siblings(id, directories(count));
+                        lists += 1;
+                    }
+                    chosen += cousins.choose(id, None).map_or(0, |chosen| chosen.siblings.len());
+                }
+            }
+            (lists, chosen > 0)
+        };
+        assert_eq!(lists(1000), (1, true));
+        assert_eq!(lists(REMEMBERED), (1, false));
+    }
+
+    #[test]
     fn what_is_remembered_is_bounded() {
         let mut cousins = Cousins::default();
         for number in 0..REMEMBERED {
             cousins.waited(1, level(&format!("{number}"), ""), format!("{number}.x").as_bytes());
-            assert!(cousins.known.len() + cousins.names <= REMEMBERED + 8);
+            assert!(cousins.known.len() * PATTERN + cousins.names <= REMEMBERED + 2 * PATTERN + 8);
         }
     }
 }

@@ -5,7 +5,8 @@ use runahead_kernel::files::cached_pages;
 use runahead_names::look;
 use runahead_names::walk::Name;
 use rustix::fs::{
-    Advice, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, fadvise, makedev, openat, statat, statx,
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fadvise, makedev, openat,
+    openat2, statat, statx,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -43,20 +44,34 @@ pub fn path_from_here(process: u32, path: &[u8]) -> PathBuf {
     OsString::from_vec(found).into()
 }
 
-/// Where a file stands that a process has said to be at `path` (absolute), or else, if it says nothing, behind its descriptor.
-/// None: it is no regular file, is gone, or not ours to see.
+/// What is at an absolute path of the process's, if the kernel has all names on the way there at hand. Whoever waits here
+/// keeps all programs of the run waiting, and a file server, which may be one of them, is asked for names again and again. (None before
+/// Linux 5.12.)
+fn at_hand(process: u32, path: &[u8]) -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = openat(CWD, format!("/proc/{process}/root"), flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::CACHED;
+    openat2(root, path, flags | OFlags::NOFOLLOW, Mode::empty(), resolve).ok()
+}
+
+/// Where a file stands that a process has said to be at `path` (absolute), or else, if it says nothing, or that could not be
+/// looked up at once, behind its descriptor. None: it is no regular file, is gone, or not ours to see.
 pub fn place(process: u32, descriptor: i32, path: &[u8]) -> Option<Place> {
-    let (at, path) = match path.first() {
-        Some(b'/') => (path_from_here(process, path), PathBuf::from(OsStr::from_bytes(path))),
-        _ => {
-            let link = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
-            let path = std::fs::read_link(&link).ok()?;
-            (link, path)
-        }
-    };
+    let said = path.starts_with(b"/").then(|| at_hand(process, path)).flatten();
     // What is known of it here: a file server is not to be waited for.
     let flags = AtFlags::from_bits_retain(AT_STATX_DONT_SYNC) | AtFlags::NO_AUTOMOUNT;
-    let status = statx(CWD, &at, flags, StatxFlags::TYPE | StatxFlags::INO).ok()?;
+    let wanted = StatxFlags::TYPE | StatxFlags::INO;
+    let (status, path) = match said {
+        Some(said) => {
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            (statx(said, c"", flags | AtFlags::EMPTY_PATH, wanted).ok()?, path)
+        }
+        None => {
+            let link = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
+            let path = std::fs::read_link(&link).ok()?;
+            (statx(CWD, &link, flags, wanted).ok()?, path)
+        }
+    };
     if FileType::from_raw_mode(status.stx_mode.into()) != FileType::RegularFile || !path.is_absolute() {
         return None;
     }

@@ -372,11 +372,13 @@ impl Shared {
                 continue;
             };
             state.busy += 1;
+            let stops = state.stops;
             drop(state);
             state = match job {
                 Job::File { directory, file, name } => self.ask_for(directory, file, &name, wait),
                 Job::Cousin { above, device, id, below, what } => {
-                    self.ask_for_cousin(&above, device, id, &below, what, wait)
+                    let below: Vec<&CStr> = below.iter().map(CString::as_c_str).collect();
+                    self.ask_for_cousin(&above, (device, id), &below, what, (wait, stops))
                 }
             };
             self.done_with_one(&mut state);
@@ -407,15 +409,13 @@ impl Shared {
     fn ask_for_cousin(
         self: &Arc<Self>,
         above: &Directory,
-        device: u64,
-        id: cousins::Id,
-        below: &[CString],
+        (device, id): (u64, cousins::Id),
+        below: &[&CStr],
         what: What,
-        wait: Wait,
+        (wait, stops): (Wait, u64),
     ) -> MutexGuard<'_, State> {
-        let names: Vec<&CStr> = below.iter().map(CString::as_c_str).collect();
         let reached = self.gate.pass(All).and_then(|pass| {
-            let (directory, identity) = files::open_below(above.0.as_fd(), &names, device)?;
+            let (directory, identity) = files::open_below(above.0.as_fd(), below, device)?;
             Some((Directory(directory, pass), identity))
         });
         match (what, reached) {
@@ -446,7 +446,9 @@ impl Shared {
                     self.waited(&mut state, device, None);
                 }
                 match listed {
-                    Some((directory, identity, names)) if !self.gate.is_closed(All) => {
+                    Some((directory, identity, names))
+                        if state.stops == stops && !self.gate.is_closed(All) =>
+                    {
                         for (file, name) in state.choice.cousins(id, identity, &ending, names) {
                             state.jobs.push_back(Job::File { directory: directory.clone(), file, name });
                             self.call_one(&mut state);

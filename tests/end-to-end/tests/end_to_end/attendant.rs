@@ -100,29 +100,8 @@ pub fn add(suite: &mut Suite) {
         }
     });
     suite.add_plain("attendant::a host that was replaced meanwhile is not executed, and told of", || {
-        let copy = Copy::make("replaced", "#!/bin/sh\nexec $(dirname $0)/real \"$@\"\n")?;
-        // Its files are known from then on, so that nobody is needed before it waits.
-        waits()?.modes([WARM]).check(&copy.runahead)?;
-        let folder = copy.folder.display();
-        let other = copy.folder.join("other");
-        fs::write(&other, format!("#!/bin/sh\ntouch {folder}/mark\n"))
-            .and_then(|()| fs::set_permissions(&other, fs::Permissions::from_mode(0o755)))
-            .map_err(|error| error.to_string())?;
-        let line = format!(
-            "$UNDER python3 -S -c 'import os; os.rename(\"{folder}/other\", \"{folder}/runahead-host\"); \
-             exec(open(\"reads.py\").read())'"
-        );
-        let scenario = Scenario::shell("replaced", &line).prepare(|directory| {
-            fs::write(directory.join("reads.py"), READS)?;
-            fs::write(directory.join("data"), bytes(5, 17 << 20))
-        });
-        let told = scenario.run(&REPORTED, &copy.runahead).map_err(|error| error.to_string())?;
-        let report = told.tree.get(Path::new("report.json")).ok_or("there is no report")?;
-        let report = String::from_utf8_lossy(&report.contents);
-        match (copy.folder.join("mark").exists(), report.contains("files were replaced")) {
-            (false, true) => Ok(()),
-            (was_executed, _) => Err(format!("executed: {was_executed}; the report: {report}")),
-        }
+        // On a busy machine the command's start may have waited, and called the host, before it is replaced.
+        (0..5).fold(Ok(()), |last, at| if at == 0 || last.is_err() { replaced() } else { last })
     });
     suite.add(
         "attendant::who is installed traces no program that its loader serves",
@@ -140,6 +119,33 @@ pub fn add(suite: &mut Suite) {
             }
         },
     );
+}
+
+/// Another version's host lies there when the command begins to wait.
+fn replaced() -> Result<(), String> {
+    let copy = Copy::make("replaced", "#!/bin/sh\nexec $(dirname $0)/real \"$@\"\n")?;
+    // Its files are known from then on, so that nobody is needed before it waits.
+    waits()?.modes([WARM]).check(&copy.runahead)?;
+    let folder = copy.folder.display();
+    let other = copy.folder.join("other");
+    fs::write(&other, format!("#!/bin/sh\ntouch {folder}/mark\n"))
+        .and_then(|()| fs::set_permissions(&other, fs::Permissions::from_mode(0o755)))
+        .map_err(|error| error.to_string())?;
+    let line = format!(
+        "$UNDER python3 -S -c 'import os; os.rename(\"{folder}/other\", \"{folder}/runahead-host\"); \
+         exec(open(\"reads.py\").read())'"
+    );
+    let scenario = Scenario::shell("replaced", &line).prepare(|directory| {
+        fs::write(directory.join("reads.py"), READS)?;
+        fs::write(directory.join("data"), bytes(5, 17 << 20))
+    });
+    let told = scenario.run(&REPORTED, &copy.runahead).map_err(|error| error.to_string())?;
+    let report = told.tree.get(Path::new("report.json")).ok_or("there is no report")?;
+    let report = String::from_utf8_lossy(&report.contents);
+    match (copy.folder.join("mark").exists(), report.contains("files were replaced")) {
+        (false, true) => Ok(()),
+        (was_executed, _) => Err(format!("executed: {was_executed}; the report: {report}")),
+    }
 }
 
 /// Nobody is beside it any more when it executes what is known, and what is not. Each would wait for a second; of

@@ -62,6 +62,14 @@ os.execv(\"/bin/cat\", [\"cat\", \"file\"])'",
          sleep 0.3; $UNDER nsenter -m -r -w -t $! /bin/cat file; kill $!; rmdir root/old",
     ),
     (
+        "another mount namespace whose kind is not said",
+        &["command unshare"],
+        "unshare -m sh -c 'mount --bind root root; cd root; mkdir old; pivot_root . old; exec /bin/cat' < /dev/zero > /dev/null & \
+         sleep 0.3; $UNDER python3 -S -c 'import ctypes, os, sys
+assert ctypes.CDLL(None).setns(os.open(sys.argv[1], os.O_RDONLY), 0) == 0
+os.execv(\"/bin/cat\", [\"cat\", \"file\"])' /proc/$!/ns/mnt; kill $!; rmdir root/old",
+    ),
+    (
         "no new privileges",
         &["command setpriv"],
         "$UNDER setpriv --no-new-privs sh -c 'cat root/file; chroot root /bin/cat file'",
