@@ -31,7 +31,7 @@ use crate::release::{Closings, Holding, Numbers, Releasing};
 use crate::trace;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess13");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess14");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -642,6 +642,8 @@ pub struct FaultPart {
     pub posts: AtomicU64,
     /// [`AgentPart::voids`] at the latest post.
     pub posted_voids: AtomicU32,
+    /// The thread whose fault it was.
+    pub thread: AtomicU32,
     /// Pages that speculation had asked for and the program then reached.
     pub foretold: AtomicU64,
     pub registers: SharedFaultRegisters,

@@ -73,6 +73,12 @@ pub trait Link: Send {
     fn swapping(&self, room: Option<u32>);
     /// What a look came to.
     fn looked(&self, came_to: CameTo);
+    /// The thread that speculation is for.
+    fn followed(&self) -> i32;
+    /// Speculation is for this thread from now on, if that can be: it restarts at one of its faults.
+    fn follow(&mut self, thread: i32) -> bool;
+    /// Whether the latest post was of a fault of this thread.
+    fn is_posted(&self, thread: i32) -> bool;
     /// Whether speculation could be restarted from this fault: it is the thread's that speculation is for, and its registers are known.
     fn takes(&self, thread: i32, fault: &Fault) -> bool;
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
@@ -171,8 +177,12 @@ impl Pursuit {
         link.is_full() || self.touches.may_restart()
     }
 
-    /// Takes in what speculation has written since the last time, and has brought in what of it is on swap.
-    pub fn read_log(&mut self, link: &dyn Link, memory: &mut Memory) {
+    /// Takes in what speculation has written since the last time, and has brought in what of it is on swap. Not of another
+    /// thread's.
+    pub fn read_log(&mut self, link: &dyn Link, memory: &mut Memory, thread: i32) {
+        if !link.is_posted(thread) {
+            return;
+        }
         let before = self.touches.passed();
         while let Some(touch) = link.touch(self.written) {
             if self.log.len() >= REMEMBERED {
@@ -223,7 +233,10 @@ impl Pursuit {
         // Positions before the latest restart say nothing of how far the program is now. (Taken for that they let
         // speculation, which is behind after a restart, run on unread, and watching it end.)
         // Nor do those of a run that was ended, of which what was fetched is still reached.
-        let current = entry.filter(|entry| entry.restart == self.restarts && self.touches.is_on());
+        // Nor those of a run that another thread's has ended.
+        let is_own = link.is_posted(thread);
+        let is_on = is_own && self.touches.is_on();
+        let current = entry.filter(|entry| entry.restart == self.restarts && is_on);
         if current.is_none() && self.ahead_of_log.len() < REMEMBERED {
             self.ahead_of_log.insert(page);
         }
@@ -245,11 +258,12 @@ impl Pursuit {
         let let_be = scans || self.touches.is_young(age);
         let seen = if let_be && seen == Seen::Missing { Seen::Cached } else { seen };
         let mut then = self.touches.fault(seen, link.has_begun().then_some(self.written));
-        if then == Then::Passed && latest && link.is_full() {
+        if then == Then::Passed && latest && is_own && link.is_full() {
             then = self.touches.passed_of(self.written);
         }
         match then {
             Then::Nothing => {}
+            Then::Passed if !is_own => {}
             Then::Passed => {
                 let fetched = matches!(seen, Seen::Foretold { fetched: true, .. });
                 link.passed(self.touches.passed(), fetched, self.touches.ahead());
@@ -324,6 +338,15 @@ pub(crate) mod tests {
         fn swap_refused(&self, _: &io::Error) {}
         fn swapping(&self, _: Option<u32>) {}
         fn looked(&self, _: CameTo) {}
+        fn followed(&self) -> i32 {
+            1
+        }
+        fn follow(&mut self, _: i32) -> bool {
+            false
+        }
+        fn is_posted(&self, thread: i32) -> bool {
+            thread == 1
+        }
         fn takes(&self, _: i32, _: &Fault) -> bool {
             true
         }
@@ -362,7 +385,7 @@ pub(crate) mod tests {
     fn fault(pursuit: &mut Pursuit, made: &mut Made, at: u64) -> bool {
         let fault = Fault { instruction: 1, time: 0, address: at * PAGE, registers: None };
         let mut memory = Memory::new(0);
-        pursuit.read_log(made, &mut memory);
+        pursuit.read_log(made, &mut memory, 1);
         let memories = (&mut Mappings::new(0), &mut memory);
         pursuit.fault(made, memories, 1, &fault, Standing { latest: true, scans: false }).useful
     }
@@ -418,14 +441,14 @@ pub(crate) mod tests {
     fn what_was_foretold_before_a_restart_is_useful_and_says_nothing_of_the_position() {
         let (mut pursuit, mut made) = (on_track(), Made::default());
         made.log = (0..100).map(touch).collect();
-        pursuit.read_log(&made, &mut Memory::new(0));
+        pursuit.read_log(&made, &mut Memory::new(0), 1);
         (pursuit.written, pursuit.restarts) = (0, 1);
         made.log.clear();
         assert!(fault(&mut pursuit, &mut made, 50));
         assert!(!fault(&mut pursuit, &mut made, 50), "a second time");
         assert_eq!((pursuit.touches.passed(), made.passed.get()), (0, 0));
         made.log = (40..60).map(touch).collect();
-        pursuit.read_log(&made, &mut Memory::new(0));
+        pursuit.read_log(&made, &mut Memory::new(0), 1);
         assert_eq!(made.passed.get(), 11, "the program was there first");
     }
 
@@ -444,7 +467,7 @@ pub(crate) mod tests {
         let (mut pursuit, mut made) = (on_track(), Made::default());
         (0..5).for_each(|at| assert!(!fault(&mut pursuit, &mut made, at)));
         (made.log, made.spent) = ((0..3).map(touch).collect(), 1_000_000_000);
-        pursuit.read_log(&made, &mut Memory::new(0));
+        pursuit.read_log(&made, &mut Memory::new(0), 1);
         assert_eq!((made.passed.get(), made.cancelled.get(), made.ahead.get()), (3, true, 0));
     }
 
@@ -465,7 +488,7 @@ pub(crate) mod tests {
         let (mut pursuit, mut made) = (on_track(), Made::default());
         (0..5).for_each(|at| assert!(!fault(&mut pursuit, &mut made, at)));
         made.log = (0..3).map(touch).collect();
-        pursuit.read_log(&made, &mut Memory::new(0));
+        pursuit.read_log(&made, &mut Memory::new(0), 1);
         assert_eq!(made.passed.get(), 3);
         // What it has touched, the program had passed: it is late, and not off track.
         assert_eq!(pursuit.touches.fault(Seen::Missing, Some(3)), Then::Nothing);
@@ -505,7 +528,7 @@ pub(crate) mod tests {
             let address = self.map.as_ptr() as u64 + (1 + place) * APART * PAGE;
             let fault = Fault { instruction: 1, time: 0, address, registers: None };
             let mut memory = Memory::new(0);
-            pursuit.read_log(made, &mut memory);
+            pursuit.read_log(made, &mut memory, 1);
             let memories = (&mut self.mappings, &mut memory);
             pursuit.fault(made, memories, 1, &fault, Standing { latest: true, scans })
         }
@@ -529,7 +552,7 @@ pub(crate) mod tests {
         for scans in [false, true] {
             let (mut cold, mut pursuit, mut made) = (Cold::new(), on_track(), Made::default());
             made.log = vec![touch(cold.map.as_ptr() as u64 / PAGE + APART)];
-            pursuit.read_log(&made, &mut Memory::new(0));
+            pursuit.read_log(&made, &mut Memory::new(0), 1);
             (pursuit.written, pursuit.restarts) = (0, 1);
             made.log.clear();
             assert!(!cold.fault(&mut pursuit, &mut made, 0, scans).useful, "{scans}");

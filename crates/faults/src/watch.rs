@@ -18,6 +18,7 @@ use crate::waits::Waits;
 use runahead_gate::Gate;
 use runahead_policy::arming::{Arming, LOOK_LEAST, Looked, Then};
 use runahead_policy::drift::{self, Drifts, Leave, REQUEST};
+use runahead_policy::followed::Followed as Whose;
 use runahead_policy::strides::{self, Strides};
 use runahead_policy::swapped::Streams;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -187,6 +188,9 @@ struct Watcher {
     /// A block under way whose time is taken.
     probe: Option<Probe>,
     arming: Arming,
+    /// Which thread speculation is for.
+    whose: Whose,
+    began: Instant,
     looked_around: Instant,
 }
 
@@ -209,6 +213,8 @@ impl Watcher {
             costs,
             probe: None,
             arming: Arming::default(),
+            whose: Whose::default(),
+            began: Instant::now(),
             looked_around: Instant::now(),
         }
     }
@@ -420,11 +426,21 @@ impl Watcher {
             blocks: self.blocks,
             costs: &self.costs,
             probe: &mut self.probe,
+            whose: &mut self.whose,
         };
+        let followed = around.link.followed();
+        let (mut has_faulted, mut waiting) = (false, None);
         for (&thread, observed) in &mut self.threads {
             let Some(one_in) = observed.every.as_ref().map(Recorder::one_in) else { continue };
             let (useful_before, used_before) = (tally.useful, tally.used);
+            let waited_before = std::mem::take(&mut tally.waits);
             let seen = observed.look(thread, &mut around, &mut tally);
+            if thread == followed {
+                has_faulted = seen > 0;
+            } else if tally.waits {
+                waiting = Some(thread);
+            }
+            tally.waits |= waited_before;
             if seen > 0 {
                 slack = slack.min(observed.pursuit.slack());
             }
@@ -434,6 +450,13 @@ impl Watcher {
             all.used += u64::from(tally.used - used_before);
             observed.record_as_wanted(&around);
             little &= observed.pursuit.waits_little();
+        }
+        let now = self.began.elapsed().as_nanos() as u64 + 1;
+        if self.whose.looked(now, has_faulted)
+            && let Some(thread) = waiting
+        {
+            self.whose.changes(now);
+            self.link.follow(thread);
         }
         self.link.nudge();
         if tally.faults > 0 {
@@ -483,6 +506,7 @@ struct Around<'a> {
     blocks: u64,
     costs: &'a BlockCosts,
     probe: &'a mut Option<Probe>,
+    whose: &'a mut Whose,
 }
 
 impl Observed {
@@ -497,7 +521,7 @@ impl Observed {
                 registers = fault.registers;
             });
         }
-        self.pursuit.read_log(around.link, around.memory);
+        self.pursuit.read_log(around.link, around.memory, thread);
         for (at, &(instruction, time, address)) in seen.iter().enumerate() {
             let latest = at + 1 == seen.len();
             let fault = Fault { instruction, time, address, registers: registers.filter(|_| latest) };
@@ -512,7 +536,9 @@ impl Observed {
     /// A stride's, speculation's or nobody's, in this order.
     fn take_in(&mut self, thread: i32, fault: &Fault, latest: bool, around: &mut Around, tally: &mut Tally) {
         if let Some((device, since)) = self.waiting.take() {
-            around.costs.waited(device, fault.time.saturating_sub(since));
+            let waited = fault.time.saturating_sub(since);
+            around.costs.waited(device, waited);
+            around.whose.waited(waited);
         }
         let is_swapped = around.memory.is_swapped();
         let own = around.mappings.memory_at(fault.address).filter(|_| is_swapped);

@@ -14,7 +14,9 @@ use runahead_faults::{BlockCosts, CameTo, Fault, Link, REGISTERS_COUNT, REQUEST,
 use runahead_gate::Gate;
 use runahead_prefetch::PAGE;
 use runahead_prefetcher::limits::Group;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -86,6 +88,9 @@ impl Faults {
                 cookie,
                 rights: Watched::begin(Path::new(&format!("/proc/{process}"))),
                 epoch: 0,
+                followed: None,
+                lists_at: lists_at(slot),
+                posted: 0,
                 group: None,
                 most,
             };
@@ -151,6 +156,12 @@ struct InSlot {
     cookie: Cookie,
     rights: Option<Watched>,
     epoch: u32,
+    /// The thread that speculation is for and the base of its local storage, if not that because of which is watched.
+    followed: Option<(i32, u64)>,
+    /// How far from that base a thread's list of robust mutexes is, if it is known.
+    lists_at: Option<u64>,
+    /// Whose fault the latest post was.
+    posted: i32,
     /// From the first time on that it is watched.
     group: Option<Group>,
     /// Bytes that the user lets be in memory ahead.
@@ -239,21 +250,43 @@ impl Link for InSlot {
         add(&part.used, came_to.used);
     }
 
+    fn followed(&self) -> i32 {
+        let first = || self.slot.get().agent.watch_thread.load(Ordering::Relaxed).cast_signed();
+        self.followed.map_or_else(first, |(thread, _)| thread)
+    }
+
+    fn follow(&mut self, thread: i32) -> bool {
+        let base = self.lists_at.and_then(|at| thread_base(self.process, thread, at));
+        let Some(base) = base else { return false };
+        // What is under way is nobody's from now on.
+        self.cancel();
+        self.posted = 0;
+        self.followed = Some((thread, base));
+        true
+    }
+
+    fn is_posted(&self, thread: i32) -> bool {
+        self.posted == thread
+    }
+
     fn takes(&self, thread: i32, fault: &Fault) -> bool {
         let slot = self.slot.get();
         let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
-        fault.registers.is_some() && !gone && slot.agent.watch_thread.load(Ordering::Relaxed) == thread as u32
+        fault.registers.is_some() && !gone && self.followed() == thread
     }
 
     fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool {
         let slot = self.slot.get();
         let (Some(words), true) = (fault.registers, self.takes(thread, fault)) else { return false };
-        let base = slot.agent.watch_thread_base.load(Ordering::Relaxed);
+        let first = slot.agent.watch_thread_base.load(Ordering::Relaxed);
+        let base = self.followed.map_or(first, |(_, base)| base);
         let part = &slot.faults;
+        self.posted = thread;
         self.epoch = self.epoch.wrapping_add(1) & (u32::MAX >> 1);
         post::begin(&part.posted, self.epoch);
         part.passed.store(0, Ordering::Relaxed);
         part.ahead.store(ahead, Ordering::Relaxed);
+        part.thread.store(thread.cast_unsigned(), Ordering::Relaxed);
         part.posted_voids.store(slot.agent.voids.load(Ordering::Acquire), Ordering::Relaxed);
         // SAFETY: the host's own part of the slot; the odd number above tells readers to stay away.
         unsafe { part.registers.0.get().write_volatile(registers(&words, base)) };
@@ -325,6 +358,30 @@ impl Link for InSlot {
     }
 }
 
+/// How far from the base of a thread's local storage its list of robust mutexes is (get_robust_list(2)): in glibc the same for
+/// all threads. Told by the thread because of which is watched, whose base is known.
+fn lists_at(slot: &Slot) -> Option<u64> {
+    let thread = slot.agent.watch_thread.load(Ordering::Relaxed).cast_signed();
+    robust_list(thread)?.checked_sub(slot.agent.watch_thread_base.load(Ordering::Relaxed))
+}
+
+/// The base of a thread's local storage, which the kernel's records leave out: where its own address stands, as the
+/// processor's convention has it (ELF's thread-local storage, variant II). None: it is not to be found.
+fn thread_base(process: u32, thread: i32, lists_at: u64) -> Option<u64> {
+    let base = robust_list(thread)?.checked_sub(lists_at)?;
+    let mut word = [0; 8];
+    File::open(format!("/proc/{process}/mem")).ok()?.read_exact_at(&mut word, base).ok()?;
+    (u64::from_ne_bytes(word) == base).then_some(base)
+}
+
+/// Where the thread's list of robust mutexes is. None: it has none, or it is not ours to know.
+fn robust_list(thread: i32) -> Option<u64> {
+    let (mut head, mut length) = (0u64, 0u64);
+    // SAFETY: the kernel writes two words.
+    let told = unsafe { libc::syscall(libc::SYS_get_robust_list, thread, &raw mut head, &raw mut length) };
+    (told == 0 && head != 0).then_some(head)
+}
+
 /// The registers from the kernel's record, whose order is that of `runahead_faults`.
 fn registers(words: &[u64; REGISTERS_COUNT], fs_base: u64) -> FaultRegisters {
     let &[rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, rip, rflags, r8, r9, r10, r11, r12, r13, r14, r15] = words;
@@ -348,4 +405,34 @@ fn registers(words: &[u64; REGISTERS_COUNT], fs_base: u64) -> FaultRegisters {
         fs_base,
     };
     FaultRegisters { registers, rcx, r11 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The base, which glibc and musl take for the thread's name, and its number.
+    fn here() -> (u64, i32) {
+        // SAFETY: neither takes an address.
+        unsafe { (libc::pthread_self() as u64, libc::gettid()) }
+    }
+
+    #[test]
+    fn a_threads_base_is_found_by_another_ones() {
+        let (base, thread) = here();
+        let Some(list) = robust_list(thread) else { return eprintln!("SKIPPED: no list of robust mutexes") };
+        let at = list.checked_sub(base).unwrap();
+        let (sent, told) = std::sync::mpsc::channel();
+        let (over, ends) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || {
+            sent.send(here()).unwrap();
+            let _ = ends.recv();
+        });
+        let (base, thread) = told.recv().unwrap();
+        assert_eq!(thread_base(std::process::id(), thread, at), Some(base));
+        assert_eq!(thread_base(std::process::id(), thread, at + 8), None);
+        assert_eq!(thread_base(std::process::id(), 1 << 30, at), None);
+        drop(over);
+        other.join().unwrap();
+    }
 }

@@ -5,7 +5,7 @@
 //! [`futile`], [`kin`], [`coldness`], [`noting`], [`untold`], [`mapped`], [`served`] and [`crowd`] inside the
 //! program; the speculator drives [`depth`], [`copies`], [`misses`], [`scattered`], [`overlay`],
 //! [`passed_names`], [`together`], [`views`], [`allowance`], and `coldness` and `noting` too; the host drives
-//! [`arming`], [`strides`], [`swapped`], [`touches`], [`presence`], [`sampling`] and [`memory`]. Every
+//! [`arming`], [`followed`], [`strides`], [`swapped`], [`touches`], [`presence`], [`sampling`] and [`memory`]. Every
 //! constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
@@ -19,6 +19,7 @@ pub mod copies;
 pub mod crowd;
 pub mod depth;
 pub mod drift;
+pub mod followed;
 pub mod following;
 pub mod futile;
 pub mod hold;

@@ -528,7 +528,7 @@ fn sync_to_fault(posted: u32) {
     (run.scan_next, run.scan_pages) = (0, 0);
     run.programs_own = false;
     part.touched.store(0, Ordering::Relaxed);
-    run.thread = agent().watch_thread.load(Ordering::Relaxed);
+    run.thread = shared::faults().thread.load(Ordering::Relaxed);
     run.program_break = agent().program_break.load(Ordering::Relaxed);
     bring_into_step();
     rights::copied();

@@ -31,6 +31,7 @@ mod rooms;
 mod sampled;
 mod security;
 mod servers;
+mod shared_gather;
 mod slow_disk;
 mod small_maps;
 mod starts;
@@ -81,6 +82,7 @@ fn main() {
     installation::add(&mut suite);
     starts::add(&mut suite);
     threads::add(&mut suite);
+    shared_gather::add(&mut suite);
     torture::add(&mut suite);
     stepping::add(&mut suite);
     faults::add(&mut suite);
