@@ -213,11 +213,11 @@ const SCEV *tripCountIn(const Loop *L, const Loop *Root, ScalarEvolution &SE) {
   const SCEV *Count = SE.getBackedgeTakenCount(L);
   if (isa<SCEVCouldNotCompute>(Count)) {
     Count = SE.getSymbolicMaxBackedgeTakenCount(L);
-    // "At most as often as the counter can count" says nothing, and one more than that
-    // is 0 in 64 bits. Met in OpenMP loops, whose bound lies in memory that a store in
-    // the loop may reach.
+    // A bound that lies in memory which a store in the loop may reach: "at most as often as an int
+    // can count, in steps of so much" says nothing, and whoever believes it looks up values far
+    // behind the end. (One more than the greatest number would be 0 in 64 bits, besides.)
     if (auto *Constant = dyn_cast<SCEVConstant>(Count))
-      if (Constant->getAPInt().isAllOnes() || Constant->getAPInt().isMaxSignedValue())
+      if (Constant->getAPInt().uge(1u << 25))
         return nullptr;
   }
   if (isa<SCEVCouldNotCompute>(Count) || SE.getTypeSizeInBits(Count->getType()) > 64)

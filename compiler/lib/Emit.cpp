@@ -75,14 +75,24 @@ GlobalVariable *RuntimeInterface::siteTable(const Site &S, StringRef Where,
        *I64 = Type::getInt64Ty(C), *Ptr = PointerType::getUnqual(C);
   auto Int = [](Type *T, int64_t V) { return ConstantInt::getSigned(T, V); };
   auto Byte = [&](uint64_t V) { return ConstantInt::get(I8, V); };
-  auto Private = [&](Constant *Init, bool Constant, const Twine &Name) {
-    Tables.push_back(new GlobalVariable(M, Init->getType(), Constant, GlobalValue::PrivateLinkage,
-                                        Init, Name));
-    return Tables.back();
+  auto Private = [&](Constant *Init, bool IsConstant, const Twine &Name) {
+    auto *Table = new GlobalVariable(M, Init->getType(), IsConstant, GlobalValue::PrivateLinkage,
+                                     Init, Name);
+    Tables.push_back(Table);
+    return Table;
+  };
+  // Nothing where it is empty; without more room than it needs, and one for all that are equal.
+  auto Packed = [&](Constant *Init, Type *Element, const Twine &Name) -> Constant * {
+    if (Init->getType()->getArrayNumElements() == 0)
+      return ConstantPointerNull::get(cast<PointerType>(Ptr));
+    auto *Table = Private(Init, true, Name);
+    Table->setAlignment(M.getDataLayout().getABITypeAlign(Element));
+    Table->setUnnamedAddr(GlobalValue::UnnamedAddr::Global);
+    return Table;
   };
 
   // struct runahead_reference
-  auto *Shape = StructType::get(C, {I8, I8, I8, I8, I32, I64, I64});
+  auto *Shape = StructType::get(C, {I8, I8, I8, I8, I32, I32, I32});
   SmallVector<Constant *, 8> Shapes;
   for (const Reference &R : S.References) {
     uint64_t Flags = (R.Writes ? RUNAHEAD_WRITES : 0) |
@@ -96,32 +106,43 @@ GlobalVariable *RuntimeInterface::siteTable(const Site &S, StringRef Where,
     }
     Shapes.push_back(ConstantStruct::get(
         Shape, {Byte(Flags), Byte(boxesOf(S, R).size() + R.Address.Inside.size()), Byte(IndexBytes),
-                Byte(R.IndexReference), Int(I32, R.IndexOffset), Int(I64, R.Low),
-                Int(I64, R.High)}));
+                Byte(R.IndexReference), Int(I32, R.IndexOffset), Int(I32, R.Low),
+                Int(I32, R.High)}));
   }
   Constant *Table = ConstantArray::get(ArrayType::get(Shape, Shapes.size()), Shapes);
-  auto *Text = Private(ConstantDataArray::getString(C, Where), true, "runahead.where");
+  Constant *Text = Packed(ConstantDataArray::getString(C, Where), I8, "runahead.where");
 
-  SmallVector<Constant *, 64> Numbers;
-  SmallVector<uint64_t, 6> Given((Known.size() + 63) / 64);
+  SmallVector<uint8_t, 32> Forms((Known.size() + 3) / 4);
+  SmallVector<uint16_t, 32> Small;
+  SmallVector<Constant *, 32> Numbers;
   for (unsigned I = 0; I < Known.size(); ++I) {
-    Numbers.push_back(Known[I] ? Known[I] : ConstantInt::get(I64, 0));
-    if (!Known[I])
-      Given[I / 64] |= uint64_t(1) << I % 64;
+    unsigned Form = RUNAHEAD_GIVEN;
+    auto *Number = dyn_cast_or_null<ConstantInt>(Known[I]);
+    if (Number && Number->isZero()) {
+      Form = RUNAHEAD_ZERO;
+    } else if (Number && Number->getValue().isSignedIntN(16)) {
+      Form = RUNAHEAD_SMALL;
+      Small.push_back(uint16_t(Number->getSExtValue()));
+    } else if (Known[I]) {
+      Form = RUNAHEAD_KNOWN;
+      Numbers.push_back(Known[I]);
+    }
+    Forms[I / 4] |= Form << I % 4 * 2;
   }
-  auto *Values = ConstantArray::get(ArrayType::get(I64, Numbers.size()), Numbers);
+  Constant *Values = ConstantArray::get(ArrayType::get(I64, Numbers.size()), Numbers);
 
   // struct runahead_site
   auto *Memory = ArrayType::get(I64, 24);
-  auto *SiteType = StructType::get(C, {I32, I8, I8, I16, Ptr, Ptr, Ptr, Ptr, I64, Memory});
+  auto *SiteType = StructType::get(C, {I32, I8, I8, I16, Ptr, Ptr, Ptr, Ptr, Ptr, I64, Memory});
   auto *Site = Private(
       ConstantStruct::get(SiteType,
                           {ConstantInt::get(I32, RUNAHEAD_ABI), Byte(S.Levels.size()),
                            Byte(S.References.size()),
                            ConstantInt::get(I16, S.Stream ? RUNAHEAD_STREAM : 0), Text,
-                           Private(Table, true, "runahead.references"),
-                           Private(Values, true, "runahead.known"),
-                           Private(ConstantDataArray::get(C, Given), true, "runahead.given"),
+                           Packed(Table, Shape, "runahead.references"),
+                           Packed(ConstantDataArray::get(C, Forms), I8, "runahead.form"),
+                           Packed(ConstantDataArray::get(C, Small), I16, "runahead.small"),
+                           Packed(Values, I64, "runahead.known"),
                            ConstantInt::get(I64, Known.size()),
                            ConstantAggregateZero::get(Memory)}),
       false, "runahead.site");

@@ -15,6 +15,7 @@
 #include "llvm/Passes/PassPlugin.h"
 #endif
 #include <cstdio>
+#include <cstdlib>
 #include <dlfcn.h>
 
 using namespace llvm;
@@ -29,6 +30,13 @@ static unsigned hostMajor() {
   return Major;
 }
 
+/// Under ThinLTO loops are vectorised when the program is linked, by a linker that has not loaded
+/// this plugin. The wrappers say so, since LLVM 19 does not (tools/runahead-cc.in).
+static bool vectorisesAtLink() {
+  const char *Lto = std::getenv("RUNAHEAD_LTO");
+  return Lto && StringRef(Lto) == "thin";
+}
+
 static void registerPass(PassBuilder &PB) {
   PB.registerAnalysisRegistrationCallback([](ModuleAnalysisManager &MAM) {
     MAM.registerPass([] { return runahead::SummariesAnalysis(); });
@@ -37,15 +45,19 @@ static void registerPass(PassBuilder &PB) {
   // (LLVM 20 and later also tell the phase of link-time optimisation.)
   PB.registerOptimizerEarlyEPCallback(
       [](ModulePassManager &MPM, OptimizationLevel Level, auto...) {
-        if (Level != OptimizationLevel::O0)
-          MPM.addPass(RequireAnalysisPass<runahead::SummariesAnalysis, Module>());
+        if (Level == OptimizationLevel::O0)
+          return;
+        MPM.addPass(RequireAnalysisPass<runahead::SummariesAnalysis, Module>());
+        // The last that is called of the part of ThinLTO's pipeline that runs here.
+        if (vectorisesAtLink())
+          MPM.addPass(createModuleToFunctionPassAdaptor(runahead::OutOfCorePass()));
       });
   // After inlining and the simplification of induction variables, before
   // vectorisation and loop-strength reduction: addresses are simplest here, and
   // the vectoriser still comes to the inner loops.
   PB.registerVectorizerStartEPCallback(
       [](FunctionPassManager &FPM, OptimizationLevel Level) {
-        if (Level != OptimizationLevel::O0)
+        if (Level != OptimizationLevel::O0 && !vectorisesAtLink())
           FPM.addPass(runahead::OutOfCorePass());
       });
   PB.registerPipelineParsingCallback(

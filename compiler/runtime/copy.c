@@ -18,12 +18,11 @@ static const struct runahead_reference shapes[2] = {
     {.flags = RUNAHEAD_WRITES, .high = PIECE},
     {.flags = 0, .high = PIECE},
 };
-static const int64_t nothing_known[5];
-static const uint64_t all_given = 31;
+static const uint8_t all_given[2];
 static struct runahead_site copy_site = {
-    RUNAHEAD_ABI, 1, 2, 0, "memcpy", shapes, nothing_known, &all_given, 5, {0}};
+    RUNAHEAD_ABI, 1, 2, 0, "memcpy", shapes, all_given, NULL, NULL, 5, {0}};
 static struct runahead_site set_site = {
-    RUNAHEAD_ABI, 1, 1, 0, "memset", shapes, nothing_known, &all_given, 3, {0}};
+    RUNAHEAD_ABI, 1, 1, 0, "memset", shapes, all_given, NULL, NULL, 3, {0}};
 
 /* Calls step where the nest wants it. */
 static int64_t step_at(struct runahead_nest *nest, int64_t piece, int64_t next) {

@@ -266,17 +266,34 @@ static struct runahead_nest *go_on(struct nest *nest, struct runahead_site *site
   return &nest->front;
 }
 
-/* All of a site's values in order, those from the table and those given. */
+/* Where the next of a site's values is read from. */
+struct cursor {
+  const int64_t *given, *known;
+  const int16_t *small;
+};
+
+static int64_t next_value(const struct runahead_site *site, uint64_t i, struct cursor *at) {
+  switch (site->form[i / 4] >> (i % 4 * 2) & 3) {
+    case RUNAHEAD_GIVEN: return *at->given++;
+    case RUNAHEAD_SMALL: return *at->small++;
+    case RUNAHEAD_KNOWN: return *at->known++;
+    default: return 0;
+  }
+}
+
+/* All of a site's values in order, those from the tables and those given. */
 static void unpack(const struct runahead_site *site, const int64_t *given, int64_t *value) {
+  struct cursor at = {given, site->known, site->small};
   for (uint64_t i = 0; i < site->values && i < RUNAHEAD_MAX_VALUES; i++)
-    value[i] = site->given[i / 64] >> (i % 64) & 1 ? *given++ : site->known[i];
+    value[i] = next_value(site, i, &at);
 }
 
 /* Of all levels together, as far as they are known; they come first of a site's values. */
 static uint64_t iterations_of(const struct runahead_site *site, const int64_t *given) {
+  struct cursor at = {given, site->known, site->small};
   uint64_t all = 1;
   for (unsigned i = 0; i < site->levels; i++) {
-    int64_t trip = site->given[0] >> i & 1 ? *given++ : site->known[i];
+    int64_t trip = next_value(site, i, &at);
     if (trip > 1 && all < (uint64_t)FAR) all *= trip < FAR ? (uint64_t)trip : (uint64_t)FAR;
   }
   return all;

@@ -96,6 +96,9 @@ static unsigned read_index(const struct reference *r, const struct reference *mi
   return got;
 }
 
+/* What a value that cannot be read costs beside one that can: it ends a call of the kernel's. */
+#define UNREADABLE 64
+
 /* The innermost of the loops, from these places on. */
 static void want_run(const struct reference *r, const struct lookups *lookups,
                      const struct places *from, struct walk *walk) {
@@ -108,7 +111,10 @@ static void want_run(const struct reference *r, const struct lookups *lookups,
     unsigned part = many - done < INDEX_ROOM ? (unsigned)(many - done) : INDEX_ROOM;
     unsigned got = read_index(r, lookups->middle, from, stride, done, part, value, good);
     for (unsigned i = 0; i < got && walk_pay(walk, 1); i++) {
-      if (!good[i]) continue;
+      if (!good[i]) {
+        walk_pay(walk, UNREADABLE);
+        continue;
+      }
       int64_t at = from->own + (done + i) * stride->own + r->scale * (value[i] + r->add);
       if (at < walk->lowest) walk->lowest = at;
       if (at > walk->highest) walk->highest = at;

@@ -20,9 +20,9 @@
 
 #include <stdint.h>
 
-#define RUNAHEAD_ABI 2
+#define RUNAHEAD_ABI 3
 /* Named so that the linker's "undefined reference" tells the cure. */
-#define RUNAHEAD_ARMED_SYMBOL "runahead_ooc_2_is_missing__link_with_lrunahead_ooc"
+#define RUNAHEAD_ARMED_SYMBOL "runahead_ooc_3_is_missing__link_with_lrunahead_ooc"
 
 /* Loops on the way from a site's root inwards that carry a counter. */
 #define RUNAHEAD_MAX_LEVELS 4
@@ -51,7 +51,7 @@ struct runahead_reference {
   uint8_t index_bytes; /* width of the index value: 1, 2, 4 or 8 */
   uint8_t index;       /* the reference that holds the index values */
   int32_t index_offset; /* of the index load inside that reference's group, bytes */
-  int64_t low, high;   /* the group touches [address + low, address + high) */
+  int32_t low, high;   /* the group touches [address + low, address + high) */
 };
 
 /* Values of a site, all int64_t, in this order:
@@ -62,11 +62,17 @@ struct runahead_reference {
  *     stride and count of each box dimension,
  *     for indirect ones: scale, and a constant added to the index before it is
  *     extended.
- * Value i is known[i], or where bit i of `given` is set the next one of the array
- * that enter is given. */
+ * `form` has two bits for each, from the lowest on: where the value is. */
 #define RUNAHEAD_MAX_VALUES \
   (RUNAHEAD_MAX_LEVELS +    \
    RUNAHEAD_MAX_REFERENCES * (1 + RUNAHEAD_MAX_LEVELS + 2 * RUNAHEAD_MAX_BOXES + 2))
+
+enum runahead_form {
+  RUNAHEAD_GIVEN = 0, /* the next one of the array that enter is given */
+  RUNAHEAD_SMALL = 1, /* the next one of `small` */
+  RUNAHEAD_KNOWN = 2, /* the next one of `known`, which the linker may have filled in */
+  RUNAHEAD_ZERO = 3
+};
 
 enum runahead_site_flag {
   RUNAHEAD_STREAM = 1 /* the root lies inside another loop: it is entered again and
@@ -80,9 +86,10 @@ struct runahead_site {
   uint16_t flags;
   const char *where; /* "function (file:line)", for the statistics */
   const struct runahead_reference *reference;
+  const uint8_t *form;
+  const int16_t *small;
   const int64_t *known;
-  const uint64_t *given; /* bits */
-  uint64_t values;       /* how many in all */
+  uint64_t values;     /* how many in all */
   uint64_t memory[24]; /* the run-time layer's own notes; zero at start */
 };
 

@@ -50,6 +50,8 @@ if shutil.which(f"flang-{config.llvm_major}") or shutil.which(f"flang-new-{confi
     config.available_features.add("flang")
 if any(os.path.exists(os.path.join(config.llvm_bin, "..", "lib", name)) for name in ("libomp.so", "libomp.a")):
     config.available_features.add("openmp")
+if os.path.exists(os.path.join(config.llvm_bin, "..", "lib", "LLVMgold.so")):  # what ld loads for -flto
+    config.available_features.add("lto")
 if subprocess.run([os.path.join(config.runahead_source, "test", "limited.py"), "32", "true"],
                   stderr=subprocess.DEVNULL).returncode == 0:
     config.available_features.add("memory-cgroup")

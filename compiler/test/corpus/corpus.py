@@ -132,6 +132,10 @@ def programs():
                   libraries=["-lpthread"], run="$P $T/index")
     yield Program("annoy", "annoy", [f"{HERE}/annoy.cpp"], include=["src"], flags=["-std=c++14"], run="$P $T/index")
     yield Program("eigen", "eigen3", [f"{HERE}/eigen.cpp"], include=["."], flags=["-std=c++14"], run="$P")
+    yield Program("boost", "boost1.81", [f"{HERE}/boost.cpp"], include=["all"], flags=["-std=c++17"],
+                  # Headers of each library lie in a folder of its own.
+                  prepare="[ -d all ] || { mkdir all.new && for i in libs/*/include libs/numeric/*/include; do "
+                          "cp -rsn $S/$i/. all.new; done; mv all.new all; }", run="$P")
     for kind, names in {"s": "s sc is", "d": "d id", "c": "c sc ic", "z": "z dz dc iz"}.items():
         blas = [f"BLAS/SRC/{name}*.{ending}" for name in names.split() + ["l"] for ending in ("f", "f90")]
         for level in "123":

@@ -29,9 +29,9 @@ int __wrap_madvise(void *start, size_t bytes, int advice) {
 /* A nest that goes once through more than memory holds. */
 static void enter(int64_t base) {
   static const struct runahead_reference reference = {.high = 4096};
-  static const uint64_t all_given = ~(uint64_t)0;
+  static const uint8_t all_given[RUNAHEAD_MAX_VALUES]; /* RUNAHEAD_GIVEN is 0 */
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .where = "advice",
-                                      .reference = &reference, .given = &all_given, .values = 3};
+                                      .reference = &reference, .form = all_given, .values = 3};
   const int64_t value[] = {BYTES / 4096, base, 4096};
   runahead_ooc_enter(&site, value, NULL);
 }

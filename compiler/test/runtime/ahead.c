@@ -30,7 +30,7 @@ int __wrap_sync_file_range(int descriptor, off_t start, off_t bytes, unsigned fl
   return 0;
 }
 
-static const uint64_t all_given[1] = {~(uint64_t)0};
+static const uint8_t all_given[RUNAHEAD_MAX_VALUES]; /* RUNAHEAD_GIVEN is 0 */
 
 /* Goes through the first planes of many, of a megabyte each or so. */
 static void planes(struct runahead_site *site, const int64_t *value) {
@@ -48,7 +48,7 @@ static void planes(struct runahead_site *site, const int64_t *value) {
 static void across_lines(char *p) {
   static struct runahead_reference reference = {.boxes = 1, .high = 16};
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 2, .references = 1, .where = "across",
-                                      .reference = &reference, .given = all_given, .values = 7};
+                                      .reference = &reference, .form = all_given, .values = 7};
   const int64_t value[] = {64, 256, (int64_t)p, MEGABYTE, 16, 4096, 256};
   planes(&site, value);
 }
@@ -57,7 +57,7 @@ static void across_lines(char *p) {
 static void beginnings(char *p) {
   static struct runahead_reference reference = {.high = 64};
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 2, .references = 1, .where = "beginnings",
-                                      .reference = &reference, .given = all_given, .values = 5};
+                                      .reference = &reference, .form = all_given, .values = 5};
   const int64_t value[] = {64, 256, (int64_t)p + 64 * MEGABYTE, MEGABYTE, 4096};
   planes(&site, value);
 }
@@ -67,7 +67,7 @@ static uint64_t written_behind(char *p, int64_t megabytes) {
   static struct runahead_reference reference = {.flags = RUNAHEAD_WRITES, .high = 4096};
   static struct runahead_site sites[3], *site = sites;
   *site = (struct runahead_site){.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .where = "changes",
-                                 .reference = &reference, .given = all_given, .values = 3};
+                                 .reference = &reference, .form = all_given, .values = 3};
   int64_t pages = megabytes << 8;
   const int64_t value[] = {pages, (int64_t)p, 4096};
   written = 0;
@@ -85,7 +85,7 @@ static bool ours_first(char *p, int64_t changed) {
   static struct runahead_site sites[32], *next = sites;
   struct runahead_site *site = next++;
   *site = (struct runahead_site){.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "first",
-                                 .reference = reference, .given = all_given, .values = 5};
+                                 .reference = reference, .form = all_given, .values = 5};
   reference[1].high = changed;
   const int64_t value[] = {4096, (int64_t)p, 4096, (int64_t)p + 32 * MEGABYTE, changed};
   runahead_ooc_enter(site, value, NULL);
@@ -96,7 +96,7 @@ static bool ours_first(char *p, int64_t changed) {
 static bool changes_behind(char *p) {
   static struct runahead_reference reference[2] = {{.high = 4096}, {.flags = RUNAHEAD_WRITES, .high = 4096}};
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "behind",
-                                      .reference = reference, .given = all_given, .values = 5};
+                                      .reference = reference, .form = all_given, .values = 5};
   const int64_t value[] = {4096, (int64_t)p + 4096, 4096, (int64_t)p, 4096};
   IS(((const struct nest *)runahead_ooc_enter(&site, value, NULL))->reference[1].led);
   return adapt_prefetch_sequential(&site);
@@ -109,7 +109,7 @@ static bool all_ours(char *first, char *second) {
   struct runahead_site *site = next++;
   uint8_t streams = second ? 2 : 1;
   *site = (struct runahead_site){.abi = RUNAHEAD_ABI, .levels = 1, .references = streams,
-                                 .where = "streams", .reference = reference, .given = all_given,
+                                 .where = "streams", .reference = reference, .form = all_given,
                                  .values = 1 + 2 * streams};
   const int64_t value[] = {8192, (int64_t)first, 4096, (int64_t)second, 4096};
   struct runahead_nest *front = runahead_ooc_enter(site, value, NULL);

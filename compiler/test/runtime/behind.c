@@ -23,10 +23,10 @@ int main(int argc, char **argv) {
   fsync(f);
   posix_fadvise(f, 0, 0, POSIX_FADV_DONTNEED);
   static struct runahead_reference reference[1] = {{.high = PIECE}};
-  static const uint64_t all_given[1] = {~(uint64_t)0};
+  static const uint8_t all_given[RUNAHEAD_MAX_VALUES]; /* RUNAHEAD_GIVEN is 0 */
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 1,
                                       .where = "test", .reference = reference,
-                                      .given = all_given, .values = 3};
+                                      .form = all_given, .values = 3};
   /* Read by us, not left to the kernel. */
   region_at((uint64_t)p, NULL)->window = 128 << 10;
   int64_t value[] = {PIECES, (int64_t)p, PIECE};

@@ -16,14 +16,14 @@ static int entered(uint8_t flags, int64_t base, int64_t row_pages) {
     struct runahead_reference row;
     int64_t value[5];
   } sites[4], *now = sites;
-  static const uint64_t given = 31;
+  static const uint8_t given[2]; /* RUNAHEAD_GIVEN is 0 */
   int64_t row_bytes = row_pages * (int64_t)PAGE_BYTES;
   const int64_t value[] = {BYTES / row_bytes, base, row_bytes, 8, row_bytes / 8};
   memcpy(now->value, value, sizeof value);
   now->row = (struct runahead_reference){.flags = flags, .boxes = 1, .high = 8};
   now->site = (struct runahead_site){.abi = RUNAHEAD_ABI, .levels = 1, .references = 1,
                                      .where = "rows", .reference = &now->row,
-                                     .known = now->value, .given = &given, .values = 5};
+                                     .form = given, .values = 5};
   return runahead_ooc_enter(&now++->site, value, NULL)->level == 0;
 }
 

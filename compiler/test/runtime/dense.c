@@ -24,12 +24,12 @@ int __wrap_madvise(void *start, size_t bytes, int advice) {
   return 0;
 }
 
-static const uint64_t all_given[1] = {~(uint64_t)0};
+static const uint8_t all_given[RUNAHEAD_MAX_VALUES]; /* RUNAHEAD_GIVEN is 0 */
 static struct runahead_site *site_with(unsigned levels, unsigned references, const struct runahead_reference *reference) {
   static struct runahead_site sites[64], *next = sites;
   struct runahead_site *site = next++;
   *site = (struct runahead_site){.abi = RUNAHEAD_ABI, .levels = (uint8_t)levels, .references = (uint8_t)references,
-                                 .where = "dense", .reference = reference, .given = all_given,
+                                 .where = "dense", .reference = reference, .form = all_given,
                                  .values = levels + references * (1 + levels)};
   return site;
 }

@@ -23,10 +23,10 @@ int main(int argc, char **argv) {
   posix_fadvise(f, 0, 0, POSIX_FADV_DONTNEED);
   /* Every second page, 1024 of them, twice over. */
   static struct runahead_reference reference[1] = {{.high = 8}};
-  static const uint64_t all_given[1] = {~(uint64_t)0};
+  static const uint8_t all_given[RUNAHEAD_MAX_VALUES]; /* RUNAHEAD_GIVEN is 0 */
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 2, .references = 1,
                                       .where = "test", .reference = reference,
-                                      .given = all_given, .values = 5};
+                                      .form = all_given, .values = 5};
   int64_t value[] = {2, 1024, (int64_t)p, 0, 8192};
   struct runahead_nest *nest = runahead_ooc_enter(&site, value, 0);
   for (int64_t j = 0; j < 2; j++)

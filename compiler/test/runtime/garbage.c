@@ -54,7 +54,8 @@ static void *calls(void *argument) {
     struct runahead_reference reference[RUNAHEAD_MAX_REFERENCES];
     struct runahead_site *site = calloc(1, sizeof *site);
     int64_t value[RUNAHEAD_MAX_VALUES], known[RUNAHEAD_MAX_VALUES];
-    uint64_t given[(RUNAHEAD_MAX_VALUES + 63) / 64];
+    int16_t small[RUNAHEAD_MAX_VALUES];
+    uint8_t form[(RUNAHEAD_MAX_VALUES + 3) / 4];
     site->abi = RUNAHEAD_ABI;
     site->levels = (uint8_t)(1 + next(&s) % RUNAHEAD_MAX_LEVELS);
     site->references = (uint8_t)(next(&s) % (RUNAHEAD_MAX_REFERENCES + 1));
@@ -66,13 +67,18 @@ static void *calls(void *argument) {
       reference[i].index_bytes = (uint8_t)(1u << next(&s) % 4);
       reference[i].index = (uint8_t)(next(&s) % (i ? i : 1));
       reference[i].index_offset = (int32_t)(next(&s) % 64);
-      reference[i].low = -(int64_t)(next(&s) % 4096);
-      reference[i].high = 1 + (int64_t)(next(&s) % 4096);
+      reference[i].low = -(int32_t)(next(&s) % 4096);
+      reference[i].high = 1 + (int32_t)(next(&s) % 4096);
     }
-    for (unsigned i = 0; i < RUNAHEAD_MAX_VALUES; i++) value[i] = number(&s), known[i] = number(&s);
-    for (unsigned i = 0; i < sizeof given / sizeof *given; i++) given[i] = next(&s);
+    for (unsigned i = 0; i < RUNAHEAD_MAX_VALUES; i++) {
+      value[i] = number(&s);
+      known[i] = number(&s);
+      small[i] = (int16_t)next(&s);
+    }
+    for (unsigned i = 0; i < sizeof form; i++) form[i] = (uint8_t)next(&s);
     site->known = known;
-    site->given = given;
+    site->small = small;
+    site->form = form;
     site->values = RUNAHEAD_MAX_VALUES;
     struct runahead_nest *nest = runahead_ooc_enter(site, value, previous);
     for (unsigned i = 0; i < next(&s) % 4; i++)

@@ -44,9 +44,9 @@ static void handler(int signal_) {
  * gets then. */
 static void loop(int signal_) {
   static const struct runahead_reference reference[1] = {{.flags = RUNAHEAD_WRITES, .high = 4096}};
-  static const uint64_t all_given[1] = {~(uint64_t)0};
+  static const uint8_t all_given[RUNAHEAD_MAX_VALUES]; /* RUNAHEAD_GIVEN is 0 */
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .where = "handler",
-                                      .reference = reference, .given = all_given, .values = 3};
+                                      .reference = reference, .form = all_given, .values = 3};
   const int64_t value[] = {BYTES / 4096, (int64_t)out, 4096};
   (void)signal_;
   handled++;

@@ -94,12 +94,12 @@ static void pass_rows(struct runahead_site *site, int64_t from, int64_t apart) {
     for (int64_t line = 0; line < ROW;) line = runahead_ooc_step(nest, row, line, 0, 0);
 }
 
-static const uint64_t all_given = ~(uint64_t)0;
+static const uint8_t all_given[RUNAHEAD_MAX_VALUES]; /* RUNAHEAD_GIVEN is 0 */
 #define SITE_OF(name, kind, levels_, bytes, other_bytes, references_, values_)                               \
   static const struct runahead_reference name##_reference[] = {{.flags = kind, .high = bytes},               \
                                                                {.flags = kind, .high = other_bytes}};        \
   static struct runahead_site name = {.abi = RUNAHEAD_ABI, .levels = levels_, .references = references_,     \
-                                      .where = #name, .reference = name##_reference, .given = &all_given, \
+                                      .where = #name, .reference = name##_reference, .form = all_given, \
                                       .values = values_}
 #define SITE(name, kind) SITE_OF(name, kind, 1, LINE, LINE, 1, 3)
 #define SITE_OF_TWO(name, lines, other_lines) SITE_OF(name, 0, 1, lines * LINE, other_lines * LINE, 2, 5)

@@ -7,14 +7,14 @@
 #include <stdio.h>
 
 enum { BYTES = 64 << 20, INDICES = 8 << 20, MOST = 5 << 10 };
-static const uint64_t all_given = ~(uint64_t)0;
+static const uint8_t all_given[RUNAHEAD_MAX_VALUES]; /* RUNAHEAD_GIVEN is 0 */
 static const struct runahead_reference run[] = {{.high = 4096}},
     lookups[] = {{.flags = RUNAHEAD_INDEX, .high = 4},
                  {.flags = RUNAHEAD_INDIRECT, .index = 0, .index_bytes = 4, .high = 8}};
 static struct runahead_site runs = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .where = "runs",
-                                    .reference = run, .given = &all_given, .values = 3};
+                                    .reference = run, .form = all_given, .values = 3};
 static struct runahead_site looks_up = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "looks up",
-                                        .reference = lookups, .given = &all_given, .values = 7};
+                                        .reference = lookups, .form = all_given, .values = 7};
 static struct runahead_site *site;
 static const int64_t *value;
 

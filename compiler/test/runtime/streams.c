@@ -43,10 +43,10 @@ static void go(struct runahead_site *site, char *data, int64_t row) {
 }
 
 static const struct runahead_reference reference[1] = {{.high = 8}};
-static const uint64_t all_given[1] = {~(uint64_t)0};
+static const uint8_t all_given[RUNAHEAD_MAX_VALUES]; /* RUNAHEAD_GIVEN is 0 */
 #define SITE                                                                                        \
   {.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .flags = RUNAHEAD_STREAM, .where = "streams", \
-   .reference = reference, .given = all_given, .values = 3}
+   .reference = reference, .form = all_given, .values = 3}
 
 int main(int argc, char **argv) {
   if (argc < 2) return 1;

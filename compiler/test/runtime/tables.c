@@ -43,7 +43,7 @@ static const struct runahead_reference shapes[2] = {
     {.flags = RUNAHEAD_INDEX, .high = 4, .index_bytes = 4},
     {.flags = RUNAHEAD_INDIRECT | RUNAHEAD_WRITES, .index_bytes = 4, .index = 0, .high = 4},
 };
-static const uint64_t all_given[1] = {~(uint64_t)0};
+static const uint8_t all_given[RUNAHEAD_MAX_VALUES]; /* RUNAHEAD_GIVEN is 0 */
 
 static void fill(char *where, uint32_t table_bytes) {
   uint32_t *key = (uint32_t *)where;
@@ -62,7 +62,7 @@ static struct nest *pass(struct runahead_site *site, char *keys, char *table, in
 
 static void what_was_learnt_holds(char *keys, char *table) {
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "small",
-                                      .reference = shapes, .given = all_given, .values = 7};
+                                      .reference = shapes, .form = all_given, .values = 7};
   bool quiet_at_first;
   fill(keys, 4 << 20);
   memset(table, 1, 4 << 20);
@@ -76,7 +76,7 @@ static void what_was_learnt_holds(char *keys, char *table) {
 static void a_calm_table_is_left_alone(char *keys, char *table, int file) {
   enum { TABLE = 4 << 20 };
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "calm",
-                                      .reference = shapes, .given = all_given, .values = 7};
+                                      .reference = shapes, .form = all_given, .values = 7};
   bool quiet_at_first;
   memset(table, 1, TABLE);
   pass(&site, keys, table, KEYS, &quiet_at_first);
@@ -97,7 +97,7 @@ static void a_calm_table_is_left_alone(char *keys, char *table, int file) {
 
 static void most_of_memory_is_left_to_the_kernel(char *keys, char *table, int file) {
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "large",
-                                      .reference = shapes, .given = all_given, .values = 7};
+                                      .reference = shapes, .form = all_given, .values = 7};
   bool quiet_at_first;
   fill(keys, 24 << 20);
   msync(table, 24 << 20, MS_SYNC);
@@ -110,7 +110,7 @@ static void most_of_memory_is_left_to_the_kernel(char *keys, char *table, int fi
 
 static void what_goes_past_makes_room(char *keys, char *table, int file) {
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 2, .where = "past",
-                                      .reference = shapes, .given = all_given, .values = 7};
+                                      .reference = shapes, .form = all_given, .values = 7};
   bool quiet_at_first;
   region_at((uint64_t)keys, NULL)->window = 128 << 10; /* as on most disks */
   pass(&site, keys, table, KEYS, &quiet_at_first); /* the table is learnt here, */
@@ -154,7 +154,7 @@ static void a_distance_is_found(void) {
 static const struct nest *set(char *table) {
   static const struct runahead_reference reference[1] = {{.flags = RUNAHEAD_WRITES, .high = 4096}};
   static struct runahead_site site = {.abi = RUNAHEAD_ABI, .levels = 1, .references = 1, .where = "set",
-                                      .reference = reference, .given = all_given, .values = 3};
+                                      .reference = reference, .form = all_given, .values = 3};
   const int64_t value[] = {(24 << 20) / 4096, (int64_t)table, 4096};
   return (const struct nest *)runahead_ooc_enter(&site, value, NULL);
 }

@@ -15,9 +15,10 @@
 // row comes first in the module, and so does the site of its own loop, which has changed it by the
 // time its caller is looked at. There: one reference in a called function (32), with one dimension
 // that no loop of the caller has; strides of width and 8 bytes.
-// CHECK: @runahead.references = {{.*}} { i8 0, i8 0, i8 0, i8 0, i32 0, i64 0, i64 8 }]
-// CHECK: @runahead.references{{.*}} = {{.*}} { i8 32, i8 1, i8 0, i8 0, i32 0, i64 0, i64 8 }]
-// CHECK-NEXT: @runahead.known{{.*}} = private constant [5 x i64] [i64 0, i64 0, i64 0, i64 8, i64 0]
+// CHECK: @runahead.references = {{.*}} { i8 0, i8 0, i8 0, i8 0, i32 0, i32 0, i32 8 }]
+// CHECK: @runahead.references{{.*}} = {{.*}} { i8 32, i8 1, i8 0, i8 0, i32 0, i32 0, i32 8 }]
+// CHECK-NEXT: @runahead.form{{.*}} = private {{.*}} [2 x i8] c"@\00"
+// CHECK: @runahead.small{{.*}} = private {{.*}} [1 x i16] [i16 8]
 __attribute__((noinline)) double row(const double *a, long n) {
   double sum = 0;
   for (long i = 0; i < n; i++) sum += a[i];

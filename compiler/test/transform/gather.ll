@@ -1,16 +1,18 @@
 ; a[b[i]]: one site with two references, the second indirect; the loop, which stands by
 ; itself, in strips, and no call in the inner loop. Strides are known when the program is
-; linked and lie in a table; the trip count and two addresses (bits 0, 1, 3) do not.
+; linked and lie in a table; the trip count and two addresses do not.
 ; RUN: %opt -passes=runahead -S %s | FileCheck %s
-; CHECK: @runahead.references = private constant [2 x { i8, i8, i8, i8, i32, i64, i64 }]
+; CHECK: @runahead.references = private unnamed_addr constant [2 x { i8, i8, i8, i8, i32, i32, i32 }]
 ; the index: flags INDEX; the gathered: INDIRECT | SIGNED, 4 bytes wide, held by reference 0
-; CHECK-SAME: { i8 4, i8 0, i8 0, i8 0, i32 0, i64 0, i64 4 }
-; CHECK-SAME: { i8 24, i8 0, i8 4, i8 0, i32 0, i64 0, i64 8 }
-; CHECK: @runahead.known = private constant [7 x i64] [i64 0, i64 0, i64 4, i64 0, i64 0, i64 8, i64 0]
-; CHECK: @runahead.given = private constant [1 x i64] [i64 11]
-; CHECK: @runahead.site = private global { {{.*}} } { i32 2, i8 1, i8 2, i16 0,
+; CHECK-SAME: { i8 4, i8 0, i8 0, i8 0, i32 0, i32 0, i32 4 }
+; CHECK-SAME: { i8 24, i8 0, i8 4, i8 0, i32 0, i32 0, i32 8 }
+; given, given, small, given; zero, small, zero
+; CHECK: @runahead.form = private unnamed_addr constant [2 x i8] c"\107"
+; CHECK: @runahead.small = private unnamed_addr constant [2 x i16] [i16 4, i16 8]
+; CHECK-NOT: @runahead.known
+; CHECK: @runahead.site = private global { {{.*}} } { i32 3, i8 1, i8 2, i16 0,
 ; CHECK-LABEL: define double @gather
-; CHECK: load atomic i8, ptr @runahead_ooc_2_is_missing__link_with_lrunahead_ooc monotonic
+; CHECK: load atomic i8, ptr @runahead_ooc_3_is_missing__link_with_lrunahead_ooc monotonic
 ; CHECK: call ptr @runahead_ooc_enter
 ; CHECK: runahead.strip:
 ; CHECK: call i64 @runahead_ooc_step
