@@ -87,7 +87,7 @@ fn scattered(folder: &Path) -> io::Result<String> {
 
 fn most_used(counts: &Value) -> Verdict {
     let (asked, used) = (number(counts, "companions")?, number(counts, "companions_used")?);
-    let good = used >= READ / 2 && used <= READ;
+    let good = (READ / 2..=READ).contains(&used);
     if good { Ok(()) } else { Err(format!("{asked} asked for, {used} used")) }
 }
 
