@@ -118,9 +118,10 @@ int main(int argc, char **argv) {
         pid_t child = clone(work, stack + sizeof stack, 0, "silent");
         int result;
         errno = 0;
-        printf("without __WCLONE: %d, ", waitpid(child, &result, 0));
-        printf("errno %d\n", errno);
+        int waited = waitpid(child, &result, 0), why = errno;
         status(how, child, __WCLONE);
+        // Behind the child, which writes meanwhile.
+        printf("without __WCLONE: %d, errno %d\n", waited, why);
     } else if (strcmp(how, "clone-vm") == 0) {
         for (int round = 0; round < 10; round++) {
             pid_t child = clone(shared_work, stack + sizeof stack, CLONE_VM | CLONE_FS | CLONE_FILES | SIGCHLD, (void *)1);

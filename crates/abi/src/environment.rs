@@ -148,14 +148,16 @@ fn number(digits: &[u8]) -> Option<u32> {
 }
 
 /// What stands between the names in `LD_PRELOAD` (ld.so(8)).
-pub const PRELOAD_SEPARATORS: [u8; 2] = *b": ";
+const PRELOAD_SEPARATORS: [u8; 2] = *b": ";
 
 /// Writes the value of `LD_PRELOAD` without the names that are `ours`, and without a separator of each, into
 /// `left`, which is at least as long and is changed no further than that.
 pub fn preload_without(value: &[u8], left: &mut [u8], ours: impl Fn(&[u8]) -> bool) {
-    let mut bytes = 0;
-    for piece in value.split_inclusive(|byte| PRELOAD_SEPARATORS.contains(byte)) {
-        let name = piece.split(|byte| PRELOAD_SEPARATORS.contains(byte)).next().unwrap_or_default();
+    let (mut bytes, mut rest) = (0, value);
+    while !rest.is_empty() {
+        let name = first_preloaded(rest);
+        let piece = rest.get(..=name.len()).unwrap_or(rest);
+        rest = rest.get(piece.len()..).unwrap_or_default();
         if !ours(name) {
             left.iter_mut().skip(bytes).zip(piece).for_each(|(to, from)| *to = *from);
             bytes += piece.len();
@@ -166,6 +168,13 @@ pub fn preload_without(value: &[u8], left: &mut [u8], ours: impl Fn(&[u8]) -> bo
             *separator = 0;
         }
     }
+}
+
+/// The first name in a value of `LD_PRELOAD`, which may be empty. (An iterator over all of them can panic, which the agent must
+/// not.)
+pub fn first_preloaded(value: &[u8]) -> &[u8] {
+    let end = value.iter().position(|byte| PRELOAD_SEPARATORS.contains(byte)).unwrap_or(value.len());
+    value.get(..end).unwrap_or_default()
 }
 
 #[cfg(test)]
