@@ -170,8 +170,8 @@ pub fn preload_without(value: &[u8], left: &mut [u8], ours: impl Fn(&[u8]) -> bo
     }
 }
 
-/// The first name in a value of `LD_PRELOAD`, which may be empty. (An iterator over all of them can panic, which the agent must
-/// not.)
+/// The first name in a value of `LD_PRELOAD`, which may be empty. (An iterator over all of them can panic, which
+/// the agent must not.)
 pub fn first_preloaded(value: &[u8]) -> &[u8] {
     let end = value.iter().position(|byte| PRELOAD_SEPARATORS.contains(byte)).unwrap_or(value.len());
     value.get(..end).unwrap_or_default()

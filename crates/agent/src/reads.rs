@@ -1008,8 +1008,9 @@ impl Visit<'_> {
         }
     }
 
-    /// The program will wait for the first bytes of a file that was not foretold: the host may know what stands beside it. It is
-    /// told the file's path, as the descriptor may be closed by then (of a file that is mapped it is at once).
+    /// The program will wait for the first bytes of a file that was not foretold: the host may know what stands
+    /// beside it. It is told the file's path, as the descriptor may be closed by then (of a file that is mapped
+    /// it is at once).
     fn waits_for_file(&self, slot: &Slot, fd: i32) {
         if slot.speculator.companions.load(Ordering::Relaxed) != companions::NONE {
             let link = Text::<48>::new().push(b"/proc/thread-self/fd/").push_number(fd as u64);

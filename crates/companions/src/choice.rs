@@ -5,13 +5,11 @@
 //! companions have proved right, for one), the others there with that ending are asked for, those whose names come
 //! after it first, then those before.
 //!
-//! What holds: of the files that were asked for and not in the cache, at most `FIRST + PER_USED * used` in all, and one more
-//! for each `PER_WAITS` that the program has waited for by itself; and `PER_COVERED` for each that it has waited for in a
-//! directory of which it has waited for a part of all ([`is_covered`]). While most guesses are wrong only a few are made at a wait:
-//! the first directory that a program reads from says little of the next (eight at once were all wrong in every other start
-//! of Python, whose own modules are mostly not wanted, and nothing was left for those that are).
+//! How many: [`crate::guesses`]. So many at a time as it says, and for who has waited for a part of a directory's
+//! what needs no proof.
 
-use crate::cousins::{self, Cousins, PER_COVERED, is_covered};
+use crate::cousins::{self, Cousins};
+use crate::guesses::{Guesses, is_covered, unproved};
 use runahead_names::look::Identity;
 use runahead_names::walk::Name;
 use std::collections::{HashMap, HashSet};
@@ -19,15 +17,6 @@ use std::ffi::CString;
 
 /// Files that may be asked for before one of them has been used.
 const FIRST: u64 = 8;
-
-/// And for each that was used so many more.
-const PER_USED: u64 = 3;
-
-/// One wrong guess for so many files that the program has waited for costs little.
-const PER_WAITS: u64 = 8;
-
-/// Files asked for at a wait while fewer than half of the guesses have come true.
-const FEW: usize = 2;
 
 /// Waits after which it is over if no guess has come true.
 const HOPELESS: u64 = 256;
@@ -57,37 +46,52 @@ struct Kind {
 }
 
 /// What is known of a run's programs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Choice {
     kinds: HashMap<(Identity, Vec<u8>), Kind>,
     /// Names in `kinds`.
     names: usize,
     /// What the program has begun to read, or was asked for.
     met: HashSet<File>,
-    /// What was asked for and not used yet, and as whose cousin, if it stands beside nothing that was waited for.
+    /// What was asked for and not used yet, and as whose cousin, if it stands beside nothing that was waited
+    /// for.
     open: HashMap<File, Option<cousins::Id>>,
     pub cousins: Cousins,
-    waits: u64,
-    asked: u64,
-    used: u64,
+    guesses: Guesses,
+    /// How long the disk takes that was waited for last, ns.
+    disk_ns: u64,
+}
+
+impl Default for Choice {
+    fn default() -> Choice {
+        Choice {
+            kinds: HashMap::new(),
+            names: 0,
+            met: HashSet::new(),
+            open: HashMap::new(),
+            cousins: Cousins::default(),
+            guesses: Guesses::new(FIRST),
+            disk_ns: 0,
+        }
+    }
 }
 
 impl Choice {
-    fn room(&self) -> usize {
-        let most = FIRST + PER_USED * self.used + self.waits / PER_WAITS;
-        most.saturating_sub(self.asked) as usize
+    /// The program has waited for a file.
+    pub fn counts_wait(&mut self) {
+        self.guesses.counts_wait();
+        self.cousins.counts_wait();
     }
 
-    /// The program has waited for a file. True if one more may be asked for.
-    pub fn counts_wait(&mut self) -> bool {
-        self.waits += 1;
-        let may_be_cousins = self.cousins.counts_wait();
-        self.room() > 0 || may_be_cousins
+    /// The disk on which it was takes so long, as far as is known.
+    pub fn disk_takes(&mut self, ns: u64) {
+        self.disk_ns = ns;
+        self.cousins.disk_takes(ns);
     }
 
     /// Whether it is over.
     pub fn is_hopeless(&self) -> bool {
-        self.counts().1 == 0 && self.waits >= HOPELESS
+        self.counts().1 == 0 && self.guesses.waits() >= HOPELESS
     }
 
     /// Whether it is worth knowing which files the program begins to read.
@@ -101,7 +105,7 @@ impl Choice {
             self.kinds.clear();
             self.names = 0;
         }
-        let enough = if self.used >= PROVED { 1 } else { 2 };
+        let enough = if self.guesses.counts().1 >= PROVED { 1 } else { 2 };
         let kind = self.kinds.entry((directory, ending(name).to_vec())).or_default();
         kind.waits = kind.waits.saturating_add(1);
         kind.waits >= enough && kind.names.is_none()
@@ -119,23 +123,21 @@ impl Choice {
 
     /// The files to be asked for now, after a wait for the one with this name. They count as asked.
     pub fn companions(&mut self, directory: Identity, name: &[u8]) -> Vec<(File, CString)> {
-        let few = if 2 * self.used < self.asked { FEW } else { usize::MAX };
-        let room = self.room().min(few);
-        let kind = (directory, ending(name).to_vec());
         if self.met.len() >= REMEMBERED {
             self.met.clear();
             self.open.clear();
         }
-        let Some(kind) = self.kinds.get_mut(&kind) else { return Vec::new() };
+        let Some(kind) = self.kinds.get_mut(&(directory, ending(name).to_vec())) else { return Vec::new() };
         let Some(names) = &kind.names else { return Vec::new() };
-        // Who has waited for a part of all is taken to want the rest.
         let waits = u64::from(kind.waits);
-        let as_covered = if is_covered(waits, names.len() as u64) { PER_COVERED * waits } else { 0 };
-        let room = room.max(as_covered.saturating_sub(kind.asked) as usize);
+        let is_covered = is_covered(waits, names.len() as u64);
+        let needs_no_proof =
+            if is_covered { unproved(waits, self.disk_ns).saturating_sub(kind.asked) } else { 0 };
+        let room = self.guesses.room_at_a_time().max(needs_no_proof);
         let after = names.partition_point(|other| other.name.to_bytes() <= name);
         let mut chosen = Vec::new();
         for other in names.iter().skip(after).chain(names.iter().take(after)) {
-            if chosen.len() >= room {
+            if chosen.len() as u64 >= room {
                 break;
             }
             let file = File { device: directory.device, inode: other.inode };
@@ -145,12 +147,12 @@ impl Choice {
             }
         }
         kind.asked += chosen.len() as u64;
-        self.asked += chosen.len() as u64;
+        self.guesses.ask(chosen.len() as u64);
         chosen
     }
 
-    /// A directory beside one in which the program has waited was listed for files of an ending: which of them to ask for now.
-    /// They count as asked.
+    /// A directory beside one in which the program has waited was listed for files of an ending: which of them
+    /// to ask for now. They count as asked.
     pub fn cousins(
         &mut self,
         id: cousins::Id,
@@ -185,7 +187,7 @@ impl Choice {
     pub fn not_asked(&mut self, file: File) {
         match self.open.remove(&file) {
             Some(Some(id)) => self.cousins.not_asked(id),
-            Some(None) => self.asked -= 1,
+            Some(None) => self.guesses.not_asked(),
             None => {}
         }
     }
@@ -206,7 +208,7 @@ impl Choice {
         match self.open.remove(&file)? {
             Some(id) => self.cousins.used(id).then_some(id),
             None => {
-                self.used += 1;
+                self.guesses.use_one();
                 None
             }
         }
@@ -214,8 +216,8 @@ impl Choice {
 
     /// Files asked for, and those of them that were used.
     pub fn counts(&self) -> (u64, u64) {
-        let (asked, used) = self.cousins.counts();
-        (self.asked + asked, self.used + used)
+        let ((asked, used), (cousins_asked, cousins_used)) = (self.guesses.counts(), self.cousins.counts());
+        (asked + cousins_asked, used + cousins_used)
     }
 }
 
@@ -296,7 +298,8 @@ mod tests {
 
     #[test]
     fn proved_right_one_wait_is_enough() {
-        let mut choice = Choice { used: PROVED, ..Choice::default() };
+        let mut choice = Choice::default();
+        (0..PROVED).for_each(|_| choice.guesses.use_one());
         assert!(choice.waited(HERE, b"a.pyc"));
         assert!(!Choice::default().waited(HERE, b"a.pyc"));
     }
@@ -306,18 +309,19 @@ mod tests {
         let mut choice = Choice::default();
         wait(&mut choice, 100, 2000);
         assert_eq!(wait(&mut choice, 102, 2000).len(), 8);
-        assert!(choice.room() == 0 && choice.is_open());
+        assert!(choice.guesses.room() == 0 && choice.is_open());
         // One more now and then, until it is hopeless.
         let asked: usize = (0..40).map(|step| wait(&mut choice, 112 + 2 * step, 2000).len()).sum();
         assert_eq!(asked, 5);
         assert!(!choice.is_hopeless());
-        (0..HOPELESS).for_each(|_| _ = choice.counts_wait());
+        (0..HOPELESS).for_each(|_| choice.counts_wait());
         assert!(choice.is_hopeless());
     }
 
     #[test]
     fn who_has_waited_for_a_part_of_all_wants_the_rest() {
         let mut choice = Choice::default();
+        choice.disk_takes(1_100_000);
         // Every second of 64, of which nothing that was asked for is used.
         let asked: usize = (0..16).map(|step| wait(&mut choice, 2 * step, 64).len()).sum();
         // Eight by the first two waits, as ever; one for eight waits, and two for each.
@@ -359,6 +363,7 @@ mod tests {
         #[test]
         fn bounded(steps in prop::collection::vec((0u64..200, any::<bool>()), 0..300)) {
             let mut choice = Choice::default();
+            choice.disk_takes(1_100_000);
             let mut ever = HashSet::new();
             for (inode, waits) in steps {
                 if waits {
@@ -369,8 +374,8 @@ mod tests {
                     choice.used(file(inode));
                 }
                 let (asked, used) = choice.counts();
-                let proved = FIRST + PER_USED * used + choice.waits / PER_WAITS;
-                prop_assert!(asked <= proved + PER_COVERED * choice.waits);
+                let waits = choice.guesses.waits();
+                prop_assert!(asked <= FIRST + 3 * used + waits / 8 + unproved(waits, 1_100_000));
                 prop_assert!(used <= asked);
             }
         }

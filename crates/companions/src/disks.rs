@@ -29,6 +29,8 @@ struct Disk {
     /// Answers, and those that came too soon for all this to be worth while.
     answers: u32,
     quick: u32,
+    /// The soonest of the others, ns; 0: none yet.
+    soonest: u64,
     /// How often there was nothing to learn.
     silent: u32,
     /// Somebody serves each request there.
@@ -78,6 +80,9 @@ impl Disks {
             Some(took) => {
                 disk.answers += 1;
                 disk.quick += u32::from(took < WORTH_NS);
+                if took >= WORTH_NS && (disk.soonest == 0 || took < disk.soonest) {
+                    disk.soonest = took;
+                }
             }
             None => disk.silent += 1,
         }
@@ -93,6 +98,11 @@ impl Disks {
     /// Whether files on this disk may be asked for, many at a time.
     pub fn is_worth_it(&self, device: u64) -> bool {
         self.0.get(&device).is_some_and(|disk| disk.is_known() && !disk.is_left())
+    }
+
+    /// How long this disk takes, ns, as far as is known: not less.
+    pub fn takes(&self, device: u64) -> u64 {
+        self.0.get(&device).map_or(WORTH_NS, |disk| disk.soonest.max(WORTH_NS))
     }
 
     /// Whether files on this disk are not to be asked for.
@@ -133,6 +143,7 @@ mod tests {
         answers(&mut disks, 2, &others);
         assert_eq!(disks.ask(2), Ask::AndGoOn);
         assert!(disks.is_left(1) && !disks.is_left(2) && !disks.is_left(3));
+        assert_eq!((disks.takes(2), disks.takes(3)), (400_000, WORTH_NS));
     }
 
     #[test]

@@ -44,9 +44,9 @@ pub fn path_from_here(process: u32, path: &[u8]) -> PathBuf {
     OsString::from_vec(found).into()
 }
 
-/// What is at an absolute path of the process's, if the kernel has all names on the way there at hand. Whoever waits here
-/// keeps all programs of the run waiting, and a file server, which may be one of them, is asked for names again and again. (None before
-/// Linux 5.12.)
+/// What is at an absolute path of the process's, if the kernel has all names on the way there at hand. Whoever
+/// waits here keeps all programs of the run waiting, and a file server, which may be one of them, is asked for
+/// names again and again. (None before Linux 5.12.)
 fn at_hand(process: u32, path: &[u8]) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = openat(CWD, format!("/proc/{process}/root"), flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
@@ -54,8 +54,9 @@ fn at_hand(process: u32, path: &[u8]) -> Option<OwnedFd> {
     openat2(root, path, flags | OFlags::NOFOLLOW, Mode::empty(), resolve).ok()
 }
 
-/// Where a file stands that a process has said to be at `path` (absolute), or else, if it says nothing, or that could not be
-/// looked up at once, behind its descriptor. None: it is no regular file, is gone, or not ours to see.
+/// Where a file stands that a process has said to be at `path` (absolute), or else, if it says nothing, or that
+/// could not be looked up at once, behind its descriptor. None: it is no regular file, is gone, or not ours to
+/// see.
 pub fn place(process: u32, descriptor: i32, path: &[u8]) -> Option<Place> {
     let said = path.starts_with(b"/").then(|| at_hand(process, path)).flatten();
     // What is known of it here: a file server is not to be waited for.

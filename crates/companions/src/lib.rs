@@ -6,19 +6,22 @@
 //! it opens 408. So when a program has waited for the beginning of a file that nobody foretold, and then for
 //! another one beside it, the host asks for those that stand there too, many at a time.
 //!
-//! - [`choice`] is which and how many: pure. No more than a few beyond three times as many as the program has
-//!   used so far, so that a guess that is wrong costs eight small files.
+//! - [`choice`] is which of them: pure.
 //! - [`cousins`] is which files at the same place in directories beside: pure.
+//! - [`guesses`] is how many: pure. No more than a few beyond three times as many as the program has used so far,
+//!   and beyond a part of what it has waited.
 //! - [`disks`] is on which disks: pure.
 //! - [`Companions`] is the threads and the kernel.
 //!
-//! Rules of this room: files are opened for reading only, never through a link, no directory but the one in which the
-//! program has just waited and those beside it, not where somebody was seen to hold a lease (opening breaks it), and nothing stays open; whatever fails is passed over in silence.
+//! Rules of this room: files are opened for reading only, never through a link, no directory but the one in which
+//! the program has just waited and those beside it, not where somebody was seen to hold a lease (opening breaks
+//! it), and nothing stays open; whatever fails is passed over in silence.
 
 pub mod choice;
 pub mod cousins;
 pub mod disks;
 mod files;
+pub mod guesses;
 mod pool;
 
 pub use pool::{Companions, Wants};

@@ -102,13 +102,11 @@ impl Companions {
         Companions { shared: Arc::new(Shared { gate, ..Shared::default() }), news: None }
     }
 
-    /// The process has waited for the first bytes of the file at `path` (absolute; as it says), or, where it says nothing,
-    /// behind its descriptor. That is to be called while it still waits: it may close the file afterwards. True if that may
-    /// lead to guesses.
+    /// The process has waited for the first bytes of the file at `path` (absolute; as it says), or, where it says
+    /// nothing, behind its descriptor. That is to be called while it still waits: it may close the file
+    /// afterwards. True if that may lead to guesses.
     pub fn waited(&mut self, process: u32, descriptor: i32, path: &[u8]) -> bool {
-        if !self.shared.lock().choice.counts_wait() {
-            return false;
-        }
+        self.shared.lock().choice.counts_wait();
         let Some(_pass) = self.shared.gate.pass(Files) else { return false };
         let Some(place) = files::place(process, descriptor, path) else { return false };
         let more = self.used(place.file);
@@ -126,10 +124,13 @@ impl Companions {
 
     /// More cousins of what the process reads may be asked for.
     pub fn goes_on(&mut self, process: u32, more: cousins::Id) {
-        self.tell(News::Used(process, more));
+        if !self.tell(News::Used(process, more)) {
+            self.shared.lock().choice.cousins.not_told(more);
+        }
     }
 
-    fn tell(&mut self, news: News) {
+    /// False if nobody will take it in.
+    fn tell(&mut self, news: News) -> bool {
         if self.news.is_none() {
             let (sender, receiver) = sync_channel(WAITS);
             let shared = self.shared.clone();
@@ -138,10 +139,9 @@ impl Companions {
                 self.news = Some(sender);
             }
         }
-        if let Some(sender) = &self.news {
-            let stops = self.shared.lock().stops;
-            let _ = sender.try_send((news, stops));
-        }
+        let Some(sender) = &self.news else { return false };
+        let stops = self.shared.lock().stops;
+        sender.try_send((news, stops)).is_ok()
     }
 
     /// Files asked for so far, and those of them that programs have begun to read.
@@ -228,14 +228,16 @@ impl Shared {
     fn take_in(self: Arc<Self>, news: &Receiver<(News, u64)>) {
         while let Ok((news, stops)) = news.recv() {
             let is_stopped = self.lock().stops != stops;
-            // One may have been taken since the last time. (Asked before we are busy, and without the lock: the kernel may let us wait
-            // for a grace period of RCU, 4 to 14 ms, and a program that ends meanwhile is not to wait for that.)
-            if is_stopped || files::leases() {
-                continue;
-            }
+            // One may have been taken since the last time. (Asked before we are busy, and without the lock: the
+            // kernel may let us wait for a grace period of RCU, 4 to 14 ms, and a program that ends meanwhile is
+            // not to wait for that.)
+            let may_ask = !is_stopped && !files::leases();
             {
                 let mut state = self.lock();
-                if state.stops != stops {
+                if !may_ask || state.stops != stops {
+                    if let News::Used(_, id) = news {
+                        state.choice.cousins.not_told(id);
+                    }
                     continue;
                 }
                 state.busy += 1;
@@ -277,7 +279,8 @@ impl Shared {
             .place(id)
             .map(|(above, device, is_new)| (files::path_from_here(process, above), device, is_new));
         let Some((above, device, is_new)) = place else { return };
-        // What is mounted there may be served by somebody, who is not even asked; or the process has another root.
+        // What is mounted there may be served by somebody, who is not even asked; or the process has another
+        // root.
         if look::device(&above) != Some(device) {
             return;
         }
@@ -334,6 +337,8 @@ impl Shared {
         if state.stops != stops || self.gate.is_closed(All) {
             return;
         }
+        let disk_takes = state.disks.takes(identity.device);
+        state.choice.disk_takes(disk_takes);
         for (file, name) in state.choice.companions(identity, &place.name) {
             state.jobs.push_back(Job::File { directory: directory.clone(), file, name });
             self.call_one(&mut state);

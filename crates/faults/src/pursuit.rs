@@ -76,7 +76,7 @@ pub trait Link: Send {
     /// The thread that speculation is for.
     fn followed(&self) -> i32;
     /// Speculation is for this thread from now on, if that can be: it restarts at one of its faults.
-    fn follow(&mut self, thread: i32) -> bool;
+    fn follow(&mut self, thread: i32);
     /// Whether the latest post was of a fault of this thread.
     fn is_posted(&self, thread: i32) -> bool;
     /// Whether speculation could be restarted from this fault: it is the thread's that speculation is for, and its registers are known.
@@ -177,8 +177,8 @@ impl Pursuit {
         link.is_full() || self.touches.may_restart()
     }
 
-    /// Takes in what speculation has written since the last time, and has brought in what of it is on swap. Not of another
-    /// thread's.
+    /// Takes in what speculation has written since the last time, and has brought in what of it is on swap. Not
+    /// of another thread's.
     pub fn read_log(&mut self, link: &dyn Link, memory: &mut Memory, thread: i32) {
         if !link.is_posted(thread) {
             return;
@@ -234,8 +234,7 @@ impl Pursuit {
         // speculation, which is behind after a restart, run on unread, and watching it end.)
         // Nor do those of a run that was ended, of which what was fetched is still reached.
         // Nor those of a run that another thread's has ended.
-        let is_own = link.is_posted(thread);
-        let is_on = is_own && self.touches.is_on();
+        let is_on = link.is_posted(thread) && self.touches.is_on();
         let current = entry.filter(|entry| entry.restart == self.restarts && is_on);
         if current.is_none() && self.ahead_of_log.len() < REMEMBERED {
             self.ahead_of_log.insert(page);
@@ -258,12 +257,11 @@ impl Pursuit {
         let let_be = scans || self.touches.is_young(age);
         let seen = if let_be && seen == Seen::Missing { Seen::Cached } else { seen };
         let mut then = self.touches.fault(seen, link.has_begun().then_some(self.written));
-        if then == Then::Passed && latest && is_own && link.is_full() {
+        if then == Then::Passed && latest && link.is_full() {
             then = self.touches.passed_of(self.written);
         }
         match then {
             Then::Nothing => {}
-            Then::Passed if !is_own => {}
             Then::Passed => {
                 let fetched = matches!(seen, Seen::Foretold { fetched: true, .. });
                 link.passed(self.touches.passed(), fetched, self.touches.ahead());
@@ -341,9 +339,7 @@ pub(crate) mod tests {
         fn followed(&self) -> i32 {
             1
         }
-        fn follow(&mut self, _: i32) -> bool {
-            false
-        }
+        fn follow(&mut self, _: i32) {}
         fn is_posted(&self, thread: i32) -> bool {
             thread == 1
         }

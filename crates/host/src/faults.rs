@@ -156,7 +156,8 @@ struct InSlot {
     cookie: Cookie,
     rights: Option<Watched>,
     epoch: u32,
-    /// The thread that speculation is for and the base of its local storage, if not that because of which is watched.
+    /// The thread that speculation is for and the base of its local storage, if not that because of which is
+    /// watched.
     followed: Option<(i32, u64)>,
     /// How far from that base a thread's list of robust mutexes is, if it is known.
     lists_at: Option<u64>,
@@ -255,14 +256,13 @@ impl Link for InSlot {
         self.followed.map_or_else(first, |(thread, _)| thread)
     }
 
-    fn follow(&mut self, thread: i32) -> bool {
+    fn follow(&mut self, thread: i32) {
         let base = self.lists_at.and_then(|at| thread_base(self.process, thread, at));
-        let Some(base) = base else { return false };
+        let Some(base) = base else { return };
         // What is under way is nobody's from now on.
         self.cancel();
         self.posted = 0;
         self.followed = Some((thread, base));
-        true
     }
 
     fn is_posted(&self, thread: i32) -> bool {
@@ -358,8 +358,8 @@ impl Link for InSlot {
     }
 }
 
-/// How far from the base of a thread's local storage its list of robust mutexes is (get_robust_list(2)): in glibc the same for
-/// all threads. Told by the thread because of which is watched, whose base is known.
+/// How far from the base of a thread's local storage its list of robust mutexes is (get_robust_list(2)): in glibc
+/// the same for all threads. Told by the thread because of which is watched, whose base is known.
 fn lists_at(slot: &Slot) -> Option<u64> {
     let thread = slot.agent.watch_thread.load(Ordering::Relaxed).cast_signed();
     robust_list(thread)?.checked_sub(slot.agent.watch_thread_base.load(Ordering::Relaxed))
