@@ -95,6 +95,7 @@ pub const CALLS: &[Call] = &calls! {
     fgetxattr as __NR_fgetxattr (NO_DESCRIPTOR, 0, 0, 0);
     fstatfs as __NR_fstatfs (NO_DESCRIPTOR, 0);
     readlinkat as __NR_readlinkat (HERE, 0, 0, 0);
+    getcwd as __NR_getcwd (0, 0);
     getdents64 as __NR_getdents64 (NO_DESCRIPTOR, 0, 0);
     ioctl as __NR_ioctl (NO_DESCRIPTOR, UFFDIO_API, 0);
     ftruncate as __NR_ftruncate (NO_DESCRIPTOR, 0);

@@ -85,7 +85,7 @@ pub enum Action {
         #[arg(value_name = "PATH")]
         places: Vec<PathBuf>,
     },
-    /// Forget what earlier runs wanted from the disk (run --remember)
+    /// Forget what earlier runs wanted from the disk
     Forget {
         /// Only the runs of COMMAND [all]
         #[arg(value_name = "COMMAND", value_hint = ValueHint::CommandName)]
@@ -120,10 +120,14 @@ pub struct Run {
     /// At most so many bytes prefetched a second (K, M, G) [$RUNAHEAD_MAX_BANDWIDTH, or no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_bandwidth: Option<u64>,
-    /// Begin with what earlier runs of the command wanted from the disk, and remember what this one wants
+    /// Look from the start at what earlier runs of the command wanted from the disk, also where the command is cached
     /// [$RUNAHEAD_REMEMBER=on]
-    #[arg(long)]
+    #[arg(long, overrides_with = "no_remember")]
     pub remember: bool,
+    /// Neither begin with what earlier runs of the command wanted from the disk, nor remember what this one wants
+    /// [$RUNAHEAD_REMEMBER=off]
+    #[arg(long)]
+    pub no_remember: bool,
     /// Begin with what a profile has (record)
     #[arg(long, value_name = "PROFILE", value_hint = ValueHint::FilePath)]
     pub profile: Option<PathBuf>,

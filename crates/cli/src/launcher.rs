@@ -26,9 +26,7 @@ pub extern "C" fn main(_count: i32, _arguments: *const *const std::ffi::c_char) 
     if again::is_again() {
         return again::run(runahead_host::attend).into();
     }
-    let words = Words::take_apart(runahead_host::arguments());
-    // That code is in the tools.
-    let Some(words) = words.filter(|words| !words.runs() || !runahead_host::is_to_remember()) else {
+    let Some(words) = Words::take_apart(runahead_host::arguments()) else {
         let error = runahead_host::become_tools();
         let _ = writeln!(std::io::stderr(), "runahead: cannot run runahead-tools, a part of it: {error}");
         return Failure::OURS.into();

@@ -70,7 +70,11 @@ impl Run {
 impl Run {
     /// What the run begins with and is kept in, if it is.
     fn remember(&self) -> Option<Remember> {
-        let remember = (self.remember || runahead_host::is_to_remember()).then(Remember::runs);
+        let remember = match (self.remember, self.no_remember) {
+            (true, _) => Some(Remember::asked_for()),
+            (false, true) => None,
+            (false, false) => Remember::usual(),
+        };
         match &self.profile {
             Some(profile) => Some(Remember::with_profile(remember, profile, Prefixes(self.prefix.clone()))),
             None => remember,
@@ -389,7 +393,7 @@ mod tests {
     /// not know.
     #[test]
     fn what_a_look_tells_is_what_clap_says() {
-        const WORDS: [&str; 21] = [
+        const WORDS: [&str; 23] = [
             "run",
             "stat",
             "doctor",
@@ -399,6 +403,8 @@ mod tests {
             "-v",
             "--verbose",
             "--no-speculate",
+            "--remember",
+            "--no-remember",
             "--report",
             "--report=x",
             "--max-memory",
@@ -422,7 +428,6 @@ mod tests {
                     known += 1;
                     let options = found.options();
                     assert_eq!(found.speaks(), options.speaks());
-                    assert_eq!(found.runs(), words[1] == "run");
                     let found = (options, found.first);
                     let [found, expected] = [Some(found), expected].map(|asked| format!("{asked:?}"));
                     assert_eq!(found, expected, "{words:?}");
@@ -449,7 +454,7 @@ mod tests {
         for line in [
             "runahead run true",
             "runahead run -- true -x",
-            "runahead run --stats --verbose --report x --no-speculate -- true",
+            "runahead run --stats --verbose --report x --no-speculate --no-remember -- true",
             "runahead stat --report x -- true",
         ] {
             let words: Vec<&OsStr> = line.split(' ').map(OsStr::new).collect();

@@ -1,6 +1,6 @@
 //! The usual command lines of `run` and `stat`, as far as a look tells that takes no memory.
 
-use runahead_host::{Detail, Limits, Options};
+use runahead_host::{Detail, Limits, Options, Remember};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -10,6 +10,7 @@ pub struct Words<'a> {
     is_stat: bool,
     stats: bool,
     no_speculate: bool,
+    no_remember: bool,
     verbose: bool,
     report: Option<&'a OsStr>,
     /// Number of the command among the arguments.
@@ -50,6 +51,7 @@ impl<'a> Words<'a> {
                 }
                 "--stats" => &mut words.stats,
                 "--no-speculate" if !is_stat => &mut words.no_speculate,
+                "--no-remember" if !is_stat => &mut words.no_remember,
                 "--verbose" | "-v" if !is_stat => &mut words.verbose,
                 _ => return None,
             };
@@ -67,12 +69,8 @@ impl<'a> Words<'a> {
         }
         let Words { no_speculate, verbose, .. } = *self;
         let limits = Limits::from_environment();
-        Options { stats, report, no_speculate, verbose, limits, ..Options::default() }
-    }
-
-    /// Whether it is `run`.
-    pub fn runs(&self) -> bool {
-        !self.is_stat
+        let remember = if self.no_remember { None } else { Remember::usual() };
+        Options { stats, report, no_speculate, verbose, limits, remember, ..Options::default() }
     }
 
     /// Whether it is said why a command runs plainly.

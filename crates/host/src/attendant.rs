@@ -22,10 +22,11 @@ use crate::reasons::REPLACED;
 use crate::run::Run;
 use crate::start_files::Cold;
 use runahead_abi::environment::flags;
+use runahead_abi::session::reported;
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long it sleeps at most when nobody rings: it looks whether the command has ended. Sooner where that is
@@ -39,7 +40,10 @@ pub fn attend(run: Run) -> ! {
     let (session, gate) = (run.session.share(), run.session.gate());
     let is_wanted = || session.is_wanted();
     let executions = Executions::new(&run, gate);
-    let run = open_sites(run, |cold| cold.ask_for_libraries(gate, is_wanted));
+    // The command begins with what is remembered of it.
+    let begins = AtomicBool::new(false);
+    let has_more = || is_wanted() || begins.load(Ordering::Relaxed);
+    let run = open_sites(run, &begins, |cold| cold.ask_for_libraries(gate, has_more));
     let look = if run.wishes.any() { LOOK_TO_TELL } else { LOOK };
     loop {
         session.free_analysis();
@@ -48,7 +52,12 @@ pub fn attend(run: Run) -> ! {
         let has_ended = run.main.as_ref().is_none_or(has_ended);
         let is_over = has_ended || header.main_leaves.load(Ordering::Acquire) != 0;
         let is_wanted = if has_ended { session.is_still_wanted() } else { is_wanted() };
-        if run.asks || is_wanted || executions.need_tracer() || (is_over && run.wishes.any()) {
+        if run.asks
+            || begins.load(Ordering::Relaxed)
+            || is_wanted
+            || executions.need_tracer()
+            || (is_over && run.wishes.any())
+        {
             become_host(run);
         }
         if has_ended && !session.has_anybody() {
@@ -56,14 +65,20 @@ pub fn attend(run: Run) -> ! {
             run.session.shut();
             std::process::exit(0);
         }
+        if is_over && header.reported.load(Ordering::Acquire) == reported::NOT_YET {
+            // It has not waited for so much that it would be worth to remember that.
+            header.reported.store(reported::DONE, Ordering::Release);
+            wake(&header.reported);
+        }
         wait(&header.doorbell, doorbell, look);
     }
 }
 
-/// Opens the site file, while `meanwhile` is done for a command that is not in the cache.
-pub(crate) fn open_sites(mut run: Run, meanwhile: impl FnOnce(Cold)) -> Run {
+/// Opens the site file, while `meanwhile` is done for a command that is not in the cache. `begins` says afterwards whether
+/// the command begins with what is remembered of it.
+pub(crate) fn open_sites(mut run: Run, begins: &AtomicBool, meanwhile: impl FnOnce(Cold)) -> Run {
     let cold = run.cold.take();
-    if let Err(why) = run.open_sites(cold.map(|cold| || meanwhile(cold))) {
+    if let Err(why) = run.open_sites(begins, cold.map(|cold| || meanwhile(cold))) {
         give_up(run, &format!("there is no site file: {why}"));
     }
     run

@@ -35,7 +35,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
@@ -520,7 +520,7 @@ pub(crate) fn serve_all(lasting: Box<dyn Lasting>, installation: Installation) -
     // There is no command, whose end would be ours: who ends us means us.
     // SAFETY: the default action needs no handler.
     unsafe { libc::signal(libc::SIGTERM, libc::SIG_DFL) };
-    run.open_sites(None::<fn()>)?;
+    run.open_sites(&AtomicBool::new(false), None::<fn()>)?;
     match Host::new(run) {
         Some(host) => host.lasting(lasting).serve(),
         None => Err("there is no site file".to_owned()),

@@ -55,7 +55,7 @@ pub use launch::{Beside, Failure, Options, check_filters, run};
 pub use own_files::ask_for_ourselves;
 pub use program::{arguments, become_tools, fill_standard_descriptors, set_file, take_name};
 pub use progress::{SayHowFar, begin as progress};
-pub use remembered::{Remember, forget, is_to_remember};
+pub use remembered::{Remember, forget};
 pub use report::Detail;
 pub use runahead_prefetcher::Options as Limits;
 pub use runahead_prefetcher::limits::size;
@@ -68,7 +68,9 @@ pub use trace::TraceTo;
 pub fn serve(run: run::Run) -> ! {
     apart::leave_the_terminal(&run, None);
     let gate = run.session.gate();
-    let run = attendant::open_sites(run, |cold| cold.ask_for_libraries(gate, || false));
+    // Serves from the start, whether it does or not.
+    let begins = std::sync::atomic::AtomicBool::new(false);
+    let run = attendant::open_sites(run, &begins, |cold| cold.ask_for_libraries(gate, || false));
     match supervise::Host::new(run) {
         Some(host) => host.serve(),
         None => std::process::exit(1),

@@ -301,6 +301,7 @@ pub fn warm(path: &Path, prefixes: &Prefixes, most: Option<u64>) -> Outcome {
         bytes: most.map_or(room(), |most| most.min(room())),
         threads: Room::look().threads(),
         credit: u64::MAX,
+        quick: Duration::ZERO,
     };
     let words = Words { remembering: &REMEMBERING, replaying: &REPLAYING };
     let replay = Replay::begin(wants, mounts, Gate::default(), words, bounds);

@@ -21,6 +21,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// What is to be told at the command's end.
@@ -115,7 +116,8 @@ pub struct Run {
     pub guesses: bool,
     /// The command, if it is not in the cache.
     pub cold: Option<Cold>,
-    /// How the run is remembered, if it is. Not handed on: who wants it serves the run at once.
+    /// How the run is remembered, if it is. Where a profile is read or written who becomes the command starts
+    /// the host at once, and does not hand the run on.
     pub remember: Option<Remembering>,
     /// Number of the command among this process's arguments, for the report.
     pub command: usize,
@@ -130,7 +132,7 @@ pub struct Run {
 }
 
 /// Words before the command's.
-const WORDS: usize = 8;
+const WORDS: usize = 10;
 
 /// In the place of a number or a path.
 const NONE: &str = "-";
@@ -159,8 +161,12 @@ impl Run {
     }
 
     /// Has the site file opened, and agents told; `meanwhile` is done at the same time, if there is anything
-    /// to do. Or says why there is no site file.
-    pub(crate) fn open_sites(&mut self, meanwhile: Option<impl FnOnce()>) -> Result<(), String> {
+    /// to do. `begins` then says whether the command begins with what is remembered of it. Or says why there is no site file.
+    pub(crate) fn open_sites(
+        &mut self,
+        begins: &AtomicBool,
+        meanwhile: Option<impl FnOnce()>,
+    ) -> Result<(), String> {
         let sites = std::mem::replace(&mut self.sites, Sites::Missing);
         let (session, known) = (self.session.share(), self.installation.known.clone());
         let remember = self.remember.clone();
@@ -170,6 +176,9 @@ impl Run {
                 remember.tell(&session, file.path());
             }
             session.tell_of_sites(opened.is_ok());
+            if let (Some(remember), Ok(file)) = (&remember, &opened) {
+                begins.store(remember.begins_cold(&session, file.path()), Ordering::Relaxed);
+            }
             opened
         };
         let opened = match meanwhile {
@@ -212,6 +221,7 @@ impl Run {
         };
         let switches = [(self.wishes.reasons, 'r'), (self.guesses, 'g'), (self.asks, 'a')];
         let switches: String = switches.iter().filter(|(on, _)| *on).map(|(_, letter)| letter).collect();
+        let [remembered, executable] = Remembering::words(self.remember.as_ref());
         let mut words: Vec<OsString> = vec![
             "runahead-host".into(),
             format!("{MAGIC:x}").into(),
@@ -222,6 +232,8 @@ impl Run {
             self.sites.path().map_or(NONE.into(), |path| path.as_os_str().to_owned()),
             // As the launcher has found it: the agent's path is known to the programs by its bytes.
             self.installation.folder().into(),
+            remembered,
+            executable,
         ];
         assert_eq!(words.len(), WORDS, "as many as are read");
         if self.wishes.any() {
@@ -268,7 +280,7 @@ impl Run {
             limits: Limits::new(crate::Limits::from_environment()),
             guesses: switches.contains('g'),
             cold: None,
-            remember: None,
+            remember: Remembering::from_words(words.get(8)?, words.get(9)?),
             command: WORDS,
             address,
             asks: switches.contains('a'),

@@ -21,7 +21,7 @@ use crate::reasons::{
     BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, REPLACED, UNKNOWN,
     refused_because,
 };
-use crate::remembered::{self, Begin, Remembering, Remembers};
+use crate::remembered::{self, Begin, Remembered, Remembering};
 use crate::report::{Report, VERSION};
 use crate::rights::{Look, Watched};
 use crate::run::{Run, Sites, Wishes};
@@ -53,6 +53,9 @@ use std::time::{Duration, Instant};
 /// while somebody is attached, since a speculator without a program is of no use.
 const LOOK_ATTACHED: Duration = Duration::from_millis(50);
 const LOOK_IDLE: Duration = Duration::from_millis(200);
+
+/// Process id of who ends all others of its namespace with itself (pid_namespaces(7)).
+const FIRST_PROCESS: u32 = 1;
 
 /// How long the report waits at most for a speculator's last counts.
 const LAST_WORDS: Duration = Duration::from_millis(20);
@@ -203,7 +206,7 @@ pub struct Host {
     limits: Limits,
     remember: Option<Remembering>,
     /// From the start of the loop on, if anything is remembered.
-    remembered: Option<Box<dyn Remembers>>,
+    remembered: Option<Box<Remembered>>,
     /// From the first speculator on.
     costs: Option<Costs>,
     /// Until the report is out.
@@ -294,15 +297,15 @@ impl Host {
         }
         self.session.header().serves.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.remembered = self.remember.take().map(|Remembering { how, command, is_cold }| {
-            how.begin(Begin {
+        self.remembered = self.remember.take().map(|remembering| {
+            let begin = Begin {
                 session: self.session.share(),
                 gate: self.gate,
                 agent: self.installation.agent.clone(),
-                command,
+                main_process: self.main_process,
                 site_file: self.sites.path(),
-                is_cold,
-            })
+            };
+            Box::new(Remembered::begin(begin, remembering))
         });
         let rules = self.lasting.as_ref().map(|lasting| lasting.rules()).unwrap_or_default();
         let address = self.executions.begin(rules);
@@ -934,7 +937,7 @@ impl Host {
         trace.finish(&self.session, &running(&self.attached, &self.session, |_| true))
     }
 
-    /// The main process waits at its end, if it does: what is remembered is written down.
+    /// The main process waits at its end, if it does: what it has wanted is looked at.
     fn remember(&mut self) {
         let header = self.session.header();
         let is_leaving = header.main_leaves.load(Ordering::Acquire) != 0
@@ -942,6 +945,10 @@ impl Host {
         if is_leaving && let Some(remembered) = &mut self.remembered {
             let elapsed = Duration::from_nanos(monotonic_ns().saturating_sub(self.began));
             remembered.finish(self.main_process, elapsed);
+            // Who is the first of its processes ends all others with itself.
+            if self.wishes.any() || self.main_process == FIRST_PROCESS {
+                remembered.write();
+            }
         }
     }
 
@@ -1011,6 +1018,9 @@ impl Host {
         let done = if has_threads { reported::DONE_WITH_THREADS } else { reported::DONE };
         header.reported.store(done, Ordering::Release);
         wake(&header.reported);
+        if let Some(remembered) = &mut self.remembered {
+            remembered.write();
+        }
     }
 }
 

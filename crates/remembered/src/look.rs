@@ -16,7 +16,7 @@ use std::ffi::{CStr, CString};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Longer requests are cut off silently by some kernels (`force_page_cache_readahead`).
@@ -340,9 +340,11 @@ pub fn ask(file: &OwnedFd, pages: &Ranges, goes_on: impl Fn() -> bool) -> u64 {
 
 /// Whether a read of this page would wait, as far as it can be found out without leaving a trace.
 pub fn is_cold(file: &OwnedFd, page: u32) -> bool {
-    if !leaves_its_time(file) {
-        return false;
-    }
+    leaves_its_time(file) && would_wait(file, page)
+}
+
+/// Whether a read of this page would wait. Counts as an access of the file.
+pub fn would_wait(file: impl AsFd, page: u32) -> bool {
     let mut byte = [0];
     let offset = u64::from(page) * PAGE;
     preadv2(file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)

@@ -72,6 +72,28 @@ impl Ranges {
         left
     }
 
+    /// The same in parts of so many pages, above zero; one part of none if there is none.
+    pub fn parts(&self, pages: u32) -> Vec<Ranges> {
+        let mut parts = vec![Ranges::default()];
+        let mut room = pages;
+        for range in &self.0 {
+            let mut start = range.start;
+            while start < range.end {
+                if room == 0 {
+                    parts.push(Ranges::default());
+                    room = pages;
+                }
+                let end = range.end.min(start.saturating_add(room));
+                if let Some(part) = parts.last_mut() {
+                    part.push(start..end);
+                }
+                room -= end - start;
+                start = end;
+            }
+        }
+        parts
+    }
+
     /// Its first so many pages, in so many ranges at most.
     pub fn cut(&self, most_pages: u64, most_ranges: usize) -> Ranges {
         let (mut cut, mut room) = (Ranges::default(), most_pages);
@@ -100,6 +122,18 @@ mod tests {
 
     fn pages(ranges: &Ranges) -> BTreeSet<u32> {
         ranges.iter().flatten().collect()
+    }
+
+    #[test]
+    fn parts_are_all_of_it_in_order() {
+        let mut ranges = Ranges::default();
+        assert_eq!(ranges.parts(4), [Ranges::default()]);
+        assert!(ranges.push(1..4) && ranges.push(6..16) && ranges.push(u32::MAX - 2..u32::MAX));
+        let parts = ranges.parts(4);
+        let lengths: Vec<u64> = parts.iter().map(Ranges::pages).collect();
+        assert_eq!(lengths, [4, 4, 4, 3]);
+        assert_eq!(parts.iter().fold(Ranges::default(), |all, part| all.with(part)), ranges);
+        assert_eq!(parts[0].iter().collect::<Vec<_>>(), [1..4, 6..7]);
     }
 
     proptest! {

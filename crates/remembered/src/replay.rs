@@ -2,7 +2,8 @@
 //! inode at a time, and asks for the pages without waiting for them.
 //!
 //! The program may go another way this time, and its own reads wait behind what is asked for. So that is had
-//! on credit: little at first, and more as the program is seen to want what was foretold.
+//! on credit: little at first, and more as the program is seen to want what was foretold, or the disk is so
+//! quick that what is not wanted costs next to nothing.
 //!
 //! A file that is not what it was is passed over. Nothing is opened while a program gives something back, or
 //! once a program bears nobody who opens files (`runahead_abi::opened`).
@@ -51,6 +52,10 @@ const COST_OF_NAME: u64 = 4 << 10;
 
 /// How many times what the program has wanted may be asked for beyond that.
 const EARNED: u64 = 2;
+
+/// A disk that has taken [`CREDIT`] within that time, while it never has more to do than it serves within some
+/// 25 ms ([`Depth`]), is no slower for the program because of what is not wanted.
+pub const QUICK: Duration = Duration::from_millis(50);
 
 /// A thread that waits for credit looks so often whether it is over: agents say so and wake nobody.
 const LOOK: Duration = Duration::from_millis(500);
@@ -120,6 +125,8 @@ pub struct Bounds {
     pub threads: usize,
     /// Bytes asked for before any of it was wanted: [`CREDIT`], or more where no program is waited for.
     pub credit: u64,
+    /// A disk that has taken that within this time, zero for never, gets [`CREDIT`] more, and so on: [`QUICK`].
+    pub quick: Duration,
 }
 
 /// Whether anybody holds a lease, which opening a file may break. To ask takes 4 to 26 ms where nobody has
@@ -150,6 +157,7 @@ struct Shared {
     /// Numbers of the wants that were something else.
     changed: Mutex<Vec<usize>>,
     depth: Depth,
+    quick: Duration,
     stopped: AtomicBool,
     state: Mutex<State>,
     changed_state: Condvar,
@@ -161,8 +169,11 @@ struct State {
     /// When it was last asked for leases, and whether somebody does so at present.
     leases_at: Instant,
     is_asking: bool,
-    /// What may be asked for at present.
+    /// What may be asked for at present, and since when.
     credit: u64,
+    since: Instant,
+    /// Numbers of those that the program has been seen to want.
+    wanted: HashSet<usize>,
 }
 
 /// What is being asked for.
@@ -172,7 +183,7 @@ pub struct Replay(Arc<Shared>);
 impl Replay {
     /// Begins to ask for these, within these bounds.
     pub fn begin(wants: Vec<Want>, mounts: Mounts, gate: Gate, words: Words, bounds: Bounds) -> Replay {
-        let Bounds { bytes: most, threads, credit } = bounds;
+        let Bounds { bytes: most, threads, credit, quick } = bounds;
         let count = THREADS.min(threads).min(wants.len().div_ceil(FOR_A_THREAD));
         let places = wants.iter().enumerate().map(|(number, want)| (want.path.clone(), number)).collect();
         let replay = Replay(Arc::new(Shared {
@@ -190,6 +201,7 @@ impl Replay {
             refused: AtomicU64::new(0),
             changed: Mutex::default(),
             depth: Depth::default(),
+            quick,
             stopped: AtomicBool::new(false),
             state: Mutex::new(State {
                 threads: 0,
@@ -197,6 +209,8 @@ impl Replay {
                 leases_at: Instant::now(),
                 is_asking: false,
                 credit,
+                since: Instant::now(),
+                wanted: HashSet::new(),
             }),
             changed_state: Condvar::new(),
         }));
@@ -234,15 +248,24 @@ impl Replay {
         !stopped.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// The program wants what is at this path, for the first time. True if that was foretold: then more is
-    /// asked for. None: it is on no disk, which nobody foretells.
+    /// The program wants what is at this path. True if that was foretold: then more is asked for, once. None: it
+    /// is on no disk, which nobody foretells.
     pub fn is_wanted(&self, path: &[u8]) -> Option<bool> {
-        let want = self.0.places.get(path).and_then(|&number| self.0.wants.get(number));
-        let Some(want) = want else { return self.0.mounts.has(path).then_some(false) };
+        let want = self.0.places.get(path).and_then(|&number| Some((number, self.0.wants.get(number)?)));
+        let Some((number, want)) = want else { return self.0.mounts.has(path).then_some(false) };
         let mut state = self.0.lock();
-        state.credit = state.credit.saturating_add(EARNED * cost(want));
-        self.0.changed_state.notify_all();
+        if state.wanted.insert(number) {
+            state.credit = state.credit.saturating_add(EARNED * cost(want));
+            self.0.changed_state.notify_all();
+        }
         Some(true)
+    }
+
+    /// Whether it would ask for more if more was wanted.
+    pub fn lacks_credit(&self) -> bool {
+        let next = self.0.wants.get(self.0.next.load(Ordering::Relaxed));
+        let state = self.0.lock();
+        state.threads > 0 && next.is_some_and(|want| state.credit < cost(want).min(CREDIT))
     }
 
     pub fn is_over(&self) -> bool {
@@ -304,13 +327,29 @@ impl Replay {
     }
 }
 
+/// Pages of one file that are asked for at a time.
+const PART: u32 = 1024;
+
+/// A part of what is wanted.
+struct Part<'a> {
+    want: &'a Want,
+    pages: Ranges,
+    is_first: bool,
+}
+
 fn cost(want: &Want) -> u64 {
+    let pages = if let What::File { pages, .. } = &want.what { pages.pages() } else { 0 };
+    cost_of_name(want) + pages * PAGE
+}
+
+fn cost_of_name(want: &Want) -> u64 {
     match &want.what {
-        What::File { pages, .. } => COST_OF_FILE + pages.pages() * PAGE,
-        What::Directory { .. } => COST_OF_FILE,
+        What::File { .. } | What::Directory { .. } => COST_OF_FILE,
         What::Name => COST_OF_NAME,
     }
 }
+
+const _: () = assert!(COST_OF_FILE + PART as u64 * PAGE <= CREDIT, "what is granted is enough for a part");
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -385,18 +424,25 @@ impl Shared {
         while !self.stopped.load(Ordering::SeqCst) {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(want) = self.wants.get(number) else { return };
-            if !self.affords(cost(want)) || !self.finds_no_leases() {
-                return;
-            }
-            if !self.has_turn(want) {
-                return;
-            }
-            // What cannot be had now is passed over: the program is giving something back.
-            let began = Instant::now();
-            let asked = self.ask(number, want, began);
-            if asked.is_none() && self.words.remembering.load(Ordering::Relaxed) == runahead_abi::opened::OVER
-            {
-                return;
+            let parts = match &want.what {
+                What::File { pages, .. } => pages.parts(PART),
+                What::Directory { .. } | What::Name => vec![Ranges::default()],
+            };
+            for (index, pages) in parts.into_iter().enumerate() {
+                let of_name = if index == 0 { cost_of_name(want) } else { 0 };
+                if !self.affords(of_name + pages.pages() * PAGE) || !self.finds_no_leases() {
+                    return;
+                }
+                if !self.has_turn(want) {
+                    return;
+                }
+                // What cannot be had now is passed over: the program is giving something back.
+                if self.ask(number, &Part { want, pages, is_first: index == 0 }).is_none() {
+                    if self.words.remembering.load(Ordering::Relaxed) == runahead_abi::opened::OVER {
+                        return;
+                    }
+                    break;
+                }
             }
         }
     }
@@ -465,6 +511,11 @@ impl Shared {
                 state.credit = left;
                 return true;
             }
+            if state.since.elapsed() < self.quick {
+                state.credit = state.credit.saturating_add(CREDIT);
+                state.since = Instant::now();
+                continue;
+            }
             let waited = self.changed_state.wait_timeout(state, LOOK);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -474,9 +525,10 @@ impl Shared {
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the turn that was given to it.
-    fn ask(&self, number: usize, want: &Want, began: Instant) -> Option<()> {
-        let turn = Turn { depth: &self.depth, began };
+    /// Ends the turn that was given to it. None: the rest of it is not to be had.
+    fn ask(&self, number: usize, part: &Part) -> Option<()> {
+        let Part { want, pages, is_first } = part;
+        let turn = Turn { depth: &self.depth, began: Instant::now() };
         let Some(name) = look::name(&want.path).filter(|_| self.mounts.has(&want.path)) else {
             self.refuses();
             return None;
@@ -498,21 +550,23 @@ impl Shared {
                 Opened::Other => self.changed().push(number),
                 Opened::Refused => self.refuses(),
             },
-            What::File { pages, .. } => match look::open(&name, &want.what, &self.mounts) {
+            What::File { .. } => match look::open(&name, &want.what, &self.mounts) {
                 Opened::File(file) => {
                     // The name is found.
                     drop(turn);
                     let pages = self.take(pages);
                     let asked = look::ask(&file, &pages, || self.goes_on_beside(&want.what));
-                    self.files.fetch_add(1, Ordering::Relaxed);
+                    self.files.fetch_add(u64::from(*is_first), Ordering::Relaxed);
                     self.bytes.fetch_add(asked, Ordering::Relaxed);
+                    drop((file, files, places, opening));
+                    return Some(());
                 }
                 Opened::Other => self.changed().push(number),
                 Opened::Refused => self.refuses(),
             },
         }
         drop((files, places, opening));
-        Some(())
+        None
     }
 
     fn refuses(&self) {
@@ -612,7 +666,7 @@ mod tests {
     use std::path::Path;
 
     const LONG: Duration = Duration::from_secs(20);
-    const ALL: Bounds = Bounds { bytes: u64::MAX, threads: THREADS, credit: CREDIT };
+    const ALL: Bounds = Bounds { bytes: u64::MAX, threads: THREADS, credit: CREDIT, quick: Duration::ZERO };
 
     /// A lease that one test takes is seen by the others.
     static LEASED: Mutex<()> = Mutex::new(());
@@ -710,29 +764,42 @@ mod tests {
         }
         let paths: Vec<Vec<u8>> = wants.iter().map(|want| want.path.clone()).collect();
         let replay = Replay::begin(wants, mounts, Gate::default(), words(), ALL);
-        let asked = |files| {
+        // All that may be asked for, but for what is not enough for another part, for each of two threads.
+        let asked = |most: u64| {
+            let least = most - 2 * (u64::from(PART) * PAGE + COST_OF_FILE) - 6 * COST_OF_FILE;
             let end = Instant::now() + LONG;
-            while replay.done().files < files {
+            while replay.done().bytes < least {
                 assert!(Instant::now() < end);
                 thread::sleep(Duration::from_millis(1));
             }
             thread::sleep(Duration::from_millis(50));
-            assert_eq!(replay.done().files, files);
+            let bytes = replay.done().bytes;
+            assert!((least..=most).contains(&bytes), "{bytes} of {most}");
         };
-        asked(1);
+        asked(CREDIT);
+        assert!(replay.lacks_credit());
         assert_ne!(replay.is_wanted(b"/proc/self/maps"), Some(false), "not on a disk");
         let beside = folder.path().join("beside");
         assert_eq!(replay.is_wanted(beside.as_os_str().as_bytes()), Some(false));
-        asked(1);
-        assert_eq!(replay.is_wanted(&paths[0]), Some(true));
-        asked(3);
+        asked(CREDIT);
+        // Once, however often it is said.
+        for _ in 0..3 {
+            assert_eq!(replay.is_wanted(&paths[0]), Some(true));
+            asked(CREDIT + EARNED * large);
+        }
         assert!(!replay.is_over() && replay.stop(LONG) && replay.is_over());
         // Where no program is waited for nothing has to be wanted.
         let wants = replay.wants().to_vec();
         let bounds = Bounds { credit: u64::MAX, ..ALL };
         let all = Replay::begin(wants, Mounts::look(), Gate::default(), self::words(), bounds);
         over(&all);
-        assert_eq!(all.done().files, 6);
+        assert_eq!((all.done().files, all.done().bytes), (6, 6 * large));
+        // A disk that takes it at once gets more.
+        let wants = replay.wants().to_vec();
+        let bounds = Bounds { quick: LONG, ..ALL };
+        let quick = Replay::begin(wants, Mounts::look(), Gate::default(), self::words(), bounds);
+        over(&quick);
+        assert_eq!((quick.done().files, quick.done().bytes), (6, 6 * large));
     }
 
     /// The program has taken one since it began.
@@ -755,7 +822,9 @@ mod tests {
         let leased = std::fs::File::open(folder.path().join("file7")).unwrap();
         let replay = Replay::begin(wants, mounts, Gate::default(), words(), ALL);
         let end = Instant::now() + LONG;
-        while replay.done().files < 1 {
+        // Three parts, of which there is no credit for a fourth.
+        let before = 3 * u64::from(PART) * PAGE;
+        while replay.done().bytes < before {
             assert!(Instant::now() < end);
             thread::sleep(Duration::from_millis(1));
         }
@@ -770,7 +839,7 @@ mod tests {
             let _ = replay.is_wanted(path);
         }
         over(&replay);
-        assert_eq!(replay.done().files, 1);
+        assert_eq!(replay.done().bytes, before);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! here is needed: where something fails, nothing is remembered.
 
 use crate::memory::{MOST_BYTES, Memory};
-use crate::{hash, memory};
+use crate::{hash, look, memory};
 use runahead_abi::trust;
 use runahead_sites::{directories, effective_user, private_directory};
 use rustix::fs::OFlags;
@@ -58,12 +58,21 @@ impl Store {
         fs::symlink_metadata(self.place(executable)).is_ok()
     }
 
-    /// What is remembered of the executable at this path. None: nothing, or what is there is not to be used.
-    pub fn read(&self, executable: &[u8]) -> Option<Memory> {
+    /// Whether anything is there that is not in the kernel's cache, where whatever was read or written lately is.
+    pub fn has_cold(&self, executable: &[u8]) -> bool {
+        self.open(executable).is_some_and(|file| look::would_wait(file, 0))
+    }
+
+    fn open(&self, executable: &[u8]) -> Option<File> {
         // Whoever else can write there could have us open what he likes.
         is_private(&self.folder).ok()?;
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.place(executable)).ok()?;
+        OpenOptions::new().read(true).custom_flags(flags).open(self.place(executable)).ok()
+    }
+
+    /// What is remembered of the executable at this path. None: nothing, or what is there is not to be used.
+    pub fn read(&self, executable: &[u8]) -> Option<Memory> {
+        let file = self.open(executable)?;
         let there = file.metadata().ok()?;
         let found = trust::Found { mode: there.mode(), owner: there.uid(), size: there.len() };
         if trust::site_file(&found, effective_user()).is_err() || there.len() > MOST_BYTES as u64 {

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// What is wanted of `run`.
 const REMEMBER: &[&str] = &["--remember"];
+const USUAL: &[&str] = &[];
+const OFF: &[&str] = &["--no-remember"];
 
 pub const FILES: u64 = 200;
 const FILE_BYTES: usize = 6000;
@@ -98,7 +100,9 @@ pub fn add(suite: &mut Suite) {
     suite.add("remembered::files that are cut, crafted or another's are nothing", wants(), garbage);
     suite.add("remembered::where nothing can be kept it runs all the same", wants(), nowhere);
     suite.add("remembered::nothing is kept where that is not wanted", wants(), switched_off);
-    suite.add("remembered::nothing is touched where nobody asks for it", wants(), unasked);
+    suite.add("remembered::nothing is touched where that is not wanted", wants(), unwanted);
+    suite.add("remembered::nobody has to ask for it", wants(), unasked);
+    suite.add("remembered::what has not run for long begins with it", wants(), cold_memory);
     suite.add("remembered::twenty runs at once", wants(), many);
     for how in ["watches", "leases"] {
         let name = format!("remembered::who {how} files meets nobody");
@@ -538,7 +542,7 @@ fn switched_off() -> Verdict {
     };
     let ways: [(&[&str], So); 4] = [
         (&[], off),
-        (&[], &|_| ()),
+        (&["--no-remember"], &|_| ()),
         (&["--remember", "--no-speculate"], &|_| ()),
         (&["--remember", "--max-inflight", "4"], &|_| ()),
     ];
@@ -601,10 +605,10 @@ for line in open('/proc/self/maps'):
 print(changed, total)
 ";
 
-/// Without being asked for no call that opens files is led elsewhere, and the folder is neither made nor
+/// Where it is not wanted no call that opens files is led elsewhere, and the folder is neither made nor
 /// opened.
-fn unasked() -> Verdict {
-    let Some(kept) = Kept::new("unasked")? else { return Ok(()) };
+fn unwanted() -> Verdict {
+    let Some(kept) = Kept::new("unwanted")? else { return Ok(()) };
     let looks = |options: &[&str]| {
         let ran = kept.run_so(Some(options), |command| Kept::script(command, LOOKS))?;
         match ran.output.status.success() {
@@ -619,11 +623,11 @@ fn unasked() -> Verdict {
             false => Err(String::from_utf8_lossy(&ran.output.stderr).into_owned()),
         }
     };
-    let plain = looks(&[])?;
+    let plain = looks(OFF)?;
     if plain.0 != 0 || plain.1 == 0 {
         return Err(format!("a site that opens files was rewritten, or none at all: {plain:?}"));
     }
-    kept.run(Some(&[]))?;
+    kept.run(Some(OFF))?;
     let folder = kept.cache().join("runahead/remembered");
     if folder.exists() {
         return Err("the folder was made".to_owned());
@@ -636,12 +640,74 @@ fn unasked() -> Verdict {
     }
     kept.run(Some(REMEMBER))?;
     let opened = Opened::of(&folder)?;
-    kept.run(Some(&[]))?;
+    kept.run(Some(OFF))?;
     if opened.any()? {
         return Err("the folder was opened".to_owned());
     }
     kept.run(Some(REMEMBER))?;
     if opened.any()? { Ok(()) } else { Err("nobody opens it even if asked".to_owned()) }
+}
+
+/// The program is cached and its files are not: what it opens until it has waited is not seen.
+fn unasked() -> Verdict {
+    let Some(kept) = Kept::new("unasked")? else { return Ok(()) };
+    let alone = kept.run(None)?;
+    let first = kept.run(Some(USUAL))?;
+    is_same(&alone.output, &first.output)?;
+    if number(&first.counts, "files")? != 0 || number(&first.counts, "kept")? < FILES / 2 {
+        return Err(format!("of the first run: {}", first.counts));
+    }
+    for _ in 0..2 {
+        let next = kept.run(Some(USUAL))?;
+        is_same(&alone.output, &next.output)?;
+        let (files, used) = (number(&next.counts, "files")?, number(&next.counts, "used")?);
+        if files < FILES / 2 || used < FILES / 2 {
+            return Err(format!("of the next run: {}", next.counts));
+        }
+    }
+    // Nothing of it is cold any more, and nobody asks.
+    let mut warm = kept.command(Some(USUAL));
+    let output = warm.output().map_err(|error| error.to_string())?;
+    is_same(&alone.output, &output)
+}
+
+/// What is remembered is itself not in the cache: then it is looked at before the program waits, so that a
+/// program which only opens one file, too few for that, has it asked for.
+fn cold_memory() -> Verdict {
+    const OPENS_ONE: &str = "import sys; print(len(open(sys.argv[1] + '/d0/f0', 'rb').read()))";
+    let Some(kept) = Kept::new("cold-memory")? else { return Ok(()) };
+    let once = |options: &[&str]| kept.run_so(Some(options), |command| Kept::script(command, OPENS_ONE));
+    let first = once(REMEMBER)?;
+    let second = once(REMEMBER)?;
+    if number(&first.counts, "kept")?.max(number(&second.counts, "kept")?) == 0 {
+        return Err(format!("it is not remembered: {} {}", first.counts, second.counts));
+    }
+    for is_cold in [true, false] {
+        let memories = kept.remembered();
+        let [memory] = &memories[..] else { return Err(format!("{memories:?}")) };
+        evict(memory, is_cold)?;
+        let ran = once(USUAL)?;
+        is_same(&first.output, &ran.output)?;
+        if (number(&ran.counts, "files")? != 0) != is_cold {
+            return Err(format!("remembered in the cache: {}, {}", !is_cold, ran.counts));
+        }
+    }
+    Ok(())
+}
+
+/// Drops a file from the kernel's cache, or reads it.
+fn evict(file: &Path, is_cold: bool) -> Verdict {
+    let act = || -> std::io::Result<()> {
+        let file = fs::File::open(file)?;
+        file.sync_all()?;
+        if is_cold {
+            nix::fcntl::posix_fadvise(&file, 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+        } else {
+            std::io::copy(&mut &file, &mut std::io::sink())?;
+        }
+        Ok(())
+    };
+    act().map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// Whether anybody opens what is in a folder.

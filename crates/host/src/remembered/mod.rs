@@ -2,36 +2,39 @@
 //! opens is remembered or recorded into a profile (`runahead-remembered`).
 //!
 //! A thread reads what is remembered, which may wait for the disk, and finds out whether any of it is missing
-//! from the cache; then others ask for it. The host's loop takes in what agents enter, and writes it down
-//! while the main process waits at its end: later nobody may have a file open, as the file system may be
-//! unmounted.
+//! from the cache; then others ask for it. The host's loop takes in what agents enter, and looks at what was
+//! wanted while the main process waits at its end: later nobody may have a file of the program's open, as the
+//! file system may be unmounted. It is written down when that has gone on.
+
+mod plan;
+mod reader;
+
+pub use plan::{Command, Remember, Remembering, forget};
 
 use crate::apart::leave_stderr;
-use crate::program;
 use crate::report::printable;
-use crate::room::Room;
 use crate::session::Shared;
-use runahead_abi::environment::REMEMBER;
+use plan::Keep;
+use reader::{Met, Reader};
 use runahead_abi::opened::{self, kind};
 use runahead_abi::session::{Slot, remembering};
 use runahead_gate::Gate;
 use runahead_kernel::text::maps_line;
 use runahead_prefetcher::limits::Group;
-use runahead_remembered::look::{self, Found, Mounts};
-use runahead_remembered::profile::{self, Prefixes};
-use runahead_remembered::recorder::{self, Earlier, Interest, Looked};
-use runahead_remembered::replay::{self, Bounds, CREDIT, Done, Words};
-use runahead_remembered::{Identity, Memory, Ranges, Recorder, Replay, Store, Variant, Want, What, hash};
+use runahead_remembered::look::Mounts;
+use runahead_remembered::profile;
+use runahead_remembered::recorder::{Earlier, Interest, Looked};
+use runahead_remembered::replay::{Done, Words};
+use runahead_remembered::{Identity, Memory, Ranges, Recorder, Replay, Store, Variant, Want, What};
 use serde::Serialize;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -63,9 +66,6 @@ const SEEN_LEAST: u64 = 8;
 /// For so long all processes of a cold run tell what they open, whether they wait or not: each attaches for
 /// that. The same after one has waited in a run that was thought to be warm, and again after a pause as long.
 const ALL_FOR: Duration = Duration::from_secs(30);
-
-/// A name is looked over so long after it was opened, as it is in the kernel's cache by then.
-const LOOKED_OVER_AFTER: Duration = Duration::from_millis(250);
 
 /// Large files that wait to be looked at; more are not.
 const MET: usize = 4096;
@@ -121,173 +121,18 @@ pub struct Taken {
 #[derive(Debug)]
 struct Place(Option<PathBuf>);
 
-/// A command, as it is known among others.
-#[derive(Clone, Debug)]
-pub struct Command {
-    /// Hash of its arguments and of the current directory.
-    key: u64,
-    /// Files that it may be, in order.
-    candidates: Vec<PathBuf>,
-}
-
-impl Command {
-    /// The one at our own argument number `first`. To be called while the current directory is the command's.
-    pub fn find(first: usize) -> Command {
-        let directory = std::env::current_dir().unwrap_or_default();
-        let start = hash(0, directory.as_os_str().as_bytes());
-        let key = program::arguments().skip(first + 1).fold(start, |key, word| hash(key, word.as_bytes()));
-        let candidates = program::file_name(first).map(program::candidates).unwrap_or_default();
-        let candidates = candidates.iter().map(|path| directory.join(path)).collect();
-        Command { key, candidates }
-    }
-
-    fn is_known(&self, site_file: &Path) -> bool {
-        let executable = self.candidates.iter().find(|path| path.is_file());
-        executable.is_some_and(|path| Store::beside(site_file).has(path.as_os_str().as_bytes()))
-    }
-}
-
-/// How a run remembers. Only who wants it has the code for it, as with a trace.
-#[derive(Clone, Debug)]
-pub struct Remember {
-    begin: fn(Begin, Plan) -> Box<dyn Remembers>,
-    /// Whether anything is remembered of a command.
-    knows: fn(&Command, &Path) -> bool,
-    plan: Plan,
-}
-
-/// What is asked for, and where what the run opens is kept.
-#[derive(Clone, Debug)]
-struct Plan {
-    keep: Keep,
-    profile: Option<Profile>,
-}
-
-/// A profile to begin with.
-#[derive(Clone, Debug)]
-struct Profile {
-    /// From the root.
-    path: PathBuf,
-    prefixes: Prefixes,
-}
-
-#[derive(Clone, Debug)]
-enum Keep {
-    Nowhere,
-    /// In the user's cache folder, of which the next run is asked as well.
-    InCache,
-    /// In a profile: all that the run opens, cold or not.
-    InFile {
-        path: PathBuf,
-        file: Arc<Mutex<Option<File>>>,
-    },
-}
-
-impl Remember {
-    /// What earlier runs of the command wanted is asked for, and what this one does is kept for the next.
-    pub fn runs() -> Remember {
-        Remember::so(Keep::InCache, None)
-    }
-
-    /// What this run opens is recorded into a profile, whose file is made if there is none. Or says why it
-    /// cannot be.
-    pub fn record(path: &Path) -> Result<Remember, String> {
-        let file = profile::open_to_record(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Remember::so(Keep::InFile { path: path.to_owned(), file: Arc::new(Mutex::new(Some(file))) }, None))
-    }
-
-    /// What a profile has is asked for; beside what is remembered, if anything is.
-    pub fn with_profile(remember: Option<Remember>, path: &Path, prefixes: Prefixes) -> Remember {
-        let path = std::env::current_dir().unwrap_or_default().join(path);
-        let keep = remember.map_or(Keep::Nowhere, |remember| remember.plan.keep);
-        Remember::so(keep, Some(Profile { path, prefixes }))
-    }
-
-    fn so(keep: Keep, profile: Option<Profile>) -> Remember {
-        let begin = |begin: Begin, plan| -> Box<dyn Remembers> { Box::new(Remembered::begin(begin, plan)) };
-        Remember { begin, knows: Command::is_known, plan: Plan { keep, profile } }
-    }
-
-    pub(crate) fn begin(&self, begin: Begin) -> Box<dyn Remembers> {
-        (self.begin)(begin, self.plan.clone())
-    }
-
-    /// Whether the run is recorded into a profile.
-    pub(crate) fn records(&self) -> bool {
-        matches!(self.plan.keep, Keep::InFile { .. })
-    }
-
-    /// Whether a profile is to be asked for.
-    pub(crate) fn has_profile(&self) -> bool {
-        self.plan.profile.is_some()
-    }
-
-    /// The profile's that is written.
-    pub(crate) fn descriptor(&self) -> Option<RawFd> {
-        match &self.plan.keep {
-            Keep::InFile { file, .. } => file.lock().ok()?.as_ref().map(AsRawFd::as_raw_fd),
-            Keep::Nowhere | Keep::InCache => None,
-        }
-    }
-}
-
-/// A run that is remembered.
-#[derive(Clone, Debug)]
-pub struct Remembering {
-    pub how: Remember,
-    pub command: Command,
-    /// The command is not in the cache.
-    pub is_cold: bool,
-}
-
-impl Remembering {
-    /// Tells agents whether the run may turn out to be cold, before the first of them looks: then all
-    /// processes tell from their start what they open.
-    pub fn tell(&self, session: &Shared, site_file: Option<&Path>) {
-        let Plan { keep, profile } = &self.how.plan;
-        let is_known = || {
-            matches!(keep, Keep::InCache)
-                && site_file.is_some_and(|site_file| (self.how.knows)(&self.command, site_file))
-        };
-        if self.how.records() || profile.is_some() || is_known() {
-            session.header().remembering.store(remembering::ALL, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Whether the user wants runs to be remembered, as the environment has it.
-pub fn is_to_remember() -> bool {
-    std::env::var_os(REMEMBER).is_some_and(|wanted| wanted == "on")
-}
-
 /// What is known as the host's loop begins.
 pub struct Begin<'a> {
     pub session: Shared,
     pub gate: Gate,
     /// Our own file in the programs.
     pub agent: PathBuf,
-    pub command: Command,
+    pub main_process: u32,
     pub site_file: Option<&'a Path>,
-    pub is_cold: bool,
 }
 
-/// What the host's loop does for it.
-pub trait Remembers {
-    /// Takes in what the agent in `slot` has entered.
-    fn take(&mut self, process: u32, slot: &Slot, taken: &mut Taken);
-    /// The main process is about to end, and waits: writes down what the run has wanted. Nothing is open
-    /// afterwards.
-    fn finish(&mut self, main: u32, elapsed: Duration);
-    /// Nothing is to be open any more, whatever was wanted.
-    fn stop(&mut self);
-    /// A process has ended before anybody looked at what the agent in its slot has entered.
-    fn take_ended(&mut self, slot: &Slot);
-    /// The main process had other threads when it waited with its exit.
-    fn ended_with_threads(&self) -> bool;
-    fn counts(&self) -> RememberedCounts;
-}
-
-struct Remembered {
+/// A run that is remembered.
+pub struct Remembered {
     session: Shared,
     gate: Gate,
     words: Words,
@@ -316,23 +161,36 @@ struct Remembered {
     wait: Duration,
     has_threads: bool,
     is_over: bool,
+    /// What is to be written down.
+    unwritten: Option<(Store, Memory)>,
 }
 
 impl Remembered {
-    fn begin(begin: Begin, plan: Plan) -> Remembered {
-        let Begin { session, gate, agent, command, site_file, is_cold: cold } = begin;
+    pub fn begin(begin: Begin, remembering: Remembering) -> Remembered {
+        let Begin { session, gate, agent, main_process, site_file } = begin;
+        let Remembering { how, command, is_cold } = remembering;
         let told_all = session.header().remembering.load(Ordering::Relaxed) == remembering::ALL;
         let recorder = Recorder::new(SystemTime::now(), told_all);
-        let header = session.header();
-        let words = Words { remembering: &header.remembering, replaying: &header.replaying };
-        let Command { key, candidates } = command;
+        let words = words(&session);
+        let key = command.key;
         let known = Arc::<Mutex<Known>>::default();
         let (sender, receiver) = sync_channel(MET);
         let store = site_file.map(Store::beside);
         let began = recorder.began();
-        let keep = plan.keep.clone();
+        let keep = how.keep.clone();
         let known_too = known.clone();
-        let reader = Reader { session, gate, words, key, plan, candidates, cold, began, known: known_too };
+        let reader = Reader {
+            session,
+            gate,
+            words,
+            command,
+            how,
+            is_cold,
+            began,
+            main_process,
+            agent: agent.clone(),
+            known: known_too,
+        };
         let thread = thread::Builder::new().name("runahead-remember".into()).stack_size(256 << 10);
         let met = thread.spawn(move || reader.run(store, &receiver)).is_ok().then_some(sender);
         Remembered {
@@ -356,6 +214,7 @@ impl Remembered {
             wait: Duration::ZERO,
             has_threads: false,
             is_over: false,
+            unwritten: None,
         }
     }
 
@@ -405,17 +264,9 @@ impl Remembered {
 
     /// Enters the files that a process has mapped.
     fn mapped(&mut self, process: u32) {
-        let Ok(maps) = std::fs::read(format!("/proc/{process}/maps")) else { return };
-        let mut names = HashSet::new();
-        for line in maps.split(|&byte| byte == b'\n').filter_map(maps_line) {
-            let is_file =
-                line.inode != 0 && line.name.starts_with(b"/") && !line.name.ends_with(b" (deleted)");
-            // Odd letters are written as digits there.
-            if is_file && !line.name.contains(&b'\\') && line.name != self.agent.as_os_str().as_bytes() {
-                names.insert(line.name);
-            }
+        for name in mapped(process, &self.agent) {
+            self.opens(&name, Interest::Opened);
         }
-        names.into_iter().for_each(|name| self.opens(name, Interest::Opened));
     }
 
     /// From now on nothing is opened on anybody's behalf, and nothing is open when this returns.
@@ -464,7 +315,7 @@ impl Remembered {
     fn keep(&mut self, replay: Option<&Replay>, end: Instant) {
         match self.keep.clone() {
             Keep::Nowhere => {}
-            Keep::InCache => self.keep_in_cache(replay, end),
+            Keep::InCache { .. } => self.keep_in_cache(replay, end),
             Keep::InFile { file, .. } => {
                 // Closed afterwards, whoever else knows of it.
                 let file = file.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -519,7 +370,7 @@ impl Remembered {
 
     fn keep_in_cache(&mut self, replay: Option<&Replay>, end: Instant) {
         let known = self.known.clone();
-        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(store) = known.store.clone() else { return };
         // Others may have written since.
         let memory = store.read(&known.executable).filter(|memory| memory.identity == known.identity);
@@ -556,8 +407,16 @@ impl Remembered {
         let wants = if is_wrong { wants } else { earlier.after(wants, self.recorder.is_complete()) };
         self.kept = wants.len() as u64;
         memory.put(Variant { key: self.key, wrong, wants });
+        drop(known);
+        self.unwritten = Some((store, memory));
+    }
+
+    /// Writes down what [`finish`](Self::finish) has found. Waits for the disk on which the user's cache folder
+    /// is.
+    pub fn write(&mut self) {
+        let Some((store, memory)) = self.unwritten.take() else { return };
         if let Err(error) = store.write(&memory, std::process::id()) {
-            known.left_because = Some(format!("what was opened cannot be kept: {error}"));
+            self.lock().left_because = Some(format!("what was opened cannot be kept: {error}"));
             self.kept = 0;
         }
     }
@@ -573,8 +432,9 @@ impl Remembered {
     }
 }
 
-impl Remembers for Remembered {
-    fn take(&mut self, process: u32, slot: &Slot, taken: &mut Taken) {
+impl Remembered {
+    /// Takes in what the agent in `slot` has entered.
+    pub fn take(&mut self, process: u32, slot: &Slot, taken: &mut Taken) {
         let ring = &slot.agent.opened;
         self.decide();
         let wanted = self.words.remembering.load(Ordering::Relaxed);
@@ -628,7 +488,9 @@ impl Remembers for Remembered {
         }
     }
 
-    fn finish(&mut self, main: u32, elapsed: Duration) {
+    /// The main process is about to end, and waits: looks at what the run has wanted. No file of the program's is
+    /// open afterwards, and a profile is written.
+    pub fn finish(&mut self, main: u32, elapsed: Duration) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
@@ -648,7 +510,8 @@ impl Remembers for Remembered {
         self.wait = began.elapsed();
     }
 
-    fn stop(&mut self) {
+    /// Nothing is to be open any more, whatever was wanted.
+    pub fn stop(&mut self) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
@@ -660,7 +523,8 @@ impl Remembers for Remembered {
         self.close_profile();
     }
 
-    fn take_ended(&mut self, slot: &Slot) {
+    /// A process has ended before anybody looked at what the agent in its slot has entered.
+    pub fn take_ended(&mut self, slot: &Slot) {
         let ring = &slot.agent.opened;
         let mut read = 0;
         while ring.written() != read {
@@ -676,11 +540,12 @@ impl Remembers for Remembered {
         }
     }
 
-    fn ended_with_threads(&self) -> bool {
+    /// The main process had other threads when it waited with its exit.
+    pub fn ended_with_threads(&self) -> bool {
         self.has_threads
     }
 
-    fn counts(&self) -> RememberedCounts {
+    pub fn counts(&self) -> RememberedCounts {
         let known = self.lock();
         let replay = known.replay.as_ref();
         let Done { files, bytes, names, changed, .. } = replay.map(Replay::done).unwrap_or_default();
@@ -698,6 +563,18 @@ impl Remembers for Remembered {
     }
 }
 
+/// Paths of the files that a process has mapped, but for our own in the programs.
+fn mapped(process: u32, agent: &Path) -> HashSet<Vec<u8>> {
+    let maps = std::fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    let lines = maps.split(|&byte| byte == b'\n').filter_map(maps_line);
+    let files = lines.filter(|line| {
+        let is_file = line.inode != 0 && line.name.starts_with(b"/") && !line.name.ends_with(b" (deleted)");
+        // Odd letters are written as digits there.
+        is_file && !line.name.contains(&b'\\') && line.name != agent.as_os_str().as_bytes()
+    });
+    files.map(|line| line.name.to_vec()).collect()
+}
+
 fn has_threads(process: u32) -> bool {
     std::fs::read_dir(format!("/proc/{process}/task")).is_ok_and(|threads| threads.take(2).count() > 1)
 }
@@ -707,159 +584,18 @@ fn exact(replay: &Replay) -> impl Iterator<Item = &Want> {
     replay.wants().iter().filter(|want| matches!(want.what, What::File { .. }) && want.what.is_exact())
 }
 
+/// Where agents and those who ask tell each other of that.
+fn words(session: &Shared) -> Words {
+    let header = session.header();
+    Words { remembering: &header.remembering, replaying: &header.replaying }
+}
+
 /// Says whose openings are of interest. What an agent has said, that nobody is borne, holds.
 fn says(words: Words, wanted: u32) {
     for before in [remembering::NOTHING, remembering::WAITING, remembering::ALL] {
         if before != remembering::NOTHING || wanted == remembering::OVER {
             let _ = words.remembering.compare_exchange(before, wanted, Ordering::SeqCst, Ordering::SeqCst);
         }
-    }
-}
-
-/// A name that the program has opened for the first time.
-struct Met {
-    path: Vec<u8>,
-    interest: Interest,
-    at: Instant,
-    /// It was foretold, or is no file.
-    is_asked: bool,
-}
-
-/// The thread that reads what is remembered, looks at large files that are met, and looks names over.
-struct Reader {
-    session: Shared,
-    gate: Gate,
-    words: Words,
-    key: u64,
-    plan: Plan,
-    candidates: Vec<PathBuf>,
-    cold: bool,
-    began: SystemTime,
-    known: Arc<Mutex<Known>>,
-}
-
-impl Reader {
-    fn run(self, store: Option<Store>, met: &Receiver<Met>) {
-        let Some(mounts) = self.begin(store) else {
-            return says(self.words, remembering::NOTHING);
-        };
-        if matches!(self.plan.keep, Keep::Nowhere) {
-            return;
-        }
-        // Ends with the host's loop.
-        let mut waiting: VecDeque<Met> = VecDeque::new();
-        loop {
-            let longest = waiting.front().map(|first| {
-                LOOKED_OVER_AFTER.saturating_sub(first.at.elapsed()).max(Duration::from_millis(10))
-            });
-            let received = match longest {
-                None => met.recv().map_err(RecvTimeoutError::from),
-                Some(longest) => met.recv_timeout(longest),
-            };
-            match received {
-                Ok(met) => {
-                    if !met.is_asked
-                        && let Some(_opening) = self.words.opening()
-                        && let Some(cached) = recorder::before(&met.path, &mounts, self.gate)
-                    {
-                        self.lock().before.insert(met.path.clone(), cached);
-                    }
-                    waiting.push_back(met);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            while let Some(met) = waiting.pop_front_if(|first| first.at.elapsed() >= LOOKED_OVER_AFTER) {
-                let Some(opening) = self.words.opening() else { return };
-                let looked = recorder::look_over(&met.path, met.interest, &mounts, self.gate, self.began);
-                drop(opening);
-                if let Some(looked) = looked {
-                    self.lock().looked.insert(met.path, (met.interest, looked));
-                }
-            }
-        }
-    }
-
-    /// Only those that wait tell what they open.
-    fn is_warm(&self) {
-        self.lock().is_warm = true;
-        says(self.words, remembering::WAITING);
-    }
-
-    /// Begins to ask for what is remembered, and what the profile has. None: nobody has to tell what he opens.
-    fn begin(&self, store: Option<Store>) -> Option<Mounts> {
-        let mounts = Mounts::look();
-        let executable = self.executable(&mounts);
-        {
-            let mut known = self.lock();
-            known.mounts = mounts.clone();
-            (known.executable, known.identity) = executable.clone().unwrap_or_default();
-        }
-        let mut wants = match &self.plan.keep {
-            Keep::InCache => self.remembered(store, executable),
-            Keep::InFile { .. } => Some(Vec::new()),
-            Keep::Nowhere => None,
-        };
-        if let Some(profile) = &self.plan.profile {
-            match profile::read(&profile.path) {
-                Ok(read) => {
-                    let wants = wants.get_or_insert_default();
-                    let known: HashSet<Vec<u8>> = wants.iter().map(|want| want.path.clone()).collect();
-                    let all = profile::here(&read, &profile.prefixes, &mounts);
-                    wants.extend(all.into_iter().filter(|want| !known.contains(&want.path)));
-                }
-                Err(why) => {
-                    let why = format!("{}: {why}", profile.path.display());
-                    self.lock().profile_because = Some(printable(&why));
-                }
-            }
-        }
-        let wants = wants?;
-        if matches!(self.plan.keep, Keep::InFile { .. }) {
-            self.session.header().remembers.store(1, Ordering::Relaxed);
-            return Some(mounts);
-        }
-        let names_are_cold = self.cold || replay::names_are_cold(&wants, &mounts, self.gate, self.words);
-        // At once, since a short program would tell what it opens meanwhile, and wait for us at its end.
-        if !names_are_cold {
-            self.is_warm();
-        }
-        let is_cold = || names_are_cold || replay::pages_are_cold(&wants, &mounts, self.gate, self.words);
-        if !wants.is_empty() && is_cold() {
-            self.session.header().remembers.store(1, Ordering::Relaxed);
-            says(self.words, remembering::ALL);
-            let bounds = Bounds { bytes: room(), threads: Room::look().threads(), credit: CREDIT };
-            let replay = Replay::begin(wants, mounts.clone(), self.gate, self.words, bounds);
-            self.lock().replay = Some(replay);
-        }
-        Some(mounts)
-    }
-
-    /// The command's own file: it is on its way to be executed.
-    fn executable(&self, mounts: &Mounts) -> Option<(Vec<u8>, Identity)> {
-        let executable = self.candidates.iter().find(|path| path.is_file())?;
-        let executable = executable.as_os_str().as_bytes().to_vec();
-        match look::find(&look::name(&executable)?, mounts) {
-            Some(Found::File(identity)) => Some((executable, identity)),
-            _ => None,
-        }
-    }
-
-    /// What is remembered of the executable. None: nothing can be.
-    fn remembered(&self, store: Option<Store>, executable: Option<(Vec<u8>, Identity)>) -> Option<Vec<Want>> {
-        let mut known = self.lock();
-        if store.is_none() {
-            let why = "there is no folder in which anything could be kept for the user";
-            known.left_because = Some(why.to_owned());
-        }
-        let (store, (executable, identity)) = (store?, executable?);
-        let memory = store.read(&executable).filter(|memory| memory.identity == identity);
-        known.store = Some(store);
-        Some(memory.map_or(Vec::new(), |memory| memory.wants(self.key)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -912,32 +648,4 @@ fn absolute(process: u32, entry: &opened::Entry, directory: &Path) -> Option<Vec
     }
     whole.extend_from_slice(path.strip_prefix(b"./").unwrap_or(path));
     Some(whole)
-}
-
-/// Removes what is remembered of a command, or everything; says what was done.
-pub fn forget(command: Option<&std::ffi::OsStr>) -> Result<String, String> {
-    let executable = match command {
-        None => None,
-        Some(name) => {
-            let directory = std::env::current_dir().unwrap_or_default();
-            let mut places = program::candidates(name).into_iter().map(|path| directory.join(path));
-            Some(places.find(|path| path.is_file()).ok_or_else(|| format!("{}: not found", name.display()))?)
-        }
-    };
-    let executable = executable.as_ref().map(|path| path.as_os_str().as_bytes());
-    let (mut count, mut failed) = (0, None);
-    for store in Store::all() {
-        match store.forget(executable) {
-            Ok(forgotten) => count += forgotten,
-            Err(error) => failed = Some(format!("cannot forget: {error}")),
-        }
-    }
-    if let Some(failed) = failed {
-        return Err(failed);
-    }
-    Ok(match count {
-        0 => "nothing was remembered".to_owned(),
-        1 => "forgotten: what one program's runs wanted".to_owned(),
-        count => format!("forgotten: what the runs of {count} programs wanted"),
-    })
 }
