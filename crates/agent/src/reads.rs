@@ -20,7 +20,7 @@ use runahead_abi::reads::{Length, Offset, of as read_call};
 use runahead_abi::session::{
     self, LANES, LaneAnswer, LanePost, Slot, activity, companions, holding, names_ahead,
 };
-use runahead_abi::trace::{FORETOLD, kind as event};
+use runahead_abi::trace::{FORETOLD, FORETOLD_READ, kind as event};
 use runahead_abi::{log, names, pace, post};
 use runahead_kernel::files::{
     IoVec, RWF_NOWAIT, cached_pages, file_system_type, fstat, is_direct, known_regular,
@@ -672,6 +672,9 @@ impl Visit<'_> {
 
     /// `operation`: with the place of the read, if that is known. `came`: its bytes, if they are known.
     fn counted(&mut self, operation: &Prediction, foretold: Option<Prediction>, came: Option<u64>) {
+        if self.state.has(flags::TRACE_READS) {
+            self.tell_read(operation, foretold.is_some());
+        }
         let Some(slot) = self.state.slot() else {
             return;
         };
@@ -697,6 +700,36 @@ impl Visit<'_> {
             if self.inner.served.read(server, ahead, monotonic_ns) {
                 self.leaves_track(slot);
             }
+        }
+    }
+
+    /// An event for a read, where each is told. The host has to be there for them.
+    #[cold]
+    #[inline(never)]
+    fn tell_read(&self, operation: &Prediction, foretold: bool) {
+        let fd = operation.subject;
+        let place = match operation.kind {
+            kind::READ => position(fd).map_or(operation.place, |place| place as u64),
+            _ => operation.place,
+        };
+        let Ok(Some(file)) = known_regular(fd) else { return };
+        let is_new = self.state.slot().is_none();
+        if self.alone_slot().is_some() && is_new {
+            attach::ring_host(self.state);
+        }
+        let bytes = can_come(fd, place, operation.detail).min(u64::from(u32::MAX));
+        let (major, minor) = file.device;
+        let mixed = file.inode ^ names::device_number(major, minor).rotate_left(32);
+        let known_by = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) & !u64::from(u32::MAX);
+        let mark = if foretold { FORETOLD_READ } else { 0 };
+        trace(self.state, event::READ, place & !FORETOLD_READ | mark, known_by | bytes);
+    }
+
+    /// The slot, claimed where the process's lock is held.
+    fn alone_slot(&self) -> Option<&'static Slot> {
+        match self.lane {
+            None => attach::slot(self.state),
+            Some(_) => self.state.slot(),
         }
     }
 
