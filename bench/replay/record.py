@@ -21,7 +21,8 @@ LATENCY = 1e6
 NO_SPECULATION, ALWAYS_ACTIVE, TRACE_READS = 1, 4, 2048
 # Steps that are kept of a program, and reads of a thread from which on it is one.
 MOST_STEPS, LEAST_READS = 2200, 8
-PAGE = 4096
+# What it takes to look at a read, and what the program's own read takes besides (`engine::READ`), ns.
+LOOK = 2_500
 
 
 def cold(command):
@@ -56,12 +57,13 @@ def traced(command, flags, report=None):
         words += ["--report", report]
     run(command, [*words, "--", f"{BUILT}/runahead-replay", "under", str(flags)])
     with open(path) as file:
-        return json.load(file)["traceEvents"]
+        trace = json.load(file)
+    return trace["traceEvents"], trace["runahead"]["elapsed_ns"]
 
 
-def threads_of(events):
+def threads_of(told):
     """What each thread did, in order: reads with what was found out about them, times in ns."""
-    threads = {}
+    (events, elapsed), threads = told, {}
     for event in sorted((event for event in events if "ts" in event), key=lambda event: event["ts"]):
         key, name, at = (event["pid"], event.get("tid")), event["name"], event["ts"] * 1000
         thread = threads.setdefault(key, {"reads": [], "names": [], "left": False, "restarted": False})
@@ -80,6 +82,8 @@ def threads_of(events):
             thread["reads"][-1]["wait"] = event["dur"] * 1000
         elif name == "name":
             thread["names"].append(at)
+    for thread in threads.values():
+        thread["elapsed"] = elapsed
     return {key: thread for key, thread in threads.items() if len(thread["reads"]) >= LEAST_READS}
 
 
@@ -100,28 +104,35 @@ def aligned(reads, others):
 def best(thread, others):
     """Which of another run's threads did most of what `thread` did."""
     score = lambda other: sum(index is not None for index in aligned(thread["reads"][:500], other["reads"]))
-    return max(others.values(), key=score, default={"reads": [], "names": []})
+    return max(others.values(), key=score, default=None) or {"reads": [], "elapsed": 0}
 
 
-def steps_of(thread, warm, speculated):
-    """The lines of a thread."""
+def steps_of(thread, warm, others, speculated, is_main):
+    """The lines of a thread. `is_main`: what comes before its first read and behind its last is the run's."""
     reads = thread["reads"]
-    other, ours = best(thread, warm), best(thread, speculated)
-    in_warm, in_ours = aligned(reads, other["reads"]), aligned(reads, ours["reads"])
+    ours = best(thread, speculated)
+    in_ours = aligned(reads, ours["reads"])
     gap = lambda all_, index: all_[index]["at"] - all_[index - 1]["at"] if index else 0
-    computes = [gap(other["reads"], index) for index in in_warm if index]
-    usual = statistics.median(computes) if computes else 20_000
+    computes = [None] * len(reads)
+    for run_ in [warm, *others]:
+        other = best(thread, run_)["reads"]
+        where = aligned(reads, other)
+        for number, index in enumerate(where):
+            if index and number and where[number - 1] == index - 1:
+                computes[number] = min(computes[number] or 1e12, gap(other, index))
+    known = [compute for compute in computes if compute is not None]
+    usual = statistics.median(known) if known else 20_000
     lines, names = [], 0
     for number, read in enumerate(reads):
-        index = in_warm[number]
-        compute = gap(other["reads"], index) if index and number and in_warm[number - 1] is not None else usual
-        compute = min(compute, 200e6)
+        # What a look takes is booked by itself.
+        compute = min(usual if computes[number] is None else computes[number], 200e6)
+        compute = max(0, compute - LOOK)
         # What the cold run took longer than its reads explain were names, and what else lies on the disk.
         extra = 0
         if number:
             before = reads[number - 1]
             windows = -(-before["bytes"] // (128 << 10)) if before["wait"] else 0
-            extra = round((gap(reads, number) - compute) / LATENCY) - windows
+            extra = int((gap(reads, number) - compute) / LATENCY + 0.3) - windows
         for _ in range(max(0, min(extra, 20))):
             lines.append((0, f"n{names}", ""))
             names += 16
@@ -134,6 +145,17 @@ def steps_of(thread, warm, speculated):
             ended = before and not one["foretold"] and not one["left"] and (before["foretold"] or before["restart"]) and one["restart"]
             mark = " !" if ended else mark
         lines.append((compute, f"r{read['file']} {read['place']} {read['bytes']}", mark))
+    first = best(thread, warm)
+    if is_main and first["reads"]:
+        before = (reads[0]["at"] - first["reads"][0]["at"]) / LATENCY
+        lines[:0] = [(0, f"n{names + 16 * number}", "") for number in range(max(0, int(before + 0.3)))]
+        names += 16 * len(lines)
+        ends = lambda one: one["elapsed"] - one["reads"][-1]["at"]
+        behind = (ends(thread) - ends(first)) / LATENCY - (1 if reads[-1]["wait"] else 0)
+        lines += [(0, f"n{names + 16 * number}", "") for number in range(max(0, int(behind + 0.3)))]
+        # What is computed behind the last read ends at one that is cached.
+        last = reads[-1]
+        lines.append((min(max(ends(first), 0), 200e6), f"r{last['file']} {last['place']} 1", ""))
     return lines
 
 
@@ -195,18 +217,22 @@ def lock():
 def record(name, options, command, out):
     report = "/tmp/runahead-replay-report.json"
     run(command)
-    warm = threads_of(traced(command, NO_SPECULATION | ALWAYS_ACTIVE | TRACE_READS))
+    # Others may be at work: of three runs each step's least.
+    warm, *others = [threads_of(traced(command, NO_SPECULATION | ALWAYS_ACTIVE | TRACE_READS)) for _ in range(3)]
     is_warm = "warm" in options
     make_ready = (lambda _: run(command)) if is_warm else cold
-    make_ready(command)
-    alone = run(command)
-    make_ready(command)
-    ours = run(command, [f"{BUILT}/runahead", "run", "--"])
+    alone, ours = [], []
+    for _ in range(2):
+        make_ready(command)
+        alone.append(run(command))
+        make_ready(command)
+        ours.append(run(command, [f"{BUILT}/runahead", "run", "--"]))
+    alone, ours = min(alone), min(ours)
     make_ready(command)
     told = threads_of(traced(command, NO_SPECULATION | ALWAYS_ACTIVE | TRACE_READS)) if not is_warm else warm
     make_ready(command)
-    events = traced(command, ALWAYS_ACTIVE | TRACE_READS, report)
-    speculated = threads_of(events)
+    events, elapsed = traced(command, ALWAYS_ACTIVE | TRACE_READS, report)
+    speculated = threads_of((events, elapsed))
     with open(report) as file:
         counts = json.load(file)["counts"]
     syncs = [event["dur"] * 1000 for event in events if event["name"] == "sync"]
@@ -218,18 +244,18 @@ def record(name, options, command, out):
     )
     text = ["runahead-replay 1", f"name {name}", f"processors {options.get('cpu', 2)}"]
     text.append("costs start {} sync {} restart {} look {} operation {}".format(*costs))
-    if sum(len(thread["reads"]) for thread in told.values()) < MOST_STEPS:
-        # Else it is only the beginning of the program that is kept.
-        text.append(f"measured {'local' if is_warm else 'cloud'} alone {alone} ours {ours}")
     if is_warm:
         text.append("warm")
     files, left = {}, MOST_STEPS
     # The one that reads most first, and no more than eight.
-    for _, thread in sorted(told.items(), key=lambda one: -len(one[1]["reads"]))[:8]:
-        lines = steps_of(thread, warm, speculated)[:left]
+    for number, (_, thread) in enumerate(sorted(told.items(), key=lambda one: -len(one[1]["reads"]))[:8]):
+        lines = steps_of(thread, warm, others, speculated, number == 0)[:left]
         left -= len(lines)
         if lines:
             text += ["thread", *numbered(lines, files)]
+    if left > 0:
+        # Else it is only the beginning of the program that is kept.
+        text.insert(4, f"measured {'local' if is_warm else 'cloud'} alone {alone} ours {ours}")
     with open(f"{out}/{name}.trace", "w") as file:
         file.write("\n".join(text) + "\n")
     reads = sum(len(thread["reads"]) for thread in told.values())

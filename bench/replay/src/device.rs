@@ -31,9 +31,12 @@ impl Device {
     pub fn named(name: &str) -> Result<Device, String> {
         let kind = match name {
             "local" => Kind::Fixed { latency_ns: 80_000, parallel: 64 },
-            "hydrating" => {
-                Kind::Hydrating { first_ns: 40_000_000, block: 512 << 10, latency_ns: 1_000_000, parallel: 64 }
-            }
+            "hydrating" => Kind::Hydrating {
+                first_ns: 40_000_000,
+                block: 512 << 10,
+                latency_ns: 1_000_000,
+                parallel: 64,
+            },
             _ => Profile::by_name(name).map_err(|error| error.to_string())?.kind,
         };
         Ok(Device::of(kind))
@@ -52,13 +55,18 @@ impl Device {
     pub fn admit(&mut self, now: u64, offset: u64, length: u64) -> u64 {
         let model = self.model.get_or_insert_with(|| Model::new(&self.kind, SPREAD));
         let mut answered = model.admit(now, offset, length);
+        let pace = self.troubles.iter().find_map(|trouble| match *trouble {
+            Trouble::Pace { from, to, percent } if (from..to).contains(&now) => Some(percent),
+            _ => None,
+        });
+        if let Some(percent) = pace {
+            answered = now.saturating_add((answered - now).saturating_mul(percent) / 100);
+        }
         for trouble in &self.troubles {
-            match *trouble {
-                Trouble::Pace { from, to, percent } if (from..to).contains(&now) => {
-                    answered = now.saturating_add((answered - now).saturating_mul(percent) / 100);
-                }
-                Trouble::Silence { from, to } if (from..to).contains(&answered) => answered = to,
-                _ => {}
+            if let Trouble::Silence { from, to } = *trouble
+                && (from..to).contains(&answered)
+            {
+                answered = to;
             }
         }
         answered
@@ -81,7 +89,8 @@ mod tests {
     #[test]
     fn troubles_last_as_long_as_they_do() {
         let slow = Trouble::Pace { from: 10, to: 20, percent: 10_000 };
-        let mut disk = Device::named("cloud").unwrap().with(vec![slow, Trouble::Silence { from: 50, to: 2_000_000 }]);
+        let mut disk =
+            Device::named("cloud").unwrap().with(vec![slow, Trouble::Silence { from: 50, to: 2_000_000 }]);
         assert_eq!(disk.admit(15, 0, 4096), 100_000_015);
         assert_eq!(disk.admit(30, 0, 4096), 2_000_000);
         assert_eq!(disk.admit(1_500_000, 0, 4096), 2_500_000);

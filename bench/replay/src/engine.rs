@@ -6,6 +6,7 @@
 
 use crate::cache::{Ahead, Cache, Layout, page_of_name};
 use crate::device::Device;
+use crate::faults::{Fault, Watcher};
 use crate::trace::{Known, PAGE, Step, Trace, What};
 use runahead_policy::attention::Attention;
 use runahead_policy::coldness::Coldness;
@@ -42,7 +43,8 @@ const HINT_MOST: u64 = 512;
 /// As in `speculator::run`.
 const SETTLED_AFTER: u32 = 16;
 const SETTLE_EVERY: u32 = 64;
-const LONGEST_COMPUTING: u64 = 100_000_000;
+const TICK: u64 = 1_000_000;
+const TICKS_WITHOUT_PROGRESS: u32 = 100;
 const HELD_MOST: u64 = 50_000_000;
 const HELD_MOST_STALLS: u64 = 4;
 const TURN_SYNCS: u64 = 4;
@@ -93,9 +95,13 @@ pub struct Outcome {
     /// Processor time of speculation, ns, and of the speculation that took most.
     pub spent: u64,
     pub dearest: u64,
+    /// That of speculation that began at page faults, which has an account of its own.
+    pub faults_spent: u64,
     /// As the regret has it: what was waited for that nobody had asked for, and what was saved, ns.
     pub whole: u64,
     pub saved: u64,
+    /// The most that it was thought to be when speculation was to restart. (It follows from means.)
+    pub most_saved: u64,
 }
 
 /// Plays the program, without speculation or with.
@@ -105,13 +111,15 @@ pub fn replay(trace: &Trace, disk: Device, speculates: bool, clock: &Clock) -> O
     if trace.warm {
         cache.fill();
     }
-    let threads = trace.threads.iter().map(|steps| Thread::new(steps)).collect();
+    let threads: Vec<Thread> = trace.threads.iter().map(|steps| Thread::new(steps)).collect();
+    let watchers = threads.iter().map(|_| Watcher::default()).collect();
     let mut player = Player {
         trace,
         clock,
         speculates,
         cache,
         threads,
+        watchers,
         process: Process::default(),
         speculator: Speculator::new(),
         outcome: Outcome::default(),
@@ -126,6 +134,8 @@ struct Player<'a> {
     speculates: bool,
     cache: Cache,
     threads: Vec<Thread<'a>>,
+    /// Of each thread's page faults.
+    watchers: Vec<Watcher>,
     process: Process,
     speculator: Speculator,
     outcome: Outcome,
@@ -166,13 +176,22 @@ enum Phase {
     /// It computes; its next step begins at its time.
     Computing,
     /// It reads, and waits for this page; up to the other.
-    Reading { page: u64, end: u64 },
+    Reading {
+        page: u64,
+        end: u64,
+    },
     /// It waits for its name since then.
-    Naming { since: u64 },
+    Naming {
+        since: u64,
+    },
     /// It waits in a page fault.
     Faulting,
     /// It waits for the speculator since then.
-    Held { settled: bool, since: u64, invests: bool },
+    Held {
+        settled: bool,
+        since: u64,
+        invests: bool,
+    },
     Over,
 }
 
@@ -194,6 +213,8 @@ struct Thread<'a> {
     stall_began: u64,
     stall_is_whole: bool,
     saw_a_stall: bool,
+    /// In page faults, ns.
+    waited: u64,
 }
 
 impl<'a> Thread<'a> {
@@ -216,6 +237,7 @@ impl<'a> Thread<'a> {
             stall_began: 0,
             stall_is_whole: false,
             saw_a_stall: false,
+            waited: 0,
         }
     }
 
@@ -272,12 +294,15 @@ enum Mode {
     Starting,
     Idle,
     Syncing,
-    /// On its way to its next operation.
-    Running,
+    /// On its way to its next operation, to which so much computing is left; None: nobody knows yet.
+    Running(Option<u64>),
     /// It has arrived there.
     Arrived,
     /// Until the program has passed so many.
-    Asleep { wake_at: u32, passed: u32 },
+    Asleep {
+        wake_at: u32,
+        passed: u32,
+    },
 }
 
 struct Speculator {
@@ -290,6 +315,7 @@ struct Speculator {
     knows: bool,
     strays: bool,
     begun: u32,
+    ticks: u32,
     turn_began: u64,
     pages_next: u64,
     ahead: HashMap<(bool, u32), Ahead>,
@@ -316,6 +342,7 @@ impl Speculator {
             knows: false,
             strays: false,
             begun: 0,
+            ticks: 0,
             turn_began: 0,
             pages_next: 0,
             ahead: HashMap::new(),
@@ -373,15 +400,32 @@ impl Player<'_> {
     fn play(&mut self) {
         loop {
             let threads = self.threads.iter().enumerate().filter(|(_, thread)| thread.phase != Phase::Over);
-            let Some((number, time)) = threads.map(|(number, thread)| (number, thread.time)).min_by_key(|one| one.1)
+            let Some((number, time)) =
+                threads.map(|(number, thread)| (number, thread.time)).min_by_key(|one| one.1)
             else {
                 return;
             };
-            if self.speculator.time < time {
+            let watcher =
+                |(number, watcher): (usize, &Watcher)| (watcher.time.min(watcher.runner.time), number);
+            let watchers = self.watchers.iter().enumerate().map(watcher);
+            let (watched, watcher) = watchers.min().unwrap_or((NEVER, 0));
+            if watched < time && watched < self.speculator.time {
+                self.watches(watcher);
+            } else if self.speculator.time < time {
                 self.speculate();
             } else {
                 self.thread_goes_on(number);
             }
+        }
+    }
+
+    /// The watcher of a thread's faults, or speculation that began at one.
+    fn watches(&mut self, number: usize) {
+        let (watcher, costs) = (&mut self.watchers[number], &self.trace.costs);
+        if watcher.runner.time < watcher.time {
+            watcher.runner.goes_on(self.threads[number].steps, &mut self.cache, costs);
+        } else {
+            watcher.look(&mut self.cache, costs, self.threads[number].waited);
         }
     }
 
@@ -395,6 +439,12 @@ impl Player<'_> {
         outcome.stalls = self.process.stalls;
         (outcome.spent, outcome.dearest) = (self.speculator.spent, self.speculator.dearest);
         (outcome.whole, outcome.saved) = (self.process.whole_ns, self.process.saved());
+        for watcher in &self.watchers {
+            outcome.restarts += watcher.posts;
+            outcome.foretold += watcher.foretold;
+            outcome.prefetched += watcher.runner.prefetched;
+            outcome.faults_spent += watcher.runner.spent;
+        }
         self.outcome
     }
 
@@ -420,12 +470,20 @@ impl Player<'_> {
                     thread.time = ready + READ;
                     thread.phase = Phase::Naming { since: now };
                 }
-                What::Touch { file, page, .. } => {
+                What::Touch { file, page, instruction } => {
                     let ahead = thread.ahead.entry((true, file)).or_default();
                     let (ready, _) = self.cache.fault(ahead, file, page, now);
+                    let waits = ready.saturating_sub(now);
                     thread.time = ready.max(now) + READ;
                     thread.phase = Phase::Faulting;
-                    self.outcome.waited += ready.saturating_sub(now);
+                    if self.speculates {
+                        let fault = Fault { at: thread.at, file, page, instruction };
+                        let seen = self.watchers[number].faults(fault, waits > 0, now, thread.waited);
+                        thread.time += seen;
+                        self.outcome.looked += seen;
+                    }
+                    thread.waited += waits;
+                    self.outcome.waited += waits;
                 }
             },
             Phase::Reading { page, end } => self.goes_on_reading(number, page, end),
@@ -627,7 +685,9 @@ impl Player<'_> {
             thread.hold.saved();
             thread.pieces.stall();
         }
-        if thread.track.is_on() && thread.pieces.cost_more(thread.hold.expected_stall()) && thread.track.leaves()
+        if thread.track.is_on()
+            && thread.pieces.cost_more(thread.hold.expected_stall())
+            && thread.track.leaves()
         {
             self.cancel(number);
         }
@@ -695,7 +755,7 @@ impl Player<'_> {
         self.threads[number].lane.is_some()
     }
 
-    fn is_patient(&self) -> bool {
+    fn is_patient(&mut self) -> bool {
         let process = &self.process;
         let past = Past {
             stalls: process.stalls,
@@ -704,6 +764,7 @@ impl Player<'_> {
             waited: process.whole_ns,
             saved: process.saved(),
         };
+        self.outcome.most_saved = self.outcome.most_saved.max(past.saved);
         past.is_patient() || !is_worth_a_start(process.run_waited, false)
     }
 
@@ -801,9 +862,9 @@ impl Player<'_> {
             Mode::Absent => self.speculator.time = NEVER,
             Mode::Starting | Mode::Idle => self.serves(),
             Mode::Syncing => self.synced(),
-            Mode::Running => {
+            Mode::Running(left) => {
                 if !self.is_over() {
-                    self.goes_to_next();
+                    self.goes_on(left);
                 }
             }
             Mode::Arrived => {
@@ -851,8 +912,9 @@ impl Player<'_> {
         let (now, number) = (speculator.time, speculator.lane);
         speculator.lanes[number].synced = speculator.lanes[number].epoch;
         speculator.sync_cost = self.trace.costs.sync.max(1);
-        speculator.turn_began = now;
-        speculator.mode = Mode::Running;
+        speculator.seen = speculator.spent;
+        (speculator.turn_began, speculator.ticks) = (now, 0);
+        speculator.mode = Mode::Running(None);
         self.lets_go(false);
     }
 
@@ -895,7 +957,8 @@ impl Player<'_> {
         if !speculator.others_wait() {
             return false;
         }
-        let turn = (speculator.sync_cost * TURN_SYNCS).max(self.expected_stall()).clamp(TURN_LEAST, TURN_MOST);
+        let turn =
+            (speculator.sync_cost * TURN_SYNCS).max(self.expected_stall()).clamp(TURN_LEAST, TURN_MOST);
         speculator.time.saturating_sub(speculator.turn_began) >= turn
     }
 
@@ -911,19 +974,32 @@ impl Player<'_> {
         self.threads[self.speculator.lanes[self.speculator.lane].thread].steps
     }
 
-    fn goes_to_next(&mut self) {
-        let is_first = self.speculator.lanes[self.speculator.lane].log.is_empty()
-            && self.speculator.at == self.speculator.lanes[self.speculator.lane].posted_at;
-        let Some(step) = self.steps().get(self.speculator.at).copied() else {
-            return self.ends();
+    /// Computes, up to the next tick, at which it looks whether that is of use still.
+    fn goes_on(&mut self, left: Option<u64>) {
+        let left = match left {
+            Some(left) => left,
+            None => {
+                let lane = &self.speculator.lanes[self.speculator.lane];
+                let is_first = lane.log.is_empty() && self.speculator.at == lane.posted_at;
+                let Some(step) = self.steps().get(self.speculator.at).copied() else {
+                    return self.ends();
+                };
+                if !is_first && step.known == Known::Never {
+                    return self.ends();
+                }
+                (if is_first { 0 } else { step.compute }) + self.trace.costs.operation
+            }
         };
-        if !is_first && (step.known == Known::Never || step.compute > LONGEST_COMPUTING) {
-            self.charge(step.compute.min(LONGEST_COMPUTING));
+        let Some(rest) = left.checked_sub(TICK).filter(|rest| *rest > 0) else {
+            self.speculator.mode = Mode::Arrived;
+            return self.charge(left);
+        };
+        self.speculator.ticks += 1;
+        if self.speculator.ticks > TICKS_WITHOUT_PROGRESS {
             return self.ends();
         }
-        self.speculator.mode = Mode::Arrived;
-        let compute = if is_first { 0 } else { step.compute };
-        self.charge(compute + self.trace.costs.operation);
+        self.speculator.mode = Mode::Running(Some(rest));
+        self.charge(TICK);
     }
 
     fn operates(&mut self) {
@@ -935,7 +1011,7 @@ impl Player<'_> {
             self.speculator.strays = true;
         }
         self.speculator.at += 1;
-        self.speculator.mode = Mode::Running;
+        self.speculator.mode = Mode::Running(None);
         match step.what {
             What::Read { file, place, length } => self.speculates_read(at, file, place, length, is_own),
             What::Name { number } => {
@@ -1001,6 +1077,7 @@ impl Player<'_> {
     fn writes(&mut self, right: bool, prefetched: bool) {
         let slow = self.is_slow();
         let speculator = &mut self.speculator;
+        speculator.ticks = 0;
         let asked_to = speculator.ledger.position();
         let lane = &mut speculator.lanes[speculator.lane];
         if (lane.log.len() as u32) < lane.passed {
@@ -1051,7 +1128,7 @@ impl Player<'_> {
             let slow = self.is_slow();
             self.speculator.settle();
             self.speculator.depth.grow(slow);
-            self.speculator.mode = Mode::Running;
+            self.speculator.mode = Mode::Running(None);
         } else if passed == before {
             // The program stands still.
             self.ends();

@@ -78,7 +78,7 @@ pub fn found(traces: &[Trace]) -> Result<Vec<(Line, Outcome)>, String> {
                 alone: alone.elapsed,
                 ours: ours.elapsed,
                 requests: ours.requests,
-                spent: ours.spent,
+                spent: ours.spent + ours.faults_spent,
             };
             lines.push((line, ours));
         }
@@ -120,9 +120,8 @@ pub fn verdict(line: &Line, stored: &[Line]) -> Verdict {
     if expected.alone != line.alone {
         return Verdict::Other;
     }
-    let differs = |one: u64, other: u64, least: u64| {
-        one.abs_diff(other) > (other * TOLERANCE / 100).max(least)
-    };
+    let differs =
+        |one: u64, other: u64, least: u64| one.abs_diff(other) > (other * TOLERANCE / 100).max(least);
     if differs(line.ours, expected.ours, LEAST) {
         return if line.ours > expected.ours { Verdict::Worse } else { Verdict::Better };
     }

@@ -14,5 +14,6 @@ pub mod cache;
 pub mod device;
 pub mod engine;
 pub mod expected;
+pub mod faults;
 pub mod synthetic;
 pub mod trace;

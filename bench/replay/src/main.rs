@@ -18,7 +18,8 @@ fn main() -> ExitCode {
     if words.first().is_some_and(|word| word == "under") {
         return under(&words[1..]);
     }
-    let (options, names): (Vec<String>, Vec<String>) = words.into_iter().partition(|word| word.starts_with("--"));
+    let (options, names): (Vec<String>, Vec<String>) =
+        words.into_iter().partition(|word| word.starts_with("--"));
     let has = |name: &str| options.iter().any(|option| option == name);
     let done = match names.first().map(String::as_str) {
         Some("agreement") => agreement(),
@@ -76,7 +77,16 @@ fn table(names: &[String], all: bool) -> Result<bool, String> {
     programs.retain(|trace| names.is_empty() || names.contains(&trace.name));
     println!(
         "{:<18} {:<9} {:>8} {:>8} {:>6} {:>8} {:>9} {:>9} {:>8} {:>7}",
-        "program", "disk", "alone s", "ours s", "times", "requests", "restarts", "foretold", "unused", "cpu ms"
+        "program",
+        "disk",
+        "alone s",
+        "ours s",
+        "times",
+        "requests",
+        "restarts",
+        "foretold",
+        "unused",
+        "cpu ms"
     );
     let mut as_expected = true;
     for (line, ours) in expected::found(&programs)? {
@@ -117,7 +127,10 @@ fn table(names: &[String], all: bool) -> Result<bool, String> {
 
 /// What was measured on slowdisk, beside what the replay makes of it.
 fn agreement() -> Result<bool, String> {
-    println!("{:<18} {:<6} {:>9} {:>9} {:>9} {:>9}", "program", "disk", "alone s", "replayed", "ours s", "replayed");
+    println!(
+        "{:<18} {:<6} {:>9} {:>9} {:>9} {:>9}",
+        "program", "disk", "alone s", "replayed", "ours s", "replayed"
+    );
     for trace in expected::recorded()? {
         for measured in &trace.measured {
             let (alone, ours) = expected::play(&trace, &measured.disk)?;

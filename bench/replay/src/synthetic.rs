@@ -33,8 +33,7 @@ fn read(compute: u64, file: u32, place: u64, length: u64, known: Known) -> Step 
 pub fn random(name: &str, reads: u64, dependent: u64, compute: u64) -> Trace {
     let mut chance = Chance::new(reads ^ dependent << 32);
     let steps = (0..reads).map(|number| {
-        let known =
-            if dependent > 0 && number % dependent == 0 { Known::AfterData } else { Known::Always };
+        let known = if dependent > 0 && number % dependent == 0 { Known::AfterData } else { Known::Always };
         read(compute, 1, chance.below(1 << 20) * PAGE, PAGE, known)
     });
     of(name, steps.collect())
@@ -57,6 +56,18 @@ pub fn scan(name: &str, bytes: u64, compute: u64) -> Trace {
     of(name, steps.collect())
 }
 
+/// Pages of a mapped file: at random (of which one in `dependent` follows from the page before), or each so many
+/// pages from the one before.
+fn touches(name: &str, count: u64, dependent: u64, stride: u64) -> Trace {
+    let mut chance = Chance::new(count ^ stride << 32 ^ dependent << 48);
+    let steps = (0..count).map(|number| {
+        let page = if stride > 0 { number * stride } else { chance.below(1 << 16) };
+        let known = if dependent > 0 && number % dependent != 0 { Known::AfterData } else { Known::Always };
+        Step { compute: 5_000, what: What::Touch { file: 1, page, instruction: 1 }, known }
+    });
+    of(name, steps.collect())
+}
+
 /// What policies are argued about, with names.
 pub fn all() -> Vec<Trace> {
     let mut warm = files("warm", 3_000, 5_000);
@@ -72,5 +83,10 @@ pub fn all() -> Vec<Trace> {
         scan("scan", 64 << 20, 50_000),
         warm,
         busy,
+        touches("gather", 2_000, 0, 0),
+        touches("gather-by-index", 2_000, 2, 0),
+        touches("gather-chain", 1_000, 1_000_000, 0),
+        touches("column", 1_500, 0, 40),
+        touches("mapped-scan", 1_500, 0, 16),
     ]
 }

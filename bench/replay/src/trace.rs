@@ -100,7 +100,9 @@ impl Trace {
         let mut trace = Trace { processors: 2, ..Trace::default() };
         let mut ends = HashMap::new();
         for (number, line) in lines {
-            trace.line(line, &mut ends).ok_or_else(|| format!("line {}: '{line}' says nothing", number + 1))?;
+            trace
+                .line(line, &mut ends)
+                .ok_or_else(|| format!("line {}: '{line}' says nothing", number + 1))?;
         }
         Ok(trace)
     }

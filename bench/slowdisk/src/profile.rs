@@ -148,7 +148,10 @@ impl Profile {
             Kind::Fixed { latency_ns, .. }
             | Kind::Names { latency_ns, .. }
             | Kind::Capped { latency_ns, .. } => *latency_ns = nanoseconds,
-            _ => bail!("the profile '{}' has no single latency to change; use nvme, cloud, gp3 or net", self.name),
+            _ => bail!(
+                "the profile '{}' has no single latency to change; use nvme, cloud, gp3 or net",
+                self.name
+            ),
         }
         Ok(self)
     }

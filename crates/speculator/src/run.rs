@@ -512,6 +512,9 @@ fn sync(post: &Post) {
     count(&part.counts.syncs, 1);
     count(&part.counts.sync_ns, took);
     trace(event::SYNCED, post.epoch.into(), took);
+    // The agent weighs it against what speculation is good for. (One that is overtaken finds the next post
+    // waiting, and never comes to rest.)
+    at_least(&part.counts.processor_ns, processor_ns());
 }
 
 /// Brings the mirror and the descriptors to the program's present state: it is at the fault posted as `posted`, or
