@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """record.py LIST DISK OUT [NAME...]: records programs for the replay (docs/design/replay.md).
 
-LIST has a line for each program: its name, a bar, options (cpu=N, warm, perf), a bar, its command, in which
+LIST has a line for each program: its name, a bar, options (cpu=N; warm; faults: it waits in page faults; hangs=all: each
+follows from the page before), a bar, its command, in which
 {disk} is DISK: a directory on a disk of slowdisk's, paced, with fixed latency. As root: caches are dropped.
 OUT gets a file for each. Nothing of a program's names is kept: files are numbers in the order of their first use.
 """
@@ -21,6 +22,7 @@ LATENCY = 1e6
 NO_SPECULATION, ALWAYS_ACTIVE, TRACE_READS = 1, 4, 2048
 # Steps that are kept of a program, and reads of a thread from which on it is one.
 MOST_STEPS, LEAST_READS = 2200, 8
+PAGE = 4096
 # What it takes to look at a read, and what the program's own read takes besides (`engine::READ`), ns.
 LOOK = 2_500
 
@@ -32,6 +34,8 @@ def cold(command):
         file.write("3")
     ours = [os.path.join(BUILT, name) for name in os.listdir(BUILT) if re.fullmatch(r"(lib)?runahead[a-z-]*(\.so)?", name)]
     found = [subprocess.run(["which", word], capture_output=True, text=True).stdout.strip() for word in command[:1]]
+    if "gcc" in command[0] or "g++" in command[0]:
+        found += [subprocess.run([command[0], f"-print-prog-name={name}"], capture_output=True, text=True).stdout.strip() for name in ("cc1", "cc1plus")]
     paths = [path for path in ours + found if os.path.isfile(path)]
     for path in list(paths):
         libraries = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
@@ -133,7 +137,7 @@ def steps_of(thread, warm, others, speculated, is_main):
             before = reads[number - 1]
             windows = -(-before["bytes"] // (128 << 10)) if before["wait"] else 0
             extra = int((gap(reads, number) - compute) / LATENCY + 0.3) - windows
-        for _ in range(max(0, min(extra, 20))):
+        for _ in range(max(0, min(extra, 200))):
             lines.append((0, f"n{names}", ""))
             names += 16
         mark = ""
@@ -172,13 +176,53 @@ def numbered(lines, files):
     return text
 
 
-def faults_of(command):
-    """Page faults in files, by perf: address, instruction, time; of a process alone."""
+def faults_of(command, disk):
+    """Page faults in files on the disk, of a cold run alone: time, file, page, instruction."""
     path = "/tmp/runahead-replay-perf.data"
     run(command, ["perf", "record", "-q", "-e", "page-faults", "-c", "1", "-d", "-o", path])
-    text = subprocess.run(["perf", "script", "-i", path, "-F", "time,ip,addr", "--show-mmap-events"], capture_output=True, text=True).stdout
+    text = subprocess.run(["perf", "script", "-i", path, "-F", "time,event,ip,addr", "--show-mmap-events"], capture_output=True, text=True).stdout
     os.unlink(path)
-    return text
+    maps, found = [], []
+    for line in text.splitlines():
+        mapped = re.search(r"(\d+\.\d+): PERF_RECORD_MMAP2? .*\[0x([0-9a-f]+)\(0x([0-9a-f]+)\) @ (?:0x)?([0-9a-f]+) .*: \S+ (/\S+)", line)
+        if mapped and mapped[5].startswith(disk):
+            maps.append((int(mapped[2], 16), int(mapped[3], 16), int(mapped[4], 16), mapped[5]))
+        fault = re.search(r"(\d+\.\d+):\s+page-faults\S*\s+([0-9a-f]+)\s+([0-9a-f]+)", line)
+        if not fault:
+            continue
+        at, address, instruction = float(fault[1]) * 1e9, int(fault[2], 16), int(fault[3], 16)
+        for start, length, offset, name in reversed(maps):
+            if start <= address < start + length:
+                found.append((at, name, (address - start + offset) // PAGE, instruction))
+                break
+    return found
+
+
+def record_faults(name, options, command, out, disk):
+    """A program that waits in page faults: nothing is known of what hangs on what, but by `options`."""
+    run(command)
+    cold(command)
+    alone = run(command)
+    cold(command)
+    ours = run(command, [f"{BUILT}/runahead", "run", "--"])
+    cold(command)
+    found = faults_of(command, disk)[:MOST_STEPS]
+    gaps = [found[index][0] - found[index - 1][0] for index in range(1, len(found))]
+    usual = statistics.median([gap for gap in gaps if gap < LATENCY / 2] or [5_000])
+    text = ["runahead-replay 1", f"name {name}", "processors 2"]
+    text.append("costs start 2000000 sync 60000 restart 20000 look 1500 operation 15000")
+    text.append(f"measured cloud alone {alone} ours {ours}")
+    text.append("thread")
+    files, instructions = {}, {}
+    for index, (_, file, page, instruction) in enumerate(found):
+        gap = gaps[index - 1] if index else usual
+        compute = gap if gap < LATENCY / 2 else usual
+        file, instruction = (known.setdefault(one, len(known)) for known, one in ((files, file), (instructions, instruction)))
+        mark = " d" if options.get("hangs") == "all" else ""
+        text.append(f"{int(compute / 100)} t{file} {page} {instruction}{mark}")
+    with open(f"{out}/{name}.trace", "w") as file:
+        file.write("\n".join(text) + "\n")
+    print(f"{name}: alone {alone / 1e6:.0f} ms, ours {ours / 1e6:.0f}; {len(found)} faults", flush=True)
 
 
 def main():
@@ -196,7 +240,10 @@ def main():
             command = ["taskset", "1", *command]
         lock()
         try:
-            record(name, options, command, out)
+            if "faults" in options:
+                record_faults(name, options, command, out, disk)
+            else:
+                record(name, options, command, out)
         except Exception as error:
             print(f"{name}: {error!r}", flush=True)
         finally:

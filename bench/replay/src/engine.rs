@@ -97,6 +97,8 @@ pub struct Outcome {
     pub dearest: u64,
     /// That of speculation that began at page faults, which has an account of its own.
     pub faults_spent: u64,
+    /// What stalls have taken as the agent measures them, to the next call: with what is computed until then, ns.
+    pub stalled: u64,
     /// As the regret has it: what was waited for that nobody had asked for, and what was saved, ns.
     pub whole: u64,
     pub saved: u64,
@@ -438,6 +440,7 @@ impl Player<'_> {
         outcome.unused = self.speculator.ledger.wasted() + self.speculator.ledger.open();
         outcome.stalls = self.process.stalls;
         (outcome.spent, outcome.dearest) = (self.speculator.spent, self.speculator.dearest);
+        outcome.stalled = self.process.stall_ns;
         (outcome.whole, outcome.saved) = (self.process.whole_ns, self.process.saved());
         for watcher in &self.watchers {
             outcome.restarts += watcher.posts;

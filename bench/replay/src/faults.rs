@@ -16,6 +16,9 @@ const NEVER: u64 = u64::MAX;
 /// Until somebody who sleeps is at work, ns.
 const WAKE: u64 = 6_000;
 
+/// What it takes a program to have a fault recorded, ns.
+pub const SEEN: u64 = 700;
+
 /// Pages that strides may be ahead.
 const ROOM: u32 = 1 << 16;
 
@@ -144,7 +147,7 @@ impl Watcher {
             return 0;
         }
         self.seen.push(fault);
-        700
+        SEEN
     }
 
     fn arms(&mut self, now: u64, waited: u64) {

@@ -22,7 +22,7 @@ impl Chance {
 
 /// A program of one thread.
 fn of(name: &str, steps: Vec<Step>) -> Trace {
-    Trace { name: name.to_owned(), processors: 2, threads: vec![steps], ..Trace::default() }
+    Trace { name: format!("made-{name}"), processors: 2, threads: vec![steps], ..Trace::default() }
 }
 
 fn read(compute: u64, file: u32, place: u64, length: u64, known: Known) -> Step {

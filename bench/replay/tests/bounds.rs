@@ -120,7 +120,7 @@ fn may_spend(outcome: &Outcome) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever the program, the disk and the clock do.
     #[test]
@@ -143,7 +143,7 @@ proptest! {
     fn no_program_is_slower_than_alone_by_more_than_it_may_be(
         trace in trace(), latency in 20_000u64..20_000_000, troubles in troubles(), clock in clock(),
     ) {
-        let trace = Trace { processors: trace.threads.len() as u32 + 1, ..trace };
+        let trace = without_faults(Trace { processors: trace.threads.len() as u32 + 1, ..trace });
         let kind = Kind::Fixed { latency_ns: latency, parallel: 1 << 16 };
         let play = |ours| replay(&trace, Device::of(kind.clone()).with(troubles.clone()), ours, &clock);
         let (alone, ours) = (play(false), play(true));
@@ -151,8 +151,21 @@ proptest! {
         prop_assert!(ours.looked <= ours.reads * costs.look + ours.stalls * costs.restart, "{ours:?}");
         prop_assert!(ours.held <= may_hold(&trace, &ours), "{} of {}: {ours:?}", ours.held, may_hold(&trace, &ours));
         let most = alone.elapsed + ours.looked + ours.held + bad_luck(&troubles, latency);
+        // Pages that are there already lead the kernel's read-ahead elsewhere at times.
+        let most = most + alone.elapsed / 100 + latency;
         prop_assert!(ours.elapsed <= most, "{} for {}: {ours:?}", ours.elapsed, most);
     }
+}
+
+/// Names in the place of page faults: pages asked for one by one are no longer read around, which `policy::strides`
+/// bounds by trials and nobody in ns.
+fn without_faults(mut trace: Trace) -> Trace {
+    for step in trace.threads.iter_mut().flatten() {
+        if let What::Touch { page, .. } = step.what {
+            step.what = What::Name { number: page as u32 };
+        }
+    }
+    trace
 }
 
 /// What is asked for while the disk is in trouble comes late, though the program alone would have asked before
@@ -171,7 +184,7 @@ fn may_hold(trace: &Trace, outcome: &Outcome) -> u64 {
     let threads = trace.threads.len() as u64;
     let mistakes = threads + outcome.stalls / u64::from(DISTRUST);
     threads * CREDIT_FIRST
-        + outcome.waited / CREDIT_PART
-        + outcome.saved / SAVED_PART
+        + outcome.stalled / CREDIT_PART
+        + outcome.most_saved.max(outcome.saved) / SAVED_PART
         + mistakes * trace.costs.sync
 }
