@@ -376,9 +376,7 @@ impl Runner {
         let took = if self.log.is_empty() { 0 } else { step.compute } + costs.operation / 4;
         self.spent += took;
         self.time = now + took;
-        if step.known == Known::AfterData && !self.log.is_empty() && !self.knows {
-            self.strays = true;
-        }
+        self.strays = step.known == Known::AfterData && !self.log.is_empty() && !self.knows;
         match step.what {
             What::Touch { file, page, .. } => self.touches(file, page, at, cache),
             What::Read { file, place, .. } => self.knows = cache.is_there(file, place / PAGE, now),
@@ -391,12 +389,13 @@ impl Runner {
             true => (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) % cache.layout.pages(file).max(1),
             false => page,
         };
-        self.knows = cache.is_there(file, page, self.time);
-        let missing = self.log.last().map_or(0, |last| last.2) + u32::from(!self.knows);
-        if !self.knows {
+        let is_there = cache.is_there(file, page, self.time);
+        self.knows = is_there && !self.strays;
+        let missing = self.log.last().map_or(0, |last| last.2) + u32::from(!is_there);
+        if !is_there {
             self.prefetched += cache.ask(file, page, 1, self.time);
         }
-        self.log.push(((file, page), !self.knows, missing));
+        self.log.push(((file, page), !is_there, missing));
         let follows = self.scan.0 == (file, page);
         self.scan = ((file, page + 1), if follows { self.scan.1 + 1 } else { 0 });
         if self.scan.1 >= SCAN_PAGES {
