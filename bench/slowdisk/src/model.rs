@@ -137,7 +137,8 @@ impl Hydration {
     /// Whether one of the blocks is touched for the first time.
     fn is_first(&mut self, offset: u64, length: u64) -> bool {
         let blocks = offset / self.block..=(offset + length - 1) / self.block;
-        blocks.fold(false, |first, block| self.touched.insert(block) || first)
+        // Each is touched, not only up to the first that is new.
+        blocks.filter(|&block| self.touched.insert(block)).count() > 0
     }
 }
 
