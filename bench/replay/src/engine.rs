@@ -1051,7 +1051,7 @@ impl Player<'_> {
         if strays {
             // Somewhere else in the file: by what the speculation at hand has found in its memory.
             let count = end.saturating_sub(first);
-            let mixed = u64::from(self.speculator.begun) << 20 ^ at as u64 + 1;
+            let mixed = (u64::from(self.speculator.begun) << 20) ^ (at as u64 + 1);
             first = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % of_file.saturating_sub(count).max(1);
             end = first + count;
         }

@@ -31,7 +31,7 @@ fn read(compute: u64, file: u32, place: u64, length: u64, known: Known) -> Step 
 
 /// Reads at random places of one file, of which one in `dependent` follows from the data before it; 0: none.
 pub fn random(name: &str, reads: u64, dependent: u64, compute: u64) -> Trace {
-    let mut chance = Chance::new(reads ^ dependent << 32);
+    let mut chance = Chance::new(reads ^ (dependent << 32));
     let steps = (0..reads).map(|number| {
         let known = if dependent > 0 && number % dependent == 0 { Known::AfterData } else { Known::Always };
         read(compute, 1, chance.below(1 << 20) * PAGE, PAGE, known)
@@ -59,7 +59,7 @@ pub fn scan(name: &str, bytes: u64, compute: u64) -> Trace {
 /// Pages of a mapped file: at random (of which one in `dependent` follows from the page before), or each so many
 /// pages from the one before.
 fn touches(name: &str, count: u64, dependent: u64, stride: u64) -> Trace {
-    let mut chance = Chance::new(count ^ stride << 32 ^ dependent << 48);
+    let mut chance = Chance::new(count ^ (stride << 32) ^ (dependent << 48));
     let steps = (0..count).map(|number| {
         let page = if stride > 0 { number * stride } else { chance.below(1 << 16) };
         let known = if dependent > 0 && number % dependent != 0 { Known::AfterData } else { Known::Always };
