@@ -527,7 +527,7 @@ impl<'a> Session<'a> {
         } else {
             let sample = self.make_ready(workload, files, watch)?;
             warm_programs(&prepared.programs);
-            if let Kind::Fixed { .. } = self.options.profile.kind {
+            if let Kind::Fixed { .. } | Kind::Capped { .. } = self.options.profile.kind {
                 slowdisk::check::calibrate(&self.disk)?;
             }
             sample

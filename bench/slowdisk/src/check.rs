@@ -153,7 +153,9 @@ const CALIBRATION: Duration = Duration::from_millis(250);
 /// 1.07 in the next. So whoever measures programs calibrates before each run.
 pub fn calibrate(state: &State) -> Result<u64> {
     let probe = probe(state)?;
-    let (Kind::Fixed { latency_ns, .. } | Kind::Names { latency_ns, .. }) = state.profile.kind else {
+    let (Kind::Fixed { latency_ns, .. } | Kind::Names { latency_ns, .. } | Kind::Capped { latency_ns, .. }) =
+        state.profile.kind
+    else {
         // Of 14 ms, the way's tenths are beyond what any measurement here can tell.
         return Ok(0);
     };

@@ -7,7 +7,7 @@
 //! Times are nanoseconds of any one clock, as long as it does not run backwards.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 
 use crate::profile::{Kind, Spinning};
 
@@ -16,6 +16,8 @@ pub enum Model {
     /// Answers at once: what pace "off" and the native disk use.
     Immediate,
     Fixed(Fixed),
+    Capped(Fixed, Caps),
+    Hydrating(Fixed, Hydration),
     Spinning(Vec<Disk>, Spinning),
 }
 
@@ -24,6 +26,20 @@ pub struct Fixed {
     latency_ns: u64,
     /// When each server is free again, soonest first.
     free_at: BinaryHeap<Reverse<u64>>,
+}
+
+/// What a volume is sold with. Requests pass a gate one after the other, each as fast as both caps allow.
+pub struct Caps {
+    requests_per_second: u64,
+    bytes_per_second: u64,
+    open_at: u64,
+}
+
+/// Blocks that are yet to be brought from elsewhere at their first touch.
+pub struct Hydration {
+    first_ns: u64,
+    block: u64,
+    touched: HashSet<u64>,
 }
 
 /// One disk with an arm and a platter.
@@ -43,11 +59,20 @@ impl Model {
         match kind {
             Kind::Native => Model::Immediate,
             Kind::Fixed { latency_ns, parallel } | Kind::Names { latency_ns, parallel } => {
-                Model::Fixed(Fixed {
-                    latency_ns: *latency_ns,
-                    free_at: (0..*parallel).map(|_| Reverse(0)).collect(),
-                })
+                Model::Fixed(Fixed::new(*latency_ns, *parallel))
             }
+            Kind::Capped { latency_ns, parallel, requests_per_second, bytes_per_second } => Model::Capped(
+                Fixed::new(*latency_ns, *parallel),
+                Caps {
+                    requests_per_second: *requests_per_second,
+                    bytes_per_second: *bytes_per_second,
+                    open_at: 0,
+                },
+            ),
+            Kind::Hydrating { first_ns, block, latency_ns, parallel } => Model::Hydrating(
+                Fixed::new(*latency_ns, *parallel),
+                Hydration { first_ns: *first_ns, block: *block, touched: HashSet::new() },
+            ),
             Kind::Spinning(figures) => {
                 let capacity = (size / figures.disks as u64).max(1);
                 Model::Spinning(vec![Disk { free_at: 0, head: 0, capacity }; figures.disks], figures.clone())
@@ -60,6 +85,14 @@ impl Model {
         match self {
             Model::Immediate => now,
             Model::Fixed(fixed) => fixed.admit(now),
+            Model::Capped(fixed, caps) => {
+                let passes = caps.admit(now, length);
+                fixed.admit(passes)
+            }
+            Model::Hydrating(fixed, blocks) => {
+                let first = blocks.is_first(offset, length.max(1));
+                fixed.serve(now, if first { blocks.first_ns } else { fixed.latency_ns })
+            }
             Model::Spinning(disks, figures) => pieces(figures, offset, length.max(1))
                 .into_iter()
                 .map(|(disk, position, length)| disks[disk].admit(figures, now, position, length))
@@ -70,13 +103,42 @@ impl Model {
 }
 
 impl Fixed {
+    fn new(latency_ns: u64, parallel: usize) -> Fixed {
+        Fixed { latency_ns, free_at: (0..parallel).map(|_| Reverse(0)).collect() }
+    }
+
     fn admit(&mut self, now: u64) -> u64 {
+        self.serve(now, self.latency_ns)
+    }
+
+    /// The same for a request that takes `takes` ns.
+    fn serve(&mut self, now: u64, takes: u64) -> u64 {
         let Some(mut soonest) = self.free_at.peek_mut() else {
             return now;
         };
-        let answered = soonest.0.max(now) + self.latency_ns;
+        let answered = soonest.0.max(now) + takes;
         *soonest = Reverse(answered);
         answered
+    }
+}
+
+impl Caps {
+    /// When a request of so many bytes that arrives at `now` may be served.
+    fn admit(&mut self, now: u64, length: u64) -> u64 {
+        let passes = self.open_at.max(now);
+        let takes =
+            (1_000_000_000 / self.requests_per_second).max(length * 1_000_000_000 / self.bytes_per_second);
+        self.open_at = passes + takes;
+        passes
+    }
+}
+
+impl Hydration {
+    /// Whether one of the blocks is touched for the first time.
+    fn is_first(&mut self, offset: u64, length: u64) -> bool {
+        let blocks = offset / self.block..=(offset + length - 1) / self.block;
+        // Each is touched, not only up to the first that is new.
+        blocks.filter(|&block| self.touched.insert(block)).count() > 0
     }
 }
 
@@ -190,6 +252,26 @@ mod tests {
         assert_eq!(model.admit(100, 0, 4096), 110);
         assert_eq!(model.admit(100, 0, 4096), 120);
         assert_eq!(model.admit(200, 0, 4096), 210);
+    }
+
+    #[test]
+    fn a_capped_volume_serves_its_requests_and_bytes_a_second_and_no_more() {
+        let mean = |depth, length| predict(&kind("gp3"), SIZE, length, depth, 20_000);
+        assert_eq!(mean(1, 4096).mean_latency_ns.round(), 700_000.0);
+        let requests = mean(64, 4096).reads_per_second;
+        assert!((2_950.0..=3_001.0).contains(&requests), "{requests}");
+        let bytes = mean(64, 128 << 10).reads_per_second * f64::from(128 << 10);
+        assert!((123e6..=125.1e6).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn a_hydrating_volume_is_slow_at_the_first_touch_of_each_block() {
+        let kind = Kind::Hydrating { first_ns: 40, block: 512 << 10, latency_ns: 1, parallel: 4 };
+        let mut model = Model::new(&kind, SIZE);
+        assert_eq!(model.admit(0, 4096, 4096), 40);
+        assert_eq!(model.admit(100, 0, 4096), 101);
+        // Over the edge of a block that was touched and one that was not.
+        assert_eq!(model.admit(200, (512 << 10) - 4096, 8192), 240);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The disks, by name.
 //!
 //! A profile is data only: which kind of disk, with which figures. `nvme` and `cloud` answer every
-//! request after a fixed time, so many in parallel. `disk1`, `array4` and `disk10` are the disks of the
+//! request after a fixed time, so many in parallel. `gp3` is such a disk with caps on requests and bytes. `disk1`, `array4` and `disk10` are the disks of the
 //! 1999 paper, one request at a time each, 64 KB stripes: an arm that moves, a platter that turns.
 //! `net` is a file server across a network, where names cost a request too.
 //!
@@ -26,6 +26,11 @@ pub enum Kind {
     Native,
     /// Every request takes `latency_ns`, at most `parallel` of them at once.
     Fixed { latency_ns: u64, parallel: usize },
+    /// The same, with caps as volumes are sold with: no more requests and bytes a second than these.
+    Capped { latency_ns: u64, parallel: usize, requests_per_second: u64, bytes_per_second: u64 },
+    /// A volume made of a snapshot: the first touch of each block of so many bytes takes `first_ns`, any other
+    /// `latency_ns`. Only replayed: a daemon's blocks would stay touched from one run to the next.
+    Hydrating { first_ns: u64, block: u64, latency_ns: u64, parallel: usize },
     /// Disks with an arm and a platter, one request at a time each.
     Spinning(Spinning),
     /// A file system across a network: every request, names too, takes `latency_ns`.
@@ -49,10 +54,11 @@ pub struct Spinning {
 }
 
 /// The names, in the order in which lists show them, with what each is.
-pub const KNOWN: [(&str, &str); 8] = [
+pub const KNOWN: [(&str, &str); 9] = [
     ("native", "a directory on the machine's own disk, no emulation"),
     ("nvme", "100 us, 64 in parallel (see `slowdisk check` for whether this machine can hold it)"),
     ("cloud", "1 ms, 64 in parallel"),
+    ("gp3", "0.7 ms, 64 in parallel, 3000 requests and 125 MB a second at most"),
     ("disk1", "one spinning disk, one request at a time, about 14 ms each"),
     ("disk2", "two of them, 64 KB stripe"),
     ("array4", "four of them: the papers' disks"),
@@ -95,6 +101,12 @@ impl Profile {
             "native" => Kind::Native,
             "nvme" => Kind::Fixed { latency_ns: 100_000, parallel: 64 },
             "cloud" => Kind::Fixed { latency_ns: 1_000_000, parallel: 64 },
+            "gp3" => Kind::Capped {
+                latency_ns: 700_000,
+                parallel: 64,
+                requests_per_second: 3_000,
+                bytes_per_second: 125_000_000,
+            },
             "disk1" => spinning(1),
             "disk2" => spinning(2),
             "array4" => spinning(4),
@@ -111,6 +123,15 @@ impl Profile {
             _ if times == 0 => bail!("a disk cannot take no time at all: 'x0' in '{}x0'", self.name),
             Kind::Native => bail!("the machine's own disk cannot be slowed; use one of:\n{}", list()),
             Kind::Fixed { latency_ns, .. } | Kind::Names { latency_ns, .. } => *latency_ns *= times,
+            Kind::Capped { latency_ns, requests_per_second, bytes_per_second, .. } => {
+                *latency_ns *= times;
+                *requests_per_second = (*requests_per_second / times).max(1);
+                *bytes_per_second = (*bytes_per_second / times).max(1);
+            }
+            Kind::Hydrating { first_ns, latency_ns, .. } => {
+                *first_ns *= times;
+                *latency_ns *= times;
+            }
             Kind::Spinning(spinning) => {
                 spinning.seek_min_ns *= times;
                 spinning.seek_max_ns *= times;
@@ -124,8 +145,13 @@ impl Profile {
     /// The same disk with another latency; only the profiles with one fixed latency have it.
     pub fn with_latency(mut self, nanoseconds: u64) -> Result<Profile> {
         match &mut self.kind {
-            Kind::Fixed { latency_ns, .. } | Kind::Names { latency_ns, .. } => *latency_ns = nanoseconds,
-            _ => bail!("the profile '{}' has no single latency to change; use nvme, cloud or net", self.name),
+            Kind::Fixed { latency_ns, .. }
+            | Kind::Names { latency_ns, .. }
+            | Kind::Capped { latency_ns, .. } => *latency_ns = nanoseconds,
+            _ => bail!(
+                "the profile '{}' has no single latency to change; use nvme, cloud, gp3 or net",
+                self.name
+            ),
         }
         Ok(self)
     }
@@ -133,9 +159,13 @@ impl Profile {
     /// The same disk with another number of requests served at once.
     pub fn with_parallel(mut self, count: usize) -> Result<Profile> {
         match &mut self.kind {
-            Kind::Fixed { parallel, .. } | Kind::Names { parallel, .. } if count > 0 => *parallel = count,
+            Kind::Fixed { parallel, .. } | Kind::Names { parallel, .. } | Kind::Capped { parallel, .. }
+                if count > 0 =>
+            {
+                *parallel = count;
+            }
             _ => bail!(
-                "the profile '{}' cannot serve {count} requests at once; use nvme, cloud or net and 1 or more",
+                "the profile '{}' cannot serve {count} requests at once; use nvme, cloud, gp3 or net and 1 or more",
                 self.name
             ),
         }

@@ -63,6 +63,9 @@ pub mod flags {
     /// The run is recorded: all that it opens is wanted, from its start, so that the analysis of all code is
     /// waited for.
     pub const RECORDS: u32 = 1024;
+    /// Of a traced run: each read that is looked at is an event, so that the run can be replayed
+    /// (`bench/replay`), and all are looked at.
+    pub const TRACE_READS: u32 = 2048;
 }
 
 /// The launcher's command line when an agent starts it in place of a program that was executed already

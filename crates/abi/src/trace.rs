@@ -36,6 +36,10 @@ pub mod kind {
     /// The program did something else than foretold. `a`: the epoch; `b`: operations that it had
     /// passed.
     pub const LEFT_TRACK: u8 = 7;
+    /// A read begins, where all are told ([`TRACE_READS`](crate::environment::flags::TRACE_READS)).
+    /// `a`: the place in the file, and [`FORETOLD_READ`](super::FORETOLD_READ); `b`: bytes, and in the
+    /// upper half by what the file is known.
+    pub const READ: u8 = 8;
 
     /// The speculator is in step with a read, and runs on from there. `a`: the epoch; `b`: what the
     /// sync took, ns.
@@ -69,6 +73,9 @@ pub mod kind {
 
 /// In `b` of [`kind::READ_WAITS`]: speculation had asked for it, and it was on its way.
 pub const FORETOLD: u64 = 1 << 32;
+
+/// In `a` of [`kind::READ`]: speculation had foretold it.
+pub const FORETOLD_READ: u64 = 1 << 63;
 
 /// One event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use runahead_abi::reads::{Length, Offset, of as read_call};
 use runahead_abi::session::{
     self, LANES, LaneAnswer, LanePost, Slot, activity, companions, holding, names_ahead,
 };
-use runahead_abi::trace::{FORETOLD, kind as event};
+use runahead_abi::trace::{FORETOLD, FORETOLD_READ, kind as event};
 use runahead_abi::{log, names, pace, post};
 use runahead_kernel::files::{
     IoVec, RWF_NOWAIT, cached_pages, file_system_type, fstat, is_direct, known_regular,
@@ -35,8 +35,8 @@ use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
 use runahead_policy::attention::Attention;
 use runahead_policy::hold::Wait;
-use runahead_policy::regret::may_spend;
-use runahead_policy::track::{AtStall, Next, Passing};
+use runahead_policy::restart::{Machines, Past, Restart, Stall};
+use runahead_policy::track::{Next, Passing};
 use runahead_policy::untold::Counted;
 
 /// Longer reads are left to the program's own call: the kernel refuses some of them for their length
@@ -672,6 +672,9 @@ impl Visit<'_> {
 
     /// `operation`: with the place of the read, if that is known. `came`: its bytes, if they are known.
     fn counted(&mut self, operation: &Prediction, foretold: Option<Prediction>, came: Option<u64>) {
+        if self.state.has(flags::TRACE_READS) {
+            self.tell_read(operation, foretold.is_some());
+        }
         let Some(slot) = self.state.slot() else {
             return;
         };
@@ -689,20 +692,44 @@ impl Visit<'_> {
             count(&counts.reads_hinted, 1);
             count(&counts.read_bytes_hinted, bytes);
         }
-        self.inner.following.read(foretold.is_some());
-        self.inner.pieces.read(operation.detail);
-        if foretold.is_some() {
-            self.inner.futile.foretold();
-        }
-        let stall = self.inner.hold.expected_stall();
         let sync = slot.speculator.sync_cost_ns.load(Ordering::Relaxed);
-        self.inner.worth.read(foretold.is_some(), stall, sync, monotonic_ns);
+        self.machines().read(foretold.is_some(), operation.detail, sync, monotonic_ns);
         let server = slot.speculator.server.load(Ordering::Relaxed);
         if server != 0 {
             let ahead = if self.inner.track.is_on() { self.ahead(slot) } else { 0 };
             if self.inner.served.read(server, ahead, monotonic_ns) {
                 self.leaves_track(slot);
             }
+        }
+    }
+
+    /// An event for a read, where each is told. The host has to be there for them.
+    #[cold]
+    #[inline(never)]
+    fn tell_read(&self, operation: &Prediction, foretold: bool) {
+        let fd = operation.subject;
+        let place = match operation.kind {
+            kind::READ => position(fd).map_or(operation.place, |place| place as u64),
+            _ => operation.place,
+        };
+        let Ok(Some(file)) = known_regular(fd) else { return };
+        let is_new = self.state.slot().is_none();
+        if self.alone_slot().is_some() && is_new {
+            attach::ring_host(self.state);
+        }
+        let bytes = can_come(fd, place, operation.detail).min(u64::from(u32::MAX));
+        let (major, minor) = file.device;
+        let mixed = file.inode ^ names::device_number(major, minor).rotate_left(32);
+        let known_by = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) & !u64::from(u32::MAX);
+        let mark = if foretold { FORETOLD_READ } else { 0 };
+        trace(self.state, event::READ, place & !FORETOLD_READ | mark, known_by | bytes);
+    }
+
+    /// The slot, claimed where the process's lock is held.
+    fn alone_slot(&self) -> Option<&'static Slot> {
+        match self.lane {
+            None => attach::slot(self.state),
+            Some(_) => self.state.slot(),
         }
     }
 
@@ -900,16 +927,21 @@ impl Visit<'_> {
             self.begins(fd, place);
         }
         let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
-        if has_lane && !gone && !self.is_patient(slot) && self.restarts(slot, foretold) {
-            let wait = match self.inner.hold.wait(slot.speculator.sync_cost_ns.load(Ordering::Relaxed)) {
-                // What the others go on with is torn all the same.
-                Wait::Invest(_) if self.has_company() => Wait::Not,
-                wait => wait,
+        if has_lane && !gone && !self.is_patient(slot) {
+            let stall = Stall {
+                foretold: foretold.is_some(),
+                gap: self.gap(slot),
+                waits_for_turn: self.waits_for_turn(slot),
+                has_company: self.has_company(),
+                sync: slot.speculator.sync_cost_ns.load(Ordering::Relaxed),
+                may,
             };
-            // What is invested in a hold was saved up for that.
-            let posting = self.inner.worth.posting() || matches!(wait, Wait::Invest(_));
-            if posting && may && self.inner.futile.may_restart() {
-                return self.post(frame, slot, Stalled { tells, ..stalled }, wait);
+            match self.machines().at_stall(stall) {
+                Restart::Post(wait) => {
+                    return self.post(frame, slot, Stalled { tells, ..stalled }, wait);
+                }
+                Restart::Late => count(&slot.agent.counts.lags, 1),
+                Restart::No => {}
             }
         }
         if tells {
@@ -933,30 +965,14 @@ impl Visit<'_> {
     /// Whether speculation is to wait yet, as the run has hardly waited, it was of no use to earlier
     /// processes of this executable, or it has taken as much as may be lost by it.
     fn is_patient(&self, slot: &Slot) -> bool {
-        let stalls = slot.agent.counts.stalls.load(Ordering::Relaxed);
-        stalls <= u64::from(self.process.patience.load(Ordering::Relaxed))
-            || !may_spend_more(slot)
+        past(slot, self.process.patience.load(Ordering::Relaxed)).is_patient()
             || !attach::is_worth_a_call(self.state)
     }
 
-    /// Whether this stall is one to restart speculation at.
-    fn restarts(&mut self, slot: &Slot, foretold: Option<Prediction>) -> bool {
-        match self.inner.track.stalls(self.gap(slot)) {
-            AtStall::Block if foretold.is_none() && self.waits_for_turn(slot) => {
-                self.inner.hold.posts();
-                true
-            }
-            AtStall::Block => {
-                if foretold.is_none() {
-                    count(&slot.agent.counts.lags, 1);
-                }
-                false
-            }
-            AtStall::Post => {
-                self.inner.hold.posts();
-                true
-            }
-        }
+    /// What decides for this thread.
+    fn machines(&mut self) -> Machines<'_> {
+        let Inner { track, following, pieces, hold, worth, futile, .. } = &mut *self.inner;
+        Machines { track, following, pieces, hold, worth, futile }
     }
 
     /// Waits until the speculator's `word` reaches `epoch`, at most `longest` ns, and not much longer than
@@ -1273,15 +1289,17 @@ fn can_come(fd: i32, place: u64, asked: u64) -> u64 {
     }
 }
 
-/// Whether speculation may begin once more, for what it has taken, spared and might spare.
-fn may_spend_more(slot: &Slot) -> bool {
-    let [present, before, waited] = [
+/// What the process and its speculators have been through. `patience`: stalls that are let pass.
+fn past(slot: &Slot, patience: u32) -> Past {
+    let [stalls, present, before, waited] = [
+        &slot.agent.counts.stalls,
         &slot.speculator.counts.processor_ns,
         &slot.speculator.allowance.processor_before_ns,
         &slot.agent.counts.whole_stall_ns,
     ]
     .map(|count| count.load(Ordering::Relaxed));
-    may_spend(present.saturating_add(before), waited, slot.agent.counts.saved_ns())
+    let saved = slot.agent.counts.saved_ns();
+    Past { stalls, patience, spent: present.saturating_add(before), waited, saved }
 }
 
 /// What all speculation has done so far for a program that followed none of it: pages that it has asked the

@@ -2,8 +2,8 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that each can
 //! be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`], [`worth`],
-//! [`futile`], [`kin`], [`coldness`], [`noting`], [`untold`], [`mapped`], [`served`] and [`crowd`] inside the
-//! program; the speculator drives [`depth`], [`copies`], [`misses`], [`scattered`], [`overlay`],
+//! [`futile`], [`restart`], [`kin`], [`coldness`], [`noting`], [`untold`], [`mapped`], [`served`] and [`crowd`] inside the
+//! program; the speculator drives [`depth`], [`ledger`], [`copies`], [`misses`], [`scattered`], [`overlay`],
 //! [`passed_names`], [`together`], [`views`], [`allowance`], and `coldness` and `noting` too; the host drives
 //! [`arming`], [`followed`], [`strides`], [`swapped`], [`touches`], [`presence`], [`sampling`] and [`memory`]. Every
 //! constant carries its reason.
@@ -24,6 +24,7 @@ pub mod following;
 pub mod futile;
 pub mod hold;
 pub mod kin;
+pub mod ledger;
 pub mod mapped;
 pub mod memory;
 pub mod misses;
@@ -33,6 +34,7 @@ pub mod passed_names;
 pub mod pieces;
 pub mod presence;
 pub mod regret;
+pub mod restart;
 pub mod sampling;
 pub mod scattered;
 pub mod served;

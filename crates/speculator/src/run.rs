@@ -12,7 +12,7 @@ use crate::arch;
 use crate::cell::Global;
 use crate::descriptors;
 use crate::emulate;
-use crate::ledger::{LEDGER, Moment};
+use crate::ledger::{self, Moment};
 use crate::mapped::MAPPED;
 use crate::mirror::MIRROR;
 use crate::pagemap::PAGEMAP;
@@ -453,7 +453,7 @@ fn count_time() {
     let counts = &speculator().counts;
     at_least(&counts.processor_ns, processor_ns());
     at_least(&speculator().delivered, usage::delivered());
-    counts.open_pages.store(LEDGER.get().open(), Ordering::Relaxed);
+    counts.open_pages.store(ledger::ledger().open(), Ordering::Relaxed);
 }
 
 /// The speculation of lane `number` from `post` begins: what is known of the one before in that lane is
@@ -485,10 +485,10 @@ fn sync(post: &Post) {
     run.swapping = is_swapping_now();
     run.epoch = post.epoch;
     run.begun = run.begun.wrapping_add(1);
-    LEDGER.get().age(run.begun, threads());
+    ledger::with(|ledger, depth| ledger.age(depth, run.begun, threads()));
     run.written = 0;
     run.programs_own = false;
-    run.pages_next = LEDGER.get().position();
+    run.pages_next = ledger::ledger().position();
     run.asked_before_next = run.asked;
     run.ticks = 0;
     run.vain = 0;
@@ -512,6 +512,9 @@ fn sync(post: &Post) {
     count(&part.counts.syncs, 1);
     count(&part.counts.sync_ns, took);
     trace(event::SYNCED, post.epoch.into(), took);
+    // The agent weighs it against what speculation is good for. (One that is overtaken finds the next post
+    // waiting, and never comes to rest.)
+    at_least(&part.counts.processor_ns, processor_ns());
 }
 
 /// Brings the mirror and the descriptors to the program's present state: it is at the fault posted as `posted`, or
@@ -821,12 +824,12 @@ pub fn log(prediction: &Prediction) {
     run.vain = 0;
     let lane = &mut LANE.get()[run.lane];
     let passed = shared::lane(run.lane).passed.load(Ordering::Acquire);
-    let asked_to = LEDGER.get().position();
+    let asked_to = ledger::ledger().position();
     if run.written < passed {
         // The program was here before us, without a log to compare with: nobody knows whether it read the same.
         // (Counted as passed, it hid from the depth that a chain of dependent reads wastes what is fetched for
         // it; counted as waste, it made agrep, which is hardly slower than its speculator, look wasteful.)
-        LEDGER.get().forget(run.pages_next, asked_to);
+        ledger::with(|ledger, depth| ledger.forget(depth, run.pages_next, asked_to));
     }
     lane.pages[run.written as usize % OPERATIONS] = (run.pages_next, asked_to);
     run.pages_next = asked_to;
@@ -1041,7 +1044,7 @@ impl Lane {
         let first = self.settled.max(self.written.saturating_sub(OPERATIONS as u32));
         for operation in first..passed {
             let (from, to) = self.pages[operation as usize % OPERATIONS];
-            LEDGER.get().passed(from, to);
+            ledger::with(|ledger, depth| ledger.passed(depth, from, to));
         }
         self.settled = self.settled.max(passed);
     }

@@ -31,6 +31,8 @@ fn character(record: &Record) -> Option<Character> {
         Kind::Native => return None,
         Kind::Fixed { parallel, .. } => (parallel, format!("{latency:.1} ms"), false),
         Kind::Names { parallel, .. } => (parallel, format!("{latency:.1} ms, names too"), false),
+        // Their parallelism says little of how much they serve.
+        Kind::Capped { .. } | Kind::Hydrating { .. } => return None,
         Kind::Spinning(figures) => {
             (figures.disks, format!("spinning, {:.0} ms a turn", figures.turn_ns as f64 / 1e6), true)
         }

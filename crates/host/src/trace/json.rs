@@ -6,7 +6,7 @@
 //! from. Called by [`super::Trace`]. docs/trace.md has the format.
 
 use runahead_abi::session::{ended, holding};
-use runahead_abi::trace::{Event, FORETOLD, kind};
+use runahead_abi::trace::{Event, FORETOLD, FORETOLD_READ, kind};
 use runahead_prefetch::PAGE;
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -254,6 +254,15 @@ impl Timeline {
             kind::RESTARTED => {
                 let arguments = format!(r#","args":{{"epoch":{},"cost_ns":{}}}"#, event.a, event.b);
                 self.instant(id, track, time, "restart", &arguments);
+            }
+            kind::READ => {
+                let (file, bytes) = (event.b >> 32, event.b as u32);
+                let foretold = u8::from(event.a & FORETOLD_READ != 0);
+                let place = event.a & !FORETOLD_READ;
+                let arguments = format!(
+                    r#","args":{{"file":{file},"at":{place},"bytes":{bytes},"foretold":{foretold}}}"#
+                );
+                self.instant(id, track, time, "read begins", &arguments);
             }
             kind::LEFT_TRACK => {
                 let arguments = format!(r#","args":{{"epoch":{},"passed":{}}}"#, event.a, event.b);

@@ -6,7 +6,7 @@ use crate::arch::Call;
 use crate::aside::read_cached;
 use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, TABLE};
-use crate::ledger::LEDGER;
+use crate::ledger;
 use crate::missing;
 use crate::together::TOGETHER;
 use crate::{run, shared};
@@ -264,8 +264,7 @@ pub fn read_nowhere(
             ask(entry.real, first, end - first);
             asked = asked_for(entry, first, end - first);
         } else {
-            before =
-                LEDGER.get().found(entry.identity(), first / PAGE as u64, pages(first, looked), run::now());
+            before = found_cached(entry, first, looked);
         }
     }
     count_read(call, fd, count, offset, bytes, asked, before);
@@ -398,8 +397,7 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Taken 
         }
         Err(_) => return Taken::default(),
     };
-    let before = there > 0
-        && LEDGER.get().found(entry.identity(), first / PAGE as u64, pages(first, there), run::now());
+    let before = there > 0 && found_cached(entry, first, there);
     let rest = bytes as u64 - there;
     if rest == 0 {
         return Taken { before, ..Taken::default() };
@@ -411,7 +409,7 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Taken 
 /// Whether what is at `place` may be cached, so that it is worth a question where the file system does
 /// not tell. A small file that speculation has opened is taken for one that nobody has read.
 fn may_have_come(entry: &Descriptor, place: u64) -> bool {
-    let asked = || LEDGER.get().was_asked_for(entry.identity(), place / PAGE as u64, run::now());
+    let asked = || ledger::ledger().was_asked_for(entry.identity(), place / PAGE as u64, run::now());
     !entry.speculative || entry.size > WHOLE_FILE || asked()
 }
 
@@ -425,12 +423,21 @@ fn asked_for(entry: &Descriptor, place: u64, bytes: u64) -> u32 {
     book(entry.device, entry.identity(), place, bytes)
 }
 
+/// Enters that bytes were found in the cache. Whether some of them had been asked for when the file was opened.
+fn found_cached(entry: &Descriptor, place: u64, bytes: u64) -> bool {
+    let (identity, now) = (entry.identity(), run::now());
+    let (first, count) = (place / PAGE as u64, pages(place, bytes));
+    ledger::with(|ledger, depth| ledger.found(depth, identity, first, count, now))
+}
+
 fn book(device: u64, identity: u64, place: u64, bytes: u64) -> u32 {
     let count = pages(place, bytes.min(hint_most()));
     if run::is_programs_own() {
         return count;
     }
-    let entered = LEDGER.get().enter(identity, place / PAGE as u64, count, run::now());
+    let now = run::now();
+    let entered =
+        ledger::with(|ledger, depth| ledger.enter(depth, identity, place / PAGE as u64, count, now));
     shared::count(&shared::speculator().counts.prefetched_pages, u64::from(entered));
     run::asked(device, count);
     count
@@ -451,8 +458,7 @@ pub fn log_mapping(call: &Call, entry: &Descriptor, length: usize, place: i64, b
     let (first, looked) = (place as u64, bytes as u64);
     let is_missing = entry.real >= 0
         && files::cached_pages(entry.real, first, looked).unwrap_or(0) < u64::from(pages(first, looked));
-    let before = is_missing
-        || LEDGER.get().found(entry.identity(), first / PAGE as u64, pages(first, looked), run::now());
+    let before = is_missing || found_cached(entry, first, looked);
     log_read(call, call.arguments[4] as i32, length, Some(place), bytes, 0, before);
 }
 
@@ -492,7 +498,7 @@ pub fn ask_whole(entry: &Descriptor) {
         }
         let count = asked_for(entry, 0, entry.size as u64);
         if !run::is_programs_own() {
-            LEDGER.get().unread(count);
+            ledger::with(|ledger, _| ledger.unread(count));
         }
     }
 }
