@@ -1,8 +1,9 @@
 //! Shells with what they start, terminals, debuggers, core files.
 
-use super::{add, each_line, program, script};
+use super::{add, each_line, program, script, setup};
 use crate::suite::Suite;
 use runahead_end_to_end::compare::{Expectation, Outcome};
+use std::fs;
 use std::path::Path;
 
 pub fn suite(suite: &mut Suite) {
@@ -10,6 +11,10 @@ pub fn suite(suite: &mut Suite) {
     debuggers(suite);
     core_file(suite);
 }
+
+/// Tells of its word size, and executes a program of the machine's own.
+const NARROW: &str = "#include <stdio.h>\n#include <unistd.h>\n\
+    int main(void) { printf(\"%d\\n\", (int)sizeof(long)); fflush(stdout); execl(\"/bin/echo\", \"echo\", \"wide\", (char *)NULL); }\n";
 
 fn shells(suite: &mut Suite) {
     // What is read of a shared standard input is gone for the next reader, and no more than that.
@@ -20,6 +25,21 @@ fn shells(suite: &mut Suite) {
             "shared-stdin-head",
             "cd tree/folder-1; cat *.txt > all; ($UNDER head -n 1; cat | cksum; echo) < all",
         ),
+    );
+    // Programs of 32 bits, whose loader would complain: of a child of fork, of vfork, and by a script of
+    // theirs.
+    add(
+        suite,
+        &["multilib", "command dash", "command python3"],
+        script(
+            "narrow-children",
+            "$UNDER bash -c './narrow; ./narrow; ./script; (exec ./narrow)'; $UNDER dash -c './narrow; ./script'; \
+             $UNDER python3 -c \"import subprocess; [print(subprocess.run(['./narrow'], capture_output=True)) for at in range(12)]\"",
+        )
+        .prepare(|directory| {
+            fs::write(directory.join("narrow.c"), NARROW)?;
+            setup(directory, "cc -m32 -o narrow narrow.c; echo '#!./narrow' > script; chmod +x script")
+        }),
     );
     add(
         suite,
