@@ -25,7 +25,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::environment::{SESSION, first_preloaded, preload_without};
 use runahead_kernel::files::{IoVec, may_read};
 use runahead_kernel::memory::read_process;
-use runahead_kernel::process::{limit, monotonic_ns, parent_id, process_id, thread_id};
+use runahead_kernel::process::{futex_wait, limit, monotonic_ns, parent_id, process_id, thread_id};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
 
@@ -36,6 +36,11 @@ const POINTERS: usize = 432;
 /// too long: fewer would have to be of 128 KB each, the longest that it takes.
 const MANY: usize = ENTRIES;
 const LITTLE_STACK: u64 = 8 << 20;
+
+/// How long another thread's execution is waited for, ns: until the kernel has copied what it is given. It may be
+/// stopped. And how often it is looked.
+const LONGEST_NS: u64 = 100_000_000;
+const AGAIN_NS: u64 = 100_000;
 
 /// The page of the block with which a program is executed. The assembly reads its first fields (`arch::execute`).
 #[repr(C, align(4096))]
@@ -65,14 +70,27 @@ struct Inner {
 }
 
 impl Substitute {
+    /// Takes it, waiting for others as long as [`LONGEST_NS`].
     fn take(&self) -> bool {
-        let me = thread_id().cast_unsigned();
-        let holder = self.holder.load(Ordering::Acquire);
-        let is_free = holder == 0 || holder != me && self.is_left(holder);
+        let (me, end) = (thread_id().cast_unsigned(), monotonic_ns().saturating_add(LONGEST_NS));
         // In another namespace of processes numbers are others'.
-        is_free
-            && parent_id() != 0
-            && self.holder.compare_exchange(holder, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        if parent_id() == 0 {
+            return false;
+        }
+        loop {
+            let holder = self.holder.load(Ordering::Acquire);
+            let is_free = holder == 0 || holder != me && self.is_left(holder);
+            if is_free
+                && self.holder.compare_exchange(holder, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
+                return true;
+            }
+            // A handler has interrupted an execution of this very thread's.
+            if holder == me || monotonic_ns() >= end {
+                return false;
+            }
+            futex_wait(&self.holder, holder, Some(AGAIN_NS));
+        }
     }
 
     fn release(&self) {
