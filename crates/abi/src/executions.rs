@@ -83,17 +83,22 @@ pub enum Known {
     ByItself,
     /// It is to be put in.
     ToBePutIn,
+    /// Nobody can, and its loader says so where it is named (a program of 32 bits).
+    Narrow,
     /// It has been put in often enough for nothing.
     LeaveAlone,
 }
 
-/// What stands beside a key: 0 and 1, or by one more than how many executions to leave alone.
+/// What stands beside a key: 0, 1 and all ones, or by one more than how many executions to leave alone.
 const NOTE: u64 = 0xff;
 const BY_ITSELF: u64 = 0;
 const PUT_IN: u64 = 1;
+const NARROW: u64 = NOTE;
 
 /// Executions that are left alone before it is tried once more.
 const LEFT_ALONE: u64 = 64;
+
+const _: () = assert!(PUT_IN + LEFT_ALONE < NARROW);
 
 impl Executions {
     /// What is known of the file with this key (`kin::key`), which is about to be executed. Async-signal-safe.
@@ -104,6 +109,7 @@ impl Executions {
             _ if word & !NOTE != key & !NOTE => Known::No,
             BY_ITSELF => Known::ByItself,
             PUT_IN => Known::ToBePutIn,
+            NARROW => Known::Narrow,
             _ => {
                 // Of two that do this at once one is not counted.
                 place.store(word - 1, Ordering::Relaxed);
@@ -118,6 +124,7 @@ impl Executions {
             Known::No => return,
             Known::ByItself => BY_ITSELF,
             Known::ToBePutIn => PUT_IN,
+            Known::Narrow => NARROW,
             Known::LeaveAlone => PUT_IN + LEFT_ALONE,
         };
         self.place(key).store(key & !NOTE | note, Ordering::Relaxed);
@@ -166,6 +173,8 @@ mod tests {
         assert_eq!(executions.known(third), Known::No);
         executions.note(third, Known::ByItself);
         assert_eq!((executions.known(one), executions.known(third)), (Known::No, Known::ByItself));
+        executions.note(other, Known::Narrow);
+        assert_eq!((executions.known(other), executions.known(other)), (Known::Narrow, Known::Narrow));
     }
 
     #[test]

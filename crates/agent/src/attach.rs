@@ -43,7 +43,7 @@ fn slot_in_any_case(state: &Fixed) -> Option<&'static Slot> {
     if let Some(slot) = state.slot() {
         return Some(slot);
     }
-    if process.refused.load(Ordering::Relaxed) != 0 {
+    if process.refused.load(Ordering::Relaxed) != 0 || is_borrowed(state) {
         return None;
     }
     let joined = join(state, process);
@@ -354,10 +354,10 @@ pub fn is_filtered(state: &Fixed) {
     if is_borrowed(state) { retire(state) } else { give_up(state) }
 }
 
-/// Whether this is a child of vfork, which gives up its own rights and not its parent's. It finds the parent's slot here and
-/// uses nothing of it.
-fn is_borrowed(state: &Fixed) -> bool {
-    state.slot().is_some() && own_slot(state).is_none()
+/// Whether this is a child of vfork, whose rights are not its parent's, and which has no agent but its parent's:
+/// it uses nothing of a slot that it finds here, and claims none.
+pub fn is_borrowed(state: &Fixed) -> bool {
+    state.process().begun_by.load(Ordering::Relaxed) != process_id() as u32
 }
 
 /// The process has asked to be told who opens files. The host is told even if it knew nothing of it.

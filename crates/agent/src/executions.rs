@@ -31,11 +31,11 @@ const STOPPED_LONGEST_NS: u64 = 2_000_000_000;
 const PR_GET_MDWE: u32 = 66;
 
 /// Entries of an environment that are looked at at a time, and in all.
-const ENTRIES: usize = 16;
-const ENTRIES_MOST: usize = 1024;
+pub const ENTRIES: usize = 16;
+pub const ENTRIES_MOST: usize = 1024;
 
 /// Bytes of an entry that tell what it is.
-const HEAD: usize = 16;
+pub const HEAD: usize = 16;
 
 pub const PRELOAD: &[u8; 11] = b"LD_PRELOAD=";
 
@@ -69,38 +69,51 @@ impl Execution {
     }
 }
 
+/// The program that comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// The loader brings the agent in.
+    ByItself,
+    /// Its loader cannot, and says so if it is told to.
+    Narrow,
+    /// Whatever else: a tracer may fail.
+    Other,
+}
+
 /// Has the host put the agent into the program that comes next, where that is needed. Waits for it as long as
-/// [`LONGEST_NS`]. Whether the loader brings the agent in: a tracer may fail.
-pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> bool {
+/// [`LONGEST_NS`].
+pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
     // Of a process with several threads the kernel makes the one that executes the first one. It is left
     // alone.
     if state.process().refused.load(Ordering::Relaxed) != 0 || thread_id() != process_id() {
-        return false;
+        return Next::Other;
     }
     // SAFETY: asks.
     if unsafe { prctl(PR_GET_MDWE, 0, 0, 0, 0) }.is_ok_and(|refuses| refuses != 0) {
-        return false;
+        return Next::Other;
     }
     let execution = Execution::of(number, a);
     let carries = match environment(state, execution.environment) {
-        Carried::SwitchedOff => return false,
+        Carried::SwitchedOff => return Next::Other,
         Carried::Ours => true,
         Carried::Others => false,
     };
     let executions = &state.header().executions;
     // What is not there will not be executed either.
-    let Some(file) = execution.file() else { return true };
+    let Some(file) = execution.file() else { return Next::ByItself };
     let key = kin::key(file.st_dev, file.st_ino);
-    let by_itself = match executions.known(key) {
-        Known::LeaveAlone => false,
-        Known::ByItself if carries => true,
-        Known::No | Known::ByItself | Known::ToBePutIn => {
-            ask(state, executions, &execution, &file);
-            carries && executions.known(key) == Known::ByItself
-        }
-    };
-    // Not into a program that gets rights from its file.
-    by_itself && file.st_mode & (n::S_ISUID | n::S_ISGID) == 0
+    let mut known = executions.known(key);
+    if matches!(known, Known::No | Known::ToBePutIn) || known == Known::ByItself && !carries {
+        ask(state, executions, &execution, &file);
+        // Asked once more it would count as left alone once more.
+        known = if carries { executions.known(key) } else { Known::No };
+    }
+    match known {
+        Known::Narrow => Next::Narrow,
+        // Not into a program that gets rights from its file.
+        Known::ByItself if file.st_mode & (n::S_ISUID | n::S_ISGID) == 0 => Next::ByItself,
+        _ => Next::Other,
+    }
 }
 
 /// What an environment says of us.
@@ -136,7 +149,7 @@ fn environment(state: &Fixed, address: usize) -> Carried {
 }
 
 /// The addresses in a null-terminated array, and how many there are before its end.
-fn entries(address: usize, pointers: &mut [usize; ENTRIES]) -> usize {
+pub fn entries(address: usize, pointers: &mut [usize; ENTRIES]) -> usize {
     let mut bytes = [0u8; ENTRIES * size_of::<usize>()];
     let local = [IoVec { base: bytes.as_mut_ptr() as usize, length: bytes.len() }];
     let remote = [IoVec { base: address, length: bytes.len() }];
@@ -156,7 +169,7 @@ fn entries(address: usize, pointers: &mut [usize; ENTRIES]) -> usize {
 
 /// The first bytes of `count` strings, as far as they can be read, each with its address. (What follows a
 /// shorter one is read as well.)
-fn heads_of<'a>(
+pub fn heads_of<'a>(
     pointers: &'a [usize; ENTRIES],
     count: usize,
     heads: &'a mut [[u8; HEAD]; ENTRIES],
@@ -180,7 +193,7 @@ fn heads_of<'a>(
 }
 
 /// Whether what the loader is to preload begins with the agent, as this process's own does.
-fn names_agent(state: &Fixed, address: usize) -> bool {
+pub fn names_agent(state: &Fixed, address: usize) -> bool {
     let ours = state.preload.split(|&byte| byte == b':' || byte == 0).next().unwrap_or_default();
     let mut there = [0u8; PRELOAD_KEPT];
     let Some(there) = there.get_mut(..ours.len()) else { return false };

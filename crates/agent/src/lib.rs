@@ -47,6 +47,7 @@ mod rooms;
 mod session;
 mod start;
 mod state;
+mod substitute;
 mod trace;
 mod unchecked;
 mod unwind;

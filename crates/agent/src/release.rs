@@ -13,9 +13,10 @@
 //! Waiting is bounded: whoever does not come forward in time is taken for gone, which costs exactness and no more.
 
 use crate::arch::{Answer, Frame};
+use crate::executions::Next;
 use crate::reads::ring_speculator;
 use crate::state::Fixed;
-use crate::{attach, executions, opened, unchecked};
+use crate::{attach, executions, opened, substitute, unchecked};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use runahead_abi::release::{Holding, NUMBERS, What};
 use runahead_abi::session::{Header, Slot, activity, retire};
@@ -82,8 +83,17 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
         n::__NR_execve | n::__NR_execveat => {
             is_replaced(frame.state());
             unchecked::executes(frame.state());
-            if !executions::announce(frame.state(), number, a) {
+            // Before it is announced: whoever is traced makes no call but the execution any more.
+            let mut answer = substitute::execution(frame, number, a);
+            let next = executions::announce(frame.state(), number, a);
+            if next != Next::ByItself {
                 lets_all_go(frame.state());
+            }
+            if next == Next::Narrow {
+                answer = substitute::narrow(frame, number, a, answer);
+            }
+            if let Some(answer) = answer {
+                return Some(answer);
             }
         }
         // Its page faults are its own to see from now on.

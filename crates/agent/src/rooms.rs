@@ -1,14 +1,16 @@
 //! The program goes where the agent's file may not be, or where nobody may serve what it executes: another
-//! root, a user namespace, no new privileges (with which sandboxes begin).
+//! root, a user namespace, Landlock's domain, no new privileges (with which sandboxes begin).
 //!
 //! glibc's loader says on standard error which files of `LD_PRELOAD` it could not load. So before such a call
 //! the agent takes itself out of the variable, where that stood when the program began: what the program
 //! preloads itself stays. An execution afterwards is looked at by nobody (`attach::give_up`), so it cannot be
-//! done there. It is done in a process's own memory alone: a child of vfork has its parent's.
+//! done there. It is done in a process's own memory alone: a child of vfork has its parent's
+//! ([`crate::substitute`]).
 //!
 //! Everything is read and written through the kernel: whatever is there now is the program's. If the call
 //! fails, what the process executes runs plainly.
 
+use crate::attach;
 use crate::executions::PRELOAD;
 use crate::loader::{OWN_NAME, file_name};
 use crate::patch::read_own;
@@ -24,7 +26,7 @@ use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{PR_GET_NO_NEW_PRIVS, PR_SET_NO_NEW_PRIVS};
 
 /// Longest value of the variable, and longest path of a root, that are looked at, with their ends.
-const STRING_BYTES: usize = 512;
+pub const STRING_BYTES: usize = 512;
 
 /// The program is about to make this call, which may take rights from it or lead it elsewhere.
 pub fn before(state: &Fixed, number: u32, a: [usize; 6]) {
@@ -34,10 +36,18 @@ pub fn before(state: &Fixed, number: u32, a: [usize; 6]) {
         // What is in there is another's.
         n::__NR_setns if a[1] as u32 == 0 => is_room(a[0] as i32),
         n::__NR_setns => a[1] as u32 & (n::CLONE_NEWUSER | n::CLONE_NEWNS) != 0,
+        // It may be forbidden to read the agent's file from then on.
+        n::__NR_landlock_restrict_self => true,
         n::__NR_prctl => a[0] as u32 == PR_SET_NO_NEW_PRIVS && !has_no_new_privileges(),
         _ => false,
     };
-    if !is_root && !is_cut_off || state.process().begun_by.load(Ordering::Relaxed) != process_id() as u32 {
+    if !is_root && !is_cut_off {
+        return;
+    }
+    if attach::is_borrowed(state) {
+        if is_cut_off {
+            state.process().cut_off.store(process_id() as u32, Ordering::Relaxed);
+        }
         return;
     }
     let Some(variable) = Variable::find(state.preload_at) else { return };
@@ -128,7 +138,7 @@ impl Variable {
 
 /// The length of the string that is there, which is read with its end. None: it is longer than `into`, or not
 /// to be read.
-fn read_string(address: usize, into: &mut [u8]) -> Option<usize> {
+pub fn read_string(address: usize, into: &mut [u8]) -> Option<usize> {
     let local = [IoVec { base: into.as_mut_ptr() as usize, length: into.len() }];
     let remote = [IoVec { base: address, length: into.len() }];
     // SAFETY: the local piece is as long as said.
@@ -139,6 +149,6 @@ fn read_string(address: usize, into: &mut [u8]) -> Option<usize> {
     Some(end)
 }
 
-fn is_ours(name: &[u8]) -> bool {
+pub fn is_ours(name: &[u8]) -> bool {
     name.starts_with(b"/") && file_name(name) == OWN_NAME
 }

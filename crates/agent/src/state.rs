@@ -6,6 +6,7 @@
 //! | page 1 | [`Process`]: the track, the slot | zeros (`MADV_WIPEONFORK`) |
 //! | [`Stubs`] | which stubs belong to which mapping | inherited |
 //! | scratch | the sites of one file, used under the lock; the start's buffers | inherited |
+//! | [`Substitute`] | an environment without what is ours | inherited |
 //! | areas | stacks of the agent's own, each with a guard below it (`arch::entry`) | inherited |
 //! | header | the session's header, shared | shared |
 //! | slot | the process's slot, shared; unreadable until one is claimed | shared |
@@ -20,6 +21,7 @@ use crate::executions::PRELOAD_KEPT;
 use crate::names::Names;
 use crate::patch::{Candidate, Stubs};
 use crate::session::Address;
+use crate::substitute::Substitute;
 use crate::unchecked::Wait;
 use core::cell::UnsafeCell;
 use core::ops::Range;
@@ -54,7 +56,8 @@ pub const AREA_BYTES: usize = 4 * PAGE;
 
 const OFFSET_OF_STUBS: usize = 2 * PAGE;
 const OFFSET_OF_SCRATCH: usize = 3 * PAGE;
-pub const OFFSET_OF_AREAS: usize = OFFSET_OF_SCRATCH + SCRATCH_BYTES + START_BYTES;
+pub const OFFSET_OF_SUBSTITUTE: usize = OFFSET_OF_SCRATCH + SCRATCH_BYTES + START_BYTES;
+pub const OFFSET_OF_AREAS: usize = OFFSET_OF_SUBSTITUTE + PAGE;
 pub const OFFSET_OF_HEADER: usize = OFFSET_OF_AREAS + AREAS * AREA_BYTES;
 pub const OFFSET_OF_SLOT: usize = OFFSET_OF_HEADER + HEADER_BYTES;
 /// Bytes of the block.
@@ -125,6 +128,8 @@ pub struct Process {
     pub begun: AtomicU32,
     /// Process id of whoever began. A child of vfork finds its parent's.
     pub begun_by: AtomicU32,
+    /// Process id of a child of vfork that is cut off (`rooms`).
+    pub cut_off: AtomicU32,
     /// Areas that were in use when a child of fork was inside the agent for the first time: of its parent's threads, and of a
     /// visit that its handler has interrupted.
     pub lost_areas: AtomicUsize,
@@ -348,6 +353,12 @@ impl Fixed {
         let address = self as *const Fixed as usize + OFFSET_OF_STUBS;
         // SAFETY: a page of the block's; zeros are a valid value; exclusive by the caller's promise.
         unsafe { &mut *(address as *mut Stubs) }
+    }
+
+    /// What a program is executed with instead of what this one gives.
+    pub fn substitute(&self) -> &'static Substitute {
+        // SAFETY: a page of the block's, mapped for the life of the process; zeros are a valid value.
+        unsafe { &*((self as *const Fixed as usize + OFFSET_OF_SUBSTITUTE) as *const Substitute) }
     }
 
     /// Where everything of the agent's is: its block, its image with the pool, the stubs beyond the pool's reach.

@@ -327,7 +327,10 @@ impl Common {
         }
         let key = kin::key(told.dev(), told.ino());
         let Some(entrance) = file::program_of(&request.path) else {
-            mailbox.note(key, Known::ByItself);
+            let directory = PathBuf::from(format!("/proc/{}/cwd", request.process));
+            let known =
+                if file::is_narrow(&request.path, &directory) { Known::Narrow } else { Known::ByItself };
+            mailbox.note(key, known);
             return false;
         };
         let has_loader = entrance == Entrance::Loader;

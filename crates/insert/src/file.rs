@@ -126,6 +126,38 @@ pub fn program_of(path: &Path) -> Option<Entrance> {
     None
 }
 
+/// Whether what will run if `path` is executed is a program of 32 bits, whose loader takes no agent of ours and
+/// says so. `directory`: where who executes is.
+pub fn is_narrow(path: &Path, directory: &Path) -> bool {
+    let mut path = path.to_owned();
+    for _ in 0..=SCRIPTS {
+        let Some(file) = open(&path) else { return false };
+        let mut head = Vec::new();
+        if file.take(HEAD_BYTES).read_to_end(&mut head).is_err() {
+            return false;
+        }
+        match look(&head, OsStr::new("")) {
+            Look::Script(interpreter) => path = directory.join(interpreter),
+            Look::Program(_) => return false,
+            Look::Other => return has_narrow_loader(&head),
+        }
+    }
+    false
+}
+
+/// Whether a file that begins so is a program of 32 bits that a loader is to load. (Others know nothing of
+/// `LD_PRELOAD`.)
+fn has_narrow_loader(head: &[u8]) -> bool {
+    const SEGMENT_BYTES: usize = size_of::<elf::ProgramHeader32<object::LittleEndian>>();
+    let word = |at: usize| Some(u32::from_le_bytes(*head.get(at..)?.first_chunk()?));
+    let count =
+        head.get(44..).and_then(|rest| rest.first_chunk()).map_or(0, |half| u16::from_le_bytes(*half));
+    let Some(table) = word(28) else { return false };
+    head.starts_with(b"\x7fELF\x01\x01")
+        && (0..usize::from(count))
+            .any(|index| word(table as usize + index * SEGMENT_BYTES) == Some(elf::PT_INTERP.0))
+}
+
 /// Whether the kernel lets us execute it, as far as its mode and its file system's tell (faccessat(2)).
 pub fn may_be_executed(path: &Path) -> bool {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
@@ -164,6 +196,21 @@ mod tests {
         let interpreted = Look::Program(Entrance::Loader);
         assert_eq!(look_at(&file, path.file_name().unwrap()), interpreted);
         assert_eq!(program_of(&path), Some(Entrance::Loader));
+    }
+
+    #[test]
+    fn narrow_is_what_a_loader_of_32_bits_loads() {
+        let mut head = vec![0; 200];
+        head[..6].copy_from_slice(b"\x7fELF\x01\x01");
+        head[28..32].copy_from_slice(&52u32.to_le_bytes());
+        head[44..46].copy_from_slice(&2u16.to_le_bytes());
+        assert!(!has_narrow_loader(&head), "static");
+        head[52 + 32..][..4].copy_from_slice(&elf::PT_INTERP.0.to_le_bytes());
+        assert!(has_narrow_loader(&head));
+        assert!(!has_narrow_loader(&head[..80]), "cut");
+        head[4] = 2;
+        assert!(!has_narrow_loader(&head), "64 bits");
+        assert!(!is_narrow(&own().0, Path::new("/")));
     }
 
     #[test]

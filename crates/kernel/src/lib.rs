@@ -55,6 +55,7 @@ errnos!(
     ENODEV,
     EROFS,
     EXDEV,
+    E2BIG,
     ENAMETOOLONG,
     ELOOP
 );

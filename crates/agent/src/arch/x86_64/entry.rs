@@ -22,6 +22,7 @@
 //! program's registers, stack pointer and signal mask, so that a signal interrupts it as it would at
 //! the site.
 
+use super::execute::execute_address;
 use super::stub::Description;
 use super::thread_base;
 use crate::state::{
@@ -104,6 +105,9 @@ pub struct Measured {
 }
 
 impl Frame {
+    /// Where a frame says which stub was jumped through.
+    pub const DESCRIPTION_AT: usize = offset_of!(Frame, description);
+
     fn description(&self) -> &Description {
         // SAFETY: points into the stub that was jumped through, which is there as long as its site is.
         unsafe { &*self.description }
@@ -117,6 +121,13 @@ impl Frame {
     pub fn state(&self) -> &'static Fixed {
         // SAFETY: the stub holds the address of the agent's block, mapped for good.
         unsafe { &*self.description().state }
+    }
+
+    /// Where the program goes on if the call has been made.
+    pub fn behind(&self) -> usize {
+        let description = self.description();
+        let place = description.syscall_address.wrapping_add_signed(description.detour as isize);
+        place + usize::from(description.behind)
     }
 
     /// The page below the stack of this call's area, which nobody touches.
@@ -187,9 +198,12 @@ impl Answer {
         if frame.is_ahead() {
             return Answer::plain(frame);
         }
-        let description = frame.description();
-        let place = description.syscall_address.wrapping_add_signed(description.detour as isize);
-        Answer { rax: value as u64, target: (place + usize::from(description.behind)) as u64 }
+        Answer { rax: value as u64, target: frame.behind() as u64 }
+    }
+
+    /// The call, an execution, is made with the block's `Substitute`, which is the caller's.
+    pub fn executes(frame: &Frame) -> Answer {
+        Answer { rax: frame.rax, target: execute_address() as u64 }
     }
 }
 

@@ -4,6 +4,7 @@
 mod any_call;
 mod cancellation;
 mod entry;
+mod execute;
 mod insert;
 mod stub;
 

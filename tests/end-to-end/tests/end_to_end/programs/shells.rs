@@ -1,8 +1,9 @@
 //! Shells with what they start, terminals, debuggers, core files.
 
-use super::{add, each_line, program, script};
+use super::{add, each_line, program, script, setup};
 use crate::suite::Suite;
 use runahead_end_to_end::compare::{Expectation, Outcome};
+use std::fs;
 use std::path::Path;
 
 pub fn suite(suite: &mut Suite) {
@@ -10,6 +11,17 @@ pub fn suite(suite: &mut Suite) {
     debuggers(suite);
     core_file(suite);
 }
+
+/// Tells of its word size, and executes a program of the machine's own.
+const NARROW: &str = "#include <stdio.h>\n#include <unistd.h>\n\
+    int main(void) { printf(\"%d\\n\", (int)sizeof(long)); fflush(stdout); execl(\"/bin/echo\", \"echo\", \"wide\", (char *)NULL); }\n";
+
+/// Has four threads spawn it at the same time.
+const SPAWNS: &str = "#include <pthread.h>\n#include <spawn.h>\n#include <sys/wait.h>\nextern char **environ;\n\
+    static void *spawns(void *of) { char *with[] = {\"narrow\", 0}; pid_t child; for (int at = 0; at < 100; at++)\n\
+        if (!posix_spawn(&child, \"./narrow\", 0, 0, with, environ)) waitpid(child, 0, 0); return of; }\n\
+    int main(void) { pthread_t threads[4]; for (int at = 0; at < 4; at++) pthread_create(&threads[at], 0, spawns, 0);\n\
+        for (int at = 0; at < 4; at++) pthread_join(threads[at], 0); }\n";
 
 fn shells(suite: &mut Suite) {
     // What is read of a shared standard input is gone for the next reader, and no more than that.
@@ -20,6 +32,23 @@ fn shells(suite: &mut Suite) {
             "shared-stdin-head",
             "cd tree/folder-1; cat *.txt > all; ($UNDER head -n 1; cat | cksum; echo) < all",
         ),
+    );
+    // Programs of 32 bits, whose loader would complain: of a child of fork, of vfork, by a script of
+    // theirs, and of several threads at a time.
+    add(
+        suite,
+        &["multilib", "command dash", "command python3"],
+        script(
+            "narrow-children",
+            "$UNDER bash -c './narrow; ./narrow; ./script; (exec ./narrow)'; $UNDER dash -c './narrow; ./script'; \
+             $UNDER python3 -c \"import subprocess; [print(subprocess.run(['./narrow'], capture_output=True)) for at in range(12)]\"; \
+             $UNDER ./spawns > /dev/null",
+        )
+        .prepare(|directory| {
+            fs::write(directory.join("narrow.c"), NARROW)?;
+            fs::write(directory.join("spawns.c"), SPAWNS)?;
+            setup(directory, "cc -m32 -o narrow narrow.c; cc -pthread -o spawns spawns.c; echo '#!./narrow' > script; chmod +x script")
+        }),
     );
     add(
         suite,
