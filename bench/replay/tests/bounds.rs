@@ -1,6 +1,7 @@
 //! What holds whatever programs and disks do.
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use runahead_policy::hold::{CREDIT_FIRST, CREDIT_PART, SAVED_PART};
 use runahead_policy::regret::{FIRST, SHARE};
 use runahead_replay::device::{Device, Trouble};
@@ -119,8 +120,13 @@ fn may_spend(outcome: &Outcome) -> u64 {
     FIRST + outcome.whole / SHARE + outcome.most_saved + 2 * outcome.dearest
 }
 
+/// The same cases each time: who changes the policy is to see what that changes.
+const CASES: RngSeed = RngSeed::Fixed(35);
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1000, failure_persistence: None, rng_seed: CASES, ..ProptestConfig::default()
+    })]
 
     /// Whatever the program, the disk and the clock do.
     #[test]
