@@ -110,7 +110,7 @@ fn elsewhere() -> Verdict {
         return Err("a recorded run is remembered as well".to_owned());
     }
     let profile = text(&profile);
-    let ran = kept.run(Some(&["--profile", &profile]))?;
+    let ran = kept.run(Some(&["--no-remember", "--profile", &profile]))?;
     is_same(&alone.output, &ran.output)?;
     let counts = &ran.counts;
     // One run has it all, though nothing was known of its code.
@@ -122,7 +122,7 @@ fn elsewhere() -> Verdict {
     let there = |command: &mut Command| kept.on_copy(command, &copy);
     let alone = kept.run_so(None, there)?;
     // Where it was recorded the files are as they were, but nobody reads them there.
-    let led = kept.run_so(Some(&["--profile", &profile, "--prefix", &prefix]), there)?;
+    let led = kept.run_so(Some(&["--no-remember", "--profile", &profile, "--prefix", &prefix]), there)?;
     is_same(&alone.output, &led.output)?;
     let counts = &led.counts;
     if number(counts, "files")? < FILES || number(counts, "used")? < FILES || number(counts, "changed")? > 0 {
@@ -242,9 +242,9 @@ fn no_use() -> Verdict {
                 return Err(format!("{why}: {words:?} says {said:?}, {}", output.status));
             }
         }
-        let quiet = kept.run(Some(&["--profile", &name]))?;
+        let quiet = kept.run(Some(&["--no-remember", "--profile", &name]))?;
         is_same(&alone.output, &quiet.output).map_err(|different| format!("{why}: {different}"))?;
-        let verbose = kept.run(Some(&["--profile", &name, "--verbose"]))?;
+        let verbose = kept.run(Some(&["--no-remember", "--profile", &name, "--verbose"]))?;
         let said = String::from_utf8_lossy(&verbose.output.stderr).into_owned();
         if verbose.output.stdout != alone.output.stdout
             || !said.contains("the profile is not used")
@@ -333,7 +333,7 @@ fn changed() -> Verdict {
         return Err(format!("warm says {said}"));
     }
     let alone = kept.run(None)?;
-    let ran = kept.run(Some(&["--profile", &name]))?;
+    let ran = kept.run(Some(&["--no-remember", "--profile", &name]))?;
     is_same(&alone.output, &ran.output)
 }
 
