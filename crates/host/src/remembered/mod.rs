@@ -468,12 +468,14 @@ impl Remembered {
             }
             taken.place = Some(place);
         }
-        while ring.written() != taken.read {
-            match ring.read(&mut taken.read) {
+        let mut read = taken.read;
+        for entry in entries(ring, &mut read) {
+            match entry {
                 Some(entry) => self.enter(process, &entry, taken),
                 None => self.recorder.misses_some(),
             }
         }
+        taken.read = read;
         if self.recorder.is_full() {
             says(self.words, remembering::NOTHING);
         } else if wanted == remembering::ALL
@@ -526,9 +528,7 @@ impl Remembered {
     /// A process has ended before anybody looked at what the agent in its slot has entered.
     pub fn take_ended(&mut self, slot: &Slot) {
         let ring = &slot.agent.opened;
-        let mut read = 0;
-        while ring.written() != read {
-            let entry = ring.read(&mut read);
+        for entry in entries(ring, &mut 0) {
             // Where it was, and in which root, nobody can tell any more; the next run has it. A run that is
             // recorded has no next one, so there names from a root are taken for ours.
             let entry = entry
@@ -561,6 +561,15 @@ impl Remembered {
             profile_because: known.profile_because.clone(),
         }
     }
+}
+
+/// What is in the ring behind so many words, which are then more; None for what could not be read. However the
+/// program scribbles there, it is not endless.
+fn entries<'a>(
+    ring: &'a opened::Ring,
+    read: &'a mut u32,
+) -> impl Iterator<Item = Option<opened::Entry>> + 'a {
+    (0..opened::WORDS).map_while(move |_| (ring.written() != *read).then(|| ring.read(read)))
 }
 
 /// Paths of the files that a process has mapped, but for our own in the programs.
