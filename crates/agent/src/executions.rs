@@ -27,6 +27,12 @@ use runahead_kernel::uapi::general as n;
 const LONGEST_NS: u64 = 1_000_000_000;
 const STOPPED_LONGEST_NS: u64 = 2_000_000_000;
 
+/// How long others are waited for, and how long at a time: the host may have to read what they execute. So many
+/// looks are enough for who has just taken the mailbox, or is about to let go of it.
+const TURN_NS: u64 = 100_000_000;
+const TURN_AGAIN_NS: u64 = 1_000_000;
+const TURN_LOOKS: u32 = 1000;
+
 /// prctl(2)'s question whether memory that was written to may be executed; the answer is inherited.
 const PR_GET_MDWE: u32 = 66;
 
@@ -103,8 +109,11 @@ pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
     let Some(file) = execution.file() else { return Next::ByItself };
     let key = kin::key(file.st_dev, file.st_ino);
     let mut known = executions.known(key);
-    if matches!(known, Known::No | Known::ToBePutIn) || known == Known::ByItself && !carries {
-        ask(state, executions, &execution, &file);
+    let is_unanswered =
+        |known| matches!(known, Known::No | Known::ToBePutIn) || known == Known::ByItself && !carries;
+    if is_unanswered(known) {
+        // Whoever is answered before may ask the same.
+        ask(state, executions, &execution, &file, || is_unanswered(executions.known(key)));
         // Asked once more it would count as left alone once more.
         known = if carries { executions.known(key) } else { Known::No };
     }
@@ -200,9 +209,19 @@ pub fn names_agent(state: &Fixed, address: usize) -> bool {
     !ours.is_empty() && read_own(address, there) && there == ours
 }
 
-fn ask(state: &Fixed, executions: &Executions, execution: &Execution, file: &Stat) {
+fn ask(
+    state: &Fixed,
+    executions: &Executions,
+    execution: &Execution,
+    file: &Stat,
+    is_unanswered: impl Fn() -> bool,
+) {
     let Some(me) = attach::id_for_the_host() else { return };
-    if executions.holder.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    if !has_turn(executions, me) {
+        return;
+    }
+    if !is_unanswered() {
+        let _ = executions.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
         return;
     }
     executions.state_address.store(state as *const Fixed as u64, Ordering::Relaxed);
@@ -218,6 +237,32 @@ fn ask(state: &Fixed, executions: &Executions, execution: &Execution, file: &Sta
     if wait_for_answer(executions, asked) {
         // The host has it for good, when it has left the command.
         let _ = executions.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Whether it is this process's turn to ask, for which it waits while others are answered: a shell starts the
+/// parts of a pipe at the same time, and who is left alone for that would be one that bears nobody.
+fn has_turn(executions: &Executions, me: u32) -> bool {
+    let end = monotonic_ns().saturating_add(TURN_NS);
+    let mut looks = TURN_LOOKS;
+    loop {
+        if executions.holder.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return true;
+        }
+        let seen = executions.state.load(Ordering::Acquire);
+        let now = monotonic_ns();
+        if now >= end {
+            return false;
+        }
+        if seen != answer::EMPTY {
+            futex_wait(&executions.state, seen, Some(TURN_AGAIN_NS));
+        } else if looks == 0 {
+            // Nobody is being answered: the host has it for good, or has been given up.
+            return false;
+        } else {
+            looks -= 1;
+            core::hint::spin_loop();
+        }
     }
 }
 

@@ -117,6 +117,7 @@ pub fn add(suite: &mut Suite) {
     });
     suite.add("remembered::who unmounts without an agent finds nobody", wants(), unmounted_unseen);
     suite.add("remembered::short processes are remembered", wants(), short);
+    suite.add("remembered::programs that start at the same time bear it", wants(), pipes);
     suite.add("remembered::threads enter all that they open", wants(), threads);
     suite.add("remembered::a host that is stopped is not waited for", wants(), stopped);
 }
@@ -883,6 +884,33 @@ fn short() -> Verdict {
         }
     }
     Err(format!("after some runs: {last}"))
+}
+
+/// A shell starts the parts of a pipe at the same time, and the host looks at one after the other.
+const PIPES: &str = "
+import os, subprocess, sys
+os.chdir(sys.argv[1])
+def some(first):
+    for number in range(first, first + 50):
+        open(f'd{number % 10}/f{number}', 'rb').read()
+some(0)
+for _ in range(10):
+    subprocess.run('true | cat | sort | head -1 | wc -l | tr 0 1 | uniq | cut -c 1', shell=True, check=True)
+some(50)
+";
+
+fn pipes() -> Verdict {
+    let Some(kept) = Kept::new("pipes")? else { return Ok(()) };
+    let so = |command: &mut Command| Kept::script(command, PIPES);
+    let alone = kept.run_so(None, so)?;
+    for _ in 0..3 {
+        let under = kept.run_so(Some(REMEMBER), so)?;
+        is_same(&alone.output, &under.output)?;
+        if number(&under.counts, "kept")? < 50 {
+            return Err(format!("some part of a pipe bore nobody: {}", under.counts));
+        }
+    }
+    Ok(())
 }
 
 /// Eight threads open files of their own all the time; two are still there at the end.
