@@ -72,6 +72,12 @@ impl Depth {
         in_flight(&told) >= FOR_EACH * u64::from(self.limit.load(Ordering::Relaxed))
     }
 
+    /// Whether it is told how much this device has to do. (Of btrfs or an overlay nobody tells which disks are
+    /// behind it.)
+    pub fn is_told(&self, device: u64) -> bool {
+        self.place(device).is_some()
+    }
+
     /// Whether none of the disks that were looked at has anything to do.
     pub fn is_idle(&self) -> bool {
         let Ok(places) = self.places.lock() else { return true };
@@ -110,6 +116,6 @@ mod tests {
         (0..MAX).for_each(|_| depth.learns(Duration::from_millis(1)));
         assert_eq!(held(), MAX);
         assert_eq!(in_flight("       3       12\n"), 15);
-        assert!(!depth.is_reached(0), "nobody tells");
+        assert!(!depth.is_reached(0) && !depth.is_told(0), "nobody tells");
     }
 }

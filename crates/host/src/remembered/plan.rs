@@ -11,7 +11,6 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// A command, as it is known among others.
@@ -150,7 +149,8 @@ impl Remembering {
             Keep::InCache { is_asked_for: false } | Keep::Nowhere => profile.is_some(),
         };
         if is_wanted {
-            session.header().remembering.store(remembering::ALL, Ordering::Relaxed);
+            // A main process that is over by now has said so.
+            super::says(super::words(session), remembering::ALL);
         }
     }
 
