@@ -176,12 +176,27 @@ struct State {
     /// What may be asked for at present, and since when; and how much of it a disk has had to read since, as
     /// far as that is known.
     credit: u64,
+    /// What has been asked for beyond that, as it was found out too late that something had earned nothing.
+    debt: u64,
     since: Instant,
     taken: u64,
     /// Numbers of those that the program has been seen to want.
     wanted: HashSet<usize>,
     /// What was free of those of which something was cached when it was asked for.
     free: HashMap<usize, u64>,
+}
+
+impl State {
+    fn grant(&mut self, more: u64) {
+        let owed = more.min(self.debt);
+        self.debt -= owed;
+        self.credit = self.credit.saturating_add(more - owed);
+    }
+
+    fn withdraw(&mut self, less: u64) {
+        self.debt = self.debt.saturating_add(less.saturating_sub(self.credit));
+        self.credit = self.credit.saturating_sub(less);
+    }
 }
 
 /// What is being asked for.
@@ -217,6 +232,7 @@ impl Replay {
                 leases_at: Instant::now(),
                 is_asking: false,
                 credit,
+                debt: 0,
                 since: Instant::now(),
                 taken: 0,
                 wanted: HashSet::new(),
@@ -266,7 +282,7 @@ impl Replay {
         let mut state = self.0.lock();
         if state.wanted.insert(number) {
             let free = state.free.get(&number).copied().unwrap_or(0);
-            state.credit = state.credit.saturating_add(EARNED * cost(want).saturating_sub(free));
+            state.grant(EARNED * cost(want).saturating_sub(free));
             self.0.changed_state.notify_all();
         }
         Some(true)
@@ -388,7 +404,7 @@ impl Shared {
                 thread::sleep(AGAIN);
                 continue;
             }
-            let turn = Turn { depth: &self.depth, began: Instant::now() };
+            let turn = Turn::begin(&self.depth);
             match self.wants.get(self.next_name.fetch_add(1, Ordering::Relaxed)) {
                 Some(want) => drop(self.look_up(want)),
                 None => {
@@ -443,11 +459,15 @@ impl Shared {
             for (index, pages) in parts.into_iter().enumerate() {
                 let of_name = if index == 0 { cost_of_name(want) } else { 0 };
                 let cost = of_name + pages.pages() * PAGE;
-                if !self.affords(cost) || !self.finds_no_leases() {
-                    return;
-                }
-                if !self.has_turn(want) {
-                    return;
+                // Paid for when it is its turn: by then it is known what those before it have cost.
+                loop {
+                    if !self.affords(cost) || !self.finds_no_leases() || !self.has_turn(want) {
+                        return;
+                    }
+                    if self.pays(cost) {
+                        break;
+                    }
+                    self.depth.is_left();
                 }
                 // What cannot be had now is passed over: the program is giving something back.
                 if self.ask(number, &Part { want, pages, is_first: index == 0, cost }).is_none() {
@@ -512,7 +532,7 @@ impl Shared {
             && self.words.remembering.load(Ordering::Relaxed) != runahead_abi::opened::OVER
     }
 
-    /// Waits until so much may be asked for, and takes that. False: nothing is asked for any more.
+    /// Waits until so much may be asked for. False: nothing is asked for any more.
     fn affords(&self, cost: u64) -> bool {
         let mut state = self.lock();
         loop {
@@ -520,18 +540,25 @@ impl Shared {
             if is_over || self.stopped.load(Ordering::SeqCst) {
                 return false;
             }
-            if let Some(left) = state.credit.checked_sub(cost) {
-                state.credit = left;
+            if state.credit >= cost {
                 return true;
             }
             if state.since.elapsed() < self.quick && state.taken >= ENOUGH_TO_TELL {
-                state.credit = state.credit.saturating_add(CREDIT);
+                state.grant(CREDIT);
                 (state.since, state.taken) = (Instant::now(), 0);
                 continue;
             }
             let waited = self.changed_state.wait_timeout(state, LOOK);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Takes so much of what may be asked for, if there still is as much.
+    fn pays(&self, cost: u64) -> bool {
+        let mut state = self.lock();
+        let left = state.credit.checked_sub(cost);
+        state.credit = left.unwrap_or(state.credit);
+        left.is_some()
     }
 
     /// What of a part is cached costs no disk anything: it is given back, earns nothing, and says nothing of how
@@ -550,9 +577,10 @@ impl Shared {
             return;
         }
         *state.free.entry(number).or_default() += free;
-        // In this order, or what is all that there may be would be lessened.
-        let earned = if state.wanted.contains(&number) { EARNED * free } else { 0 };
-        state.credit = state.credit.saturating_sub(earned).saturating_add(free);
+        if state.wanted.contains(&number) {
+            state.withdraw(EARNED * free);
+        }
+        state.grant(free);
         self.changed_state.notify_all();
     }
 
@@ -563,7 +591,7 @@ impl Shared {
     /// Ends the turn that was given to it. None: the rest of it is not to be had.
     fn ask(&self, number: usize, part: &Part) -> Option<()> {
         let Part { want, pages, is_first, .. } = part;
-        let turn = Turn { depth: &self.depth, began: Instant::now() };
+        let turn = Turn::begin(&self.depth);
         let Some(name) = look::name(&want.path).filter(|_| self.mounts.has(&want.path)) else {
             self.refuses();
             return None;
@@ -622,11 +650,18 @@ impl Shared {
 struct Turn<'a> {
     depth: &'a Depth,
     began: Instant,
+    slept: i64,
+}
+
+impl Turn<'_> {
+    fn begin(depth: &Depth) -> Turn<'_> {
+        Turn { depth, began: Instant::now(), slept: sleeps() }
+    }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.depth.ends(self.began.elapsed());
+        self.depth.ends(self.began.elapsed(), sleeps() > self.slept);
     }
 }
 
