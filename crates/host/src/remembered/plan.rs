@@ -218,3 +218,28 @@ pub fn forget(command: Option<&OsStr>) -> Result<String, String> {
         count => format!("forgotten: what the runs of {count} programs wanted"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Session;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn who_has_said_that_nobody_is_borne_is_not_overruled() {
+        let session = Session::create().unwrap();
+        let word = &session.header().remembering;
+        let how = Remember::with_profile(None, Path::new("/none"), Prefixes::default());
+        let command = Command { key: 0, candidates: Vec::new() };
+        let remembering = Remembering { how, command, is_cold: false };
+        for (said, told) in [
+            (remembering::WAITING, remembering::ALL),
+            (remembering::ALL, remembering::ALL),
+            (remembering::OVER, remembering::OVER),
+        ] {
+            word.store(said, Ordering::Relaxed);
+            remembering.tell(&session.share(), None);
+            assert_eq!(word.load(Ordering::Relaxed), told);
+        }
+    }
+}
