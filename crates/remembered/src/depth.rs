@@ -19,6 +19,8 @@ const SHORT: Duration = Duration::from_millis(8);
 const INITIAL: u32 = 2;
 const MIN: u32 = 1;
 const MAX: u32 = 32;
+/// As long as all that was looked up was cached, no disk is known to be quick.
+const MODEST: u32 = 8;
 
 /// Requests in flight at a device, for each name that is looked up at a time.
 const FOR_EACH: u64 = 2;
@@ -51,13 +53,15 @@ impl Depth {
         self.now.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub fn ends(&self, took: Duration) {
+    /// `has_waited`: it was not cached.
+    pub fn ends(&self, took: Duration, has_waited: bool) {
         self.now.fetch_sub(1, Ordering::Relaxed);
-        self.learns(took);
+        self.learns(took, has_waited);
     }
 
-    fn learns(&self, took: Duration) {
+    fn learns(&self, took: Duration, has_waited: bool) {
         let next = |limit: u32| match took {
+            _ if !has_waited => Some((limit + 1).min(MODEST.max(limit))),
             took if took >= LONGEST => Some((limit / 2).max(MIN)),
             took if took >= SHORT => None,
             _ => Some((limit + 1).min(MAX)),
@@ -70,6 +74,12 @@ impl Depth {
         let Some(place) = self.place(device) else { return false };
         let told = fs::read_to_string(place).unwrap_or_default();
         in_flight(&told) >= FOR_EACH * u64::from(self.limit.load(Ordering::Relaxed))
+    }
+
+    /// Whether it is told how much this device has to do. (Of btrfs or an overlay nobody tells which disks are
+    /// behind it.)
+    pub fn is_told(&self, device: u64) -> bool {
+        self.place(device).is_some()
     }
 
     /// Whether none of the disks that were looked at has anything to do.
@@ -104,12 +114,15 @@ mod tests {
         let depth = Depth::default();
         let held = || (0..2 * MAX).take_while(|_| depth.begins()).count() as u32;
         assert_eq!(held(), INITIAL);
-        (0..INITIAL).for_each(|_| depth.ends(Duration::from_millis(100)));
+        (0..INITIAL).for_each(|_| depth.ends(Duration::from_millis(100), true));
         assert_eq!(held(), MIN);
-        (0..MIN).for_each(|_| depth.ends(Duration::from_millis(10)));
-        (0..MAX).for_each(|_| depth.learns(Duration::from_millis(1)));
+        (0..MIN).for_each(|_| depth.ends(Duration::from_millis(10), true));
+        (0..MAX).for_each(|_| depth.learns(Duration::ZERO, false));
+        assert_eq!(held(), MODEST, "what is cached tells nothing");
+        (0..MODEST).for_each(|_| depth.is_left());
+        (0..MAX).for_each(|_| depth.learns(Duration::from_millis(1), true));
         assert_eq!(held(), MAX);
         assert_eq!(in_flight("       3       12\n"), 15);
-        assert!(!depth.is_reached(0), "nobody tells");
+        assert!(!depth.is_reached(0) && !depth.is_told(0), "nobody tells");
     }
 }

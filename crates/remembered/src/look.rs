@@ -16,6 +16,7 @@ use std::ffi::{CStr, CString};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -402,20 +403,7 @@ fn may_be_told(file: &OwnedFd) -> bool {
 fn told(file: &OwnedFd, size: u64) -> Option<Ranges> {
     let mut cached = Ranges::default();
     for start in (0..size.min(LOOKED_AT)).step_by(WINDOW as usize) {
-        let length = WINDOW.min(size - start) as usize;
-        let mut pages = vec![0u8; length.div_ceil(PAGE as usize)];
-        // SAFETY: a new mapping that nobody touches, unmapped below; the vector has a byte for each of its
-        // pages.
-        let told = unsafe {
-            let address =
-                mmap(std::ptr::null_mut(), length, ProtFlags::empty(), MapFlags::SHARED, file, start).ok()?;
-            let told = libc::mincore(address, length, pages.as_mut_ptr());
-            let _ = munmap(address, length);
-            told
-        };
-        if told != 0 {
-            return None;
-        }
+        let pages = told_of(file, start, WINDOW.min(size - start))?;
         let first = (start / PAGE) as u32;
         for (index, _) in pages.iter().enumerate().filter(|(_, page)| **page & 1 != 0) {
             let page = first + index as u32;
@@ -423,6 +411,43 @@ fn told(file: &OwnedFd, size: u64) -> Option<Ranges> {
         }
     }
     Some(cached)
+}
+
+/// A byte for each of the pages of these bytes, odd where it is cached (mincore(2)).
+fn told_of(file: &OwnedFd, start: u64, length: u64) -> Option<Vec<u8>> {
+    let length = length as usize;
+    let mut pages = vec![0u8; length.div_ceil(PAGE as usize)];
+    // SAFETY: a new mapping that nobody touches, unmapped below; the vector has a byte for each of its pages.
+    let told = unsafe {
+        let address =
+            mmap(std::ptr::null_mut(), length, ProtFlags::empty(), MapFlags::SHARED, file, start).ok()?;
+        let told = libc::mincore(address, length, pages.as_mut_ptr());
+        let _ = munmap(address, length);
+        told
+    };
+    (told == 0).then_some(pages)
+}
+
+/// How many of these pages, which are about to be asked for, are not cached. None: it cannot be found out
+/// without leaving a trace.
+pub fn missing(file: &OwnedFd, pages: &Ranges) -> Option<u64> {
+    let bytes = |range: &Range<u32>| (u64::from(range.start) * PAGE, range.len() as u64 * PAGE);
+    if may_be_told(file) {
+        let told = |range: Range<u32>| {
+            let (start, length) = bytes(&range);
+            Some(told_of(file, start, length)?.iter().filter(|page| **page & 1 == 0).count() as u64)
+        };
+        return pages.iter().map(told).sum();
+    }
+    if !leaves_its_time(file) {
+        return None;
+    }
+    const STEP: usize = (CHUNK / PAGE) as usize;
+    let cold = |range: Range<u32>| {
+        let starts = range.clone().step_by(STEP).filter(|&page| would_wait(file, page));
+        starts.map(|page| u64::from((range.end - page).min(STEP as u32))).sum::<u64>()
+    };
+    Some(pages.iter().map(cold).sum())
 }
 
 /// The same by reads that do not wait. Each that finds nothing may start the disk, so there are few of those.
@@ -462,6 +487,22 @@ mod tests {
 
     fn c(path: &Path) -> CString {
         name(path.as_os_str().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_is_missing_is_counted() {
+        let folder = crate::folder_on_a_disk();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        let file: OwnedFd = file.into();
+        let mut pages = Ranges::default();
+        assert!(pages.push(0..10) && pages.push(20..256));
+        assert_eq!(missing(&file, &pages), Some(0));
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        assert_eq!(missing(&file, &pages), Some(246));
+        assert_eq!(missing(&file, &Ranges::default()), Some(0));
     }
 
     fn size(file: &OwnedFd) -> u64 {

@@ -57,6 +57,10 @@ const EARNED: u64 = 2;
 /// 25 ms ([`Depth`]), is no slower for the program because of what is not wanted.
 pub const QUICK: Duration = Duration::from_millis(50);
 
+/// Of what it has taken so much at least must have been cold, on a disk of which it is told how much it has to
+/// do: what is cached, and what only stands in a queue, is taken at once as well.
+const ENOUGH_TO_TELL: u64 = CREDIT / 2;
+
 /// A thread that waits for credit looks so often whether it is over: agents say so and wake nobody.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -169,11 +173,30 @@ struct State {
     /// When it was last asked for leases, and whether somebody does so at present.
     leases_at: Instant,
     is_asking: bool,
-    /// What may be asked for at present, and since when.
+    /// What may be asked for at present, and since when; and how much of it a disk has had to read since, as
+    /// far as that is known.
     credit: u64,
+    /// What has been asked for beyond that, as it was found out too late that something had earned nothing.
+    debt: u64,
     since: Instant,
+    taken: u64,
     /// Numbers of those that the program has been seen to want.
     wanted: HashSet<usize>,
+    /// What was free of those of which something was cached when it was asked for.
+    free: HashMap<usize, u64>,
+}
+
+impl State {
+    fn grant(&mut self, more: u64) {
+        let owed = more.min(self.debt);
+        self.debt -= owed;
+        self.credit = self.credit.saturating_add(more - owed);
+    }
+
+    fn withdraw(&mut self, less: u64) {
+        self.debt = self.debt.saturating_add(less.saturating_sub(self.credit));
+        self.credit = self.credit.saturating_sub(less);
+    }
 }
 
 /// What is being asked for.
@@ -209,8 +232,11 @@ impl Replay {
                 leases_at: Instant::now(),
                 is_asking: false,
                 credit,
+                debt: 0,
                 since: Instant::now(),
+                taken: 0,
                 wanted: HashSet::new(),
+                free: HashMap::new(),
             }),
             changed_state: Condvar::new(),
         }));
@@ -255,7 +281,8 @@ impl Replay {
         let Some((number, want)) = want else { return self.0.mounts.has(path).then_some(false) };
         let mut state = self.0.lock();
         if state.wanted.insert(number) {
-            state.credit = state.credit.saturating_add(EARNED * cost(want));
+            let free = state.free.get(&number).copied().unwrap_or(0);
+            state.grant(EARNED * cost(want).saturating_sub(free));
             self.0.changed_state.notify_all();
         }
         Some(true)
@@ -335,6 +362,7 @@ struct Part<'a> {
     want: &'a Want,
     pages: Ranges,
     is_first: bool,
+    cost: u64,
 }
 
 fn cost(want: &Want) -> u64 {
@@ -376,7 +404,7 @@ impl Shared {
                 thread::sleep(AGAIN);
                 continue;
             }
-            let turn = Turn { depth: &self.depth, began: Instant::now() };
+            let turn = Turn::begin(&self.depth);
             match self.wants.get(self.next_name.fetch_add(1, Ordering::Relaxed)) {
                 Some(want) => drop(self.look_up(want)),
                 None => {
@@ -430,14 +458,19 @@ impl Shared {
             };
             for (index, pages) in parts.into_iter().enumerate() {
                 let of_name = if index == 0 { cost_of_name(want) } else { 0 };
-                if !self.affords(of_name + pages.pages() * PAGE) || !self.finds_no_leases() {
-                    return;
-                }
-                if !self.has_turn(want) {
-                    return;
+                let cost = of_name + pages.pages() * PAGE;
+                // Paid for when it is its turn: by then it is known what those before it have cost.
+                loop {
+                    if !self.affords(cost) || !self.finds_no_leases() || !self.has_turn(want) {
+                        return;
+                    }
+                    if self.pays(cost) {
+                        break;
+                    }
+                    self.depth.is_left();
                 }
                 // What cannot be had now is passed over: the program is giving something back.
-                if self.ask(number, &Part { want, pages, is_first: index == 0 }).is_none() {
+                if self.ask(number, &Part { want, pages, is_first: index == 0, cost }).is_none() {
                     if self.words.remembering.load(Ordering::Relaxed) == runahead_abi::opened::OVER {
                         return;
                     }
@@ -499,7 +532,7 @@ impl Shared {
             && self.words.remembering.load(Ordering::Relaxed) != runahead_abi::opened::OVER
     }
 
-    /// Waits until so much may be asked for, and takes that. False: nothing is asked for any more.
+    /// Waits until so much may be asked for. False: nothing is asked for any more.
     fn affords(&self, cost: u64) -> bool {
         let mut state = self.lock();
         loop {
@@ -507,18 +540,48 @@ impl Shared {
             if is_over || self.stopped.load(Ordering::SeqCst) {
                 return false;
             }
-            if let Some(left) = state.credit.checked_sub(cost) {
-                state.credit = left;
+            if state.credit >= cost {
                 return true;
             }
-            if state.since.elapsed() < self.quick {
-                state.credit = state.credit.saturating_add(CREDIT);
-                state.since = Instant::now();
+            if state.since.elapsed() < self.quick && state.taken >= ENOUGH_TO_TELL {
+                state.grant(CREDIT);
+                (state.since, state.taken) = (Instant::now(), 0);
                 continue;
             }
             let waited = self.changed_state.wait_timeout(state, LOOK);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Takes so much of what may be asked for, if there still is as much.
+    fn pays(&self, cost: u64) -> bool {
+        let mut state = self.lock();
+        let left = state.credit.checked_sub(cost);
+        state.credit = left.unwrap_or(state.credit);
+        left.is_some()
+    }
+
+    /// What of a part is cached costs no disk anything: it is given back, earns nothing, and says nothing of how
+    /// quick a disk is. `missing`: pages that are not, if that is known.
+    fn settles(&self, number: usize, part: &Part, missing: Option<u64>) {
+        let What::File { identity, .. } = &part.want.what else { return };
+        let Some(missing) = missing else { return };
+        let free =
+            if missing == 0 { part.cost } else { part.cost.min((part.pages.pages() - missing) * PAGE) };
+        let is_told = self.depth.is_told(identity.device);
+        let mut state = self.lock();
+        if is_told {
+            state.taken = state.taken.saturating_add(part.cost - free);
+        }
+        if free == 0 {
+            return;
+        }
+        *state.free.entry(number).or_default() += free;
+        if state.wanted.contains(&number) {
+            state.withdraw(EARNED * free);
+        }
+        state.grant(free);
+        self.changed_state.notify_all();
     }
 
     fn changed(&self) -> MutexGuard<'_, Vec<usize>> {
@@ -527,8 +590,8 @@ impl Shared {
 
     /// Ends the turn that was given to it. None: the rest of it is not to be had.
     fn ask(&self, number: usize, part: &Part) -> Option<()> {
-        let Part { want, pages, is_first } = part;
-        let turn = Turn { depth: &self.depth, began: Instant::now() };
+        let Part { want, pages, is_first, .. } = part;
+        let turn = Turn::begin(&self.depth);
         let Some(name) = look::name(&want.path).filter(|_| self.mounts.has(&want.path)) else {
             self.refuses();
             return None;
@@ -554,6 +617,7 @@ impl Shared {
                 Opened::File(file) => {
                     // The name is found.
                     drop(turn);
+                    self.settles(number, part, look::missing(&file, pages));
                     let pages = self.take(pages);
                     let asked = look::ask(&file, &pages, || self.goes_on_beside(&want.what));
                     self.files.fetch_add(u64::from(*is_first), Ordering::Relaxed);
@@ -586,11 +650,18 @@ impl Shared {
 struct Turn<'a> {
     depth: &'a Depth,
     began: Instant,
+    slept: i64,
+}
+
+impl Turn<'_> {
+    fn begin(depth: &Depth) -> Turn<'_> {
+        Turn { depth, began: Instant::now(), slept: sleeps() }
+    }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.depth.ends(self.began.elapsed());
+        self.depth.ends(self.began.elapsed(), sleeps() > self.slept);
     }
 }
 
@@ -661,7 +732,7 @@ fn sleeps() -> i64 {
 mod tests {
     use super::*;
     use crate::memory::Identity;
-    use std::ffi::CString;
+    use std::ffi::{CString, OsStr};
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
 
@@ -795,11 +866,71 @@ mod tests {
         over(&all);
         assert_eq!((all.done().files, all.done().bytes), (6, 6 * large));
         // A disk that takes it at once gets more.
-        let wants = replay.wants().to_vec();
+        forget(&paths);
         let bounds = Bounds { quick: LONG, ..ALL };
+        let wants = replay.wants().to_vec();
         let quick = Replay::begin(wants, Mounts::look(), Gate::default(), self::words(), bounds);
-        over(&quick);
-        assert_eq!((quick.done().files, quick.done().bytes), (6, 6 * large));
+        let device = std::os::unix::fs::MetadataExt::dev(&folder.path().metadata().unwrap());
+        if quick.0.depth.is_told(device) {
+            over(&quick);
+            assert_eq!((quick.done().files, quick.done().bytes), (6, 6 * large));
+        } else {
+            eprintln!("SKIPPED: {} is on a disk that does not tell", folder.path().display());
+        }
+        quick.stop(LONG);
+    }
+
+    fn forget(paths: &[Vec<u8>]) {
+        for path in paths {
+            let file = std::fs::File::open(OsStr::from_bytes(path)).unwrap();
+            file.sync_all().unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+    }
+
+    /// What the program has in the cache already says nothing of what it will want of the disk, nor of the disk.
+    #[test]
+    fn what_is_cached_costs_and_earns_nothing() {
+        let _alone = alone();
+        let folder = crate::folder_on_a_disk();
+        let mounts = Mounts::look();
+        if !mounts.has(folder.path().as_os_str().as_bytes()) {
+            return eprintln!("SKIPPED: {} is on no disk", folder.path().display());
+        }
+        let large = CREDIT / 2;
+        let mut wants = Vec::new();
+        for number in 0..12 {
+            let path = folder.path().join(format!("file{number}"));
+            std::fs::write(&path, vec![1; large as usize]).unwrap();
+            wants.push(file(&path, &mounts));
+        }
+        let paths: Vec<Vec<u8>> = wants.iter().map(|want| want.path.clone()).collect();
+        let (cached, cold) = paths.split_at(4);
+        forget(cold);
+        let replay = Replay::begin(wants.clone(), mounts.clone(), Gate::default(), words(), ALL);
+        // Before they are asked for, and afterwards.
+        assert!(cached[..2].iter().all(|path| replay.is_wanted(path) == Some(true)));
+        let end = Instant::now() + LONG;
+        while replay.come_to() < 6 {
+            assert!(Instant::now() < end);
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(cached[2..].iter().all(|path| replay.is_wanted(path) == Some(true)));
+        thread::sleep(Duration::from_millis(200));
+        replay.stop(LONG);
+        let asked = replay.done().bytes - 4 * large;
+        assert!(asked > CREDIT / 2 && asked <= CREDIT, "{asked}");
+        // Nor does it say that a disk is quick.
+        let names = (CREDIT / COST_OF_NAME + 500) as usize;
+        wants.truncate(4);
+        let absent = |number: usize| want(&folder.path().join(number.to_string()), What::Name);
+        wants.extend((0..names).map(absent));
+        let bounds = Bounds { quick: LONG, ..ALL };
+        let replay = Replay::begin(wants, mounts, Gate::default(), words(), bounds);
+        thread::sleep(Duration::from_millis(500));
+        let (come_to, is_over) = (replay.come_to(), replay.is_over());
+        replay.stop(LONG);
+        assert!(come_to > 4 && !is_over, "{come_to} of {names}");
     }
 
     /// The program has taken one since it began.

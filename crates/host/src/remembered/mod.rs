@@ -502,11 +502,17 @@ impl Remembered {
         self.has_threads = has_threads(main);
         let (stop, look) = match self.has_threads {
             true => (WITH_THREADS, WITH_THREADS),
-            false => (STOP_LONGEST, STOP_LONGEST + (elapsed / 100).clamp(LEAST_AT_END, MOST_AT_END)),
+            false => (STOP_LONGEST, (elapsed / 100).clamp(LEAST_AT_END, MOST_AT_END)),
         };
-        match replay.as_ref().is_none_or(|replay| replay.stop(stop)) {
-            true => self.look(replay.as_ref(), main, began + look),
-            false => self.ends(began + look),
+        let has_stopped = replay.as_ref().is_none_or(|replay| replay.stop(stop));
+        // What stopping may take and did not is no time to look.
+        let end = match self.has_threads {
+            true => began + look,
+            false => Instant::now() + look,
+        };
+        match has_stopped {
+            true => self.look(replay.as_ref(), main, end),
+            false => self.ends(end),
         }
         self.close_profile();
         self.wait = began.elapsed();

@@ -11,7 +11,6 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// A command, as it is known among others.
@@ -150,7 +149,8 @@ impl Remembering {
             Keep::InCache { is_asked_for: false } | Keep::Nowhere => profile.is_some(),
         };
         if is_wanted {
-            session.header().remembering.store(remembering::ALL, Ordering::Relaxed);
+            // A main process that is over by now has said so.
+            super::says(super::words(session), remembering::ALL);
         }
     }
 
@@ -217,4 +217,29 @@ pub fn forget(command: Option<&OsStr>) -> Result<String, String> {
         1 => "forgotten: what one program's runs wanted".to_owned(),
         count => format!("forgotten: what the runs of {count} programs wanted"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Session;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn who_has_said_that_nobody_is_borne_is_not_overruled() {
+        let session = Session::create().unwrap();
+        let word = &session.header().remembering;
+        let how = Remember::with_profile(None, Path::new("/none"), Prefixes::default());
+        let command = Command { key: 0, candidates: Vec::new() };
+        let remembering = Remembering { how, command, is_cold: false };
+        for (said, told) in [
+            (remembering::WAITING, remembering::ALL),
+            (remembering::ALL, remembering::ALL),
+            (remembering::OVER, remembering::OVER),
+        ] {
+            word.store(said, Ordering::Relaxed);
+            remembering.tell(&session.share(), None);
+            assert_eq!(word.load(Ordering::Relaxed), told);
+        }
+    }
 }

@@ -165,14 +165,14 @@ impl Reader {
 
     /// What is remembered of the executable. None: nothing can be.
     fn remembered(&self, store: Option<Store>, executable: Option<(Vec<u8>, Identity)>) -> Option<Vec<Want>> {
-        let mut known = self.lock();
         if store.is_none() {
             let why = "there is no folder in which anything could be kept for the user";
-            known.left_because = Some(why.to_owned());
+            self.lock().left_because = Some(why.to_owned());
         }
         let (store, (executable, identity)) = (store?, executable?);
+        // The host's loop looks at what is known, and is not to wait for this disk.
         let memory = store.read(&executable).filter(|memory| memory.identity == identity);
-        known.store = Some(store);
+        self.lock().store = Some(store);
         Some(memory.map_or(Vec::new(), |memory| memory.wants(self.command.key)))
     }
 
