@@ -70,6 +70,10 @@ const ALL_FOR: Duration = Duration::from_secs(30);
 /// Large files that wait to be looked at; more are not.
 const MET: usize = 4096;
 
+/// Openings in a row for which nobody has waited and which nobody has foretold, after which no more are told of: a
+/// program that opens its files from the cache is not to pay for the next run.
+const IDLE_MOST: usize = 2048;
+
 /// What was remembered and what became of it, for the report.
 #[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct RememberedCounts {
@@ -114,6 +118,8 @@ struct Known {
 #[derive(Debug, Default)]
 pub struct Taken {
     read: u32,
+    /// How often it has waited.
+    waits: u64,
     place: Option<Place>,
 }
 
@@ -157,6 +163,8 @@ pub struct Remembered {
     foretold: u64,
     /// It goes another way than earlier runs.
     is_wrong: bool,
+    /// Openings since one was waited for, or foretold.
+    idle: usize,
     kept: u64,
     wait: Duration,
     has_threads: bool,
@@ -210,6 +218,7 @@ impl Remembered {
             opened: 0,
             foretold: 0,
             is_wrong: false,
+            idle: 0,
             kept: 0,
             wait: Duration::ZERO,
             has_threads: false,
@@ -248,6 +257,9 @@ impl Remembered {
                 self.foretold += u64::from(is_foretold);
                 is_asked = is_foretold;
             }
+        }
+        if is_asked {
+            self.idle = 0;
         }
         if let Some(met) = &self.met {
             let met_now = Met { path: path.to_vec(), interest, at: Instant::now(), is_asked };
@@ -442,7 +454,11 @@ impl Remembered {
             return;
         }
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let has_waited = count(&slot.agent.counts.stalls) + count(&slot.agent.counts.name_stalls) > 0;
+        let waits = count(&slot.agent.counts.stalls).wrapping_add(count(&slot.agent.counts.name_stalls));
+        let has_waited = waits > 0;
+        if std::mem::replace(&mut taken.waits, waits) != waits {
+            self.idle = 0;
+        }
         if has_waited && self.may_tell_all() {
             says(self.words, remembering::ALL);
             self.all_since = Some(Instant::now());
@@ -470,13 +486,18 @@ impl Remembered {
         }
         let mut read = taken.read;
         for entry in entries(ring, &mut read) {
+            self.idle += 1;
             match entry {
                 Some(entry) => self.enter(process, &entry, taken),
                 None => self.recorder.misses_some(),
             }
         }
         taken.read = read;
-        if self.recorder.is_full() {
+        let is_idle = self.idle > IDLE_MOST && !matches!(self.keep, Keep::InFile { .. });
+        if is_idle {
+            self.recorder.misses_some();
+        }
+        if is_idle || self.recorder.is_full() {
             says(self.words, remembering::NOTHING);
         } else if wanted == remembering::ALL
             && !matches!(self.keep, Keep::InFile { .. })
