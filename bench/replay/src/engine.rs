@@ -10,7 +10,7 @@ use crate::faults::{Fault, Watcher};
 use crate::trace::{Known, PAGE, Step, Trace, What};
 use runahead_policy::attention::Attention;
 use runahead_policy::coldness::Coldness;
-use runahead_policy::depth::{self, Depth};
+use runahead_policy::depth::{Depth, Disk};
 use runahead_policy::following::Following;
 use runahead_policy::futile::Futile;
 use runahead_policy::hold::{Hold, Wait};
@@ -610,6 +610,8 @@ impl Player<'_> {
         thread.saw_a_stall = true;
         thread.hold.stalled(ns);
         let is_whole = thread.stall_is_whole;
+        thread.worth.waited(ns, is_whole);
+        if std::env::var_os("DBG").is_some() { eprintln!("{} {} {} d{} {:?}", thread.time, ns, is_whole, self.speculator.depth.operations(Disk::Usual), thread.worth); }
         self.waited(ns, is_whole);
     }
 
@@ -695,6 +697,7 @@ impl Player<'_> {
             self.process.full += 1;
             self.process.attention.stall();
             thread.hold.saved();
+            thread.worth.spared();
             thread.pieces.stall();
         }
         if thread.track.is_on()
@@ -733,6 +736,7 @@ impl Player<'_> {
         thread.pieces.stall();
         thread.stall_began = self.clock.at(thread.time).max(1);
         thread.stall_is_whole = foretold.is_none();
+        thread.worth.waits(self.speculator.prefetched);
         let has_lane = self.takes_lane(number);
         if has_lane && !self.is_patient() {
             let stall = Stall {
@@ -945,9 +949,9 @@ impl Player<'_> {
     fn ends(&mut self) {
         self.lets_go(true);
         self.speculator.settle();
-        let slow = self.is_slow();
+        let disk = self.disk();
         let speculator = &mut self.speculator;
-        speculator.depth.grow(slow);
+        speculator.depth.grow(disk);
         let lane = &mut speculator.lanes[speculator.lane];
         lane.over = lane.epoch;
         speculator.mode = Mode::Idle;
@@ -979,8 +983,9 @@ impl Player<'_> {
         self.threads[self.speculator.lanes[self.speculator.lane].thread].hold.expected_stall()
     }
 
-    fn is_slow(&self) -> bool {
-        depth::is_slow(self.expected_stall())
+    fn disk(&self) -> Disk {
+        let thread = &self.threads[self.speculator.lanes[self.speculator.lane].thread];
+        Disk::of(thread.hold.expected_stall(), thread.worth.is_crowded())
     }
 
     fn steps(&self) -> &[Step] {
@@ -1092,7 +1097,7 @@ impl Player<'_> {
 
     /// `Run::log`.
     fn writes(&mut self, right: bool, prefetched: bool) {
-        let slow = self.is_slow();
+        let disk = self.disk();
         let speculator = &mut self.speculator;
         speculator.ticks = 0;
         let asked_to = speculator.ledger.position();
@@ -1112,7 +1117,7 @@ impl Player<'_> {
         if self.turn_is_over() {
             return self.ends();
         }
-        let operations = self.speculator.depth.operations(slow);
+        let operations = self.speculator.depth.operations(disk);
         if written.saturating_sub(passed) >= operations {
             self.falls_asleep(written, passed, operations);
         }
@@ -1142,9 +1147,9 @@ impl Player<'_> {
         }
         let passed = self.speculator.lanes[self.speculator.lane].passed;
         if passed >= wake_at {
-            let slow = self.is_slow();
+            let disk = self.disk();
             self.speculator.settle();
-            self.speculator.depth.grow(slow);
+            self.speculator.depth.grow(disk);
             self.speculator.mode = Mode::Running(None);
         } else if passed == before {
             // The program stands still.

@@ -21,6 +21,8 @@
 pub const START: u32 = 64;
 /// The papers' and prototypes' figures end at 256; each lane of the log holds 1024.
 pub const MOST: u32 = 512;
+/// Where requests are capped a few of them are all that the disk has in hand, and the program's next wrong step waits for all that are in line.
+const CROWDED_MOST: u32 = 16;
 
 /// When there is doubt, and what is allowed then.
 #[derive(Clone, Copy)]
@@ -55,6 +57,38 @@ pub fn is_slow(stall: u64) -> bool {
     stall >= ARMS
 }
 
+/// How a disk takes what is asked for ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disk {
+    /// What is in vain costs nothing.
+    Usual,
+    /// It has arms to move: [`is_slow`].
+    Slow,
+    /// Its requests are capped: what is in vain was seen to stand in line ([`crate::toll`]).
+    Crowded,
+}
+
+impl Disk {
+    /// `stall`: what a stall takes at present, ns.
+    pub fn of(stall: u64, is_crowded: bool) -> Disk {
+        if is_crowded {
+            Disk::Crowded
+        } else if is_slow(stall) {
+            Disk::Slow
+        } else {
+            Disk::Usual
+        }
+    }
+
+    fn doubt(self) -> Doubt {
+        if self == Disk::Usual { USUAL } else { SLOW }
+    }
+
+    fn most(self) -> u32 {
+        if self == Disk::Crowded { CROWDED_MOST } else { MOST }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Depth {
     depth: u32,
@@ -74,11 +108,11 @@ impl Depth {
         Self { depth: START, useful: ONE / 8, open: 0 }
     }
 
-    /// Operations that may be written and not yet passed. `slow`: see [`is_slow`].
-    pub fn operations(&self, slow: bool) -> u32 {
-        let doubt = if slow { SLOW } else { USUAL };
+    /// Operations that may be written and not yet passed.
+    pub fn operations(&self, disk: Disk) -> u32 {
+        let doubt = disk.doubt();
         if self.useful >= doubt.trust {
-            self.depth
+            self.depth.min(disk.most())
         } else if self.useful >= ONE / 16 && self.open <= doubt.open {
             self.depth.min(doubt.doubtful)
         } else {
@@ -106,11 +140,11 @@ impl Depth {
     }
 
     /// The speculator was as far ahead as allowed and the program has caught up, or an epoch is over:
-    /// if what was asked for is of use, there is room for twice as much. `slow`: see [`is_slow`].
-    pub fn grow(&mut self, slow: bool) {
-        let doubt = if slow { SLOW } else { USUAL };
+    /// if what was asked for is of use, there is room for twice as much.
+    pub fn grow(&mut self, disk: Disk) {
+        let doubt = disk.doubt();
         if self.useful >= doubt.trust {
-            self.depth = (self.depth * 2).min(MOST);
+            self.depth = (self.depth * 2).min(disk.most().max(self.depth));
         }
     }
 }
@@ -125,35 +159,35 @@ mod tests {
         for _ in 0..12 {
             depth.judged(true);
         }
-        assert_eq!(depth.operations(false), START);
+        assert_eq!(depth.operations(Disk::Usual), START);
         for _ in 0..3 {
             depth.judged(true);
-            depth.grow(false);
+            depth.grow(Disk::Usual);
         }
-        assert_eq!(depth.operations(false), MOST);
+        assert_eq!(depth.operations(Disk::Usual), MOST);
     }
 
     #[test]
     fn no_verdict_is_no_proof() {
         let mut depth = Depth::new();
         (0..USUAL.open).for_each(|_| depth.asked());
-        assert_eq!(depth.operations(false), USUAL.doubtful);
+        assert_eq!(depth.operations(Disk::Usual), USUAL.doubtful);
         depth.asked();
-        assert_eq!(depth.operations(false), USUAL.useless);
+        assert_eq!(depth.operations(Disk::Usual), USUAL.useless);
         // With the first useful ones there is confidence, however many are open.
         (0..1000).for_each(|_| depth.asked());
         (0..12).for_each(|_| depth.judged(true));
-        assert_eq!(depth.operations(false), START);
+        assert_eq!(depth.operations(Disk::Usual), START);
     }
 
     #[test]
     fn doubt_goes_further_where_arms_move() {
         let mut depth = Depth::new();
-        assert_eq!(depth.operations(true), SLOW.doubtful);
+        assert_eq!(depth.operations(Disk::Slow), SLOW.doubtful);
         (0..=SLOW.open).for_each(|_| depth.asked());
-        assert_eq!((depth.operations(true), depth.operations(false)), (SLOW.useless, USUAL.doubtful));
+        assert_eq!((depth.operations(Disk::Slow), depth.operations(Disk::Usual)), (SLOW.useless, USUAL.doubtful));
         (0..24).for_each(|_| depth.judged(true));
-        assert_eq!(depth.operations(true), START);
+        assert_eq!(depth.operations(Disk::Slow), START);
     }
 
     #[test]
@@ -163,21 +197,21 @@ mod tests {
         while depth.useful < ONE / 16 * 5 {
             depth.judged(true);
         }
-        (0..20).for_each(|_| depth.grow(true));
+        (0..20).for_each(|_| depth.grow(Disk::Slow));
         (0..12).for_each(|_| depth.judged(true));
-        assert_eq!(depth.operations(true), START);
+        assert_eq!(depth.operations(Disk::Slow), START);
     }
 
     #[test]
     fn half_wasted_is_no_reason_to_stop() {
         let mut depth = Depth::new();
-        assert_eq!(depth.operations(false), USUAL.doubtful);
+        assert_eq!(depth.operations(Disk::Usual), USUAL.doubtful);
         for _ in 0..1000 {
             depth.judged(true);
             depth.judged(false);
         }
-        depth.grow(false);
-        assert_eq!(depth.operations(false), 2 * START);
+        depth.grow(Disk::Usual);
+        assert_eq!(depth.operations(Disk::Usual), 2 * START);
     }
 
     #[test]
@@ -185,12 +219,12 @@ mod tests {
         let mut depth = Depth::new();
         for _ in 0..1000 {
             depth.judged(false);
-            depth.grow(false);
+            depth.grow(Disk::Usual);
         }
-        assert_eq!(depth.operations(false), USUAL.useless);
+        assert_eq!(depth.operations(Disk::Usual), USUAL.useless);
         for _ in 0..200 {
             depth.judged(true);
         }
-        assert!(depth.operations(false) >= START);
+        assert!(depth.operations(Disk::Usual) >= START);
     }
 }

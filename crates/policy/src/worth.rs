@@ -15,6 +15,7 @@
 //! between two times one stall is looked at from its beginning to the call behind it.
 
 use crate::depth;
+use crate::toll::Toll;
 
 /// Foretold reads for each post from which on there is nothing to ask. GNU ld has 5 and sqlite 35, both gain
 /// on a slow disk; a chain has 0.2, python with a torn mirror 0.1.
@@ -53,6 +54,8 @@ const FORGOTTEN: u64 = 256;
 /// Reads of a stretch. A post's cost is some 40 us on a fast disk: with 8 reads it stands out of the noise
 /// of a single pair.
 const STRETCH: u32 = 8;
+/// Reads at its beginning that are not counted where requests of the stretch before may stand in line.
+const SETTLES: u32 = 2;
 /// Pairs of stretches after which a clear difference decides, and after which any does.
 const PAIRS_LEAST: u32 = 2;
 const PAIRS_MOST: u32 = 16;
@@ -131,6 +134,9 @@ pub struct Worth {
     /// The latest verdict and how long it stood.
     latest: Option<bool>,
     stands: u32,
+    /// Wall time of the latest stretch without, ns.
+    latest_without: u64,
+    toll: Toll,
 }
 
 impl Default for Worth {
@@ -148,6 +154,8 @@ impl Default for Worth {
             with: 0,
             latest: None,
             stands: STANDS_FIRST,
+            latest_without: 0,
+            toll: Toll::new(),
         }
     }
 }
@@ -159,6 +167,26 @@ impl Worth {
             Phase::Unasked => true,
             Phase::Stretch { posting, .. } | Phase::Verdict { posting, .. } => posting,
         }
+    }
+
+    /// The program is going to wait, while speculation has `done` so much: [`Toll::waits`].
+    pub fn waits(&mut self, done: u64) {
+        self.toll.waits(done);
+    }
+
+    /// It has waited for so long: [`Toll::waited`].
+    pub fn waited(&mut self, ns: u64, is_whole: bool) {
+        self.toll.waited(ns, is_whole);
+    }
+
+    /// It need not wait: [`Toll::spared`].
+    pub fn spared(&mut self) {
+        self.toll.spared();
+    }
+
+    /// What is asked for in vain stands in line on this disk.
+    pub fn is_crowded(&self) -> bool {
+        self.pace != Pace::Quick && self.toll.is_crowded()
     }
 
     /// How many calls may pass unseen from here, where a stall has just been seen to its end. They are thought to pass.
@@ -190,9 +218,17 @@ impl Worth {
         }
         self.keeps_pace(stall, sync);
         // Whatever was found out before: this speculation is being followed.
-        if self.since_post == CLEARLY && self.phase != Phase::Unasked {
+        if self.since_post == CLEARLY && self.phase != Phase::Unasked && !self.is_dear() {
             self.foretold = self.foretold.max(2 * CLEARLY * SIXTEENTHS);
             self.phase = Phase::Unasked;
+        }
+        if let Phase::Stretch { posting, left: left @ 2.., pairs } = self.phase
+            && self.is_in_line()
+        {
+            return self.goes_on_in_line(posting, left, pairs, foretold, now());
+        }
+        if matches!(self.phase, Phase::Verdict { posting: true, .. }) && self.is_dear() {
+            return self.begin_experiment(now());
         }
         match &mut self.phase {
             Phase::Unasked => {
@@ -207,7 +243,8 @@ impl Worth {
     }
 
     fn keeps_pace(&mut self, stall: u64, sync: u64) {
-        let pace = Pace::of(stall, sync);
+        // What stands in line behind requests of ours is no slow disk.
+        let pace = Pace::of(stall.min(self.toll.clean().unwrap_or(stall)), sync);
         if pace != self.pace {
             // What was found out was about another disk.
             self.pace = pace;
@@ -222,10 +259,35 @@ impl Worth {
     fn enough(&self) -> u32 {
         match self.pace {
             Pace::Quick => CLEARLY * SIXTEENTHS,
+            Pace::Middling | Pace::Arms if self.toll.is_too_dear() => u32::MAX,
             Pace::Middling if self.untold => NOTHING,
             Pace::Middling => 0,
             Pace::Arms if self.stall > self.least_stall.saturating_mul(LENGTHENED) / 100 => LITTLE,
             Pace::Arms => NOTHING,
+        }
+    }
+
+    fn is_dear(&self) -> bool {
+        self.pace != Pace::Quick && self.toll.is_too_dear()
+    }
+
+    /// Requests in vain may stand in line: those of one stretch still do when the next begins.
+    fn is_in_line(&self) -> bool {
+        self.pace != Pace::Quick
+    }
+
+    /// A read of a stretch that is not to be its last one, unless it has taken so long that the rest has nothing to add.
+    fn goes_on_in_line(&mut self, posting: bool, left: u32, pairs: u32, foretold: bool, now: u64) {
+        if left <= STRETCH && posting {
+            let most = self.latest_without.saturating_mul(CLEAR) / 100;
+            if now.saturating_sub(self.began) > most {
+                return self.end_stretch(posting, pairs, now);
+            }
+        }
+        let still_follows = !posting && foretold && left > STRETCH;
+        self.phase = Phase::Stretch { posting, left: if still_follows { left } else { left - 1 }, pairs };
+        if left > STRETCH {
+            self.began = now;
         }
     }
 
@@ -237,20 +299,22 @@ impl Worth {
 
     fn begin_stretch(&mut self, posting: bool, pairs: u32, now: u64) {
         self.began = now;
-        self.phase = Phase::Stretch { posting, left: STRETCH, pairs };
+        let left = if self.is_in_line() { SETTLES + STRETCH } else { STRETCH };
+        self.phase = Phase::Stretch { posting, left, pairs };
     }
 
     fn end_stretch(&mut self, posting: bool, pairs: u32, now: u64) {
         let took = now.saturating_sub(self.began);
         if !posting {
             self.without += took;
+            self.latest_without = took;
             return self.begin_stretch(true, pairs, now);
         }
         self.with += took;
         let pairs = pairs + 1;
         let (less, more) = (self.with.min(self.without), self.with.max(self.without));
         let clear = pairs >= PAIRS_LEAST && more >= less.saturating_mul(CLEAR) / 100;
-        let proof = if self.foretold < HARDLY_ANY { PROOF } else { 100 };
+        let proof = if self.foretold < HARDLY_ANY || self.is_in_line() { PROOF } else { 100 };
         let pays = self.with < self.without.saturating_mul(proof) / 100;
         let enough = if self.latest == Some(false) { PAIRS_TO_CONFIRM } else { PAIRS_WITHOUT_PROMISE };
         let futile = proof < 100 && pairs >= enough && !pays;
@@ -265,6 +329,7 @@ impl Worth {
         self.stands =
             if self.latest == Some(posting) { (self.stands * 2).min(STANDS_MOST) } else { STANDS_FIRST };
         self.latest = Some(posting);
+        self.toll.answered(posting);
         self.phase = Phase::Verdict { posting, left: self.stands };
     }
 

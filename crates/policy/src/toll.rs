@@ -1,0 +1,128 @@
+//! What the disk takes of the program for requests of ours, and what it was spared: in its own time.
+//!
+//! Where a volume's requests are capped, or a disk serves few at once, whatever was asked for in vain is served before the program's
+//! next read. No figure of a disk says how dear that is, and no latency tells a cap from none. So waits are compared with each
+//! other: those with requests of ours before them, and those with none, *clean* ones. What a wait is longer than a clean one
+//! is a loss, what it is shorter, or a read that need not wait at all, a gain. Both are booked as they happen; a purse holds what may be
+//! lost, a small part of what the program waits and what was gained of late. When it is empty there is a question, which
+//! [`crate::worth`] tries out: not all that is gained is seen (what an earlier speculation has fetched is no wait any more).
+//!
+//! Rule: before the question is asked no more was lost, net, than [`FIRST`] clean waits, one part in [`PART`] of what was waited, and the one
+//! wait that was too much.
+
+/// A part of what is waited that may be lost: one in so many. 1% is what "never slower" is measured to.
+const PART: i64 = 96;
+
+/// The purse at first and at most, and the most that it may owe, in clean waits. At most what some rounds of speculation gain, or a program
+/// that gained once would lose all of it again.
+const FIRST: i64 = 4;
+const MOST: i64 = 64;
+
+/// A wait counts for so many clean ones at most: what is longer was the disk's own trouble, or the program's computing.
+const LONGEST: u64 = 64;
+
+/// Waits behind requests are longer by so much, in percent of clean ones, where they stand in line.
+const CROWDED: u64 = 140;
+
+/// Means of waits, clean and behind requests of ours, move by one part in so many.
+const WEIGHT: u64 = 8;
+
+/// Zeros are its start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Toll {
+    /// Means, ns; 0: none was seen yet.
+    clean: u64,
+    behind: u64,
+    /// Gained and not lost, ns.
+    purse: i64,
+    /// What speculation had done when the latest wait began.
+    done: u64,
+    /// It has done something since a request of the program's own was answered last: what it has asked for may stand before the next.
+    is_behind: bool,
+    /// So it was when the request before that was made.
+    was_behind: bool,
+    /// More was lost once than may be.
+    was_dear: bool,
+}
+
+impl Toll {
+    pub const fn new() -> Toll {
+        Toll { clean: 0, behind: 0, purse: 0, done: 0, is_behind: false, was_behind: false, was_dear: false }
+    }
+
+    /// The program is going to wait. Speculation has `done` so much until now: asked for so many pages.
+    pub fn waits(&mut self, done: u64) {
+        self.is_behind |= done != self.done;
+        self.done = done;
+    }
+
+    /// That took `ns`. `is_whole`: nobody had asked for it ahead.
+    pub fn waited(&mut self, ns: u64, is_whole: bool) {
+        if is_whole && !self.is_behind && !self.was_behind {
+            let is_first = self.clean == 0;
+            self.clean = mean(self.clean, ns);
+            if is_first {
+                self.answered(false);
+            }
+        }
+        if self.clean == 0 {
+            self.drained(is_whole);
+            return;
+        }
+        let ns = ns.min(self.clean.saturating_mul(LONGEST));
+        if is_whole && self.is_behind {
+            self.behind = mean(self.behind, ns);
+        }
+        let gain = if self.is_behind || !is_whole { signed(self.clean) - signed(ns) } else { 0 };
+        self.book(gain.saturating_add(signed(ns) / PART));
+        self.drained(is_whole);
+    }
+
+    fn drained(&mut self, is_whole: bool) {
+        if is_whole {
+            // What stood before it has been served. (What was asked for ahead stood further in front.)
+            self.was_behind = core::mem::take(&mut self.is_behind);
+        }
+    }
+
+    /// A read would have waited, had it not been asked for ahead.
+    pub fn spared(&mut self) {
+        self.book(signed(self.clean));
+    }
+
+    /// What a wait with no requests of ours before it takes, ns, if one was seen.
+    pub fn clean(&self) -> Option<u64> {
+        Some(self.clean).filter(|&ns| ns > 0)
+    }
+
+    /// More was lost than may be.
+    pub fn is_too_dear(&self) -> bool {
+        self.purse < 0
+    }
+
+    /// What is asked for in vain stands in line here.
+    pub fn is_crowded(&self) -> bool {
+        self.was_dear && self.behind > self.clean.saturating_mul(CROWDED) / 100
+    }
+
+    /// The question was asked, and answered: speculation pays, or not.
+    pub fn answered(&mut self, pays: bool) {
+        let purse = if pays { MOST } else { FIRST };
+        self.purse = purse.saturating_mul(signed(self.clean));
+    }
+
+    fn book(&mut self, ns: i64) {
+        let most = MOST.saturating_mul(signed(self.clean));
+        self.purse = self.purse.saturating_add(ns).clamp(-most, most);
+        self.was_dear |= self.purse < 0;
+    }
+}
+
+fn signed(ns: u64) -> i64 {
+    // Far beyond any wait, and far from where sums of a few would run over.
+    ns.min(1 << 50) as i64
+}
+
+fn mean(mean: u64, ns: u64) -> u64 {
+    if mean == 0 { ns } else { mean - mean / WEIGHT + ns / WEIGHT }
+}
