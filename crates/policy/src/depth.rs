@@ -23,6 +23,8 @@ pub const START: u32 = 64;
 pub const MOST: u32 = 512;
 /// Where requests are capped a few of them are all that the disk has in hand, and the program's next wrong step waits for all that are in line.
 const CROWDED_MOST: u32 = 16;
+/// The share of useful pages from which on there are no wrong steps to speak of.
+const ALL_BUT: u32 = ONE / 8 * 7;
 
 /// When there is doubt, and what is allowed then.
 #[derive(Clone, Copy)]
@@ -84,8 +86,8 @@ impl Disk {
         if self == Disk::Usual { USUAL } else { SLOW }
     }
 
-    fn most(self) -> u32 {
-        if self == Disk::Crowded { CROWDED_MOST } else { MOST }
+    fn most(self, useful: u32) -> u32 {
+        if self == Disk::Crowded && useful < ALL_BUT { CROWDED_MOST } else { MOST }
     }
 }
 
@@ -112,7 +114,7 @@ impl Depth {
     pub fn operations(&self, disk: Disk) -> u32 {
         let doubt = disk.doubt();
         if self.useful >= doubt.trust {
-            self.depth.min(disk.most())
+            self.depth.min(disk.most(self.useful))
         } else if self.useful >= ONE / 16 && self.open <= doubt.open {
             self.depth.min(doubt.doubtful)
         } else {
@@ -144,7 +146,7 @@ impl Depth {
     pub fn grow(&mut self, disk: Disk) {
         let doubt = disk.doubt();
         if self.useful >= doubt.trust {
-            self.depth = (self.depth * 2).min(disk.most().max(self.depth));
+            self.depth = (self.depth * 2).min(disk.most(self.useful).max(self.depth));
         }
     }
 }

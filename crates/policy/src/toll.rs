@@ -71,9 +71,15 @@ impl Toll {
         }
         let ns = ns.min(self.clean.saturating_mul(LONGEST));
         if is_whole && self.is_behind {
-            self.behind = mean(self.behind, ns);
+            // From a clean one on: a few that are somewhat longer prove nothing.
+            let behind = if self.behind == 0 { self.clean } else { self.behind };
+            self.behind = mean(behind, ns);
         }
-        let gain = if self.is_behind || !is_whole { signed(self.clean) - signed(ns) } else { 0 };
+        let gain = match signed(self.clean) - signed(ns) {
+            gain if is_whole => if self.is_behind { gain } else { 0 },
+            // Longer than a clean one: it may have been at a farther place. What stood in vain before it stands before others as well.
+            gain => gain.max(0),
+        };
         self.book(gain.saturating_add(signed(ns) / PART));
         self.drained(is_whole);
     }

@@ -186,7 +186,7 @@ impl Worth {
 
     /// What is asked for in vain stands in line on this disk.
     pub fn is_crowded(&self) -> bool {
-        self.pace != Pace::Quick && self.toll.is_crowded()
+        self.pace == Pace::Middling && self.toll.is_crowded()
     }
 
     /// How many calls may pass unseen from here, where a stall has just been seen to its end. They are thought to pass.
