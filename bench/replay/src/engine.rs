@@ -611,7 +611,6 @@ impl Player<'_> {
         thread.hold.stalled(ns);
         let is_whole = thread.stall_is_whole;
         thread.worth.waited(ns, is_whole);
-        if std::env::var_os("DBG").is_some() { eprintln!("{} {} {} d{} {:?}", thread.time, ns, is_whole, self.speculator.depth.operations(Disk::Usual), thread.worth); }
         self.waited(ns, is_whole);
     }
 

@@ -70,6 +70,8 @@ const PROOF: u64 = 90;
 const PAIRS_WITHOUT_PROMISE: u32 = 4;
 /// Where a verdict against posting is only looked at again, so many are enough.
 const PAIRS_TO_CONFIRM: u32 = 2;
+/// And where requests stand in line: a stretch with posts is dear there, and ended as soon as it is.
+const PAIRS_TO_CONFIRM_IN_LINE: u32 = 1;
 
 /// Reads for which a verdict stands at first; doubles each time that it is confirmed. At most 2048, since
 /// programs change: 2 s on a cloud disk; an experiment's 16 reads with posts are less than 1% of them.
@@ -267,6 +269,10 @@ impl Worth {
         }
     }
 
+    fn pairs_to_confirm(&self) -> u32 {
+        if self.is_in_line() { PAIRS_TO_CONFIRM_IN_LINE } else { PAIRS_TO_CONFIRM }
+    }
+
     fn is_dear(&self) -> bool {
         self.pace != Pace::Quick && self.toll.is_too_dear()
     }
@@ -316,7 +322,7 @@ impl Worth {
         let clear = pairs >= PAIRS_LEAST && more >= less.saturating_mul(CLEAR) / 100;
         let proof = if self.foretold < HARDLY_ANY || self.is_in_line() { PROOF } else { 100 };
         let pays = self.with < self.without.saturating_mul(proof) / 100;
-        let enough = if self.latest == Some(false) { PAIRS_TO_CONFIRM } else { PAIRS_WITHOUT_PROMISE };
+        let enough = if self.latest == Some(false) { self.pairs_to_confirm() } else { PAIRS_WITHOUT_PROMISE };
         let futile = proof < 100 && pairs >= enough && !pays;
         if clear || futile || pairs >= PAIRS_MOST {
             self.decide(pays);
