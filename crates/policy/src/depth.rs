@@ -204,6 +204,19 @@ mod tests {
     }
 
     #[test]
+    fn where_requests_are_capped_only_what_is_hardly_ever_wrong_goes_far() {
+        let mut depth = Depth::new();
+        for _ in 0..1000 {
+            depth.judged(true);
+            depth.judged(false);
+            depth.grow(Disk::Usual);
+        }
+        assert_eq!((depth.operations(Disk::Crowded), depth.operations(Disk::Usual)), (CROWDED_MOST, MOST));
+        (0..200).for_each(|_| depth.judged(true));
+        assert_eq!(depth.operations(Disk::Crowded), MOST);
+    }
+
+    #[test]
     fn half_wasted_is_no_reason_to_stop() {
         let mut depth = Depth::new();
         assert_eq!(depth.operations(Disk::Usual), USUAL.doubtful);

@@ -132,3 +132,99 @@ fn signed(ns: u64) -> i64 {
 fn mean(mean: u64, ns: u64) -> u64 {
     if mean == 0 { ns } else { mean - mean / WEIGHT + ns / WEIGHT }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CLEAN: u64 = 700_000;
+
+    fn known() -> Toll {
+        let mut toll = Toll::new();
+        toll.waits(0);
+        toll.waited(CLEAN, true);
+        toll
+    }
+
+    /// A wait with requests of ours before it.
+    fn behind(toll: &mut Toll, ns: u64) {
+        toll.waits(toll.done + 1);
+        toll.waited(ns, true);
+    }
+
+    proptest! {
+        /// Whatever the waits: until it is said to be too dear no more was lost than the rule says.
+        #[test]
+        fn no_more_is_lost_than_said(waits in prop::collection::vec((0..40 * CLEAN, any::<bool>()), 1..400)) {
+            let mut toll = known();
+            let (mut lost, mut waited) = (0i64, 0u64);
+            for (ns, is_spared) in waits {
+                // (A gain is kept only to some part.)
+                prop_assert!(lost <= FIRST * CLEAN as i64 + (waited / PART as u64) as i64);
+                if is_spared {
+                    toll.spared();
+                    lost -= CLEAN as i64;
+                } else {
+                    behind(&mut toll, ns);
+                    (lost, waited) = (lost + ns as i64 - CLEAN as i64, waited + ns + PART as u64);
+                }
+                if toll.is_too_dear() {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn where_nothing_stands_in_line_nothing_is_asked() {
+        let mut toll = known();
+        for _ in 0..10_000 {
+            behind(&mut toll, CLEAN);
+            assert!(!toll.is_too_dear() && !toll.is_crowded());
+        }
+    }
+
+    #[test]
+    fn what_is_spared_pays_for_what_stands_in_line() {
+        let mut toll = known();
+        for _ in 0..1000 {
+            toll.spared();
+            behind(&mut toll, CLEAN * 2 - CLEAN / 10);
+            assert!(!toll.is_too_dear());
+        }
+        assert!(!toll.is_crowded(), "nothing was too dear");
+        for _ in 0..3 * MOST {
+            behind(&mut toll, CLEAN * 2);
+        }
+        assert!(toll.is_too_dear() && toll.is_crowded());
+    }
+
+    /// Two reads that were asked for ahead are answered before what was asked for in vain behind them, and nothing is asked meanwhile.
+    #[test]
+    fn a_line_is_not_taken_for_the_disk() {
+        let mut toll = known();
+        toll.waits(512);
+        for _ in 0..3 {
+            toll.waited(CLEAN / 2, false);
+            toll.waits(512);
+        }
+        toll.waited(170 * CLEAN, true);
+        assert_eq!(toll.clean(), Some(CLEAN));
+        assert!(toll.is_too_dear() && toll.is_crowded());
+    }
+
+    #[test]
+    fn a_disk_that_has_become_slow_is_learnt_where_nothing_of_ours_is_about() {
+        let mut toll = known();
+        behind(&mut toll, 9 * CLEAN);
+        assert!(toll.is_too_dear());
+        for _ in 0..64 {
+            toll.waits(toll.done);
+            toll.waited(9 * CLEAN, true);
+        }
+        toll.answered(false);
+        behind(&mut toll, 9 * CLEAN);
+        assert!(!toll.is_too_dear() && !toll.is_crowded());
+    }
+}

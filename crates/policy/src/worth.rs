@@ -443,6 +443,63 @@ mod tests {
         }
     }
 
+    /// A volume that answers after `latency` ns, one request each `spaced` ns at most; each post asks for `wasted` in vain, and with `foretold`
+    /// for the read behind it. Returns the posts and all ns.
+    fn run_capped(reads: u32, (latency, spaced): (u64, u64), wasted: u64, foretold: bool) -> (u32, u64) {
+        let mut worth = Worth::default();
+        let (mut now, mut posts, mut done, mut line) = (1u64, 0, 0, 0u64);
+        let (mut stall, mut is_known) = (latency, false);
+        for _ in 0..reads {
+            let known = core::mem::take(&mut is_known);
+            worth.read(known, stall, 200_000, || now);
+            if known {
+                // It was asked for together with the one before.
+                worth.spared();
+                continue;
+            }
+            worth.waits(done);
+            let takes = latency.max((line + 1) * spaced);
+            line = 0;
+            if worth.posting() {
+                posts += 1;
+                worth.posted(false);
+                // Where it is crowded no more is asked for in doubt.
+                let wasted = if worth.is_crowded() { wasted.min(2) } else { wasted };
+                (line, is_known) = (wasted, foretold);
+                done += wasted + u64::from(foretold);
+            }
+            now += takes;
+            stall = stall - stall / 8 + takes / 8;
+            worth.waited(takes, true);
+        }
+        (posts, now)
+    }
+
+    #[test]
+    fn on_a_capped_volume_what_is_in_vain_is_given_up_soon() {
+        for (wasted, foretold) in [(4, false), (16, false), (8, true), (16, true)] {
+            let reads = 4_000;
+            let (posts, took) = run_capped(reads, (700_000, 333_333), wasted, foretold);
+            let alone = u64::from(reads) * 700_000;
+            assert!(took <= alone / 100 * 103 + 2 * wasted * 333_333, "{wasted} {foretold} {posts} {took} {alone}");
+        }
+    }
+
+    #[test]
+    fn where_what_is_in_vain_costs_nothing_every_stall_is_posted() {
+        let (posts, _) = run_capped(4_000, (1_000_000, 15_000), 16, false);
+        assert_eq!(posts, 4_000);
+        let (posts, took) = run_capped(4_000, (1_000_000, 15_000), 16, true);
+        assert_eq!((posts, took), (2_000, 2_000_000_001));
+    }
+
+    /// One wasted request with each useful one: two stand in line, and half of the waits are spared.
+    #[test]
+    fn what_pays_on_a_capped_volume_is_kept() {
+        let (posts, took) = run_capped(4_000, (700_000, 333_333), 1, true);
+        assert!(posts > 1_900 && took < 4_000 * 700_000 / 100 * 55, "{posts} {took}");
+    }
+
     #[test]
     fn while_a_verdict_stands_most_calls_pass_unseen() {
         let (_, seen) = run_looking_away(&mut Worth::default(), 20_000, 78_000, 34_000);
