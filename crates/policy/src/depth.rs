@@ -186,7 +186,10 @@ mod tests {
         let mut depth = Depth::new();
         assert_eq!(depth.operations(Disk::Slow), SLOW.doubtful);
         (0..=SLOW.open).for_each(|_| depth.asked());
-        assert_eq!((depth.operations(Disk::Slow), depth.operations(Disk::Usual)), (SLOW.useless, USUAL.doubtful));
+        assert_eq!(
+            (depth.operations(Disk::Slow), depth.operations(Disk::Usual)),
+            (SLOW.useless, USUAL.doubtful)
+        );
         (0..24).for_each(|_| depth.judged(true));
         assert_eq!(depth.operations(Disk::Slow), START);
     }

@@ -76,7 +76,13 @@ impl Toll {
             self.behind = mean(behind, ns);
         }
         let gain = match signed(self.clean) - signed(ns) {
-            gain if is_whole => if self.is_behind { gain } else { 0 },
+            gain if is_whole => {
+                if self.is_behind {
+                    gain
+                } else {
+                    0
+                }
+            }
             // Longer than a clean one: it may have been at a farther place. What stood in vain before it stands before others as well.
             gain => gain.max(0),
         };

@@ -481,7 +481,10 @@ mod tests {
             let reads = 4_000;
             let (posts, took) = run_capped(reads, (700_000, 333_333), wasted, foretold);
             let alone = u64::from(reads) * 700_000;
-            assert!(took <= alone / 100 * 103 + 2 * wasted * 333_333, "{wasted} {foretold} {posts} {took} {alone}");
+            assert!(
+                took <= alone / 100 * 103 + 2 * wasted * 333_333,
+                "{wasted} {foretold} {posts} {took} {alone}"
+            );
         }
     }
 
