@@ -610,7 +610,7 @@ impl Player<'_> {
         thread.saw_a_stall = true;
         thread.hold.stalled(ns);
         let is_whole = thread.stall_is_whole;
-        thread.worth.waited(ns, is_whole);
+        thread.worth.waited(ns, is_whole, self.speculator.prefetched);
         self.waited(ns, is_whole);
     }
 

@@ -477,9 +477,9 @@ impl Visit<'_> {
         self.inner.stall_began = 0;
         self.saw_a_stall = true;
         self.inner.hold.stalled(ns);
-        self.inner.worth.waited(ns, self.inner.stall_is_whole);
         trace(self.state, event::READ_CAME, ns, 0);
         if let Some(slot) = self.state.slot() {
+            self.inner.worth.waited(ns, self.inner.stall_is_whole, pages_asked_for(slot));
             count(&slot.agent.counts.stall_ns, ns);
             if self.inner.stall_is_whole {
                 count(&slot.agent.counts.whole_stall_ns, ns);
@@ -903,7 +903,7 @@ impl Visit<'_> {
         }
         self.inner.stall_began = monotonic_ns();
         self.inner.stall_is_whole = foretold.is_none();
-        self.inner.worth.waits(slot.speculator.counts.prefetched_pages.load(Ordering::Relaxed));
+        self.inner.worth.waits(pages_asked_for(slot));
         let waits = u64::from(fd as u32) | foretold.map_or(0, |_| FORETOLD);
         trace_at(self.state, self.inner.stall_began, event::READ_WAITS, place as u64, waits);
         if self.state.has(flags::NO_SPECULATION) {
@@ -1304,6 +1304,11 @@ fn past(slot: &Slot, patience: u32) -> Past {
     .map(|count| count.load(Ordering::Relaxed));
     let saved = slot.agent.counts.saved_ns();
     Past { stalls, patience, spent: present.saturating_add(before), waited, saved }
+}
+
+/// Pages that speculation has asked the disk for so far.
+fn pages_asked_for(slot: &Slot) -> u64 {
+    slot.speculator.counts.prefetched_pages.load(Ordering::Relaxed)
 }
 
 /// What all speculation has done so far for a program that followed none of it: pages that it has asked the

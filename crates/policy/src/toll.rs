@@ -56,9 +56,10 @@ impl Toll {
         self.done = done;
     }
 
-    /// That took `ns`. `is_whole`: nobody had asked for it ahead.
-    pub fn waited(&mut self, ns: u64, is_whole: bool) {
-        if is_whole && !self.is_behind && !self.was_behind {
+    /// That took `ns`. `is_whole`: nobody had asked for it ahead. `done`: as above. A wait while which requests of ours were made is no
+    /// clean one: on a disk that does not serve in turn they may have gone before it.
+    pub fn waited(&mut self, ns: u64, is_whole: bool, done: u64) {
+        if is_whole && !self.is_behind && !self.was_behind && done == self.done {
             let is_first = self.clean == 0;
             self.clean = mean(self.clean, ns);
             if is_first {
@@ -149,14 +150,14 @@ mod tests {
     fn known() -> Toll {
         let mut toll = Toll::new();
         toll.waits(0);
-        toll.waited(CLEAN, true);
+        toll.waited(CLEAN, true, 0);
         toll
     }
 
     /// A wait with requests of ours before it.
     fn behind(toll: &mut Toll, ns: u64) {
         toll.waits(toll.done + 1);
-        toll.waited(ns, true);
+        toll.waited(ns, true, toll.done);
     }
 
     proptest! {
@@ -212,12 +213,26 @@ mod tests {
         let mut toll = known();
         toll.waits(512);
         for _ in 0..3 {
-            toll.waited(CLEAN / 2, false);
+            toll.waited(CLEAN / 2, false, 512);
             toll.waits(512);
         }
-        toll.waited(170 * CLEAN, true);
+        toll.waited(170 * CLEAN, true, 512);
         assert_eq!(toll.clean(), Some(CLEAN));
         assert!(toll.is_too_dear() && toll.is_crowded());
+    }
+
+    #[test]
+    fn a_wait_meanwhile_something_was_asked_for_is_no_clean_one() {
+        let mut toll = known();
+        for _ in 0..64 {
+            let done = toll.done;
+            toll.waits(done);
+            toll.waited(CLEAN, true, done);
+            toll.waits(done);
+            toll.waited(5 * CLEAN, true, done + 1);
+            assert_eq!(toll.clean(), Some(CLEAN));
+            behind(&mut toll, CLEAN);
+        }
     }
 
     #[test]
@@ -227,7 +242,7 @@ mod tests {
         assert!(toll.is_too_dear());
         for _ in 0..64 {
             toll.waits(toll.done);
-            toll.waited(9 * CLEAN, true);
+            toll.waited(9 * CLEAN, true, toll.done);
         }
         toll.answered(false);
         behind(&mut toll, 9 * CLEAN);

@@ -177,8 +177,8 @@ impl Worth {
     }
 
     /// It has waited for so long: [`Toll::waited`].
-    pub fn waited(&mut self, ns: u64, is_whole: bool) {
-        self.toll.waited(ns, is_whole);
+    pub fn waited(&mut self, ns: u64, is_whole: bool, done: u64) {
+        self.toll.waited(ns, is_whole, done);
     }
 
     /// It need not wait: [`Toll::spared`].
@@ -470,7 +470,8 @@ mod tests {
             }
             now += takes;
             stall = stall - stall / 8 + takes / 8;
-            worth.waited(takes, true);
+            // What a post asks for counts from the wait on.
+            worth.waited(takes, true, done);
         }
         (posts, now)
     }
