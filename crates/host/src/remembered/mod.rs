@@ -556,10 +556,9 @@ impl Remembered {
     pub fn take_ended(&mut self, slot: &Slot) {
         let ring = &slot.agent.opened;
         for entry in entries(ring, &mut 0) {
-            // Where it was, and in which root, nobody can tell any more; the next run has it. A run that is
-            // recorded has no next one, so there names from a root are taken for ours.
-            let entry = entry
-                .filter(|entry| entry.path().starts_with(b"/") && matches!(self.keep, Keep::InFile { .. }));
+            // In which root it was nobody can tell any more. A name is taken for ours: what it means here is
+            // looked at before it is kept, and before it is asked for. Where it was is not known either.
+            let entry = entry.filter(|entry| entry.path().starts_with(b"/"));
             match entry.and_then(|entry| Some((interest(entry.kind)?, entry))) {
                 Some((interest, entry)) => self.opens(entry.path(), interest),
                 None => self.recorder.misses_some(),
