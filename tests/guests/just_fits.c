@@ -6,7 +6,8 @@
 
 enum { ARGUMENTS = 40 };
 
-// What this program was started with, without what Runahead has put there and what a shell says of its command.
+// What this program was started with, without what Runahead has put there and what a shell says of its
+// command.
 static char *own[256];
 
 static int executes(char **arguments, int by_vfork) {

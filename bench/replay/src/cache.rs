@@ -142,8 +142,8 @@ impl Cache {
         asked
     }
 
-    /// One page of a read of `left` pages, this one included: asks for what the kernel asks for. Returns when it
-    /// is there, and how many pages were asked for.
+    /// One page of a read of `left` pages, this one included: asks for what the kernel asks for. Returns when
+    /// it is there, and how many pages were asked for.
     pub fn read(&mut self, ahead: &mut Ahead, file: u32, page: u64, left: u64, now: u64) -> (u64, u64) {
         let asked = match self.ready(file, page) {
             None => self.misses(ahead, file, page, left, now),

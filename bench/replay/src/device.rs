@@ -3,8 +3,8 @@
 use slowdisk::model::Model;
 use slowdisk::profile::{Kind, Profile};
 
-/// The disks that recorded programs are replayed on: this machine's own kind, and those of the bench. The local
-/// one is quick and serves many at once; `hydrating` is a volume that is made of a snapshot.
+/// The disks that recorded programs are replayed on: this machine's own kind, and those of the bench. The
+/// local one is quick and serves many at once; `hydrating` is a volume that is made of a snapshot.
 pub const DISKS: [&str; 6] = ["local", "cloud", "array4", "disk1", "gp3", "hydrating"];
 
 /// Bytes of a disk on whose platter a program's files are spread.

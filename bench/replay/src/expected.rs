@@ -1,7 +1,7 @@
 //! What is expected of the recorded programs, stored beside them: a line for each on each disk.
 //!
-//! What a program takes alone is the model's and the recording's, and is to be the same to the ns. What it takes
-//! with speculation, asks for and computes is the policies', and may differ by [`TOLERANCE`].
+//! What a program takes alone is the model's and the recording's, and is to be the same to the ns. What it
+//! takes with speculation, asks for and computes is the policies', and may differ by [`TOLERANCE`].
 
 use crate::device::{DISKS, Device};
 use crate::engine::{Clock, Outcome, replay};

@@ -131,8 +131,8 @@ impl Default for Watcher {
 }
 
 impl Watcher {
-    /// The thread faults at `now`; `waits`: for the disk. What it has `waited` for before. Returns what being seen
-    /// costs it, ns.
+    /// The thread faults at `now`; `waits`: for the disk. What it has `waited` for before. Returns what being
+    /// seen costs it, ns.
     pub fn faults(&mut self, fault: Fault, waits: bool, now: u64, waited: u64) -> u64 {
         match &mut self.state {
             State::Resting if waits => self.arms(now, waited),

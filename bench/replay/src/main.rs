@@ -1,11 +1,9 @@
 //! `./x replay`: what the policies make of the recorded programs.
 //!
-//! ```text
-//!   runahead-replay [--all] [NAME...]        what differs from what is expected, or all; exit status 1 if it does
-//!   runahead-replay --expect                 what is found is what is expected from now on
-//!   runahead-replay agreement                beside what was measured
-//!   runahead-replay under FLAGS COMMAND...   runs a command whose agent has these flags of a session's besides
-//! ```
+//! ```text runahead-replay [--all] [NAME...]        what differs from what is expected, or all; exit status 1
+//! if it does runahead-replay --expect                 what is found is what is expected from now on
+//! runahead-replay agreement                beside what was measured runahead-replay under FLAGS COMMAND...
+//! runs a command whose agent has these flags of a session's besides ```
 
 use runahead_replay::expected::{self, Verdict};
 use runahead_replay::synthetic;

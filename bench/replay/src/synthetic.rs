@@ -56,8 +56,8 @@ pub fn scan(name: &str, bytes: u64, compute: u64) -> Trace {
     of(name, steps.collect())
 }
 
-/// Pages of a mapped file: at random (of which one in `dependent` follows from the page before), or each so many
-/// pages from the one before.
+/// Pages of a mapped file: at random (of which one in `dependent` follows from the page before), or each so
+/// many pages from the one before.
 fn touches(name: &str, count: u64, dependent: u64, stride: u64) -> Trace {
     let mut chance = Chance::new(count ^ (stride << 32) ^ (dependent << 48));
     let steps = (0..count).map(|number| {

@@ -3,19 +3,11 @@
 //! Lines of words. Numbers name files, names and instructions; times are ns, but those of steps, which are
 //! tenths of microseconds. What a step says of places is left out where it goes on behind the one before it.
 //!
-//! ```text
-//!   runahead-replay 1
-//!   name grep-r
-//!   processors 2
-//!   costs start 2000000 sync 300000 restart 20000 look 1500 operation 10000
-//!   measured cloud alone 123456789 ours 23456789
-//!   warm
-//!   thread
-//!   120 r3 0 4096        computes 12 us, then reads 4096 bytes at 0 of file 3
-//!   15 r3 + 4096 d       at where the latest read of file 3 ended; which follows from the data of the step before
-//!   7 n12 !              looks name 12 up; speculation does not get beyond what is before that
-//!   30 t4 120 8          touches page 120 of file 4, at instruction 8
-//! ```
+//! ```text runahead-replay 1 name grep-r processors 2 costs start 2000000 sync 300000 restart 20000 look 1500
+//! operation 10000 measured cloud alone 123456789 ours 23456789 warm thread 120 r3 0 4096        computes 12
+//! us, then reads 4096 bytes at 0 of file 3 15 r3 + 4096 d       at where the latest read of file 3 ended;
+//! which follows from the data of the step before 7 n12 !              looks name 12 up; speculation does not
+//! get beyond what is before that 30 t4 120 8          touches page 120 of file 4, at instruction 8 ```
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -114,8 +114,8 @@ fn clock() -> impl Strategy<Value = Clock> {
     prop::collection::vec(jump, 0..4).prop_map(|jumps| Clock { jumps })
 }
 
-/// Processor time that may be lost for sure: `policy::regret`'s rule. (The speculation at hand has not told yet
-/// what it takes when the next one begins.)
+/// Processor time that may be lost for sure: `policy::regret`'s rule. (The speculation at hand has not told
+/// yet what it takes when the next one begins.)
 fn may_spend(outcome: &Outcome) -> u64 {
     FIRST + outcome.whole / SHARE + outcome.most_saved + 2 * outcome.dearest
 }
@@ -143,8 +143,8 @@ proptest! {
         prop_assert_eq!(alone.reads, ours.reads);
     }
 
-    /// Where the disk serves many at once, and there are processors enough, the program loses what looks, restarts
-    /// and holds take of its time, and that is bounded.
+    /// Where the disk serves many at once, and there are processors enough, the program loses what looks,
+    /// restarts and holds take of its time, and that is bounded.
     #[test]
     fn no_program_is_slower_than_alone_by_more_than_it_may_be(
         trace in trace(), latency in 20_000u64..20_000_000, troubles in troubles(), clock in clock(),
@@ -158,14 +158,15 @@ proptest! {
         let may = may_hold(&trace, &ours, latency);
         prop_assert!(ours.held <= may, "{} of {may}: {ours:?}", ours.held);
         let most = alone.elapsed + ours.looked + ours.held + bad_luck(&troubles, latency);
-        // Pages that are there already lead the kernel's read-ahead elsewhere: one wait more where a speculation ends.
+        // Pages that are there already lead the kernel's read-ahead elsewhere: one wait more where a
+        // speculation ends.
         let most = most + alone.elapsed / 100 + latency * (trace.threads.len() as u64 + ours.restarts);
         prop_assert!(ours.elapsed <= most, "{} for {}: {ours:?}", ours.elapsed, most);
     }
 }
 
-/// Names in the place of page faults: pages asked for one by one are no longer read around, which `policy::strides`
-/// bounds by trials and nobody in ns.
+/// Names in the place of page faults: pages asked for one by one are no longer read around, which
+/// `policy::strides` bounds by trials and nobody in ns.
 fn without_faults(mut trace: Trace) -> Trace {
     for step in trace.threads.iter_mut().flatten() {
         if let What::Touch { page, .. } = step.what {
@@ -185,9 +186,9 @@ fn bad_luck(troubles: &[Trouble], latency: u64) -> u64 {
     troubles.iter().map(late).sum()
 }
 
-/// What holds may last beyond the arrival of what was waited for: what `policy::hold` pays from credit, and each
-/// what the speculator needs to be in step, where a stall is believed to be that long. (It may be computing, or wait
-/// for a name, when it is called.)
+/// What holds may last beyond the arrival of what was waited for: what `policy::hold` pays from credit, and
+/// each what the speculator needs to be in step, where a stall is believed to be that long. (It may be
+/// computing, or wait for a name, when it is called.)
 fn may_hold(trace: &Trace, outcome: &Outcome, latency: u64) -> u64 {
     let threads = trace.threads.len() as u64;
     let credit = outcome.stalled / CREDIT_PART + outcome.most_saved.max(outcome.saved) / SAVED_PART;

@@ -33,8 +33,8 @@ fn there_are_thirty_of_many_kinds_and_they_are_small() {
     assert!(bytes < MOST_BYTES, "{bytes}");
 }
 
-/// `./x replay` prints the same as a table. Where a difference is meant, `./x replay --expect`, and the commit says
-/// what got better and what worse.
+/// `./x replay` prints the same as a table. Where a difference is meant, `./x replay --expect`, and the
+/// commit says what got better and what worse.
 #[test]
 fn the_policies_do_what_is_expected_of_them() {
     let (traces, stored) =

@@ -1,9 +1,9 @@
 //! The disks, by name.
 //!
-//! A profile is data only: which kind of disk, with which figures. `nvme` and `cloud` answer every
-//! request after a fixed time, so many in parallel. `gp3` is such a disk with caps on requests and bytes. `disk1`, `array4` and `disk10` are the disks of the
-//! 1999 paper, one request at a time each, 64 KB stripes: an arm that moves, a platter that turns.
-//! `net` is a file server across a network, where names cost a request too.
+//! A profile is data only: which kind of disk, with which figures. `nvme` and `cloud` answer every request
+//! after a fixed time, so many in parallel. `gp3` is such a disk with caps on requests and bytes. `disk1`,
+//! `array4` and `disk10` are the disks of the 1999 paper, one request at a time each, 64 KB stripes: an arm
+//! that moves, a platter that turns. `net` is a file server across a network, where names cost a request too.
 //!
 //! A name may carry two figures: `array4x3` is three times as slow in everything (the 1999 paper's way to
 //! widen the gap between processor and disk), `cloud@8` answers 8 requests at once instead of its own number.

@@ -8,8 +8,8 @@ pub const SESSION: &str = "RUNAHEAD_SESSION";
 /// Set to `off` by the user: the command (and what it starts) runs plainly.
 pub const SWITCH: &str = "RUNAHEAD";
 
-/// What cold commands open is remembered, and asked for when they start cold again, unless the user sets this to `off`.
-/// With `on` each command is looked at from its start.
+/// What cold commands open is remembered, and asked for when they start cold again, unless the user sets this
+/// to `off`. With `on` each command is looked at from its start.
 pub const REMEMBER: &str = "RUNAHEAD_REMEMBER";
 
 /// `HOST:DESCRIPTOR:FLAGS:FILTERS:COOKIE:SITES`: the host's process id, the number of the session's

@@ -354,8 +354,8 @@ pub fn is_filtered(state: &Fixed) {
     if is_borrowed(state) { retire(state) } else { give_up(state) }
 }
 
-/// Whether this is a child of vfork, whose rights are not its parent's, and which has no agent but its parent's:
-/// it uses nothing of a slot that it finds here, and claims none.
+/// Whether this is a child of vfork, whose rights are not its parent's, and which has no agent but its
+/// parent's: it uses nothing of a slot that it finds here, and claims none.
 pub fn is_borrowed(state: &Fixed) -> bool {
     state.process().begun_by.load(Ordering::Relaxed) != process_id() as u32
 }

@@ -27,8 +27,8 @@ use runahead_kernel::uapi::general as n;
 const LONGEST_NS: u64 = 1_000_000_000;
 const STOPPED_LONGEST_NS: u64 = 2_000_000_000;
 
-/// How long others are waited for, and how long at a time: the host may have to read what they execute. So many
-/// looks are enough for who has just taken the mailbox, or is about to let go of it.
+/// How long others are waited for, and how long at a time: the host may have to read what they execute. So
+/// many looks are enough for who has just taken the mailbox, or is about to let go of it.
 const TURN_NS: u64 = 100_000_000;
 const TURN_AGAIN_NS: u64 = 1_000_000;
 const TURN_LOOKS: u32 = 1000;
@@ -254,10 +254,10 @@ fn has_turn(executions: &Executions, me: u32) -> bool {
         if now >= end {
             return false;
         }
-        if seen != answer::EMPTY {
+        if matches!(answer::of(seen), answer::ASKED | answer::TAKEN | answer::TRACING) {
             futex_wait(&executions.state, seen, Some(TURN_AGAIN_NS));
         } else if looks == 0 {
-            // Nobody is being answered: the host has it for good, or has been given up.
+            // Nobody is being answered: the host has it for good, or who asked was given up, or is dead.
             return false;
         } else {
             looks -= 1;

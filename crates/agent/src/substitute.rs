@@ -1,17 +1,17 @@
 //! Executions with another environment than the program has given: without what is ours in it.
 //!
-//! glibc's loader says on standard error which files of `LD_PRELOAD` it could not load, and a program for which
-//! arguments and environment just have room alone does not have it with ours. Where the process is a program of
-//! its own [`crate::rooms`] takes the agent out of the variable. A child of vfork cannot: the variable is its
-//! parent's. So the kernel is given another array, in memory of the agent's:
+//! glibc's loader says on standard error which files of `LD_PRELOAD` it could not load, and a program for
+//! which arguments and environment just have room alone does not have it with ours. Where the process is a
+//! program of its own [`crate::rooms`] takes the agent out of the variable. A child of vfork cannot: the
+//! variable is its parent's. So the kernel is given another array, in memory of the agent's:
 //!
 //! - where the program is one of 32 bits;
 //! - where a child of vfork has gone where the agent's file is not, or is cut off ([`crate::rooms`]);
 //! - where the kernel finds arguments and environment too long, which it is asked about first.
 //!
-//! There is one [`Substitute`] in a process. A child of vfork that has executed something leaves it taken in its
-//! parent's memory, so whoever wants it looks whether its holder is still there ([`Substitute::is_left`]); in
-//! doubt the program executes with what it has given.
+//! There is one [`Substitute`] in a process. A child of vfork that has executed something leaves it taken in
+//! its parent's memory, so whoever wants it looks whether its holder is still there
+//! ([`Substitute::is_left`]); in doubt the program executes with what it has given.
 
 use crate::arch::{Answer, Frame};
 use crate::attach;
@@ -32,17 +32,18 @@ use runahead_kernel::{Errno, PAGE};
 /// Entries of an environment that fit. Whoever has more executes with what he has given.
 const POINTERS: usize = 432;
 
-/// Arguments from which on, and room for the stack below which, it is worth looking whether the kernel finds them
-/// too long: fewer would have to be of 128 KB each, the longest that it takes.
+/// Arguments from which on, and room for the stack below which, it is worth looking whether the kernel finds
+/// them too long: fewer would have to be of 128 KB each, the longest that it takes.
 const MANY: usize = ENTRIES;
 const LITTLE_STACK: u64 = 8 << 20;
 
-/// How long another thread's execution is waited for, ns: until the kernel has copied what it is given. It may be
-/// stopped. And how often it is looked.
+/// How long another thread's execution is waited for, ns: until the kernel has copied what it is given. It
+/// may be stopped. And how often it is looked.
 const LONGEST_NS: u64 = 100_000_000;
 const AGAIN_NS: u64 = 100_000;
 
-/// The page of the block with which a program is executed. The assembly reads its first fields (`arch::execute`).
+/// The page of the block with which a program is executed. The assembly reads its first fields
+/// (`arch::execute`).
 #[repr(C, align(4096))]
 pub struct Substitute {
     /// Thread id of whoever executes with it; 0: it is free.

@@ -120,12 +120,12 @@ pub struct Run {
     /// At most so many bytes prefetched a second (K, M, G) [$RUNAHEAD_MAX_BANDWIDTH, or no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_bandwidth: Option<u64>,
-    /// Look from the start at what earlier runs of the command wanted from the disk, also where the command is cached
-    /// [$RUNAHEAD_REMEMBER=on]
+    /// Look from the start at what earlier runs of the command wanted from the disk, also where the command
+    /// is cached [$RUNAHEAD_REMEMBER=on]
     #[arg(long, overrides_with = "no_remember")]
     pub remember: bool,
-    /// Neither begin with what earlier runs of the command wanted from the disk, nor remember what this one wants
-    /// [$RUNAHEAD_REMEMBER=off]
+    /// Neither begin with what earlier runs of the command wanted from the disk, nor remember what this one
+    /// wants [$RUNAHEAD_REMEMBER=off]
     #[arg(long)]
     pub no_remember: bool,
     /// Begin with what a profile has (record)

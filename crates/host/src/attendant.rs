@@ -74,8 +74,8 @@ pub fn attend(run: Run) -> ! {
     }
 }
 
-/// Opens the site file, while `meanwhile` is done for a command that is not in the cache. `begins` says afterwards whether
-/// the command begins with what is remembered of it.
+/// Opens the site file, while `meanwhile` is done for a command that is not in the cache. `begins` says
+/// afterwards whether the command begins with what is remembered of it.
 pub(crate) fn open_sites(mut run: Run, begins: &AtomicBool, meanwhile: impl FnOnce(Cold)) -> Run {
     let cold = run.cold.take();
     if let Err(why) = run.open_sites(begins, cold.map(|cold| || meanwhile(cold))) {

@@ -161,7 +161,8 @@ impl Run {
     }
 
     /// Has the site file opened, and agents told; `meanwhile` is done at the same time, if there is anything
-    /// to do. `begins` then says whether the command begins with what is remembered of it. Or says why there is no site file.
+    /// to do. `begins` then says whether the command begins with what is remembered of it. Or says why there
+    /// is no site file.
     pub(crate) fn open_sites(
         &mut self,
         begins: &AtomicBool,

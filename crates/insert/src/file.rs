@@ -126,8 +126,8 @@ pub fn program_of(path: &Path) -> Option<Entrance> {
     None
 }
 
-/// Whether what will run if `path` is executed is a program of 32 bits, whose loader takes no agent of ours and
-/// says so. `directory`: where who executes is.
+/// Whether what will run if `path` is executed is a program of 32 bits, whose loader takes no agent of ours
+/// and says so. `directory`: where who executes is.
 pub fn is_narrow(path: &Path, directory: &Path) -> bool {
     let mut path = path.to_owned();
     for _ in 0..=SCRIPTS {

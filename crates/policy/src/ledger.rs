@@ -142,8 +142,8 @@ impl Ledger {
     }
 
     /// Pages `first..first + count` of `file` were found in the cache by the operation `now`. Those that are
-    /// not nearer now stay under observation, as that operation's. Returns whether some of them had been asked for when
-    /// the file was opened: without that this operation would have asked.
+    /// not nearer now stay under observation, as that operation's. Returns whether some of them had been
+    /// asked for when the file was opened: without that this operation would have asked.
     pub fn found(&mut self, depth: &mut Depth, file: u64, first: u64, count: u32, now: Moment) -> bool {
         let mut unread = false;
         for number in first..first + u64::from(count) {

@@ -80,7 +80,8 @@ impl Machines<'_> {
         self.worth.read(foretold, self.hold.expected_stall(), sync, now);
     }
 
-    /// Whether to restart at `stall`. Asked where somebody is there for it and [`Past`] has nothing against it.
+    /// Whether to restart at `stall`. Asked where somebody is there for it and [`Past`] has nothing against
+    /// it.
     pub fn at_stall(&mut self, stall: Stall) -> Restart {
         match self.track.stalls(stall.gap) {
             AtStall::Block if stall.foretold => return Restart::No,

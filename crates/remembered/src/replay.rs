@@ -129,7 +129,8 @@ pub struct Bounds {
     pub threads: usize,
     /// Bytes asked for before any of it was wanted: [`CREDIT`], or more where no program is waited for.
     pub credit: u64,
-    /// A disk that has taken that within this time, zero for never, gets [`CREDIT`] more, and so on: [`QUICK`].
+    /// A disk that has taken that within this time, zero for never, gets [`CREDIT`] more, and so on:
+    /// [`QUICK`].
     pub quick: Duration,
 }
 
@@ -274,8 +275,8 @@ impl Replay {
         !stopped.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// The program wants what is at this path. True if that was foretold: then more is asked for, once. None: it
-    /// is on no disk, which nobody foretells.
+    /// The program wants what is at this path. True if that was foretold: then more is asked for, once. None:
+    /// it is on no disk, which nobody foretells.
     pub fn is_wanted(&self, path: &[u8]) -> Option<bool> {
         let want = self.0.places.get(path).and_then(|&number| Some((number, self.0.wants.get(number)?)));
         let Some((number, want)) = want else { return self.0.mounts.has(path).then_some(false) };
@@ -561,8 +562,8 @@ impl Shared {
         left.is_some()
     }
 
-    /// What of a part is cached costs no disk anything: it is given back, earns nothing, and says nothing of how
-    /// quick a disk is. `missing`: pages that are not, if that is known.
+    /// What of a part is cached costs no disk anything: it is given back, earns nothing, and says nothing of
+    /// how quick a disk is. `missing`: pages that are not, if that is known.
     fn settles(&self, number: usize, part: &Part, missing: Option<u64>) {
         let What::File { identity, .. } = &part.want.what else { return };
         let Some(missing) = missing else { return };
@@ -888,7 +889,8 @@ mod tests {
         }
     }
 
-    /// What the program has in the cache already says nothing of what it will want of the disk, nor of the disk.
+    /// What the program has in the cache already says nothing of what it will want of the disk, nor of the
+    /// disk.
     #[test]
     fn what_is_cached_costs_and_earns_nothing() {
         let _alone = alone();

@@ -58,7 +58,8 @@ impl Store {
         fs::symlink_metadata(self.place(executable)).is_ok()
     }
 
-    /// Whether anything is there that is not in the kernel's cache, where whatever was read or written lately is.
+    /// Whether anything is there that is not in the kernel's cache, where whatever was read or written lately
+    /// is.
     pub fn has_cold(&self, executable: &[u8]) -> bool {
         self.open(executable).is_some_and(|file| look::would_wait(file, 0))
     }

@@ -70,8 +70,8 @@ const ALL_FOR: Duration = Duration::from_secs(30);
 /// Large files that wait to be looked at; more are not.
 const MET: usize = 4096;
 
-/// Openings in a row for which nobody has waited and which nobody has foretold, after which no more are told of: a
-/// program that opens its files from the cache is not to pay for the next run.
+/// Openings in a row for which nobody has waited and which nobody has foretold, after which no more are told
+/// of: a program that opens its files from the cache is not to pay for the next run.
 const IDLE_MOST: usize = 2048;
 
 /// What was remembered and what became of it, for the report.
@@ -423,8 +423,8 @@ impl Remembered {
         self.unwritten = Some((store, memory));
     }
 
-    /// Writes down what [`finish`](Self::finish) has found. Waits for the disk on which the user's cache folder
-    /// is.
+    /// Writes down what [`finish`](Self::finish) has found. Waits for the disk on which the user's cache
+    /// folder is.
     pub fn write(&mut self) {
         let Some((store, memory)) = self.unwritten.take() else { return };
         if let Err(error) = store.write(&memory, std::process::id()) {
@@ -511,8 +511,8 @@ impl Remembered {
         }
     }
 
-    /// The main process is about to end, and waits: looks at what the run has wanted. No file of the program's is
-    /// open afterwards, and a profile is written.
+    /// The main process is about to end, and waits: looks at what the run has wanted. No file of the
+    /// program's is open afterwards, and a profile is written.
     pub fn finish(&mut self, main: u32, elapsed: Duration) {
         if std::mem::replace(&mut self.is_over, true) {
             return;

@@ -175,9 +175,10 @@ impl Remembering {
         let Some(Remembering { how, command, is_cold }) = remembering else {
             return [NONE, NONE].map(Into::into);
         };
-        let Keep::InCache { is_asked_for } = how.keep else { return [NONE, NONE].map(Into::into) };
-        let path = command.executable().unwrap_or(Path::new(NONE));
-        let flags = [(*is_cold, 'c'), (is_asked_for, 'a')];
+        let (Keep::InCache { is_asked_for }, Some(path)) = (&how.keep, command.executable()) else {
+            return [NONE, NONE].map(Into::into);
+        };
+        let flags = [(*is_cold, 'c'), (*is_asked_for, 'a')];
         let flags: String = flags.iter().filter(|(on, _)| *on).map(|(_, letter)| letter).collect();
         [format!("{:x}:{flags}", command.key).into(), path.into()]
     }

@@ -68,7 +68,8 @@ impl Reader {
             let longest = waiting.front().map(|first| {
                 LOOKED_OVER_AFTER.saturating_sub(first.at.elapsed()).max(Duration::from_millis(10))
             });
-            let longest = longest.into_iter().chain(maps.as_ref().map(|maps| maps.pause)).min();
+            let until = |maps: &Maps| maps.next.saturating_duration_since(Instant::now());
+            let longest = longest.into_iter().chain(maps.as_ref().map(until)).min();
             let received = match longest {
                 None => met.recv().map_err(RecvTimeoutError::from),
                 Some(longest) => met.recv_timeout(longest),
@@ -190,17 +191,22 @@ const MAPS_LAST: Duration = Duration::from_millis(320);
 struct Maps {
     replay: Replay,
     pause: Duration,
+    /// When it is time for the next look.
+    next: Instant,
     known: usize,
 }
 
 impl Maps {
     fn new(replay: Replay) -> Maps {
-        Maps { replay, pause: MAPS_FIRST, known: 0 }
+        Maps { replay, pause: MAPS_FIRST, next: Instant::now(), known: 0 }
     }
 
     /// Looks whether what the replay has asked for is wanted, where that would ask for more. False: not any
     /// more.
     fn look(&mut self, main: u32, agent: &Path) -> bool {
+        if Instant::now() < self.next {
+            return true;
+        }
         if self.replay.lacks_credit() && Place::of(main).0.is_some() {
             let mapped = mapped(main, agent);
             for path in &mapped {
@@ -209,6 +215,7 @@ impl Maps {
             let brings = mapped.len() > std::mem::replace(&mut self.known, mapped.len());
             self.pause = if brings { MAPS_FIRST } else { (2 * self.pause).min(MAPS_LAST) };
         }
+        self.next = Instant::now() + self.pause;
         !self.replay.is_over()
     }
 }

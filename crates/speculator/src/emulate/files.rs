@@ -423,7 +423,8 @@ fn asked_for(entry: &Descriptor, place: u64, bytes: u64) -> u32 {
     book(entry.device, entry.identity(), place, bytes)
 }
 
-/// Enters that bytes were found in the cache. Whether some of them had been asked for when the file was opened.
+/// Enters that bytes were found in the cache. Whether some of them had been asked for when the file was
+/// opened.
 fn found_cached(entry: &Descriptor, place: u64, bytes: u64) -> bool {
     let (identity, now) = (entry.identity(), run::now());
     let (first, count) = (place / PAGE as u64, pages(place, bytes));

@@ -118,6 +118,7 @@ pub fn add(suite: &mut Suite) {
     suite.add("remembered::who unmounts without an agent finds nobody", wants(), unmounted_unseen);
     suite.add("remembered::short processes are remembered", wants(), short);
     suite.add("remembered::programs that start at the same time bear it", wants(), pipes);
+    suite.add("remembered::not all is told of what nobody waits for", wants(), idle);
     suite.add("remembered::threads enter all that they open", wants(), threads);
     suite.add("remembered::a host that is stopped is not waited for", wants(), stopped);
 }
@@ -672,7 +673,8 @@ fn unasked() -> Verdict {
     is_same(&alone.output, &output)
 }
 
-/// What is remembered is itself not in the cache: then it is asked for before the program has waited for anything.
+/// What is remembered is itself not in the cache: then it is asked for before the program has waited for
+/// anything.
 fn cold_memory() -> Verdict {
     const OPENS: &str = "
 import os, sys, time
@@ -884,6 +886,35 @@ fn short() -> Verdict {
         }
     }
     Err(format!("after some runs: {last}"))
+}
+
+/// It waits, and then looks for files that are not there, each of another name, no faster than the host hears.
+const IDLE: &str = "
+import os, sys, time
+os.chdir(sys.argv[1])
+for number in range(50):
+    open(f'd{number % 10}/f{number}', 'rb').read()
+for number in range(8000):
+    try:
+        open(f'nothing{number}')
+    except OSError:
+        pass
+    if number % 50 == 0:
+        time.sleep(0.005)
+";
+
+fn idle() -> Verdict {
+    let Some(kept) = Kept::new("idle")? else { return Ok(()) };
+    let so = |command: &mut Command| Kept::script(command, IDLE);
+    let alone = kept.run_so(None, so)?;
+    let under = kept.run_so(Some(REMEMBER), so)?;
+    is_same(&alone.output, &under.output)?;
+    let names = number(&under.counts, "kept")?;
+    // Those that were on their way when it was seen are told of as well.
+    if !(FILES / 8..4000).contains(&names) {
+        return Err(format!("it keeps {names} names: {}", under.counts));
+    }
+    Ok(())
 }
 
 /// A shell starts the parts of a pipe at the same time, and the host looks at one after the other.

@@ -10,12 +10,13 @@ use runahead_kernel::Errno;
 use runahead_kernel::uapi::general as n;
 
 // Where a visit goes on instead of at the site: the area is free again, the stack, the mask and all registers
-// are the program's, but rcx and r11, which a system call destroys; r11 points to the frame, of which only what
-// is the same in all frames is read. The call is made with the substitute's first environment; if the kernel
-// finds that too long (E2BIG), with its second. Whoever comes back goes on behind the site, with the register
-// that names the environment as it was, and the substitute is free.
+// are the program's, but rcx and r11, which a system call destroys; r11 points to the frame, of which only
+// what is the same in all frames is read. The call is made with the substitute's first environment; if the
+// kernel finds that too long (E2BIG), with its second. Whoever comes back goes on behind the site, with the
+// register that names the environment as it was, and the substitute is free.
 //
-// rbx points to the substitute meanwhile, for unwinders too: DW_CFA_expression of rbx (3), as in the entry code.
+// rbx points to the substitute meanwhile, for unwinders too: DW_CFA_expression of rbx (3), as in the entry
+// code.
 //
 // SAFETY: writes the substitute alone, which is this thread's (`Substitute::holder`). A handler that jumps out
 // leaves it taken.
