@@ -3,7 +3,7 @@
 //!
 //! The agent of the process that executes asks; the host traces the process as far as the new program's first
 //! instruction and puts the agent in there (`runahead_insert`). One mailbox for a run: whoever finds it taken
-//! executes plainly.
+//! waits for its turn for a moment, and else executes plainly.
 //!
 //! So that programs which the loader serves ask once for each file and not each time, the host notes what it
 //! has found out of files. What stands there may be outdated or garbage: then a program runs plainly, or is
@@ -40,7 +40,9 @@ pub struct Executions {
 /// ```text
 /// EMPTY -> ASKED -> TAKEN -> TRACING -> TRACED -> EMPTY
 ///   ^        |        |  \-> LEFT --------------> EMPTY
-///   \--------/--------/    who asks gives up
+///   |        |        |
+///   |    ABANDONED    |    who asks gives up: it was not even looked at, and the mailbox stays taken
+///   \-----------------/    the same, and it is let go
 /// ```
 /// Each step is a compare-and-swap of the word with the number in it: who comes late changes nothing of a
 /// later request.
@@ -55,6 +57,8 @@ pub mod state {
     pub const TRACED: u32 = 4;
     /// It is not, and need not be or cannot: go on.
     pub const LEFT: u32 = 5;
+    /// The host has not looked at it: it is not asked any more, by nobody, until it takes the mailbox back.
+    pub const ABANDONED: u32 = 6;
 
     const BITS: u32 = 3;
 

@@ -20,18 +20,15 @@ use runahead_kernel::memory::read_process;
 use runahead_kernel::process::{futex_wait, monotonic_ns, prctl, process_id, thread_id};
 use runahead_kernel::uapi::general as n;
 
-/// How long the host is waited for, ns: until it has looked, and, once it is about to stop us, until it
-/// has. Whoever finds nobody there leaves the mailbox taken, so that nobody else waits. (With a tenth of
-/// it, programs on a machine with every processor busy began without an agent, and nobody was asked to
-/// let go of what they unmounted at once.)
+/// How long the host is waited for, ns: until others are answered, until it has looked, and, once it is about
+/// to stop us, until it has. Whoever finds nobody there leaves the mailbox taken, so that nobody else waits.
+/// (With a tenth of it, programs on a machine with every processor busy began without an agent, and nobody was
+/// asked to let go of what they unmounted at once.)
 const LONGEST_NS: u64 = 1_000_000_000;
 const STOPPED_LONGEST_NS: u64 = 2_000_000_000;
 
-/// How long others are waited for, and how long at a time: the host may have to read what they execute. So
-/// many looks are enough for who has just taken the mailbox, or is about to let go of it.
-const TURN_NS: u64 = 100_000_000;
-const TURN_AGAIN_NS: u64 = 1_000_000;
-const TURN_LOOKS: u32 = 1000;
+/// How long one waits at a time for others to be answered, ns: who lets go of the mailbox wakes nobody.
+const TURN_AGAIN_NS: u64 = 500_000;
 
 /// prctl(2)'s question whether memory that was written to may be executed; the answer is inherited.
 const PR_GET_MDWE: u32 = 66;
@@ -217,7 +214,7 @@ fn ask(
     is_unanswered: impl Fn() -> bool,
 ) {
     let Some(me) = attach::id_for_the_host() else { return };
-    if !has_turn(executions, me) {
+    if !has_turn(state, executions, me) {
         return;
     }
     if !is_unanswered() {
@@ -242,27 +239,20 @@ fn ask(
 
 /// Whether it is this process's turn to ask, for which it waits while others are answered: a shell starts the
 /// parts of a pipe at the same time, and who is left alone for that would be one that bears nobody.
-fn has_turn(executions: &Executions, me: u32) -> bool {
-    let end = monotonic_ns().saturating_add(TURN_NS);
-    let mut looks = TURN_LOOKS;
+fn has_turn(state: &Fixed, executions: &Executions, me: u32) -> bool {
+    let end = monotonic_ns().saturating_add(LONGEST_NS);
     loop {
-        if executions.holder.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        let Err(holder) = executions.holder.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed)
+        else {
             return true;
-        }
+        };
         let seen = executions.state.load(Ordering::Acquire);
-        let now = monotonic_ns();
-        if now >= end {
+        // The host has left, or has not looked at what somebody asked.
+        let answers_nobody = holder == state.address.host || answer::of(seen) == answer::ABANDONED;
+        if answers_nobody || monotonic_ns() >= end {
             return false;
         }
-        if matches!(answer::of(seen), answer::ASKED | answer::TAKEN | answer::TRACING) {
-            futex_wait(&executions.state, seen, Some(TURN_AGAIN_NS));
-        } else if looks == 0 {
-            // Nobody is being answered: the host has it for good, or who asked was given up, or is dead.
-            return false;
-        } else {
-            looks -= 1;
-            core::hint::spin_loop();
-        }
+        futex_wait(&executions.state, seen, Some(TURN_AGAIN_NS));
     }
 }
 
@@ -287,12 +277,12 @@ fn wait_for_answer(executions: &Executions, asked: u32) -> bool {
         }
         if now < end {
             futex_wait(&executions.state, seen, Some(end - now));
-        } else if executions
-            .state
-            .compare_exchange(seen, answer::EMPTY, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-        {
-            return kind != answer::ASKED;
+        } else {
+            let is_looked_at = kind != answer::ASKED;
+            let left = if is_looked_at { answer::EMPTY } else { answer::to(seen, answer::ABANDONED) };
+            if executions.state.compare_exchange(seen, left, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return is_looked_at;
+            }
         }
     }
 }
