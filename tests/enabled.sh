@@ -254,8 +254,11 @@ killed)
     # Nobody is beside a host that is gone, and nobody says anything.
     same "plainly" "$(as "$user" env $(as "$user" runahead enable --print-env) bash -c "$joined; expr 1 + 1" 2>&1)" "0
 2"
+    # Who looks whether there is one, as this does for a while, keeps nobody from beginning.
+    flock --shared --nonblock "$place/lock" sleep 0.3 &
     login "$user" true
     is_other "$host" || bad "no new host"
+    wait $!
   done
   ;;
 stopped)

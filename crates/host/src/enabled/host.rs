@@ -29,6 +29,10 @@ const MEMORY_PAUSE: Duration = Duration::from_secs(60);
 /// How long a host may take to begin.
 const BEGINS: Duration = Duration::from_secs(5);
 
+/// Who looks whether there is a host has the lock for that moment, and so had who has us begin: longer than that it is
+/// another host that has it.
+const LOOKS_LAST: Duration = Duration::from_secs(1);
+
 /// Word of the command line, and what makes it serve itself.
 pub const SERVE: &str = "serve";
 pub const FOREGROUND: &str = "--foreground";
@@ -141,10 +145,8 @@ pub fn serve_here(waits: bool) -> Result<(), String> {
     let said = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
     let installation = whole_installation()?;
     let place = Place::make().map_err(|error| error.to_string())?;
-    if !waits && is_served() {
-        return Ok(());
-    }
-    let lock = place.lock(waits).map_err(|error| said("cannot lock the user's folder", &error))?;
+    let lock = if waits { place.lock(true) } else { lock_unless_served(&place) };
+    let lock = lock.map_err(|error| said("cannot lock the user's folder", &error))?;
     let Some(lock) = lock else { return Ok(()) };
     Place::sign(&lock).map_err(|error| said("cannot write to the user's folder", &error))?;
     let executable = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -154,6 +156,20 @@ pub fn serve_here(waits: bool) -> Result<(), String> {
     let (rules, published) = (rules::published(), Vec::new());
     let enabled = Enabled { place, lock, rules, published, executable, installed, looked, touched };
     launch::serve_all(Box::new(enabled), installation)
+}
+
+/// The place's lock; None: another host serves, or is about to.
+fn lock_unless_served(place: &Place) -> io::Result<Option<File>> {
+    let end = Instant::now() + LOOKS_LAST;
+    loop {
+        if is_served() {
+            return Ok(None);
+        }
+        match place.lock(false)? {
+            None if Instant::now() < end => std::thread::sleep(Duration::from_millis(1)),
+            lock => return Ok(lock),
+        }
+    }
 }
 
 fn whole_installation() -> Result<Installation, String> {

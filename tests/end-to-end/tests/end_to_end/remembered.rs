@@ -971,15 +971,20 @@ fn threads() -> Verdict {
     let Some(kept) = Kept::new("threads")? else { return Ok(()) };
     let so = |command: &mut Command| Kept::script(command, THREADS);
     let alone = kept.run_so(None, so)?;
-    let mut kept_names = Vec::new();
-    for _ in 0..3 {
+    let (mut kept_names, mut last) = (Vec::new(), String::new());
+    // The first to wait are not seen by the others at once, and a loaded machine may keep the host from it.
+    for run in 1..=6 {
         let under = kept.run_so(Some(REMEMBER), so)?;
         is_same(&alone.output, &under.output)?;
-        kept_names.push((number(&under.counts, "kept")?, number(&under.counts, "wait_ns")?));
+        let names = number(&under.counts, "kept")?;
+        kept_names.push((names, number(&under.counts, "wait_ns")?));
+        last = under.counts.to_string();
+        if run >= 3 && names >= FILES {
+            break;
+        }
     }
-    // The first to wait are not seen by the others at once.
     if kept_names.last().is_none_or(|(names, _)| *names < FILES) {
-        return Err(format!("of {FILES} names and more: {kept_names:?}"));
+        return Err(format!("of {FILES} names and more: {kept_names:?}, {last}"));
     }
     // Its other threads run on meanwhile. (Once of three: a loaded machine may keep the host from it.)
     match kept_names.iter().any(|(_, wait_ns)| *wait_ns < 8_000_000) {
