@@ -13,7 +13,7 @@ use crate::faults::{Fault, Watcher};
 use crate::trace::{Known, PAGE, Step, Trace, What};
 use runahead_policy::attention::Attention;
 use runahead_policy::coldness::Coldness;
-use runahead_policy::depth::{self, Depth};
+use runahead_policy::depth::{Depth, Disk};
 use runahead_policy::following::Following;
 use runahead_policy::futile::Futile;
 use runahead_policy::hold::{Hold, Wait};

@@ -248,6 +248,8 @@ pub struct AgentPart {
     pub mismatch: [AtomicU64; 8],
     /// What a stall takes at present, ns (`policy::hold`); 0: none has ended yet.
     pub expected_stall_ns: AtomicU64,
+    /// What is asked for in vain was seen to stand in line before the program's own requests (`policy::toll`).
+    pub is_crowded: AtomicU32,
     // ---- counts, only ever growing
     pub counts: AgentCounts,
     // ---- directories whose names are cold, and files that the program waits for

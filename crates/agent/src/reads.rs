@@ -479,11 +479,13 @@ impl Visit<'_> {
         self.inner.hold.stalled(ns);
         trace(self.state, event::READ_CAME, ns, 0);
         if let Some(slot) = self.state.slot() {
+            self.inner.worth.waited(ns, self.inner.stall_is_whole, pages_asked_for(slot));
             count(&slot.agent.counts.stall_ns, ns);
             if self.inner.stall_is_whole {
                 count(&slot.agent.counts.whole_stall_ns, ns);
             }
             slot.agent.expected_stall_ns.store(self.inner.hold.expected_stall(), Ordering::Relaxed);
+            slot.agent.is_crowded.store(self.inner.worth.is_crowded().into(), Ordering::Relaxed);
             attach::has_waited(self.state, ns);
         }
     }
@@ -831,6 +833,7 @@ impl Visit<'_> {
             // Without the prefetch this would have been a stall: stay awake.
             self.attention_stall();
             self.inner.hold.saved();
+            self.inner.worth.spared();
             self.inner.pieces.stall();
         }
         if self.is_in_pieces()
@@ -900,6 +903,7 @@ impl Visit<'_> {
         }
         self.inner.stall_began = monotonic_ns();
         self.inner.stall_is_whole = foretold.is_none();
+        self.inner.worth.waits(pages_asked_for(slot));
         let waits = u64::from(fd as u32) | foretold.map_or(0, |_| FORETOLD);
         trace_at(self.state, self.inner.stall_began, event::READ_WAITS, place as u64, waits);
         if self.state.has(flags::NO_SPECULATION) {
@@ -1300,6 +1304,11 @@ fn past(slot: &Slot, patience: u32) -> Past {
     .map(|count| count.load(Ordering::Relaxed));
     let saved = slot.agent.counts.saved_ns();
     Past { stalls, patience, spent: present.saturating_add(before), waited, saved }
+}
+
+/// Pages that speculation has asked the disk for so far.
+fn pages_asked_for(slot: &Slot) -> u64 {
+    slot.speculator.counts.prefetched_pages.load(Ordering::Relaxed)
 }
 
 /// What all speculation has done so far for a program that followed none of it: pages that it has asked the

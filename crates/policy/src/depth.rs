@@ -21,6 +21,9 @@
 pub const START: u32 = 64;
 /// The papers' and prototypes' figures end at 256; each lane of the log holds 1024.
 pub const MOST: u32 = 512;
+/// Where requests are capped the program's next wrong step waits for all that is in line: so many operations in vain may
+/// be expected to stand there.
+const VAIN_IN_LINE: u32 = 8;
 
 /// When there is doubt, and what is allowed then.
 #[derive(Clone, Copy)]
@@ -40,7 +43,6 @@ const USUAL: Doubt = Doubt { trust: ONE / 4, doubtful: 16, useless: 4, open: 128
 /// Some twenty useful pages end the doubt, five rounds of four arms. Of what the papers' programs ask for on such disks 58% and more are
 /// of use; of a program whose every second read depends on the one before, which gains nothing on one arm, a quarter.
 const SLOW: Doubt = Doubt { trust: ONE / 8 * 3, doubtful: 8, useless: 2, open: 32 };
-
 /// What a stall takes, ns, on a disk that has arms to move.
 const ARMS: u64 = 4_000_000;
 
@@ -55,10 +57,45 @@ pub fn is_slow(stall: u64) -> bool {
     stall >= ARMS
 }
 
+/// How a disk takes what is asked for ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disk {
+    /// What is in vain costs nothing.
+    Usual,
+    /// It has arms to move: [`is_slow`].
+    Slow,
+    /// Its requests are capped: what is in vain was seen to stand in line ([`crate::toll`]).
+    Crowded,
+}
+
+impl Disk {
+    /// `stall`: what a stall takes at present, ns.
+    pub fn of(stall: u64, is_crowded: bool) -> Disk {
+        if is_crowded {
+            Disk::Crowded
+        } else if is_slow(stall) {
+            Disk::Slow
+        } else {
+            Disk::Usual
+        }
+    }
+
+    fn doubt(self) -> Doubt {
+        if self == Disk::Usual { USUAL } else { SLOW }
+    }
+
+    /// `vain`: the share of pages that were of no use, of [`ONE`].
+    fn most(self, vain: u32) -> u32 {
+        if self == Disk::Crowded { (VAIN_IN_LINE * ONE / vain.max(1)).min(MOST) } else { MOST }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Depth {
     depth: u32,
     useful: u32,
+    /// The share of wasted pages, which begins with none.
+    vain: u32,
     /// Pages asked for and not judged.
     open: u32,
 }
@@ -71,14 +108,14 @@ impl Default for Depth {
 
 impl Depth {
     pub const fn new() -> Self {
-        Self { depth: START, useful: ONE / 8, open: 0 }
+        Self { depth: START, useful: ONE / 8, vain: 0, open: 0 }
     }
 
-    /// Operations that may be written and not yet passed. `slow`: see [`is_slow`].
-    pub fn operations(&self, slow: bool) -> u32 {
-        let doubt = if slow { SLOW } else { USUAL };
+    /// Operations that may be written and not yet passed.
+    pub fn operations(&self, disk: Disk) -> u32 {
+        let doubt = disk.doubt();
         if self.useful >= doubt.trust {
-            self.depth
+            self.depth.min(disk.most(self.vain))
         } else if self.useful >= ONE / 16 && self.open <= doubt.open {
             self.depth.min(doubt.doubtful)
         } else {
@@ -99,20 +136,25 @@ impl Depth {
     /// A page that was asked for has been useful, or has turned out to be waste.
     pub fn judged(&mut self, useful: bool) {
         self.forgot();
-        let target = if useful { ONE } else { 0 };
-        // Rounded towards the target, so that it is reached.
-        let step = (target.abs_diff(self.useful)).div_ceil(WEIGHT);
-        self.useful = if useful { self.useful + step } else { self.useful - step };
+        let (of_use, of_none) = if useful { (ONE, 0) } else { (0, ONE) };
+        self.useful = moved(self.useful, of_use);
+        self.vain = moved(self.vain, of_none);
     }
 
     /// The speculator was as far ahead as allowed and the program has caught up, or an epoch is over:
-    /// if what was asked for is of use, there is room for twice as much. `slow`: see [`is_slow`].
-    pub fn grow(&mut self, slow: bool) {
-        let doubt = if slow { SLOW } else { USUAL };
+    /// if what was asked for is of use, there is room for twice as much.
+    pub fn grow(&mut self, disk: Disk) {
+        let doubt = disk.doubt();
         if self.useful >= doubt.trust {
-            self.depth = (self.depth * 2).min(MOST);
+            self.depth = (self.depth * 2).min(disk.most(self.vain).max(self.depth));
         }
     }
+}
+
+/// A share after one verdict. Rounded towards the target, so that it is reached.
+fn moved(share: u32, target: u32) -> u32 {
+    let step = target.abs_diff(share).div_ceil(WEIGHT);
+    if target > share { share + step } else { share - step }
 }
 
 #[cfg(test)]
@@ -125,35 +167,38 @@ mod tests {
         for _ in 0..12 {
             depth.judged(true);
         }
-        assert_eq!(depth.operations(false), START);
+        assert_eq!(depth.operations(Disk::Usual), START);
         for _ in 0..3 {
             depth.judged(true);
-            depth.grow(false);
+            depth.grow(Disk::Usual);
         }
-        assert_eq!(depth.operations(false), MOST);
+        assert_eq!(depth.operations(Disk::Usual), MOST);
     }
 
     #[test]
     fn no_verdict_is_no_proof() {
         let mut depth = Depth::new();
         (0..USUAL.open).for_each(|_| depth.asked());
-        assert_eq!(depth.operations(false), USUAL.doubtful);
+        assert_eq!(depth.operations(Disk::Usual), USUAL.doubtful);
         depth.asked();
-        assert_eq!(depth.operations(false), USUAL.useless);
+        assert_eq!(depth.operations(Disk::Usual), USUAL.useless);
         // With the first useful ones there is confidence, however many are open.
         (0..1000).for_each(|_| depth.asked());
         (0..12).for_each(|_| depth.judged(true));
-        assert_eq!(depth.operations(false), START);
+        assert_eq!(depth.operations(Disk::Usual), START);
     }
 
     #[test]
     fn doubt_goes_further_where_arms_move() {
         let mut depth = Depth::new();
-        assert_eq!(depth.operations(true), SLOW.doubtful);
+        assert_eq!(depth.operations(Disk::Slow), SLOW.doubtful);
         (0..=SLOW.open).for_each(|_| depth.asked());
-        assert_eq!((depth.operations(true), depth.operations(false)), (SLOW.useless, USUAL.doubtful));
+        assert_eq!(
+            (depth.operations(Disk::Slow), depth.operations(Disk::Usual)),
+            (SLOW.useless, USUAL.doubtful)
+        );
         (0..24).for_each(|_| depth.judged(true));
-        assert_eq!(depth.operations(true), START);
+        assert_eq!(depth.operations(Disk::Slow), START);
     }
 
     #[test]
@@ -163,21 +208,37 @@ mod tests {
         while depth.useful < ONE / 16 * 5 {
             depth.judged(true);
         }
-        (0..20).for_each(|_| depth.grow(true));
+        (0..20).for_each(|_| depth.grow(Disk::Slow));
         (0..12).for_each(|_| depth.judged(true));
-        assert_eq!(depth.operations(true), START);
+        assert_eq!(depth.operations(Disk::Slow), START);
+    }
+
+    #[test]
+    fn where_requests_are_capped_only_what_is_hardly_ever_wrong_goes_far() {
+        let mut depth = Depth::new();
+        for _ in 0..1000 {
+            depth.judged(true);
+            depth.judged(false);
+            depth.grow(Disk::Usual);
+        }
+        let in_line = depth.operations(Disk::Crowded);
+        assert!(in_line.abs_diff(2 * VAIN_IN_LINE) <= 1, "{in_line}");
+        assert_eq!(depth.operations(Disk::Usual), MOST);
+        (0..400).for_each(|_| depth.judged(true));
+        depth.grow(Disk::Crowded);
+        assert_eq!(depth.operations(Disk::Crowded), MOST);
     }
 
     #[test]
     fn half_wasted_is_no_reason_to_stop() {
         let mut depth = Depth::new();
-        assert_eq!(depth.operations(false), USUAL.doubtful);
+        assert_eq!(depth.operations(Disk::Usual), USUAL.doubtful);
         for _ in 0..1000 {
             depth.judged(true);
             depth.judged(false);
         }
-        depth.grow(false);
-        assert_eq!(depth.operations(false), 2 * START);
+        depth.grow(Disk::Usual);
+        assert_eq!(depth.operations(Disk::Usual), 2 * START);
     }
 
     #[test]
@@ -185,12 +246,12 @@ mod tests {
         let mut depth = Depth::new();
         for _ in 0..1000 {
             depth.judged(false);
-            depth.grow(false);
+            depth.grow(Disk::Usual);
         }
-        assert_eq!(depth.operations(false), USUAL.useless);
+        assert_eq!(depth.operations(Disk::Usual), USUAL.useless);
         for _ in 0..200 {
             depth.judged(true);
         }
-        assert!(depth.operations(false) >= START);
+        assert!(depth.operations(Disk::Usual) >= START);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that each can
 //! be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`], [`worth`],
-//! [`futile`], [`restart`], [`kin`], [`coldness`], [`noting`], [`untold`], [`mapped`], [`served`] and
-//! [`crowd`] inside the program; the speculator drives [`depth`], [`ledger`], [`copies`], [`misses`],
+//! [`futile`], [`restart`], [`kin`], [`coldness`], [`noting`], [`toll`], [`untold`], [`mapped`], [`served`]
+//! and [`crowd`] inside the program; the speculator drives [`depth`], [`ledger`], [`copies`], [`misses`],
 //! [`scattered`], [`overlay`], [`passed_names`], [`together`], [`views`], [`allowance`], and `coldness` and
 //! `noting` too; the host drives [`arming`], [`followed`], [`strides`], [`swapped`], [`touches`],
 //! [`presence`], [`sampling`] and [`memory`]. Every constant carries its reason.
@@ -42,6 +42,7 @@ pub mod shown;
 pub mod strides;
 pub mod swapped;
 pub mod together;
+pub mod toll;
 pub mod touches;
 pub mod track;
 pub mod untold;

@@ -15,6 +15,7 @@
 //! between two times one stall is looked at from its beginning to the call behind it.
 
 use crate::depth;
+use crate::toll::Toll;
 
 /// Foretold reads for each post from which on there is nothing to ask. GNU ld has 5 and sqlite 35, both gain
 /// on a slow disk; a chain has 0.2, python with a torn mirror 0.1.
@@ -53,6 +54,8 @@ const FORGOTTEN: u64 = 256;
 /// Reads of a stretch. A post's cost is some 40 us on a fast disk: with 8 reads it stands out of the noise
 /// of a single pair.
 const STRETCH: u32 = 8;
+/// Reads at its beginning that are not counted where requests of the stretch before may stand in line.
+const SETTLES: u32 = 2;
 /// Pairs of stretches after which a clear difference decides, and after which any does.
 const PAIRS_LEAST: u32 = 2;
 const PAIRS_MOST: u32 = 16;
@@ -67,11 +70,18 @@ const PROOF: u64 = 90;
 const PAIRS_WITHOUT_PROMISE: u32 = 4;
 /// Where a verdict against posting is only looked at again, so many are enough.
 const PAIRS_TO_CONFIRM: u32 = 2;
+/// And where requests stand in line: a stretch with posts is dear there, and ended as soon as it is.
+const PAIRS_TO_CONFIRM_IN_LINE: u32 = 1;
 
 /// Reads for which a verdict stands at first; doubles each time that it is confirmed. At most 2048, since
 /// programs change: 2 s on a cloud disk; an experiment's 16 reads with posts are less than 1% of them.
 const STANDS_FIRST: u32 = 512;
 const STANDS_MOST: u32 = 2048;
+
+/// Where each wait from the first on had requests of ours before it nobody knows what one without takes. After so many posts
+/// so many stalls in a row are left alone: the last of them have nothing before them.
+const UNKNOWN_MOST: u8 = 8;
+const LEFT_ALONE: u8 = 3;
 
 /// Calls that may pass unseen at a time while a verdict against posting stands. Looking at one costs some 2 us, passing a stub
 /// 2 ns. A disk that has become slow is noticed after some hundred calls (`hold` comes to believe it over five or so stalls).
@@ -131,6 +141,14 @@ pub struct Worth {
     /// The latest verdict and how long it stood.
     latest: Option<bool>,
     stands: u32,
+    /// Wall time of the latest stretch without, ns.
+    latest_without: u64,
+    toll: Toll,
+    /// Posts and stalls left alone while no wait was known that had nothing of ours before it.
+    unknown: u8,
+    left_alone: u8,
+    /// The present stall is one of these.
+    leaves_alone: bool,
 }
 
 impl Default for Worth {
@@ -148,6 +166,11 @@ impl Default for Worth {
             with: 0,
             latest: None,
             stands: STANDS_FIRST,
+            latest_without: 0,
+            toll: Toll::new(),
+            unknown: 0,
+            left_alone: 0,
+            leaves_alone: false,
         }
     }
 }
@@ -156,9 +179,32 @@ impl Worth {
     /// A stall may be posted.
     pub fn posting(&self) -> bool {
         match self.phase {
-            Phase::Unasked => true,
+            Phase::Unasked => !self.leaves_alone,
             Phase::Stretch { posting, .. } | Phase::Verdict { posting, .. } => posting,
         }
+    }
+
+    /// The program is going to wait, while speculation has `done` so much: [`Toll::waits`].
+    pub fn waits(&mut self, done: u64) {
+        self.toll.waits(done);
+        self.leaves_alone =
+            self.toll.clean().is_none() && self.unknown >= UNKNOWN_MOST && self.left_alone < LEFT_ALONE;
+        self.left_alone += u8::from(self.leaves_alone);
+    }
+
+    /// It has waited for so long: [`Toll::waited`].
+    pub fn waited(&mut self, ns: u64, is_whole: bool, done: u64) {
+        self.toll.waited(ns, is_whole, done);
+    }
+
+    /// It need not wait: [`Toll::spared`].
+    pub fn spared(&mut self) {
+        self.toll.spared();
+    }
+
+    /// What is asked for in vain stands in line on this disk.
+    pub fn is_crowded(&self) -> bool {
+        self.pace == Pace::Middling && self.toll.is_crowded()
     }
 
     /// How many calls may pass unseen from here, where a stall has just been seen to its end. They are thought to pass.
@@ -177,6 +223,7 @@ impl Worth {
     /// `untold`: the kernel does not tell whether this read waits.
     pub fn posted(&mut self, untold: bool) {
         self.untold = untold;
+        self.unknown = self.unknown.saturating_add(1);
         self.foretold = self.foretold - self.foretold / WEIGHT + self.since_post * SIXTEENTHS / WEIGHT;
         self.since_post = 0;
     }
@@ -190,9 +237,17 @@ impl Worth {
         }
         self.keeps_pace(stall, sync);
         // Whatever was found out before: this speculation is being followed.
-        if self.since_post == CLEARLY && self.phase != Phase::Unasked {
+        if self.since_post == CLEARLY && self.phase != Phase::Unasked && !self.is_dear() {
             self.foretold = self.foretold.max(2 * CLEARLY * SIXTEENTHS);
             self.phase = Phase::Unasked;
+        }
+        if let Phase::Stretch { posting, left: left @ 2.., pairs } = self.phase
+            && self.is_in_line()
+        {
+            return self.goes_on_in_line(posting, left, pairs, foretold, now());
+        }
+        if matches!(self.phase, Phase::Verdict { posting: true, .. }) && self.is_dear() {
+            return self.begin_experiment(now());
         }
         match &mut self.phase {
             Phase::Unasked => {
@@ -207,7 +262,8 @@ impl Worth {
     }
 
     fn keeps_pace(&mut self, stall: u64, sync: u64) {
-        let pace = Pace::of(stall, sync);
+        // What stands in line behind requests of ours is no slow disk.
+        let pace = Pace::of(stall.min(self.toll.clean().unwrap_or(stall)), sync);
         if pace != self.pace {
             // What was found out was about another disk.
             self.pace = pace;
@@ -222,10 +278,39 @@ impl Worth {
     fn enough(&self) -> u32 {
         match self.pace {
             Pace::Quick => CLEARLY * SIXTEENTHS,
+            Pace::Middling | Pace::Arms if self.toll.is_too_dear() => u32::MAX,
             Pace::Middling if self.untold => NOTHING,
             Pace::Middling => 0,
             Pace::Arms if self.stall > self.least_stall.saturating_mul(LENGTHENED) / 100 => LITTLE,
             Pace::Arms => NOTHING,
+        }
+    }
+
+    fn pairs_to_confirm(&self) -> u32 {
+        if self.is_in_line() { PAIRS_TO_CONFIRM_IN_LINE } else { PAIRS_TO_CONFIRM }
+    }
+
+    fn is_dear(&self) -> bool {
+        self.pace != Pace::Quick && self.toll.is_too_dear()
+    }
+
+    /// Requests in vain may stand in line: those of one stretch still do when the next begins.
+    fn is_in_line(&self) -> bool {
+        self.pace != Pace::Quick
+    }
+
+    /// A read of a stretch that is not to be its last one, unless it has taken so long that the rest has nothing to add.
+    fn goes_on_in_line(&mut self, posting: bool, left: u32, pairs: u32, foretold: bool, now: u64) {
+        if left <= STRETCH && posting {
+            let most = self.latest_without.saturating_mul(CLEAR) / 100;
+            if now.saturating_sub(self.began) > most {
+                return self.end_stretch(posting, pairs, now);
+            }
+        }
+        let still_follows = !posting && foretold && left > STRETCH;
+        self.phase = Phase::Stretch { posting, left: if still_follows { left } else { left - 1 }, pairs };
+        if left > STRETCH {
+            self.began = now;
         }
     }
 
@@ -237,22 +322,24 @@ impl Worth {
 
     fn begin_stretch(&mut self, posting: bool, pairs: u32, now: u64) {
         self.began = now;
-        self.phase = Phase::Stretch { posting, left: STRETCH, pairs };
+        let left = if self.is_in_line() { SETTLES + STRETCH } else { STRETCH };
+        self.phase = Phase::Stretch { posting, left, pairs };
     }
 
     fn end_stretch(&mut self, posting: bool, pairs: u32, now: u64) {
         let took = now.saturating_sub(self.began);
         if !posting {
             self.without += took;
+            self.latest_without = took;
             return self.begin_stretch(true, pairs, now);
         }
         self.with += took;
         let pairs = pairs + 1;
         let (less, more) = (self.with.min(self.without), self.with.max(self.without));
         let clear = pairs >= PAIRS_LEAST && more >= less.saturating_mul(CLEAR) / 100;
-        let proof = if self.foretold < HARDLY_ANY { PROOF } else { 100 };
+        let proof = if self.foretold < HARDLY_ANY || self.is_in_line() { PROOF } else { 100 };
         let pays = self.with < self.without.saturating_mul(proof) / 100;
-        let enough = if self.latest == Some(false) { PAIRS_TO_CONFIRM } else { PAIRS_WITHOUT_PROMISE };
+        let enough = if self.latest == Some(false) { self.pairs_to_confirm() } else { PAIRS_WITHOUT_PROMISE };
         let futile = proof < 100 && pairs >= enough && !pays;
         if clear || futile || pairs >= PAIRS_MOST {
             self.decide(pays);
@@ -265,6 +352,7 @@ impl Worth {
         self.stands =
             if self.latest == Some(posting) { (self.stands * 2).min(STANDS_MOST) } else { STANDS_FIRST };
         self.latest = Some(posting);
+        self.toll.answered(posting);
         self.phase = Phase::Verdict { posting, left: self.stands };
     }
 
@@ -370,6 +458,68 @@ mod tests {
             assert!(posts < 400, "{posts}");
             assert!(took < 20_000 * 13_000_000 / 100 * 104, "{took}");
         }
+    }
+
+    /// A volume that answers after `latency` ns, one request each `spaced` ns at most; each post asks for `wasted` in vain, and with `foretold`
+    /// for the read behind it. Returns the posts and all ns.
+    fn run_capped(reads: u32, (latency, spaced): (u64, u64), wasted: u64, foretold: bool) -> (u32, u64) {
+        let mut worth = Worth::default();
+        let (mut now, mut posts, mut done, mut line) = (1u64, 0, 0, 0u64);
+        let (mut stall, mut is_known) = (latency, false);
+        for _ in 0..reads {
+            let known = core::mem::take(&mut is_known);
+            worth.read(known, stall, 200_000, || now);
+            if known {
+                // It was asked for together with the one before.
+                worth.spared();
+                continue;
+            }
+            worth.waits(done);
+            let takes = latency.max((line + 1) * spaced);
+            line = 0;
+            if worth.posting() {
+                posts += 1;
+                worth.posted(false);
+                // Where it is crowded no more is asked for in doubt.
+                let wasted = if worth.is_crowded() { wasted.min(2) } else { wasted };
+                (line, is_known) = (wasted, foretold);
+                done += wasted + u64::from(foretold);
+            }
+            now += takes;
+            stall = stall - stall / 8 + takes / 8;
+            // What a post asks for counts from the wait on.
+            worth.waited(takes, true, done);
+        }
+        (posts, now)
+    }
+
+    #[test]
+    fn on_a_capped_volume_what_is_in_vain_is_given_up_soon() {
+        for (wasted, foretold) in [(4, false), (16, false), (8, true), (16, true)] {
+            let reads = 4_000;
+            let (posts, took) = run_capped(reads, (700_000, 333_333), wasted, foretold);
+            let alone = u64::from(reads) * 700_000;
+            assert!(
+                took <= alone / 100 * 103 + 2 * wasted * 333_333,
+                "{wasted} {foretold} {posts} {took} {alone}"
+            );
+        }
+    }
+
+    #[test]
+    fn where_what_is_in_vain_costs_nothing_every_stall_is_posted() {
+        let (posts, _) = run_capped(4_000, (1_000_000, 15_000), 16, false);
+        let left_alone = u32::from(LEFT_ALONE);
+        assert_eq!(posts, 4_000 - left_alone);
+        let (posts, _) = run_capped(4_000, (1_000_000, 15_000), 16, true);
+        assert!((2_000 - left_alone..=2_000).contains(&posts), "{posts}");
+    }
+
+    /// One wasted request with each useful one: two stand in line, and half of the waits are spared.
+    #[test]
+    fn what_pays_on_a_capped_volume_is_kept() {
+        let (posts, took) = run_capped(4_000, (700_000, 333_333), 1, true);
+        assert!(posts > 1_900 && took < 4_000 * 700_000 / 100 * 55, "{posts} {took}");
     }
 
     #[test]

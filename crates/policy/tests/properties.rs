@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use runahead_policy::attention::{Attention, CALM_AFTER, SKIP_LONGEST, SKIP_MOST};
-use runahead_policy::depth::{Depth, MOST, START};
+use runahead_policy::depth::{Depth, Disk, MOST, START};
 use runahead_policy::hold::{
     CREDIT_FIRST, CREDIT_MOST, CREDIT_PART, Hold, LONGEST_PERCENT, LONGEST_STALL, SHORTEST_STALL,
     WORTH_PERCENT, Wait,
@@ -166,34 +166,34 @@ proptest! {
     #[test]
     fn depth_stays_within_bounds(events in prop::collection::vec(prop_oneof![
         Just(Some(true)), Just(Some(false)), Just(None)
-    ], 0..1000), slow: bool) {
+    ], 0..1000), disk in prop_oneof![Just(Disk::Usual), Just(Disk::Slow), Just(Disk::Crowded)]) {
         let mut depth = Depth::new();
         for event in events {
-            let before = depth.operations(slow);
+            let before = depth.operations(disk);
             match event {
                 Some(useful) => {
                     depth.judged(useful);
                     if !useful {
-                        prop_assert!(depth.operations(slow) <= before);
+                        prop_assert!(depth.operations(disk) <= before);
                     }
                 }
                 None => {
-                    depth.grow(slow);
-                    prop_assert!(depth.operations(slow) >= before);
+                    depth.grow(disk);
+                    prop_assert!(depth.operations(disk) >= before);
                 }
             }
-            prop_assert!((1..=MOST).contains(&depth.operations(slow)));
+            prop_assert!((1..=MOST).contains(&depth.operations(disk)));
         }
         // From wherever it stands: nothing but waste makes it small, nothing but use brings it back.
         for _ in 0..1000 {
             depth.judged(false);
-            depth.grow(slow);
+            depth.grow(disk);
         }
-        prop_assert!(depth.operations(slow) < START / 8);
+        prop_assert!(depth.operations(disk) < START / 8);
         for _ in 0..1000 {
             depth.judged(true);
         }
-        prop_assert!(depth.operations(slow) >= START);
+        prop_assert!(depth.operations(disk) >= START);
     }
 
     /// While all is waste there is no growth that use could bring to light later.
@@ -204,12 +204,12 @@ proptest! {
             depth.judged(false);
         }
         for _ in 0..growths {
-            depth.grow(false);
+            depth.grow(Disk::Usual);
         }
         for _ in 0..1000 {
             depth.judged(true);
         }
-        prop_assert_eq!(depth.operations(false), START);
+        prop_assert_eq!(depth.operations(Disk::Usual), START);
     }
 
     /// Posts that do not pay are hardly made, those that do are hardly ever left out, whatever the stretches'

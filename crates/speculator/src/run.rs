@@ -32,7 +32,7 @@ use runahead_kernel::PAGE;
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
 use runahead_kernel::signals;
 use runahead_policy::allowance::Amount;
-use runahead_policy::depth::{self, Depth};
+use runahead_policy::depth::{Depth, Disk};
 use runahead_policy::memory;
 use runahead_policy::passed_names::PassedNames;
 use runahead_prefetch::budget::Bandwidth;
@@ -698,7 +698,7 @@ pub fn end(reason: u32, by: u32) -> ! {
     let run = RUN.get();
     if run.fault == 0 {
         settle();
-        run.depth.grow(is_slow());
+        run.depth.grow(disk());
         pass_names_now();
         let answer = shared::answer(run.lane);
         answer.wake_at.store(0, Ordering::Relaxed);
@@ -857,14 +857,16 @@ pub fn log(prediction: &Prediction) {
     if turn_is_over(run) {
         end(ended::TURN, 0);
     }
-    if run.is_far_ahead(passed, run.depth.operations(is_slow()), share(allowed())) {
+    if run.is_far_ahead(passed, run.depth.operations(disk()), share(allowed())) {
         sleep_ahead();
     }
 }
 
 /// Whether the program waits as for a disk that serves few requests at once.
-fn is_slow() -> bool {
-    depth::is_slow(agent().expected_stall_ns.load(Ordering::Relaxed))
+fn disk() -> Disk {
+    let agent = agent();
+    let is_crowded = agent.is_crowded.load(Ordering::Relaxed) != 0;
+    Disk::of(agent.expected_stall_ns.load(Ordering::Relaxed), is_crowded)
 }
 
 /// Speculation has looked a name up.
@@ -980,7 +982,7 @@ fn sleep_ahead() {
     run.ticks = 0;
     run.vain = 0;
     settle();
-    run.depth.grow(is_slow());
+    run.depth.grow(disk());
 }
 
 impl Run {
@@ -1017,7 +1019,7 @@ impl Run {
 
     /// The operation whose passing leaves room enough: half of the depth, and an eighth of what is allowed.
     fn worth_waking_at(&self, passed: u32) -> u32 {
-        let (operations, allowed) = (self.depth.operations(is_slow()) / 2, share(allowed()));
+        let (operations, allowed) = (self.depth.operations(disk()) / 2, share(allowed()));
         let low = if allowed == Amount::UNLIMITED { allowed } else { allowed.low() };
         let first = self.written.saturating_sub(operations).max(passed + 1).min(self.written);
         (first..self.written)

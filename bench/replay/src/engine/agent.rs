@@ -60,6 +60,7 @@ impl Player<'_> {
         thread.saw_a_stall = true;
         thread.hold.stalled(ns);
         let is_whole = thread.stall_is_whole;
+        thread.worth.waited(ns, is_whole, self.speculator.prefetched);
         self.waited(ns, is_whole);
     }
 
@@ -145,6 +146,7 @@ impl Player<'_> {
             self.process.full += 1;
             self.process.attention.stall();
             thread.hold.saved();
+            thread.worth.spared();
             thread.pieces.stall();
         }
         if thread.track.is_on()
@@ -183,6 +185,7 @@ impl Player<'_> {
         thread.pieces.stall();
         thread.stall_began = self.clock.at(thread.time).max(1);
         thread.stall_is_whole = foretold.is_none();
+        thread.worth.waits(self.speculator.prefetched);
         let has_lane = self.takes_lane(number);
         if has_lane && !self.is_patient() {
             let stall = Stall {

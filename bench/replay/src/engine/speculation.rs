@@ -94,9 +94,9 @@ impl Player<'_> {
     pub(super) fn ends(&mut self) {
         self.lets_go(true);
         self.speculator.settle();
-        let slow = self.is_slow();
+        let disk = self.disk();
         let speculator = &mut self.speculator;
-        speculator.depth.grow(slow);
+        speculator.depth.grow(disk);
         let lane = &mut speculator.lanes[speculator.lane];
         lane.over = lane.epoch;
         speculator.mode = Mode::Idle;
@@ -128,8 +128,9 @@ impl Player<'_> {
         self.threads[self.speculator.lanes[self.speculator.lane].thread].hold.expected_stall()
     }
 
-    pub(super) fn is_slow(&self) -> bool {
-        depth::is_slow(self.expected_stall())
+    pub(super) fn disk(&self) -> Disk {
+        let thread = &self.threads[self.speculator.lanes[self.speculator.lane].thread];
+        Disk::of(thread.hold.expected_stall(), thread.worth.is_crowded())
     }
 
     pub(super) fn steps(&self) -> &[Step] {
@@ -241,7 +242,7 @@ impl Player<'_> {
 
     /// `Run::log`.
     pub(super) fn writes(&mut self, right: bool, prefetched: bool) {
-        let slow = self.is_slow();
+        let disk = self.disk();
         let speculator = &mut self.speculator;
         speculator.ticks = 0;
         let asked_to = speculator.ledger.position();
@@ -261,7 +262,7 @@ impl Player<'_> {
         if self.turn_is_over() {
             return self.ends();
         }
-        let operations = self.speculator.depth.operations(slow);
+        let operations = self.speculator.depth.operations(disk);
         if written.saturating_sub(passed) >= operations {
             self.falls_asleep(written, passed, operations);
         }
@@ -291,9 +292,9 @@ impl Player<'_> {
         }
         let passed = self.speculator.lanes[self.speculator.lane].passed;
         if passed >= wake_at {
-            let slow = self.is_slow();
+            let disk = self.disk();
             self.speculator.settle();
-            self.speculator.depth.grow(slow);
+            self.speculator.depth.grow(disk);
             self.speculator.mode = Mode::Running(None);
         } else if passed == before {
             // The program stands still.
