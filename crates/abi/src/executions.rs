@@ -14,6 +14,35 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Files that are remembered.
 pub const FILES: usize = 440;
 
+/// Which process has executed something last, and how long it had been off its processors by then. So the program
+/// that comes next can tell how long its own start has waited; of several at once the last one can.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Latest {
+    /// Its process id; 0: nobody's.
+    process: AtomicU32,
+    /// Monotonic time less the processor time that the process has taken, ns.
+    idle_ns: AtomicU64,
+}
+
+impl Latest {
+    /// The calling process, `process`, is about to execute something. Async-signal-safe.
+    pub fn executes(&self, process: u32, idle_ns: u64) {
+        self.process.store(0, Ordering::Relaxed);
+        self.idle_ns.store(idle_ns, Ordering::Release);
+        self.process.store(process, Ordering::Release);
+    }
+
+    /// How long this process has been off its processors since it was executed, ns, now that it is `idle_ns`; asked
+    /// once. None: another one has executed something since, or it was asked. Async-signal-safe.
+    pub fn waited(&self, process: u32, idle_ns: u64) -> Option<u64> {
+        let before = || self.process.load(Ordering::Acquire) == process;
+        let since = before().then(|| self.idle_ns.load(Ordering::Acquire)).filter(|_| before())?;
+        self.process.store(0, Ordering::Relaxed);
+        Some(idle_ns.saturating_sub(since))
+    }
+}
+
 /// One page of the session's header.
 #[repr(C, align(4096))]
 #[derive(Debug)]

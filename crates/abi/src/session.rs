@@ -19,7 +19,7 @@ use crate::begun;
 use crate::check::Checks;
 use crate::durations::Durations;
 use crate::environment::Cookie;
-use crate::executions::Executions;
+use crate::executions::{Executions, Latest};
 use crate::kin;
 use crate::lives::Lives;
 pub use crate::log::LANES;
@@ -74,6 +74,8 @@ pub struct Header {
     /// What the run's processes have waited together, ns, until that is enough for somebody to be called
     /// (`runahead_policy::regret`).
     pub waited_ns: AtomicU64,
+    /// Who is being loaded.
+    pub latest: Latest,
     /// 1: our own files had to be read from the disk, so the host's have to be as well. Said before the
     /// command starts.
     pub is_cold: AtomicU32,

@@ -17,7 +17,7 @@ use runahead_abi::executions::{Executions, Known, state as answer};
 use runahead_abi::kin;
 use runahead_kernel::files::{IoVec, Stat, stat_at_address};
 use runahead_kernel::memory::read_process;
-use runahead_kernel::process::{futex_wait, monotonic_ns, prctl, process_id, thread_id};
+use runahead_kernel::process::{futex_wait, idle_ns, monotonic_ns, prctl, process_id, thread_id};
 use runahead_kernel::uapi::general as n;
 
 /// How long the host is waited for, ns: until others are answered, until it has looked, and, once it is about
@@ -86,6 +86,12 @@ pub enum Next {
 /// Has the host put the agent into the program that comes next, where that is needed. Waits for it as long as
 /// [`LONGEST_NS`].
 pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
+    let next = comes_next(state, number, a);
+    state.header().latest.executes(process_id() as u32, idle_ns());
+    next
+}
+
+fn comes_next(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
     // Of a process with several threads the kernel makes the one that executes the first one. It is left
     // alone.
     if state.process().refused.load(Ordering::Relaxed) != 0 || thread_id() != process_id() {

@@ -37,7 +37,10 @@ pub fn opens(frame: &Frame, directory: i32, path: usize, how: u32) -> Answer {
         let kind = if how & n::O_DIRECTORY != 0 { kind::LISTED } else { kind::OPENED };
         if state.slot().is_none() {
             with_process(frame, |visit| {
-                let _ = attach::slot(visit.state);
+                // It may have waited enough already, while it was being loaded.
+                if attach::slot(visit.state).is_some() {
+                    attach::call_host(visit.state);
+                }
             });
         }
         enter_at(state, kind, directory, path);

@@ -248,7 +248,17 @@ fn join(
     });
     // Who opens the site file has said by then whether the run may be cold.
     opened::begins(fixed);
+    counts_own_waits(fixed);
     Some((fixed, sites))
+}
+
+/// What the program has waited for while it was being loaded, which nobody of ours has seen, are waits like others.
+fn counts_own_waits(state: &Fixed) {
+    let waited = state.header().latest.waited(process::process_id() as u32, process::idle_ns());
+    if let Some(ns) = waited.filter(|_| was_cold()) {
+        attach::has_waited(state, ns);
+        opened::has_waited(state);
+    }
 }
 
 /// Whether the session says that processes of this executable hardly ever wait, and this is not one that is

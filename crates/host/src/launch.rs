@@ -25,7 +25,7 @@ use crate::trace::{Made, Recorder, TraceTo};
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::session::{SESSION_BYTES, remembering};
 use runahead_insert::file::Reason;
-use runahead_kernel::process::monotonic_ns;
+use runahead_kernel::process::{idle_ns, monotonic_ns};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{PidfdFlags, Resource, getrlimit, pidfd_open};
 use std::ffi::{OsStr, OsString};
@@ -450,6 +450,7 @@ fn prepare(
     };
     let host = start_beside(run, beside).map_err(|e| format!("cannot start the host: {e}"))?;
     let address = environment::Session { host, ..address };
+    shared.header().latest.executes(main_process, idle_ns());
     let mut preload = agent.into_os_string();
     if let Some(before) = std::env::var_os("LD_PRELOAD").map(without_agent).filter(|v| !v.is_empty()) {
         preload.push(":");

@@ -11,6 +11,7 @@
 //! fault for its own code, or it has not.
 
 use crate::reading::{self, CHUNK};
+use runahead_abi::sites::PREPARED_NAME;
 use runahead_kernel::memory::advise;
 use runahead_kernel::process::major_faults_and_blocks;
 use runahead_kernel::uapi::general as n;
@@ -45,39 +46,63 @@ pub fn ask_for_ourselves() {
         // SAFETY: the range is our own code and data, and the advice changes nothing but the page cache.
         let _ = unsafe { advise(begin + offset, chunk, n::MADV_WILLNEED) };
     }
-    ask_for_agent();
+    ask_for_agents_files();
 }
 
-/// The agent is what the command waits for first once it is loaded. It comes while we wait for ourselves.
-/// Takes no memory.
-fn ask_for_agent() {
-    const PLACES: [&CStr; 2] = [c"librunahead_agent.so", c"../lib/runahead/librunahead_agent.so"];
+/// What the command's agent waits for first once it is loaded: its own file, and what is known of the machine's
+/// programs, which it searches page by page. They come while we wait for ourselves. Takes no memory.
+fn ask_for_agents_files() {
+    const FOLDERS: [&[u8]; 2] = [b"", b"../lib/runahead/"];
     let mut path = [0u8; libc::PATH_MAX as usize];
     // SAFETY: a string, and as many bytes as are said.
     let length = unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), path.as_mut_ptr().cast(), path.len()) };
     let own = path.get(..usize::try_from(length).unwrap_or(0)).unwrap_or_default();
     let Some(behind) = own.iter().rposition(|&byte| byte == b'/').map(|slash| slash + 1) else { return };
-    for place in PLACES {
-        let name = place.to_bytes_with_nul();
-        let Some(to) = path.get_mut(behind..behind + name.len()) else { return };
-        to.copy_from_slice(name);
-        // SAFETY: a string, put together above; the descriptor is ours and closed at once.
-        unsafe {
-            let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-            let file = libc::open(path.as_ptr().cast(), flags);
-            if file >= 0 {
-                for chunk in 0..AGENT_CHUNKS {
-                    libc::readahead(file, chunk * CHUNK as i64, CHUNK as usize);
-                }
-                libc::close(file);
-                return;
-            }
+    for folder in FOLDERS {
+        let mut ask = |name: &[u8]| match put(&mut path, behind, &[folder, name, b"\0"]) {
+            true => ask_for_first(&path),
+            false => false,
+        };
+        if ask(AGENT) {
+            ask(PREPARED_NAME.as_bytes());
+            return;
         }
     }
 }
 
-/// Pieces that the agent has at most; none is read behind its end.
-const AGENT_CHUNKS: i64 = 4;
+/// Puts these parts into `path`, from `at` on; false if there is no room.
+fn put(path: &mut [u8], mut at: usize, parts: &[&[u8]]) -> bool {
+    for part in parts {
+        let Some(to) = path.get_mut(at..at + part.len()) else { return false };
+        to.copy_from_slice(part);
+        at += part.len();
+    }
+    true
+}
+
+/// Asks for the first pieces of the file at `path`, which ends with a null; false if it cannot be opened.
+fn ask_for_first(path: &[u8]) -> bool {
+    let Ok(path) = CStr::from_bytes_until_nul(path) else { return false };
+    // SAFETY: a string; the descriptor is ours and closed at once.
+    unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = libc::open(path.as_ptr(), flags);
+        if file < 0 {
+            return false;
+        }
+        for chunk in 0..FIRST_CHUNKS {
+            libc::readahead(file, chunk * CHUNK as i64, CHUNK as usize);
+        }
+        libc::close(file);
+    }
+    true
+}
+
+const AGENT: &[u8] = b"librunahead_agent.so";
+
+/// Pieces that are asked for of each: more than the agent has, and than what is known of a machine's programs takes. None is
+/// read behind a file's end.
+const FIRST_CHUNKS: i64 = 8;
 
 /// Whether our own code had to be waited for.
 pub(crate) fn were_cold() -> bool {

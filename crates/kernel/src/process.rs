@@ -139,6 +139,11 @@ pub fn processor_ns() -> u64 {
     clock_ns(n::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// How long the calling process has been off its processors, ns, but for a constant of its own. Of one thread.
+pub fn idle_ns() -> u64 {
+    monotonic_ns().saturating_sub(processor_ns())
+}
+
 /// How often the calling thread has given its processor away by itself, as who waits does, and how many blocks of 512 bytes were
 /// brought in for it (getrusage(2), `ru_nvcsw` and `ru_inblock`).
 pub fn sleeps_and_blocks() -> (u64, u64) {
