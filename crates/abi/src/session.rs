@@ -31,7 +31,7 @@ use crate::release::{Closings, Holding, Numbers, Releasing};
 use crate::trace;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess14");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess15");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;

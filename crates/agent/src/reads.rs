@@ -903,7 +903,6 @@ impl Visit<'_> {
         }
         self.inner.stall_began = monotonic_ns();
         self.inner.stall_is_whole = foretold.is_none();
-        self.inner.worth.waits(pages_asked_for(slot));
         let waits = u64::from(fd as u32) | foretold.map_or(0, |_| FORETOLD);
         trace_at(self.state, self.inner.stall_began, event::READ_WAITS, place as u64, waits);
         if self.state.has(flags::NO_SPECULATION) {
@@ -921,6 +920,7 @@ impl Visit<'_> {
             return;
         }
         let has_lane = self.lane.is_some() || self.take_lane(slot);
+        self.inner.worth.waits(pages_asked_for(slot));
         // While speculation is on track and says what comes, it knows better.
         let says_little = !self.inner.track.is_on() || self.inner.following.is_silent();
         let untold = if stalled.unasked > 0 { self.inner.untold_device } else { 0 };

@@ -43,6 +43,7 @@ const USUAL: Doubt = Doubt { trust: ONE / 4, doubtful: 16, useless: 4, open: 128
 /// Some twenty useful pages end the doubt, five rounds of four arms. Of what the papers' programs ask for on such disks 58% and more are
 /// of use; of a program whose every second read depends on the one before, which gains nothing on one arm, a quarter.
 const SLOW: Doubt = Doubt { trust: ONE / 8 * 3, doubtful: 8, useless: 2, open: 32 };
+
 /// What a stall takes, ns, on a disk that has arms to move.
 const ARMS: u64 = 4_000_000;
 

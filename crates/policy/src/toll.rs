@@ -7,7 +7,10 @@
 //! lost, a small part of what the program waits and what was gained of late. When it is empty there is a question, which
 //! [`crate::worth`] tries out: not all that is gained is seen (what an earlier speculation has fetched is no wait any more).
 //!
-//! Rule: before the question is asked no more was lost, net, than [`FIRST`] clean waits, one part in [`PART`] of what was waited, and the one
+//! What others ask for (the host: names, companions, what is remembered) stands in line as well and is not known here: a
+//! wait behind it is taken for a clean one.
+//!
+//! Rule, of waits as they are counted ([`LONGEST`]): before the question is asked no more was lost, net, than [`FIRST`] clean waits, one part in [`PART`] of what was waited, and the one
 //! wait that was too much.
 
 /// A part of what is waited that may be lost: one in so many. 1% is what "never slower" is measured to.
@@ -72,6 +75,11 @@ impl Toll {
             self.drained(is_whole);
             return;
         }
+        if is_whole && self.is_behind && ns < self.clean / 2 {
+            // So long a clean one does not take, whatever it took at first: behind a line of others', or with the program's
+            // computing in it.
+            self.clean = mean(self.clean, ns);
+        }
         let ns = ns.min(self.clean.saturating_mul(LONGEST));
         if is_whole && self.is_behind {
             // From a clean one on: a few that are somewhat longer prove nothing.
@@ -123,12 +131,13 @@ impl Toll {
     /// The question was asked, and answered: speculation pays, or not.
     pub fn answered(&mut self, pays: bool) {
         let purse = if pays { MOST } else { FIRST };
+        self.was_dear &= !pays || self.is_crowded();
         self.purse = purse.saturating_mul(signed(self.clean));
     }
 
     fn book(&mut self, ns: i64) {
         let most = MOST.saturating_mul(signed(self.clean));
-        self.purse = self.purse.saturating_add(ns).clamp(-most, most);
+        self.purse = self.purse.saturating_add(ns).min(most).max(-most);
         self.was_dear |= self.purse < 0;
     }
 }
@@ -239,6 +248,19 @@ mod tests {
             assert_eq!(toll.clean(), Some(CLEAN));
             behind(&mut toll, CLEAN);
         }
+    }
+
+    #[test]
+    fn a_first_wait_that_was_long_is_no_clean_one_for_ever() {
+        let mut toll = Toll::new();
+        toll.waits(0);
+        toll.waited(10 * CLEAN, true, 0);
+        for _ in 0..32 {
+            behind(&mut toll, CLEAN * 3 / 2);
+        }
+        assert!(toll.clean().is_some_and(|clean| clean < 4 * CLEAN), "{:?}", toll.clean());
+        (0..2 * MOST).for_each(|_| behind(&mut toll, 5 * CLEAN));
+        assert!(toll.is_too_dear());
     }
 
     #[test]

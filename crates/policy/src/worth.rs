@@ -102,7 +102,7 @@ enum Phase {
 enum Pace {
     /// A post costs as much as a stall, or a sync several.
     Quick,
-    /// A post costs a fraction of a stall, and what is in vain costs nothing.
+    /// A post costs a fraction of a stall, and what is in vain costs nothing unless it stands in line.
     Middling,
     /// What is in vain stands in line.
     Arms,
@@ -189,11 +189,11 @@ impl Worth {
         self.toll.waits(done);
         self.leaves_alone =
             self.toll.clean().is_none() && self.unknown >= UNKNOWN_MOST && self.left_alone < LEFT_ALONE;
-        self.left_alone += u8::from(self.leaves_alone);
     }
 
     /// It has waited for so long: [`Toll::waited`].
     pub fn waited(&mut self, ns: u64, is_whole: bool, done: u64) {
+        self.left_alone += u8::from(core::mem::take(&mut self.leaves_alone) && is_whole);
         self.toll.waited(ns, is_whole, done);
     }
 
@@ -224,6 +224,7 @@ impl Worth {
     pub fn posted(&mut self, untold: bool) {
         self.untold = untold;
         self.unknown = self.unknown.saturating_add(1);
+        self.leaves_alone = false;
         self.foretold = self.foretold - self.foretold / WEIGHT + self.since_post * SIXTEENTHS / WEIGHT;
         self.since_post = 0;
     }
@@ -237,7 +238,7 @@ impl Worth {
         }
         self.keeps_pace(stall, sync);
         // Whatever was found out before: this speculation is being followed.
-        if self.since_post == CLEARLY && self.phase != Phase::Unasked && !self.is_dear() {
+        if self.since_post >= CLEARLY && self.phase != Phase::Unasked && !self.is_dear() {
             self.foretold = self.foretold.max(2 * CLEARLY * SIXTEENTHS);
             self.phase = Phase::Unasked;
         }
@@ -287,7 +288,8 @@ impl Worth {
     }
 
     fn pairs_to_confirm(&self) -> u32 {
-        if self.is_in_line() { PAIRS_TO_CONFIRM_IN_LINE } else { PAIRS_TO_CONFIRM }
+        let stands_in_line = self.pace == Pace::Arms || self.is_crowded();
+        if stands_in_line { PAIRS_TO_CONFIRM_IN_LINE } else { PAIRS_TO_CONFIRM }
     }
 
     fn is_dear(&self) -> bool {

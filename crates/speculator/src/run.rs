@@ -862,7 +862,7 @@ pub fn log(prediction: &Prediction) {
     }
 }
 
-/// Whether the program waits as for a disk that serves few requests at once.
+/// How the disk that the program waits for takes what is asked for ahead.
 fn disk() -> Disk {
     let agent = agent();
     let is_crowded = agent.is_crowded.load(Ordering::Relaxed) != 0;

@@ -185,8 +185,8 @@ impl Player<'_> {
         thread.pieces.stall();
         thread.stall_began = self.clock.at(thread.time).max(1);
         thread.stall_is_whole = foretold.is_none();
-        thread.worth.waits(self.speculator.prefetched);
         let has_lane = self.takes_lane(number);
+        self.threads[number].worth.waits(self.speculator.prefetched);
         if has_lane && !self.is_patient() {
             let stall = Stall {
                 foretold: foretold.is_some(),

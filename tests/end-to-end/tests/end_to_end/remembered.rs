@@ -121,6 +121,7 @@ pub fn add(suite: &mut Suite) {
     suite.add("remembered::not all is told of what nobody waits for", wants(), idle);
     suite.add("remembered::threads enter all that they open", wants(), threads);
     suite.add("remembered::a host that is stopped is not waited for", wants(), stopped);
+    suite.add("remembered::what a program waits for while it is loaded counts", wants(), loads);
 }
 
 /// A slow disk with the program's files, and a cache folder; both gone with the value.
@@ -1029,6 +1030,42 @@ fn stopped() -> Verdict {
     match all.iter().min() {
         Some(best) if *best < Duration::from_millis(400) => Ok(()),
         _ => Err(format!("from the stop to the end it took {all:?}")),
+    }
+}
+
+/// Waits for nothing that an agent sees, and says whether a host has come all the same.
+const LOADED: &str = r#"
+host=${RUNAHEAD_SESSION%%:*}
+for n in $(seq 100); do
+  case $(readlink "/proc/$host/exe") in */runahead-host) echo "a host has come"; exit;; esac
+  sleep 0.01 < /dev/null
+done
+echo "none has come"
+"#;
+
+fn loads() -> Verdict {
+    let Some(kept) = Kept::new("loads")? else { return Ok(()) };
+    let shell = kept.mount().join("bash");
+    kept.change(|_| fs::copy("/bin/bash", &shell).map(drop))?;
+    let run = || {
+        let mut command = Command::new(kept.command_under_test());
+        command.args(["run", "--"]).arg(&shell).args(["-c", LOADED]);
+        command.env("XDG_CACHE_HOME", kept.cache()).env("PATH", PATH).stdin(Stdio::null());
+        command.env_remove("RUNAHEAD_REMEMBER");
+        let output = command.output().map_err(|error| error.to_string())?;
+        Ok::<_, String>(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    // The first time its code may have to be analysed, by the host.
+    run()?;
+    let mut said = Vec::new();
+    // A loaded machine may have read the shell before it is executed.
+    for _ in 0..3 {
+        kept.chill()?;
+        said.push(run()?);
+    }
+    match said.iter().any(|said| said == "a host has come") {
+        true => Ok(()),
+        false => Err(format!("cold: {said:?}")),
     }
 }
 
