@@ -414,15 +414,14 @@ pub fn would_wait(file: impl AsFd, page: u32) -> bool {
     preadv2(file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)
 }
 
-/// Whether reading leaves the time of the last access as it is. (A file of somebody else's is not to be had
+/// Whether to read or map it leaves the time of the last access as it is. (A file of somebody else's is not to be had
 /// without that time.)
 fn leaves_its_time(file: &OwnedFd) -> bool {
-    let (Ok(flags), Ok(there), Ok(mount)) = (fcntl_getfl(file), fstat(file), fstatvfs(file)) else {
-        return false;
-    };
-    if flags.contains(OFlags::NOATIME)
-        || mount.f_flag.intersects(StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY)
-    {
+    if fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::NOATIME)) {
+        return true;
+    }
+    let (Ok(there), Ok(mount)) = (fstat(file), fstatvfs(file)) else { return false };
+    if mount.f_flag.intersects(StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY) {
         return true;
     }
     // As the kernel decides (`relatime_need_update`), an hour earlier.
@@ -453,8 +452,12 @@ pub fn cached(file: &OwnedFd, size: u64) -> Ranges {
     cached.unwrap_or_default().cut(u64::MAX, memory::MOST_RANGES)
 }
 
-/// Whether the kernel tells us of this file (`can_do_mincore`); else it says that all is there.
+/// Whether the kernel tells us of this file (`can_do_mincore`); else it says that all is there. To map a file
+/// is an access.
 fn may_be_told(file: &OwnedFd) -> bool {
+    if !leaves_its_time(file) {
+        return false;
+    }
     let user = rustix::process::geteuid().as_raw();
     if user == 0 || fstat(file).is_ok_and(|found| found.st_uid == user) {
         return true;
@@ -557,15 +560,38 @@ mod tests {
         let folder = crate::folder_on_a_disk();
         let path = folder.path().join("file");
         std::fs::write(&path, vec![1; 1 << 20]).unwrap();
-        let file = std::fs::File::open(&path).unwrap();
-        file.sync_all().unwrap();
-        let file: OwnedFd = file.into();
+        let file = unseen(&path);
+        rustix::fs::fsync(&file).unwrap();
         let mut pages = Ranges::default();
         assert!(pages.push(0..10) && pages.push(20..256));
         assert_eq!(missing(&file, &pages), Some(0));
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
         assert_eq!(missing(&file, &pages), Some(246));
         assert_eq!(missing(&file, &Ranges::default()), Some(0));
+    }
+
+    /// Opens it so that no access is seen.
+    fn unseen(path: &Path) -> OwnedFd {
+        openat(CWD, path, OFlags::RDONLY | OFlags::NOATIME, Mode::empty()).unwrap()
+    }
+
+    /// Files of others, which cannot be opened so.
+    #[test]
+    fn who_asks_what_is_cached_leaves_no_access_time() {
+        let folder = crate::folder_on_a_disk();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let long_ago = UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        file.set_times(std::fs::FileTimes::new().set_accessed(long_ago)).unwrap();
+        let file: OwnedFd = file.into();
+        let mut pages = Ranges::default();
+        assert!(pages.push(0..10));
+        let _ = (missing(&file, &pages), cached(&file, size(&file)), is_cold(&file, 0));
+        let accessed = || std::fs::metadata(&path).unwrap().accessed().unwrap();
+        assert_eq!(accessed(), long_ago);
+        assert_eq!(missing(&unseen(&path), &pages), Some(0), "and is told all the same where that is not so");
+        assert_eq!(accessed(), long_ago);
     }
 
     fn size(file: &OwnedFd) -> u64 {
