@@ -135,7 +135,8 @@ impl Mounts {
 impl Mount {
     /// Whether this is where it begins.
     fn is(&self, point: &OwnedFd) -> bool {
-        let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
+        let flags =
+            AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
         let Ok(found) = statx(point, c"", flags, StatxFlags::TYPE | StatxFlags::MNT_ID) else { return false };
         let device = makedev(found.stx_dev_major, found.stx_dev_minor);
         found.stx_mnt_id == self.number && (self.tells_another_device || device == self.device)
@@ -760,6 +761,49 @@ mod tests {
         }
         let many = format!("/{}", "../".repeat(4000));
         assert_eq!(without_links(many.as_bytes(), &mounts).unwrap(), b"/");
+    }
+
+    /// Whoever serves it may not answer.
+    #[test]
+    fn what_is_mounted_since_is_not_entered() {
+        use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+        use rustix::thread::{UnshareFlags, unshare_unsafe};
+        let folder = crate::folder_on_a_disk();
+        let top = folder.path().canonicalize().unwrap();
+        let (below, file) = (top.join("below"), top.join("below/file"));
+        std::fs::create_dir(&below).unwrap();
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink("below", top.join("link")).unwrap();
+        let by_link = top.join("link/file");
+        let test = move || {
+            // SAFETY: a thread of its own, which shares no descriptors less and ends with the test.
+            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNS) } {
+                return eprintln!("SKIPPED: no mount namespace: {error}");
+            }
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            let look = || Mounts::parse(&std::fs::read("/proc/thread-self/mountinfo").unwrap());
+            let before = look();
+            if !before.has(top.as_os_str().as_bytes()) {
+                return eprintln!("SKIPPED: {} is on no disk", top.display());
+            }
+            assert!(walk(&c(&file), &before).is_ok() && walk(&c(&by_link), &before).is_ok());
+            mount("none", &below, "tmpfs", MountFlags::empty(), None).unwrap();
+            std::fs::write(&file, "other").unwrap();
+            for name in [&file, &by_link] {
+                assert!(matches!(walk(&c(name), &before), Err(Opened::Refused)), "{name:?}");
+                assert_eq!(find(&c(name), &before), None);
+            }
+            // What was mounted in its place: the same point, another file system.
+            mount(&top, &below, "", MountFlags::BIND, None).unwrap();
+            let bound = look();
+            let within = below.join("link");
+            assert!(walk(&c(&within), &bound).is_ok() && walk(&c(&by_link), &bound).is_err());
+            rustix::mount::unmount(&below, rustix::mount::UnmountFlags::empty()).unwrap();
+            mount("none", &below, "tmpfs", MountFlags::empty(), None).unwrap();
+            std::fs::write(&within, "other").unwrap();
+            assert!(matches!(walk(&c(&within), &bound), Err(Opened::Refused)));
+        };
+        std::thread::spawn(test).join().unwrap();
     }
 
     fn at_path(path: &Path, mounts: &Mounts) -> Result<Option<Found>, Opened> {

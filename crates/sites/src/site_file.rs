@@ -592,6 +592,8 @@ fn write_empty(path: &Path) -> io::Result<()> {
         _ => {}
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    // The user's mask may have taken his own.
+    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o600))?;
     // Written whole, the index lies in one piece on the disk: a cold start had 21 requests for it otherwise.
     let mut empty = vec![0; SITES_OFFSET];
     let header = FileHeader::EMPTY;
