@@ -10,8 +10,8 @@
 //! What others ask for (the host: names, companions, what is remembered) stands in line as well and is not known here: a
 //! wait behind it is taken for a clean one.
 //!
-//! Rule, of waits as they are counted ([`LONGEST`]): before the question is asked no more was lost, net, than [`FIRST`] clean waits, one part in [`PART`] of what was waited, and the one
-//! wait that was too much.
+//! Rule, of waits as they are counted ([`LONGEST`]): before the question is asked no more was lost, net, than [`FIRST`]
+//! clean waits, one part in [`PART`] of what was waited, and the one wait that was too much.
 
 /// A part of what is waited that may be lost: one in so many. 1% is what "never slower" is measured to.
 const PART: i64 = 96;

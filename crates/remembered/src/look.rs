@@ -28,10 +28,16 @@ const AT_STATX_DONT_SYNC: u32 = 0x4000;
 
 #[derive(Clone, Debug)]
 struct Mount {
+    /// Its identifier (`STATX_MNT_ID`), which may be another's once this one is gone.
+    number: u64,
     point: Vec<u8>,
     /// A disk is behind it.
     is_on_disk: bool,
+    /// The kernel answers look-ups in it, from a disk or from memory.
+    may_be_passed: bool,
     device: u64,
+    /// stat(2) tells other devices of what is in it.
+    tells_another_device: bool,
 }
 
 /// Where the file systems are that are on disks.
@@ -57,10 +63,17 @@ impl Mounts {
             let (Some(number), Some(point), Some(kind)) = (number, words.get(4), kind) else { continue };
             // What somebody serves (FUSE, a network, squashfs) is not looked at: a request there takes his
             // time, and may have effects.
-            let is_on_disk = std::str::from_utf8(kind).is_ok_and(|kind| FileSystem::named(kind).is_on_disk);
+            let kind = std::str::from_utf8(kind).ok().map(FileSystem::named);
+            let is_on_disk = kind.is_some_and(|kind| kind.is_on_disk);
             let device = words.get(2).and_then(|word| device(std::str::from_utf8(word).ok()?));
-            let point = unescaped(point);
-            mounts.points.push(Mount { point, is_on_disk, device: device.unwrap_or(0) });
+            mounts.points.push(Mount {
+                number,
+                point: unescaped(point),
+                is_on_disk,
+                may_be_passed: is_on_disk || kind.is_some_and(FileSystem::is_in_memory),
+                device: device.unwrap_or(0),
+                tells_another_device: kind.is_some_and(|kind| kind.maps_another_device),
+            });
             mounts.numbers.insert(number, is_on_disk);
         }
         mounts
@@ -77,13 +90,74 @@ impl Mounts {
     }
 
     fn of(&self, path: &[u8]) -> Option<&Mount> {
-        let is_in = |point: &[u8]| {
+        // Of equal ones the last.
+        self.above(path).max_by_key(|mount| mount.point.len())
+    }
+
+    /// Those at the path, or above it.
+    fn above(&self, path: &[u8]) -> impl Iterator<Item = &Mount> {
+        let is_in = move |point: &[u8]| {
             point == b"/"
                 || path.strip_prefix(point).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
         };
-        let within = self.points.iter().filter(|mount| is_in(&mount.point));
-        // Of equal ones the last.
-        within.max_by_key(|mount| mount.point.len())
+        self.points.iter().filter(move |mount| is_in(&mount.point))
+    }
+
+    /// Goes to a path without links, `.`, `..` and empty names, and enters what was mounted when it was
+    /// looked, nothing else: what has been mounted since may be somebody's who does not answer. Fails with
+    /// XDEV where it would leave the disks, with LOOP where a link is on the way.
+    fn go(&self, path: &[u8], how: OFlags) -> Result<OwnedFd, Errno> {
+        let mut above: Vec<&Mount> = self.above(path).collect();
+        // Of equal ones the last is the one that is seen, and comes first then.
+        above.reverse();
+        above.sort_by_key(|mount| mount.point.len());
+        above.dedup_by(|later, kept| later.point == kept.point);
+        let is_on_disk = above.last().is_some_and(|mount| mount.is_on_disk);
+        if !is_on_disk || !above.iter().all(|mount| mount.may_be_passed) {
+            return Err(Errno::XDEV);
+        }
+        let (mut at, mut done) = (None, 0);
+        for mount in above.into_iter().filter(|mount| mount.point != b"/") {
+            let (folder, name) = split(&path[done..mount.point.len()]);
+            let folder = step(at, folder, OFlags::empty())?;
+            // What is mounted on the name is entered, and not asked.
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let point = openat(&folder, name, flags, Mode::empty())?;
+            if !mount.is(&point) {
+                return Err(Errno::XDEV);
+            }
+            (at, done) = (Some(point), mount.point.len());
+        }
+        step(at, &path[done..], how)
+    }
+}
+
+impl Mount {
+    /// Whether this is where it begins.
+    fn is(&self, point: &OwnedFd) -> bool {
+        let flags =
+            AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
+        let Ok(found) = statx(point, c"", flags, StatxFlags::TYPE | StatxFlags::MNT_ID) else { return false };
+        let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+        found.stx_mnt_id == self.number && (self.tells_another_device || device == self.device)
+    }
+}
+
+/// A path's last name, and what is before it.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let at = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+    (&path[..at], path.get(at + 1..).unwrap_or_default())
+}
+
+/// Opens as a place what is below `at`, or the root, in the same mount.
+fn step(at: Option<OwnedFd>, below: &[u8], how: OFlags) -> Result<OwnedFd, Errno> {
+    let below = below.strip_prefix(b"/").unwrap_or(below);
+    let stays = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let flags = OFlags::PATH | OFlags::CLOEXEC | how;
+    match at {
+        Some(at) if below.is_empty() => Ok(at),
+        Some(at) => openat2(at, below, flags, Mode::empty(), stays),
+        None => openat2(CWD, [b"/", below].concat(), flags, Mode::empty(), stays),
     }
 }
 
@@ -128,16 +202,11 @@ pub enum Found {
 
 /// What a path leads to, links included. None: to something else, or not to a disk, or it could not be asked.
 pub fn find(path: &CStr, mounts: &Mounts) -> Option<Found> {
-    if !mounts.has(path.to_bytes()) {
-        return None;
+    match at(path, mounts) {
+        Ok((_, found)) => found,
+        Err(Opened::Other) => Some(Found::Nothing),
+        Err(_) => None,
     }
-    // What is known of it here, and nothing is mounted.
-    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
-    let found = match statx(CWD, path, flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Some(Found::Nothing),
-        found => found.ok()?,
-    };
-    kind_of(&found, mounts)
 }
 
 /// What the kernel tells of a name or of an open file. None: it is something else than a file or directory of
@@ -224,21 +293,15 @@ const MOST_WALKED: usize = 4096;
 /// Goes to a path without leaving the disks: where a link leads elsewhere, to what somebody serves or an
 /// automounter waits for, that is not entered. Nothing is opened but as a place.
 fn walk(path: &CStr, mounts: &Mounts) -> Result<OwnedFd, Opened> {
-    let open = |path: &CStr| {
-        openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-    };
-    let climbs = path.to_bytes().split(|&byte| byte == b'/').any(|name| name == b"..");
-    if !climbs {
-        if !mounts.has(path.to_bytes()) {
-            return Err(Opened::Refused);
-        }
-        match open(path) {
-            // A link is on the way.
+    let path = path.to_bytes();
+    let is_plain = |name: &[u8]| !matches!(name, b"" | b"." | b"..");
+    if path.strip_prefix(b"/").is_some_and(|rest| rest.split(|&byte| byte == b'/').all(is_plain)) {
+        match mounts.go(path, OFlags::empty()) {
             Err(Errno::LOOP) => {}
             opened => return opened.map_err(refused),
         }
     }
-    open(&without_links(path, mounts)?).map_err(refused)
+    mounts.go(&without_links(path, mounts)?, OFlags::empty()).map_err(refused)
 }
 
 fn refused(error: Errno) -> Opened {
@@ -249,9 +312,9 @@ fn refused(error: Errno) -> Opened {
 }
 
 /// The path without links, `.` and `..`, each step of which is on a disk.
-fn without_links(path: &CStr, mounts: &Mounts) -> Result<CString, Opened> {
+fn without_links(path: &[u8], mounts: &Mounts) -> Result<Vec<u8>, Opened> {
     let names = |path: &[u8]| path.split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec).collect::<Vec<_>>();
-    let mut rest = names(path.to_bytes());
+    let mut rest = names(path);
     let (mut done, mut links) = (Vec::new(), 0);
     while let Some(name) = rest.pop() {
         let before = done.len();
@@ -266,10 +329,11 @@ fn without_links(path: &CStr, mounts: &Mounts) -> Result<CString, Opened> {
                 done.extend_from_slice(name);
             }
         }
-        if done.len() > MOST_WALKED || !mounts.has(&done) {
+        if done.len() > MOST_WALKED {
             return Err(Opened::Refused);
         }
-        match readlinkat(CWD, &done[..], Vec::new()) {
+        let place = mounts.go(&done, OFlags::NOFOLLOW).map_err(refused)?;
+        match readlinkat(&place, c"", Vec::new()) {
             Ok(target) => {
                 links += 1;
                 if links > MOST_LINKS {
@@ -280,14 +344,14 @@ fn without_links(path: &CStr, mounts: &Mounts) -> Result<CString, Opened> {
                 rest.extend(names(target));
             }
             // No link.
-            Err(Errno::INVAL) => {}
+            Err(Errno::INVAL | Errno::NOENT) => {}
             Err(error) => return Err(refused(error)),
         }
     }
     if done.is_empty() {
         done.push(b'/');
     }
-    CString::new(done).map_err(|_| Opened::Refused)
+    Ok(done)
 }
 
 /// Opens for reading what is open as a place.
@@ -351,15 +415,14 @@ pub fn would_wait(file: impl AsFd, page: u32) -> bool {
     preadv2(file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)
 }
 
-/// Whether reading leaves the time of the last access as it is. (A file of somebody else's is not to be had
+/// Whether to read or map it leaves the time of the last access as it is. (A file of somebody else's is not to be had
 /// without that time.)
 fn leaves_its_time(file: &OwnedFd) -> bool {
-    let (Ok(flags), Ok(there), Ok(mount)) = (fcntl_getfl(file), fstat(file), fstatvfs(file)) else {
-        return false;
-    };
-    if flags.contains(OFlags::NOATIME)
-        || mount.f_flag.intersects(StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY)
-    {
+    if fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::NOATIME)) {
+        return true;
+    }
+    let (Ok(there), Ok(mount)) = (fstat(file), fstatvfs(file)) else { return false };
+    if mount.f_flag.intersects(StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY) {
         return true;
     }
     // As the kernel decides (`relatime_need_update`), an hour earlier.
@@ -390,8 +453,12 @@ pub fn cached(file: &OwnedFd, size: u64) -> Ranges {
     cached.unwrap_or_default().cut(u64::MAX, memory::MOST_RANGES)
 }
 
-/// Whether the kernel tells us of this file (`can_do_mincore`); else it says that all is there.
+/// Whether the kernel tells us of this file (`can_do_mincore`); else it says that all is there. To map a file
+/// is an access.
 fn may_be_told(file: &OwnedFd) -> bool {
+    if !leaves_its_time(file) {
+        return false;
+    }
     let user = rustix::process::geteuid().as_raw();
     if user == 0 || fstat(file).is_ok_and(|found| found.st_uid == user) {
         return true;
@@ -494,9 +561,8 @@ mod tests {
         let folder = crate::folder_on_a_disk();
         let path = folder.path().join("file");
         std::fs::write(&path, vec![1; 1 << 20]).unwrap();
-        let file = std::fs::File::open(&path).unwrap();
-        file.sync_all().unwrap();
-        let file: OwnedFd = file.into();
+        let file = unseen(&path);
+        rustix::fs::fsync(&file).unwrap();
         let mut pages = Ranges::default();
         assert!(pages.push(0..10) && pages.push(20..256));
         assert_eq!(missing(&file, &pages), Some(0));
@@ -505,15 +571,41 @@ mod tests {
         assert_eq!(missing(&file, &Ranges::default()), Some(0));
     }
 
+    /// Opens it so that no access is seen.
+    fn unseen(path: &Path) -> OwnedFd {
+        openat(CWD, path, OFlags::RDONLY | OFlags::NOATIME, Mode::empty()).unwrap()
+    }
+
+    /// Files of others, which cannot be opened so.
+    #[test]
+    fn who_asks_what_is_cached_leaves_no_access_time() {
+        let folder = crate::folder_on_a_disk();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let long_ago = UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        file.set_times(std::fs::FileTimes::new().set_accessed(long_ago)).unwrap();
+        let file: OwnedFd = file.into();
+        let mut pages = Ranges::default();
+        assert!(pages.push(0..10));
+        let _ = (missing(&file, &pages), cached(&file, size(&file)), is_cold(&file, 0));
+        let accessed = || std::fs::metadata(&path).unwrap().accessed().unwrap();
+        assert_eq!(accessed(), long_ago);
+        assert_eq!(missing(&unseen(&path), &pages), Some(0), "and is told all the same where that is not so");
+        assert_eq!(accessed(), long_ago);
+    }
+
     fn size(file: &OwnedFd) -> u64 {
         fstat(file).map_or(0, |found| found.st_size as u64)
     }
 
     fn everywhere() -> Mounts {
-        Mounts {
-            points: vec![Mount { point: b"/".to_vec(), is_on_disk: true, device: 0 }],
-            numbers: (0..1 << 16).map(|number| (number, true)).collect(),
+        let mut mounts = Mounts::look();
+        for mount in &mut mounts.points {
+            (mount.is_on_disk, mount.may_be_passed) = (true, true);
         }
+        mounts.numbers.values_mut().for_each(|is_on_disk| *is_on_disk = true);
+        mounts
     }
 
     fn file(path: &Path) -> What {
@@ -640,9 +732,16 @@ mod tests {
             std::os::unix::fs::symlink(target, at(link)).unwrap();
         }
         let mut mounts = everywhere();
-        mounts.points.push(Mount { point: b"/proc".to_vec(), is_on_disk: false, device: 0 });
-        let served = at("served").as_os_str().as_bytes().to_vec();
-        mounts.points.push(Mount { point: served, is_on_disk: false, device: 0 });
+        for served in [b"/proc", at("served").as_os_str().as_bytes()] {
+            mounts.points.push(Mount {
+                number: 0,
+                point: served.to_vec(),
+                is_on_disk: false,
+                may_be_passed: false,
+                device: 0,
+                tells_another_device: false,
+            });
+        }
         let found = |name: &str| match at_path(&at(name), &mounts) {
             Ok(Some(Found::File(_))) => "file",
             Ok(_) => "something",
@@ -651,8 +750,8 @@ mod tests {
         };
         for name in ["a/b/file", "up/b/file", "up/whole/file", "a/../up/./whole/../b//file"] {
             assert_eq!(found(name), "file", "{name}");
-            let resolved = without_links(&c(&at(name)), &mounts).unwrap();
-            assert_eq!(resolved, c(&at("a/b/file")), "{name}");
+            let resolved = without_links(at(name).as_os_str().as_bytes(), &mounts).unwrap();
+            assert_eq!(resolved, at("a/b/file").as_os_str().as_bytes(), "{name}");
         }
         for name in ["round", "round/file", "out/file", "served/x/file", "a/../served/x/file", "process"] {
             assert_eq!(found(name), "refused", "{name}");
@@ -661,7 +760,50 @@ mod tests {
             assert_eq!(found(name), "nothing", "{name}");
         }
         let many = format!("/{}", "../".repeat(4000));
-        assert_eq!(without_links(&CString::new(many).unwrap(), &mounts).unwrap(), c(Path::new("/")));
+        assert_eq!(without_links(many.as_bytes(), &mounts).unwrap(), b"/");
+    }
+
+    /// Whoever serves it may not answer.
+    #[test]
+    fn what_is_mounted_since_is_not_entered() {
+        use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+        use rustix::thread::{UnshareFlags, unshare_unsafe};
+        let folder = crate::folder_on_a_disk();
+        let top = folder.path().canonicalize().unwrap();
+        let (below, file) = (top.join("below"), top.join("below/file"));
+        std::fs::create_dir(&below).unwrap();
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink("below", top.join("link")).unwrap();
+        let by_link = top.join("link/file");
+        let test = move || {
+            // SAFETY: a thread of its own, which shares no descriptors less and ends with the test.
+            if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNS) } {
+                return eprintln!("SKIPPED: no mount namespace: {error}");
+            }
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            let look = || Mounts::parse(&std::fs::read("/proc/thread-self/mountinfo").unwrap());
+            let before = look();
+            if !before.has(top.as_os_str().as_bytes()) {
+                return eprintln!("SKIPPED: {} is on no disk", top.display());
+            }
+            assert!(walk(&c(&file), &before).is_ok() && walk(&c(&by_link), &before).is_ok());
+            mount("none", &below, "tmpfs", MountFlags::empty(), None).unwrap();
+            std::fs::write(&file, "other").unwrap();
+            for name in [&file, &by_link] {
+                assert!(matches!(walk(&c(name), &before), Err(Opened::Refused)), "{name:?}");
+                assert_eq!(find(&c(name), &before), None);
+            }
+            // What was mounted in its place: the same point, another file system.
+            mount(&top, &below, "", MountFlags::BIND, None).unwrap();
+            let bound = look();
+            let within = below.join("link");
+            assert!(walk(&c(&within), &bound).is_ok() && walk(&c(&by_link), &bound).is_err());
+            rustix::mount::unmount(&below, rustix::mount::UnmountFlags::empty()).unwrap();
+            mount("none", &below, "tmpfs", MountFlags::empty(), None).unwrap();
+            std::fs::write(&within, "other").unwrap();
+            assert!(matches!(walk(&c(&within), &bound), Err(Opened::Refused)));
+        };
+        std::thread::spawn(test).join().unwrap();
     }
 
     fn at_path(path: &Path, mounts: &Mounts) -> Result<Option<Found>, Opened> {

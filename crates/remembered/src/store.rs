@@ -7,7 +7,7 @@
 use crate::memory::{MOST_BYTES, Memory};
 use crate::{hash, look, memory};
 use runahead_abi::trust;
-use runahead_sites::{directories, effective_user, private_directory};
+use runahead_sites::{directories, effective_user, private_directory, unmask_file};
 use rustix::fs::OFlags;
 use rustix::process::{Resource, getrlimit};
 use std::fs::{self, File, OpenOptions};
@@ -32,6 +32,9 @@ const ASIDE: Duration = Duration::from_secs(3600);
 const TRIMMED_EVERY: u32 = 16;
 
 const ENDING: &str = "run";
+
+/// The rights of each file.
+const PRIVATE: u32 = 0o600;
 
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -93,7 +96,7 @@ impl Store {
         }
         private_directory(&self.folder)?;
         let aside = self.folder.join(format!(".{own}.{:016x}", hash(1, &memory.path)));
-        write_aside(&aside, &self.place(&memory.path), &bytes, 0o600)?;
+        write_aside(&aside, &self.place(&memory.path), &bytes, PRIVATE)?;
         // The program waits; and a file more does no harm.
         if own.is_multiple_of(TRIMMED_EVERY) {
             self.trim(MOST_IN_ALL);
@@ -172,7 +175,8 @@ pub(crate) fn may_write(bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes a file aside, and then puts it into its place: whoever reads finds the one before or this one.
-/// `mode`: its rights, which the user's mask lessens.
+/// `mode`: its rights, which the user's mask lessens unless the file is the user's alone: then what he may not
+/// read himself would be of no use to the next run.
 pub(crate) fn write_aside(aside: &Path, place: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let result = write_new(aside, bytes, mode).and_then(|()| fs::rename(aside, place));
     if result.is_err() {
@@ -186,6 +190,9 @@ fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     // Of a process with this number that has died.
     let _ = fs::remove_file(path);
     let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    if mode == PRIVATE {
+        unmask_file(&file, PRIVATE)?;
+    }
     file.write_all(bytes)
 }
 

@@ -43,7 +43,7 @@ mod sweep;
 pub use analysis::{Analysis, Reason, Unproven, analyse, analyse_file};
 pub use function::Distrust;
 pub use known::{NAME as KNOWN_NAME, Prepared, prepare};
-pub use location::{directories, effective_user, private_directory};
+pub use location::{directories, effective_user, private_directory, unmask_file};
 pub use numbers::{MUST_SEE, NEVER_PATCHED};
 pub use site_file::{Outcome, SiteFile, SiteFileError, file_key};
 pub use source::Turns;

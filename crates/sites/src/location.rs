@@ -7,11 +7,16 @@
 //! A home that has no cache folder gets none: whoever empties his home and removes it would not find it
 //! empty. Then there is a folder of the user's below [`SHARED`].
 
+use rustix::fs::{Mode, OFlags};
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+/// What the user has in his own folders, and nobody else.
+const PRIVATE: u32 = 0o700;
 
 /// Group and others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -59,9 +64,10 @@ fn shared_directory(shared: &Path, user: u32) -> Option<PathBuf> {
 /// Makes `directory` with mode 0700, or checks the one that is there: it must be a directory of the
 /// effective user that only he may write.
 pub fn private_directory(directory: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
+    match DirBuilder::new().mode(PRIVATE).create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+        Ok(()) => unmask(directory)?,
     }
     let metadata = fs::symlink_metadata(directory)?;
     let problem = if !metadata.is_dir() {
@@ -74,6 +80,36 @@ pub fn private_directory(directory: &Path) -> io::Result<()> {
         return Ok(());
     };
     Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
+}
+
+/// Gives a directory that was just made the rights that the user's mask may have taken: without those of the
+/// user himself (`umask 777`) it would be of no use to any later run.
+fn unmask(directory: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::open(directory, flags, Mode::empty())?;
+    let there = rustix::fs::fstat(&made)?;
+    // One that others may write is told of by whoever checks it.
+    if there.st_mode & 0o777 & !PRIVATE != 0
+        || there.st_mode & PRIVATE == PRIVATE
+        || there.st_uid != effective_user()
+    {
+        return Ok(());
+    }
+    // fchmod(2) takes no place.
+    let path = format!("/proc/self/fd/{}", made.as_raw_fd());
+    Ok(rustix::fs::chmod(path, Mode::from_raw_mode(PRIVATE))?)
+}
+
+/// Gives a file of the user's own that was just made the rights `mode`, if his mask has taken any of them: what he may not
+/// read himself would be of no use to a later run.
+///
+/// # Errors
+/// It has not got them.
+pub fn unmask_file(file: &File, mode: u32) -> io::Result<()> {
+    match file.metadata()?.mode() & mode == mode {
+        true => Ok(()),
+        false => Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?),
+    }
 }
 
 pub fn effective_user() -> u32 {

@@ -41,7 +41,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::analysis::{Analysis, analyse_source};
 use crate::known::Known;
-use crate::location::{directories, effective_user, private_directory};
+use crate::location::{directories, effective_user, private_directory, unmask_file};
 use crate::source::{InTurns, Source, Turns};
 
 /// The file's name in its directory.
@@ -592,6 +592,7 @@ fn write_empty(path: &Path) -> io::Result<()> {
         _ => {}
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    unmask_file(&file, 0o600)?;
     // Written whole, the index lies in one piece on the disk: a cold start had 21 requests for it otherwise.
     let mut empty = vec![0; SITES_OFFSET];
     let header = FileHeader::EMPTY;

@@ -2,7 +2,7 @@
 //! `runahead_abi::enabled` describes and one that a living host has locked.
 
 use runahead_abi::enabled::{FILE, LOCK, PLACES, Published};
-use runahead_sites::location::{effective_user, private_directory};
+use runahead_sites::location::{effective_user, private_directory, unmask_file};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -70,6 +70,7 @@ impl Place {
                 .mode(0o600)
                 .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
                 .open(&path)?;
+            unmask_file(&file, 0o600)?;
             match flock(&file, how) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -112,7 +113,7 @@ impl Place {
             .create_new(true)
             .mode(0o600)
             .open(&new)
-            .and_then(|mut open| open.write_all(text))
+            .and_then(|mut open| unmask_file(&open, 0o600).and_then(|()| open.write_all(text)))
             .and_then(|()| fs::rename(&new, &file));
         if written.is_err() {
             let _ = fs::remove_file(&new);

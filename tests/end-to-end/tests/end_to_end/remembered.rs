@@ -122,6 +122,7 @@ pub fn add(suite: &mut Suite) {
     suite.add("remembered::threads enter all that they open", wants(), threads);
     suite.add("remembered::a host that is stopped is not waited for", wants(), stopped);
     suite.add("remembered::what a program waits for while it is loaded counts", wants(), loads);
+    suite.add("remembered::a mask takes nothing from the user himself", wants(), masked);
 }
 
 /// A slow disk with the program's files, and a cache folder; both gone with the value.
@@ -1066,6 +1067,37 @@ fn loads() -> Verdict {
     match said.iter().any(|said| said == "a host has come") {
         true => Ok(()),
         false => Err(format!("cold: {said:?}")),
+    }
+}
+
+fn masked() -> Verdict {
+    let Some(kept) = Kept::new("masked")? else { return Ok(()) };
+    let expected = kept.run(None)?;
+    let mut last = Value::Null;
+    for _ in 0..2 {
+        let ran = kept.run_so(Some(REMEMBER), |command| {
+            let mut outer = Command::new("sh");
+            outer.args(["-c", "umask 777; exec \"$@\"", "sh"]).arg(command.get_program());
+            outer.args(command.get_args()).stdin(Stdio::null());
+            outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            *command = outer;
+        })?;
+        is_same(&expected.output, &ran.output)?;
+        last = ran.counts;
+    }
+    let own = kept.cache().join("runahead");
+    let places = [own.join("sites"), own.join("remembered"), own].into_iter().chain(kept.remembered());
+    for place in places {
+        let there = fs::metadata(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+        let expected = if there.is_dir() { 0o700 } else { 0o600 };
+        let mode = there.permissions().mode() & 0o7777;
+        if mode != expected {
+            return Err(format!("{} has mode {mode:o}", place.display()));
+        }
+    }
+    match number(&last, "files")? {
+        0 => Err(format!("of the next run: {last}")),
+        _ => Ok(()),
     }
 }
 
