@@ -173,6 +173,7 @@ pub const CALLS: &[Call] = &calls! {
     ppoll as __NR_ppoll (0, NO_DESCRIPTOR, 0, 0, SIGNAL_SET_BYTES);
     mkdirat as __NR_mkdirat (HERE, 0, 0);
     fchmod as __NR_fchmod (NO_DESCRIPTOR, 0);
+    fchmodat as __NR_fchmodat (HERE, 0, 0);
     fsync as __NR_fsync (NO_DESCRIPTOR);
     renameat as __NR_renameat (HERE, 0, HERE, 0);
     linkat as __NR_linkat (HERE, 0, HERE, 0, 0);

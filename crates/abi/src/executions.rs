@@ -14,8 +14,12 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Files that are remembered.
 pub const FILES: usize = 440;
 
+/// No process's id: the host has left, and has the mailbox for good.
+pub const CLOSED: u32 = u32::MAX;
+
 /// Which process has executed something last, and how long it had been off its processors by then. So the program
-/// that comes next can tell how long its own start has waited; of several at once the last one can.
+/// that comes next can tell how long its own start has waited; of several at once the last one can, and may be told what is
+/// as wrong as their processor times differ.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Latest {
@@ -38,7 +42,7 @@ impl Latest {
     pub fn waited(&self, process: u32, idle_ns: u64) -> Option<u64> {
         let before = || self.process.load(Ordering::Acquire) == process;
         let since = before().then(|| self.idle_ns.load(Ordering::Acquire)).filter(|_| before())?;
-        self.process.store(0, Ordering::Relaxed);
+        let _ = self.process.compare_exchange(process, 0, Ordering::Relaxed, Ordering::Relaxed);
         Some(idle_ns.saturating_sub(since))
     }
 }
@@ -47,7 +51,7 @@ impl Latest {
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Executions {
-    /// Process id of who asks, 0: free. Taken by compare-and-swap.
+    /// Process id of who asks, 0: free, [`CLOSED`]: nobody is answered any more. Taken by compare-and-swap.
     pub holder: AtomicU32,
     /// One of [`state`], with the request's number ([`state::of`]): futex for both sides.
     pub state: AtomicU32,

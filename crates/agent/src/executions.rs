@@ -13,11 +13,11 @@ use crate::patch::read_own;
 use crate::state::Fixed;
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::{SESSION, SWITCH};
-use runahead_abi::executions::{Executions, Known, state as answer};
+use runahead_abi::executions::{CLOSED, Executions, Known, state as answer};
 use runahead_abi::kin;
 use runahead_kernel::files::{IoVec, Stat, stat_at_address};
 use runahead_kernel::memory::read_process;
-use runahead_kernel::process::{futex_wait, idle_ns, monotonic_ns, prctl, process_id, thread_id};
+use runahead_kernel::process::{futex_wait, monotonic_ns, prctl, process_id, thread_id};
 use runahead_kernel::uapi::general as n;
 
 /// How long the host is waited for, ns: until others are answered, until it has looked, and, once it is about
@@ -86,12 +86,6 @@ pub enum Next {
 /// Has the host put the agent into the program that comes next, where that is needed. Waits for it as long as
 /// [`LONGEST_NS`].
 pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
-    let next = comes_next(state, number, a);
-    state.header().latest.executes(process_id() as u32, idle_ns());
-    next
-}
-
-fn comes_next(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
     // Of a process with several threads the kernel makes the one that executes the first one. It is left
     // alone.
     if state.process().refused.load(Ordering::Relaxed) != 0 || thread_id() != process_id() {
@@ -220,7 +214,7 @@ fn ask(
     is_unanswered: impl Fn() -> bool,
 ) {
     let Some(me) = attach::id_for_the_host() else { return };
-    if !has_turn(state, executions, me) {
+    if !has_turn(executions, me, &is_unanswered) {
         return;
     }
     if !is_unanswered() {
@@ -245,17 +239,27 @@ fn ask(
 
 /// Whether it is this process's turn to ask, for which it waits while others are answered: a shell starts the
 /// parts of a pipe at the same time, and who is left alone for that would be one that bears nobody.
-fn has_turn(state: &Fixed, executions: &Executions, me: u32) -> bool {
+fn has_turn(executions: &Executions, me: u32, is_unanswered: impl Fn() -> bool) -> bool {
     let end = monotonic_ns().saturating_add(LONGEST_NS);
+    let mut first = None;
     loop {
         let Err(holder) = executions.holder.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed)
         else {
             return true;
         };
         let seen = executions.state.load(Ordering::Acquire);
-        // The host has left, or has not looked at what somebody asked.
-        let answers_nobody = holder == state.address.host || answer::of(seen) == answer::ABANDONED;
-        if answers_nobody || monotonic_ns() >= end {
+        let kind = answer::of(seen);
+        // The host has left, or has not looked at what somebody asked; or that was the same.
+        if holder == CLOSED || kind == answer::ABANDONED || !is_unanswered() {
+            return false;
+        }
+        let is_as_at_first = *first.get_or_insert((holder, seen)) == (holder, seen);
+        if monotonic_ns() >= end {
+            // Who has it is gone, unless the host is at it: nobody waits for him again.
+            if is_as_at_first && !matches!(kind, answer::TAKEN | answer::TRACING) {
+                let left = answer::to(seen, answer::ABANDONED);
+                let _ = executions.state.compare_exchange(seen, left, Ordering::AcqRel, Ordering::Relaxed);
+            }
             return false;
         }
         futex_wait(&executions.state, seen, Some(TURN_AGAIN_NS));
@@ -272,6 +276,9 @@ fn wait_for_answer(executions: &Executions, asked: u32) -> bool {
             return true;
         }
         let kind = answer::of(seen);
+        if kind == answer::ABANDONED {
+            return false;
+        }
         if !matches!(kind, answer::ASKED | answer::TAKEN | answer::TRACING) {
             executions.state.store(answer::EMPTY, Ordering::Release);
             return true;

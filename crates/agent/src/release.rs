@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use runahead_abi::release::{Holding, NUMBERS, What};
 use runahead_abi::session::{Header, Slot, activity, retire};
 use runahead_kernel::arch::syscall;
-use runahead_kernel::process::{futex_wait, futex_wake, monotonic_ns};
+use runahead_kernel::process::{futex_wait, futex_wake, idle_ns, monotonic_ns, process_id};
 use runahead_kernel::uapi::general as n;
 
 /// How long a call waits for those who hold something: some look-ups of a slow network, or a speculator,
@@ -85,10 +85,13 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
             unchecked::executes(frame.state());
             // Before it is announced: whoever is traced makes no call but the execution any more.
             let mut answer = substitute::execution(frame, number, a);
+            let me = process_id() as u32;
             let next = executions::announce(frame.state(), number, a);
             if next != Next::ByItself {
                 lets_all_go(frame.state());
             }
+            // It may be traced by now: no call but those that lead out (`runahead_insert`), of which the clocks are.
+            frame.state().header().latest.executes(me, idle_ns());
             if next == Next::Narrow {
                 answer = substitute::narrow(frame, number, a, answer);
             }

@@ -219,6 +219,7 @@ fn join(
     told: &Told,
     is_able: impl FnOnce() -> bool,
 ) -> Option<(&'static Fixed, Option<Open>)> {
+    let idle_ns = process::idle_ns();
     let Session { host, descriptor, flags, cookie, sites, .. } = *session;
     let address = Address { cookie, host, descriptor, sites };
     let is_lasting = flags & flags::LASTING != 0;
@@ -248,15 +249,17 @@ fn join(
     });
     // Who opens the site file has said by then whether the run may be cold.
     opened::begins(fixed);
-    counts_own_waits(fixed);
+    counts_own_waits(fixed, idle_ns);
     Some((fixed, sites))
 }
 
 /// What the program has waited for while it was being loaded, which nobody of ours has seen, are waits like others.
-fn counts_own_waits(state: &Fixed) {
-    let waited = state.header().latest.waited(process::process_id() as u32, process::idle_ns());
+fn counts_own_waits(state: &Fixed, idle_ns: u64) {
+    /// It may have been stopped.
+    const LONGEST_NS: u64 = 1_000_000_000;
+    let waited = state.header().latest.waited(process::process_id() as u32, idle_ns);
     if let Some(ns) = waited.filter(|_| was_cold()) {
-        attach::has_waited(state, ns);
+        attach::has_waited(state, ns.min(LONGEST_NS));
         opened::has_waited(state);
     }
 }

@@ -39,7 +39,7 @@ pub fn attend(run: Run) -> ! {
     leave_the_terminal(&run, None);
     let (session, gate) = (run.session.share(), run.session.gate());
     let is_wanted = || session.is_wanted();
-    let executions = Executions::new(&run, gate);
+    let mut executions = Executions::new(&run, gate);
     // The command begins with what is remembered of it.
     let begins = AtomicBool::new(false);
     let has_more = || is_wanted() || begins.load(Ordering::Relaxed);

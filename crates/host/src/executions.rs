@@ -119,12 +119,14 @@ impl Executions {
 
     /// Answers who asks about a program that is to be left to its loader, which takes no tracer: for an
     /// attendant, who is none. Whether somebody asks about another one, which is left to the host.
-    pub(crate) fn need_tracer(&self) -> bool {
+    pub(crate) fn need_tracer(&mut self) -> bool {
         let mailbox = &self.common.session.header().executions;
         let word = mailbox.state.load(Ordering::Acquire);
         if state::of(word) != state::ASKED {
+            self.takes_back(word);
             return false;
         }
+        self.stands = None;
         let process = mailbox.holder.load(Ordering::Acquire);
         let is_program =
             carries(process, mailbox.state_address.load(Ordering::Relaxed), self.common.address.cookie);
@@ -157,7 +159,13 @@ impl Executions {
             }
             return;
         }
-        // An answer that nobody takes, or a mailbox that was taken and never used.
+        self.takes_back(word);
+    }
+
+    /// Frees the mailbox where it stands so for long: an answer that nobody takes, or a mailbox that was taken and
+    /// never used.
+    fn takes_back(&mut self, word: u32) {
+        let mailbox = &self.common.session.header().executions;
         let is_idle = mailbox.holder.load(Ordering::Acquire) == 0;
         match self.stands {
             _ if is_idle => self.stands = None,

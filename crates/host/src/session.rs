@@ -3,7 +3,7 @@
 use crate::futex::{wait, wake};
 use crate::processes;
 use runahead_abi::environment::Cookie;
-use runahead_abi::executions::{Executions, state};
+use runahead_abi::executions::{CLOSED, Executions, state};
 use runahead_abi::owner;
 use runahead_abi::session::{
     ANALYSIS_GIVEN_UP, HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, activity,
@@ -133,7 +133,7 @@ impl Session {
 
 /// Takes the mailbox for good, and leaves alone who is about to execute something.
 fn leave_executions(mailbox: &Executions) {
-    let asked_by_somebody = mailbox.holder.swap(std::process::id(), Ordering::AcqRel) != 0;
+    let asked_by_somebody = mailbox.holder.swap(CLOSED, Ordering::AcqRel) != 0;
     let end = Instant::now() + ASKING_LONGEST;
     while asked_by_somebody && Instant::now() < end {
         let word = mailbox.state.load(Ordering::Acquire);

@@ -50,10 +50,11 @@ const FUSE: FileSystem = FileSystem { answers: Answers::Process, ..STORED };
 const UNPACKED: FileSystem = FileSystem { answers: Answers::Unpacker, ..STORED };
 
 /// By number and name.
-const KNOWN: [(u32, &str, FileSystem); 43] = [
+const KNOWN: [(u32, &str, FileSystem); 44] = [
     (0x0102_1994, "tmpfs", IN_MEMORY),
     (0x0102_1994, "devtmpfs", IN_MEMORY),
     (0x8584_58f6, "ramfs", IN_MEMORY),
+    (0x8584_58f6, "rootfs", IN_MEMORY),
     (0x9584_58f6, "hugetlbfs", IN_MEMORY),
     (0x9123_683e, "btrfs", OTHER_DEVICE),
     (0x794c_7630, "overlay", OTHER_DEVICE),
