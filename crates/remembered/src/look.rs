@@ -113,7 +113,9 @@ impl Mounts {
         above.sort_by_key(|mount| mount.point.len());
         above.dedup_by(|later, kept| later.point == kept.point);
         let is_on_disk = above.last().is_some_and(|mount| mount.is_on_disk);
-        if !is_on_disk || !above.iter().all(|mount| mount.may_be_passed) {
+        // The root is passed by whatever the program does as well.
+        let passes = |mount: &&Mount| mount.may_be_passed || mount.point == b"/";
+        if !is_on_disk || !above.iter().all(passes) {
             return Err(Errno::XDEV);
         }
         let (mut at, mut done) = (None, 0);
@@ -798,6 +800,12 @@ mod tests {
             let bound = look();
             let within = below.join("link");
             assert!(walk(&c(&within), &bound).is_ok() && walk(&c(&by_link), &bound).is_err());
+            // A root that somebody serves is passed by everybody.
+            let mut served = bound.clone();
+            for root in served.points.iter_mut().filter(|mount| mount.point == b"/") {
+                (root.is_on_disk, root.may_be_passed) = (false, false);
+            }
+            assert!(walk(&c(&below.join("below")), &served).is_ok());
             rustix::mount::unmount(&below, rustix::mount::UnmountFlags::empty()).unwrap();
             mount("none", &below, "tmpfs", MountFlags::empty(), None).unwrap();
             std::fs::write(&within, "other").unwrap();
