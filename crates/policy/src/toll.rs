@@ -176,17 +176,18 @@ mod tests {
         #[test]
         fn no_more_is_lost_than_said(waits in prop::collection::vec((0..40 * CLEAN, any::<bool>()), 1..400)) {
             let mut toll = known();
-            let (mut lost, mut waited) = (0i64, 0u64);
+            let (mut lost, mut waited) = (0i64, CLEAN + PART as u64);
             for (ns, is_spared) in waits {
-                let ns = ns.min(LONGEST * CLEAN);
                 // (A gain is kept only to some part.)
                 prop_assert!(lost <= FIRST * CLEAN as i64 + (waited / PART as u64) as i64);
                 if is_spared {
+                    lost -= toll.clean as i64;
                     toll.spared();
-                    lost -= CLEAN as i64;
                 } else {
                     behind(&mut toll, ns);
-                    (lost, waited) = (lost + ns as i64 - CLEAN as i64, waited + ns + PART as u64);
+                    // As it is counted, by what a clean one is known to take from then on.
+                    let ns = ns.min(LONGEST * toll.clean);
+                    (lost, waited) = (lost + ns as i64 - toll.clean as i64, waited + ns + PART as u64);
                 }
                 if toll.is_too_dear() {
                     break;
