@@ -104,21 +104,31 @@ pub(crate) fn counted(process: u32) -> Option<ProgramCounts> {
 
 /// Whether a process may have the session, or a part of it, in its memory.
 pub(crate) fn may_write(process: u32) -> bool {
-    let maps = std::fs::read(format!("/proc/{process}/maps"));
+    // What may not be looked into has perhaps executed a program that is allowed more than its user,
+    // which leaves nothing of what it had. Root's has not: there is no more.
+    has_session(process).unwrap_or_else(|| {
+        let status = |process: &str| std::fs::read_to_string(format!("/proc/{process}/status"));
+        match (status("self"), status(&process.to_string())) {
+            (Ok(ours), Ok(its)) => effective_user() == 0 || !has_gained(&ours, &its),
+            _ => true,
+        }
+    })
+}
+
+/// Whether a process is there that may yet want something of a session that this process attends. A number
+/// alone says little: it may be garbage, or another process's by now, one that never ends even. Who may not
+/// be looked into has to be younger than this process at least.
+pub(crate) fn may_ask(process: u32) -> bool {
+    let is_younger = || start_of(process) >= start_of(std::process::id());
+    is_there(process) && has_session(process).unwrap_or_else(is_younger)
+}
+
+/// Whether a process has the session, or a part of it, in its memory; none if it may not be looked into.
+fn has_session(process: u32) -> Option<bool> {
+    let maps = std::fs::read(format!("/proc/{process}/maps")).ok()?;
     // A deleted file of that name in the root folder looks the same, and is taken for it.
     let name = b"/memfd:runahead-session (deleted)\n";
-    match maps {
-        Ok(maps) => maps.split_inclusive(|&byte| byte == b'\n').any(|line| line.ends_with(name)),
-        // What may not be looked into has perhaps executed a program that is allowed more than its user,
-        // which leaves nothing of what it had. Root's has not: there is no more.
-        Err(_) => {
-            let status = |process: &str| std::fs::read_to_string(format!("/proc/{process}/status"));
-            match (status("self"), status(&process.to_string())) {
-                (Ok(ours), Ok(its)) => effective_user() == 0 || !has_gained(&ours, &its),
-                _ => true,
-            }
-        }
-    }
+    Some(maps.split_inclusive(|&byte| byte == b'\n').any(|line| line.ends_with(name)))
 }
 
 fn effective_user() -> u32 {

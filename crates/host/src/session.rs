@@ -253,7 +253,7 @@ impl Shared {
 
     /// Whether anybody has a slot who is there, and may yet want something.
     pub fn has_anybody(&self) -> bool {
-        self.slots_of(processes::is_there).next().is_some()
+        self.slots_of(processes::may_ask).next().is_some()
     }
 
     /// The slots whose processes are such; looking at others would fill them with memory.
@@ -310,3 +310,21 @@ impl Shared {
 }
 
 const _: () = assert!(HEADER_BYTES.is_multiple_of(4096) && SLOT_BYTES.is_multiple_of(4096));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_slot_by_its_number_alone_is_nobody() {
+        let session = Session::create().expect("a session");
+        let owner = &session.header().owners[7];
+        assert!(!session.share().has_anybody());
+        owner.store(1, Ordering::Release);
+        assert!(!session.share().has_anybody(), "the machine's first process is none of the run's");
+        owner.store(i32::MAX as u32, Ordering::Release);
+        assert!(!session.share().has_anybody());
+        owner.store(std::process::id(), Ordering::Release);
+        assert!(session.share().has_anybody(), "who has it mapped");
+    }
+}
