@@ -139,9 +139,9 @@ impl Recorder {
         !self.is_partial
     }
 
-    /// What is to be remembered. Takes some us for each name, and no longer than `longest`. `before`: what
-    /// was cached of large files when they were met. `looked`: what has been [looked over](look_over)
-    /// already.
+    /// What is to be remembered. Takes some us for each name that is to be looked at, and no longer than
+    /// `longest` for all of these; `before`: what was cached of large files when they were met. `looked`: what
+    /// has been [looked over](look_over) already.
     pub fn finish(
         &mut self,
         mounts: &Mounts,
@@ -151,28 +151,35 @@ impl Recorder {
         earlier: Earlier,
         longest: Duration,
     ) -> Vec<Want> {
-        let end = Instant::now() + longest;
+        let began = Instant::now();
+        // Larger files take most of it, and are met first.
+        let (names_end, end) = (began + longest / 2, began + longest);
         let mut known: HashMap<&[u8], &Want> = HashMap::new();
         known.extend(
             earlier.variant.into_iter().flat_map(|variant| &variant.wants).map(|want| (&want.path[..], want)),
         );
-        let (mut wants, mut bytes) = (Vec::new(), 0u64);
+        let mut whats = Vec::with_capacity(self.names.len());
         for (path, interest) in &self.names {
-            if Instant::now() >= end {
-                self.is_partial = true;
-                break;
-            }
-            if let Some(what) = earlier.known(path, *interest) {
-                wants.push(Want { path: path.clone(), what: what.clone(), unseen: 0 });
-                continue;
-            }
-            let looked = match looked.get(path).filter(|(before, _)| before == interest) {
-                Some((_, looked)) => Some(looked.clone()),
-                None => look_over(path, *interest, mounts, gate, self.began),
-            };
+            // What has been looked at costs no time any more.
+            let at_once = earlier.known(path, *interest).cloned().map(Looked::Known).or_else(|| {
+                looked.get(path).filter(|(before, _)| before == interest).map(|(_, looked)| looked.clone())
+            });
+            let is_late = at_once.is_none() && Instant::now() >= names_end;
+            self.is_partial |= is_late;
+            whats.push(match at_once {
+                None if !is_late => look_over(path, *interest, mounts, gate, self.began),
+                at_once => at_once,
+            });
+        }
+        let (mut wants, mut bytes) = (Vec::new(), 0u64);
+        for ((path, _), looked) in self.names.iter().zip(whats) {
             let what = match looked {
                 Some(Looked::Known(what)) => what,
                 None | Some(Looked::Nothing) => continue,
+                Some(Looked::Larger(_)) if Instant::now() >= end => {
+                    self.is_partial = true;
+                    continue;
+                }
                 Some(Looked::Larger(identity)) => {
                     let same = known.get(&path[..]).map(|want| &want.what).filter(|earlier| {
                         matches!(earlier, What::File { identity: earlier, .. } if *earlier == identity)
@@ -384,6 +391,10 @@ mod tests {
         let late =
             recorder.finish(&mounts, Gate::default(), &HashMap::new(), &HashMap::new(), none, Duration::ZERO);
         assert!(late.is_empty() && !recorder.is_complete());
+        // What has been looked over needs no time.
+        let late = recorder.finish(&mounts, Gate::default(), &HashMap::new(), &looked, none, Duration::ZERO);
+        let kept = |name: &str| late.iter().any(|want| want.path == bytes(&at(name)));
+        assert!(kept("small") && kept("absent") && !kept("larger"));
     }
 
     #[test]

@@ -20,8 +20,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A name is looked over so long after it was opened, as it is in the kernel's cache by then.
-const LOOKED_OVER_AFTER: Duration = Duration::from_millis(250);
+/// A name is looked over so long after it was opened, as it is in the kernel's cache by then: a disk answers
+/// sooner, and what it has not answered yet the look waits for together with the program.
+const LOOKED_OVER_AFTER: Duration = Duration::from_millis(50);
 
 /// A name that the program has opened for the first time.
 pub struct Met {
