@@ -21,9 +21,9 @@ use runahead_abi::session::{Slot, names_ahead};
 use runahead_abi::trace::kind as event;
 use runahead_kernel::files::{IoVec, Stat};
 use runahead_kernel::memory::{bytes, overlap};
-use runahead_kernel::process::{monotonic_ns, process_id};
+use runahead_kernel::process::{monotonic_ns, process_id, sleeps_and_blocks, thread_id};
 use runahead_kernel::uapi::general as n;
-use runahead_policy::coldness::Coldness;
+use runahead_policy::coldness::{Coldness, Sleeps, WAITED_NS};
 use runahead_policy::crowd::{Crowd, Wait};
 use runahead_policy::noting::Noting;
 
@@ -31,6 +31,7 @@ use runahead_policy::noting::Noting;
 #[derive(Clone, Copy, Default)]
 pub struct Names {
     coldness: Coldness,
+    sleeps: Sleeps,
     /// The descriptor that is being listed, plus 1.
     listing: u32,
     crowd: Crowd,
@@ -151,7 +152,8 @@ impl Visit<'_> {
 
     /// Counts a look-up; true if it had to wait.
     fn name_passed(&mut self, took: u64) -> bool {
-        let waited = self.inner.names.coldness.passed(took);
+        let waited = self.waited_for(took);
+        let waited = self.inner.names.coldness.passed(waited);
         if waited {
             attach::has_waited(self.state, took);
             self.attention_stall();
@@ -174,6 +176,16 @@ impl Visit<'_> {
             }
         }
         waited
+    }
+
+    /// How much of the time that a look-up took the thread may have waited, ns.
+    fn waited_for(&mut self, took: u64) -> u64 {
+        if took < WAITED_NS {
+            return took;
+        }
+        let (sleeps, _) = sleeps_and_blocks();
+        let may_have = self.inner.names.sleeps.since(thread_id() as u32, sleeps);
+        if may_have { took } else { 0 }
     }
 
     /// Leaves a note for the host, if one is due.

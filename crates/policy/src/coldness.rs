@@ -2,8 +2,9 @@
 //!
 //! Nobody can ask the kernel whether a look-up would wait, so the time that it took has to tell. One slow
 //! look-up proves little, since its thread may as well have lost the processor to somebody else; two close
-//! together do. From then on names count as cold for a while, since a block of inodes that is read ahead
-//! makes the look-ups after a slow one quick.
+//! together do, if the thread has given its processor away by itself between them ([`Sleeps`]). From then on
+//! names count as cold for a while, since a block of inodes that is read ahead makes the look-ups after a slow
+//! one quick.
 
 /// A look-up that takes longer, in ns, has waited for a disk: the fastest answer in 30 us, a cached look-up
 /// takes 1 us, and 5 where the processor's caches are cold.
@@ -47,9 +48,37 @@ impl Coldness {
     }
 }
 
+/// How often a thread had given its processor away, as who waits does, when it was asked last. Where there are
+/// more runnable threads than processors look-ups are slow that have waited for nothing. Zeros are its start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sleeps {
+    thread: u32,
+    count: u64,
+}
+
+impl Sleeps {
+    /// Whether the thread may have waited since it was asked last, now that it has given its processor away
+    /// `count` times; 0: that cannot be told.
+    pub fn since(&mut self, thread: u32, count: u64) -> bool {
+        let now = Sleeps { thread, count };
+        let before = core::mem::replace(self, now);
+        count == 0 || (before.thread, before.count) != (thread, count)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_kept_its_processor_has_not_waited() {
+        let mut sleeps = Sleeps::default();
+        assert!(sleeps.since(7, 3), "nobody knows about before");
+        assert!(!sleeps.since(7, 3) && !sleeps.since(7, 3));
+        assert!(sleeps.since(7, 4) && !sleeps.since(7, 4));
+        assert!(sleeps.since(8, 4), "another thread");
+        assert!(sleeps.since(8, 0) && sleeps.since(8, 0), "it cannot be told");
+    }
 
     const QUICK: u64 = 2_000;
 
