@@ -5,6 +5,7 @@
 //!   who finds out that names are waited for is the speculator, or nobody.
 //! - A name that the look-up itself has written over is nobody's. What stands there then is another directory's, where there is much to
 //!   look up.
+//! - A look-up that takes long without giving the processor away has not waited.
 //! - A program that looks names up in many threads is left alone on a quick disk, and its agent looks at names no more. One that does
 //!   so in a single thread is not: that few were counted comes of the crowd, and not of names that were cached.
 
@@ -55,6 +56,7 @@ pub fn add(suite: &mut Suite) {
     suite.add("names::those in a list are looked up like arguments", wants, lists_are_looked_up);
     suite.add("names::one that the look-up has written over is not noted", wants, overwritten);
     suite.add("names::many threads at once are left alone on a quick disk", wants, left_alone);
+    suite.add("names::what takes long and does not wait is not taken for a wait", wants, long);
 }
 
 fn arguments_are_looked_up() -> Verdict {
@@ -137,6 +139,25 @@ fn overwritten() -> Verdict {
         }
     }
     Ok(())
+}
+
+/// Long look-ups of one name, and of these how many may have waited: those of a cold disk, and a few that had to
+/// wait for somebody else by chance.
+const LONG: u64 = 400;
+const LONG_WAITED: u64 = LONG / 10;
+
+fn long() -> Verdict {
+    let disk = Disk::new("long", "cloud", directories(APART, 0))?;
+    let waited = |counts: &Value| number(counts, "name_stalls");
+    // Those that wait are seen to.
+    disk.until(&look_up("apart", APART)?, 1, |counts| match waited(counts)? {
+        0 => Err("none".to_owned()),
+        _ => Ok(()),
+    })?;
+    disk.until(&look_up("long", LONG)?, 1, |counts| match waited(counts)? {
+        ..LONG_WAITED => Ok(()),
+        waited => Err(format!("{waited} have waited")),
+    })
 }
 
 fn left_alone() -> Verdict {
