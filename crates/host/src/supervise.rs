@@ -37,6 +37,7 @@ use runahead_kernel::process::monotonic_ns;
 use runahead_policy::memory::Then;
 use runahead_remembered::look;
 use runahead_sites::SiteFile;
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::cell::OnceCell;
 use std::ffi::OsStr;
@@ -526,7 +527,16 @@ impl Host {
                 continue;
             }
             self.executions.has_attached(process);
-            let handle = pid_of(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+            let handle = match pid_of(process).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+                Some(Ok(handle)) => Some(handle),
+                None | Some(Err(Errno::SRCH)) => None,
+                // We may have no more files open, and it goes on: its slot stays its own. At the next turn there
+                // may be room, and until then it waits for nobody.
+                Some(Err(_)) => {
+                    say_that_nobody_comes(self.session.slot(index));
+                    continue;
+                }
+            };
             let Some(handle) = handle.filter(|handle| !has_ended(handle)) else {
                 // It has ended already, or there never was such a process.
                 if let Some(remembered) = &mut self.remembered {

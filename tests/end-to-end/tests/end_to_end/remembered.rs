@@ -102,6 +102,7 @@ pub fn add(suite: &mut Suite) {
     suite.add("remembered::nothing is kept where that is not wanted", wants(), switched_off);
     suite.add("remembered::nothing is touched where that is not wanted", wants(), unwanted);
     suite.add("remembered::names that are not to be kept are nowhere", wants(), excepted);
+    suite.add("remembered::who may open few files ends no later", wants(), few_descriptors);
     suite.add("remembered::nobody has to ask for it", wants(), unasked);
     suite.add("remembered::what has not run for long begins with it", wants(), cold_memory);
     suite.add("remembered::twenty runs at once", wants(), many);
@@ -739,6 +740,48 @@ fn excepted() -> Verdict {
         (0, true, false) => Ok(()),
         _ => Err(format!("of a command that is meant: {counts}, {:?}", kept.remembered())),
     }
+}
+
+/// Where the host may open no more files than are open, it can neither look at a process nor at what that has
+/// opened; the program does not wait for that at its end.
+fn few_descriptors() -> Verdict {
+    const RUNS: usize = 8;
+    const ROUNDS: usize = 3;
+    /// Less than an agent waits for who does not answer, more than all else takes.
+    const LONGEST: Duration = Duration::from_millis(180);
+    let Some(kept) = Kept::new("few")? else { return Ok(()) };
+    let files: Vec<String> = (0..40).map(Kept::path).collect();
+    let ran = |under: bool, most: u32| {
+        kept.chill()?;
+        let before = if under { format!("'{}' run --", kept.command_under_test()) } else { String::new() };
+        let line = format!("ulimit -n {most} && exec {before} md5sum {}", files.join(" "));
+        let mut command = Command::new("sh");
+        command.args(["-c", &line]).current_dir(kept.mount()).stdin(Stdio::null()).env("PATH", PATH);
+        command.env("XDG_CACHE_HOME", kept.cache()).env_remove("RUNAHEAD_REMEMBER");
+        let began = Instant::now();
+        let output = command.output().map_err(|error| error.to_string())?;
+        Ok::<_, String>((output, began.elapsed()))
+    };
+    let alone = [ran(false, 9)?, ran(false, 9)?];
+    let quickest = alone[0].1.min(alone[1].1);
+    // A loaded machine may keep all of it.
+    let mut seen = Vec::new();
+    for most in [7, 9] {
+        let (mut late, mut rounds) = (RUNS, 0);
+        while late > RUNS / 2 {
+            if rounds == ROUNDS {
+                return Err(format!("with {most} descriptors, alone {quickest:?}: {seen:?}"));
+            }
+            (late, rounds) = (0, rounds + 1);
+            for _ in 0..RUNS {
+                let (output, took) = ran(true, most)?;
+                is_same(&alone[0].0, &output)?;
+                late += usize::from(took > quickest + LONGEST);
+                seen.push(took);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// All files below a folder.
