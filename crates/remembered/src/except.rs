@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn patterns_mean_names_paths_and_what_is_below() {
-        let has = |patterns: &str, path: &str| Except::parse(patterns.as_bytes(), b"/home/a").has(path.as_bytes());
+        let has =
+            |patterns: &str, path: &str| Except::parse(patterns.as_bytes(), b"/home/a").has(path.as_bytes());
         for (patterns, path) in [
             ("*.kdbx", "/home/a/keys.kdbx"),
             ("*.kdbx", "/home/a/old.kdbx/x"),

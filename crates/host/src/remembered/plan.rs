@@ -125,8 +125,7 @@ impl Remember {
 
 /// Names that the user wants to be remembered nowhere ([`REMEMBER_EXCEPT`]).
 fn except() -> Arc<Except> {
-    let [patterns, home] =
-        [REMEMBER_EXCEPT, "HOME"].map(|name| std::env::var_os(name).unwrap_or_default());
+    let [patterns, home] = [REMEMBER_EXCEPT, "HOME"].map(|name| std::env::var_os(name).unwrap_or_default());
     Arc::new(Except::parse(patterns.as_bytes(), home.as_bytes()))
 }
 
