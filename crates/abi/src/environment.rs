@@ -12,6 +12,9 @@ pub const SWITCH: &str = "RUNAHEAD";
 /// to `off`. With `on` each command is looked at from its start.
 pub const REMEMBER: &str = "RUNAHEAD_REMEMBER";
 
+/// Names that are not remembered: patterns with `:` between them.
+pub const REMEMBER_EXCEPT: &str = "RUNAHEAD_REMEMBER_EXCEPT";
+
 /// `HOST:DESCRIPTOR:FLAGS:FILTERS:COOKIE:SITES`: the host's process id, the number of the session's
 /// descriptor in the host, [`flags`], how many seccomp filters the host runs under (a process with
 /// more has one of its own, which may forbid what the agent does), the session's cookie, and the number of

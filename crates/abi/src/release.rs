@@ -35,7 +35,8 @@ pub struct Releasing {
     files: AtomicU32,
     all: AtomicU32,
     mappings: AtomicU32,
-    _gap: u32,
+    /// How often programs have begun to notice who opens files for reading.
+    noticing: AtomicU32,
     /// Up to when the counts are believed (monotonic ns).
     until: AtomicU64,
 }
@@ -74,6 +75,28 @@ impl Releasing {
         counts != 0 && now() < self.until.load(Ordering::Relaxed)
     }
 
+    /// A program is about to notice who opens files for reading: it takes a lease that is broken so, or watches.
+    /// Whoever calls this then looks at every [`Holding`].
+    pub fn begins_to_notice(&self) {
+        self.noticing.fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+    }
+
+    /// How often programs have begun to notice, since none did. While that is not 0 nothing is opened.
+    pub fn noticing(&self) -> u32 {
+        self.noticing.load(Ordering::Acquire)
+    }
+
+    /// Nobody notices any more, unless more than `seen` have begun to.
+    pub fn forget_noticing(&self, seen: u32) {
+        let _ = self.noticing.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether files may not be opened at present, be it for a call under way or for who notices.
+    pub fn forbids_opening(&self, now: impl FnOnce() -> u64) -> bool {
+        self.noticing() != 0 || self.forbids(What::Files, now)
+    }
+
     /// Forgets what is not believed any more. For the host: whoever gives back sets the time before it counts, so a
     /// count that was found with an old time is not a new one's.
     pub fn forget_overdue(&self, now: u64) {
@@ -109,7 +132,7 @@ impl Holding {
     pub fn begins_again(&self, releasing: &Releasing, what: What, now: impl FnOnce() -> u64) -> bool {
         self.0.store(1, Ordering::Release);
         fence(Ordering::SeqCst);
-        !releasing.forbids(what, now)
+        releasing.noticing() == 0 && !releasing.forbids(what, now)
     }
 
     /// For who holds all or nothing: nothing is open any more.

@@ -3,7 +3,7 @@
 use crate::arch::thread_base;
 use crate::reads::ring_speculator;
 use crate::state::{Fixed, Process};
-use crate::{opened, unchecked};
+use crate::{opened, release, unchecked};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::environment::flags;
 use runahead_abi::kin;
@@ -367,6 +367,10 @@ pub fn watches(state: &Fixed) {
     state.header().checks.over.store(1, Ordering::SeqCst);
     opened::ends_replay(state);
     leave_alone(state, retire::WATCHES);
+    // All of a user's programs do not go without for one that may watch for ever.
+    if !state.has(flags::LASTING) {
+        release::notices(state);
+    }
 }
 
 fn leave_alone(state: &Fixed, why: u32) {

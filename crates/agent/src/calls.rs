@@ -249,6 +249,10 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
         n::__NR_fcntl if a[1] as u32 == n::F_SETLEASE => {
             opened::ends_replay(state);
             attach::retire(state);
+            // One for reading is broken by writers alone.
+            if a[2] as u32 == n::F_WRLCK {
+                release::notices(state);
+            }
             Answer::plain(frame)
         }
         // It would be told of what is opened ahead of it.

@@ -119,6 +119,19 @@ fn give_back(frame: &Frame, what: What, number: u32, a: [usize; 6]) -> Answer {
     Answer::done(frame, returned as usize)
 }
 
+/// The program is about to notice who opens files for reading: by a lease that is broken so, and which nobody gets
+/// while another has the file open, or as it watches. So nothing of the run's is open when this returns, and
+/// nothing will be.
+pub fn notices(state: &Fixed) {
+    let releasing = &state.header().releasing;
+    releasing.begins_to_notice();
+    // Those who hold something let go while such a call is under way.
+    Wait::begin(state, What::All, LONGEST_NS, true).for_all(What::All);
+    releasing.ends(What::All);
+    // A host without a command is not to find just now that nothing happens.
+    attach::ring(state.header());
+}
+
 /// A program is about to be executed in which there will be no agent: nobody will ask, whatever it gives
 /// back. So all that is held now is let go, and what earlier runs have opened is not opened any more: that
 /// would go on meanwhile, unlike speculation, which waits for the program.

@@ -26,8 +26,17 @@ impl Gate {
         Gate(Some(words))
     }
 
-    /// A pass to open files, or to hold directories and look names up. None while that is given back.
+    /// A pass to open files, or to hold directories and look names up. None while that is given back, and none
+    /// while a program of the run notices who opens something.
     pub fn pass(&self, what: What) -> Option<Pass> {
+        let pass = self.pass_to_code(what);
+        // Counted before: one of us sees the other.
+        pass.filter(|_| self.0.is_none_or(|words| words.releasing.noticing() == 0))
+    }
+
+    /// The same for files that a process executes or maps as code, which it opens itself just then: nobody has a
+    /// lease on those that a reader breaks.
+    pub fn pass_to_code(&self, what: What) -> Option<Pass> {
         let pass = Pass(self.0.map(|words| (words, what)));
         let may = self.0.is_none_or(|words| words.of(what).begins(words.releasing, what, monotonic_ns));
         // Where it may not, dropping it counts it down again.
@@ -96,5 +105,25 @@ mod tests {
         words.releasing.ends(What::All);
         words.releasing.ends(What::Files);
         assert!(gate.pass(What::Files).is_some() && Gate::default().pass(What::All).is_some());
+    }
+
+    #[test]
+    fn nothing_is_opened_while_somebody_notices() {
+        let words = Box::leak(Box::new(Words {
+            releasing: zeros(),
+            files: zeros(),
+            places: zeros(),
+            nameless: zeros(),
+        }));
+        let gate = Gate::new(words);
+        words.releasing.begins_to_notice();
+        assert!([What::Files, What::Mapping, What::All].iter().all(|&what| gate.pass(what).is_none()));
+        assert!(!words.files.is_any() && !words.nameless.is_any(), "what is refused is not held");
+        assert!(!words.places.is_any() && gate.pass_to_code(What::Files).is_some());
+        words.releasing.begins_to_notice();
+        words.releasing.forget_noticing(1);
+        assert!(gate.pass(What::Files).is_none(), "another one has begun meanwhile");
+        words.releasing.forget_noticing(2);
+        assert!(gate.pass(What::Files).is_some());
     }
 }

@@ -335,7 +335,7 @@ impl Turns for InTurn {
                     return false;
                 }
             }
-            if let Some(pass) = self.gate.pass(Files) {
+            if let Some(pass) = self.gate.pass_to_code(Files) {
                 self.pass.replace(Some(pass));
                 return true;
             }

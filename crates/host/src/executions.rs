@@ -327,7 +327,7 @@ impl Common {
     /// Whether the agent may be put in, as far as the file and the environment tell. Notes what is known of
     /// the file.
     fn is_possible(&self, mailbox: &Mailbox, request: &Request) -> bool {
-        let Some(_pass) = self.gate.pass(Files) else { return false };
+        let Some(_pass) = self.gate.pass_to_code(Files) else { return false };
         let Ok(told) = std::fs::metadata(&request.path) else { return false };
         // Some names mean another file from here (`/proc/self/exe`).
         if (told.dev(), told.ino()) != request.file {
@@ -402,7 +402,7 @@ impl Common {
         // Not what was asked about: that may have become another file since.
         let directory = format!("/proc/{}", request.process);
         let (look, is_loader) = {
-            let Some(_pass) = self.gate.pass(Files) else { return Err(Refusal::NotForUs) };
+            let Some(_pass) = self.gate.pass_to_code(Files) else { return Err(Refusal::NotForUs) };
             let executable = Path::new(&directory).join("exe");
             let name = std::fs::read_link(&executable)?;
             let file = std::fs::File::open(&executable)?;

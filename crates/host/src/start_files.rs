@@ -64,7 +64,7 @@ impl Cold {
         // The command's loader has it open at that time as well.
         let list = std::fs::read(LIST).unwrap_or_default();
         let mut asked = HashSet::new();
-        let Some(_pass) = gate.pass(Files) else { return };
+        let Some(_pass) = gate.pass_to_code(Files) else { return };
         let mut files = Vec::from_iter(open(&self.executable).map(|file| (file, self.executable)));
         while let Some((file, path)) = files.pop() {
             let Some(needs) = Needs::read(file, &path) else { continue };

@@ -35,7 +35,9 @@ use runahead_faults::BlockCosts;
 use runahead_gate::Gate;
 use runahead_kernel::process::monotonic_ns;
 use runahead_policy::memory::Then;
+use runahead_remembered::look;
 use runahead_sites::SiteFile;
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::cell::OnceCell;
 use std::ffi::OsStr;
@@ -402,7 +404,7 @@ impl Host {
         if has_moved {
             attached.moved = Instant::now();
         }
-        if attached.is_aside && has_moved {
+        if attached.is_aside && has_moved && self.session.header().releasing.noticing() == 0 {
             attached.is_aside = false;
             self.resume(index);
         } else if attached.speculator.is_some() && attached.moved.elapsed() >= SPECULATOR_KEPT {
@@ -414,6 +416,16 @@ impl Host {
 
     /// What was learned of the programs so far says nothing of what comes next.
     fn forget_programs(&mut self) {
+        let releasing = &self.session.header().releasing;
+        // Where all of a user's programs are served only leases count.
+        let noticing = releasing.noticing();
+        if noticing != 0 && !look::leases() {
+            releasing.forget_noticing(noticing);
+            // They come again when their programs wait.
+            for attached in self.attached.iter_mut().flatten().filter(|attached| attached.paused) {
+                attached.is_aside = true;
+            }
+        }
         self.names.begin_anew(self.session.share(), self.guesses);
         self.session.header().kin.clear();
         self.session.header().lives.forget();
@@ -452,6 +464,10 @@ impl Host {
     /// Sees to it that everybody lets go of what a program gives back: those who sleep are woken, and those who do not come
     /// forward in time are ended.
     fn let_go(&mut self) {
+        // What speculation reads it opens: there is none as long as somebody notices that.
+        if self.session.header().releasing.noticing() != 0 {
+            (0..SLOTS).for_each(|index| self.pause(index));
+        }
         let header = self.session.header();
         header.releasing.forget_overdue(monotonic_ns());
         if self.gate.is_closed(All) {
@@ -493,7 +509,7 @@ impl Host {
             return;
         }
         // Else at the next turn, which comes soon.
-        let Some(_pass) = self.gate.pass(Files) else { return };
+        let Some(_pass) = self.gate.pass_to_code(Files) else { return };
         let bytes: Vec<u8> =
             request.path.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
         let length = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
@@ -511,7 +527,16 @@ impl Host {
                 continue;
             }
             self.executions.has_attached(process);
-            let handle = pid_of(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+            let handle = match pid_of(process).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+                Some(Ok(handle)) => Some(handle),
+                None | Some(Err(Errno::SRCH)) => None,
+                // We may have no more files open, and it goes on: its slot stays its own. At the next turn there
+                // may be room, and until then it waits for nobody.
+                Some(Err(_)) => {
+                    say_that_nobody_comes(self.session.slot(index));
+                    continue;
+                }
+            };
             let Some(handle) = handle.filter(|handle| !has_ended(handle)) else {
                 // It has ended already, or there never was such a process.
                 if let Some(remembered) = &mut self.remembered {
@@ -595,6 +620,7 @@ impl Host {
             let notes = if retires { Notes::default() } else { self.names.notes(slot, &mut attached.taken) };
             let starts = wanted
                 && !retires
+                && self.session.header().releasing.noticing() == 0
                 && !attached.speculator_started
                 && *room.get_or_insert_with(|| self.room_for_speculators()) > 0;
             let mut known = true;
@@ -754,6 +780,9 @@ impl Host {
 
     fn resume(&mut self, index: usize) {
         let slot = self.session.slot(index);
+        if self.session.header().releasing.noticing() != 0 {
+            return;
+        }
         let Some(attached) = &mut self.attached[index] else { return };
         attached.paused = false;
         slot.speculator.allowance.off.store(0, Ordering::Relaxed);

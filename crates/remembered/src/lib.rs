@@ -20,6 +20,7 @@
 //! The host is the only caller.
 
 mod depth;
+mod except;
 pub mod look;
 pub mod memory;
 pub mod profile;
@@ -28,6 +29,7 @@ pub mod recorder;
 pub mod replay;
 pub mod store;
 
+pub use except::Except;
 pub use memory::{Identity, Memory, Variant, Want, What};
 pub use ranges::Ranges;
 pub use recorder::Recorder;

@@ -81,7 +81,7 @@ pub fn holds_nothing() {
 
 /// Whether somebody waits until nothing is held.
 pub fn is_asked_to_let_go() -> bool {
-    header().releasing.forbids(What::Files, monotonic_ns)
+    header().releasing.forbids_opening(monotonic_ns)
 }
 
 /// Wakes the host, if it sleeps; else it may find what there is for it at its next look only.

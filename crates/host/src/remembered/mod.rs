@@ -25,7 +25,7 @@ use runahead_remembered::look::Mounts;
 use runahead_remembered::profile;
 use runahead_remembered::recorder::{Earlier, Interest, Looked};
 use runahead_remembered::replay::{Done, Words};
-use runahead_remembered::{Identity, Memory, Ranges, Recorder, Replay, Store, Variant, Want, What};
+use runahead_remembered::{Except, Identity, Memory, Ranges, Recorder, Replay, Store, Variant, Want, What};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -145,6 +145,8 @@ pub struct Remembered {
     key: u64,
     /// Where it is kept.
     keep: Keep,
+    /// What the user wants to be kept nowhere.
+    except: Arc<Except>,
     recorder: Recorder,
     /// Since when all processes tell what they open, whether they have waited or not, or did for the last
     /// time.
@@ -185,7 +187,7 @@ impl Remembered {
         let (sender, receiver) = sync_channel(MET);
         let store = site_file.map(Store::beside);
         let began = recorder.began();
-        let keep = how.keep.clone();
+        let (keep, except) = (how.keep.clone(), how.except.clone());
         let known_too = known.clone();
         let reader = Reader {
             session,
@@ -207,6 +209,7 @@ impl Remembered {
             words,
             key,
             keep,
+            except,
             recorder,
             all_since: told_all.then(Instant::now),
             told_all,
@@ -236,7 +239,7 @@ impl Remembered {
 
     /// The program wants what is at this path.
     fn opens(&mut self, path: &[u8], interest: Interest) {
-        if !self.recorder.enter(path, interest) {
+        if self.except.has(path) || !self.recorder.enter(path, interest) {
             return;
         }
         if interest == Interest::LookedUp {
@@ -350,7 +353,12 @@ impl Remembered {
             return;
         }
         let kept = wants.len() as u64;
-        let memory = profile::of(known.executable.clone(), known.identity, wants);
+        // One of nobody's in particular, where the command's own name is not to be kept.
+        let (executable, identity) = match self.except.has(&known.executable) {
+            true => Default::default(),
+            false => (known.executable.clone(), known.identity),
+        };
+        let memory = profile::of(executable, identity, wants);
         match profile::write(file, &memory) {
             Ok(()) => self.kept = kept,
             Err(error) => known.left_because = Some(format!("it cannot be written: {error}")),
@@ -419,6 +427,10 @@ impl Remembered {
         let wants = if is_wrong { wants } else { earlier.after(wants, self.recorder.is_complete()) };
         self.kept = wants.len() as u64;
         memory.put(Variant { key: self.key, wrong, wants });
+        // Runs before may not have been told of them.
+        for variant in &mut memory.variants {
+            variant.wants.retain(|want| !self.except.has(&want.path));
+        }
         drop(known);
         self.unwritten = Some((store, memory));
     }

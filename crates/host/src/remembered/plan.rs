@@ -2,10 +2,10 @@
 
 use crate::program;
 use crate::session::Shared;
-use runahead_abi::environment::REMEMBER;
+use runahead_abi::environment::{REMEMBER, REMEMBER_EXCEPT};
 use runahead_abi::session::remembering;
 use runahead_remembered::profile::{self, Prefixes};
-use runahead_remembered::{Store, hash};
+use runahead_remembered::{Except, Store, hash};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -44,6 +44,8 @@ impl Command {
 pub struct Remember {
     pub(super) keep: Keep,
     pub(super) profile: Option<Profile>,
+    /// What is kept nowhere, and not asked for.
+    pub(super) except: Arc<Except>,
 }
 
 /// A profile to begin with.
@@ -84,7 +86,7 @@ impl Remember {
     }
 
     fn in_cache(is_asked_for: bool) -> Remember {
-        Remember { keep: Keep::InCache { is_asked_for }, profile: None }
+        Remember { keep: Keep::InCache { is_asked_for }, profile: None, except: except() }
     }
 
     /// What this run opens is recorded into a profile, whose file is made if there is none. Or says why it
@@ -92,14 +94,14 @@ impl Remember {
     pub fn record(path: &Path) -> Result<Remember, String> {
         let file = profile::open_to_record(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let file = Arc::new(Mutex::new(Some(file)));
-        Ok(Remember { keep: Keep::InFile { path: path.to_owned(), file }, profile: None })
+        Ok(Remember { keep: Keep::InFile { path: path.to_owned(), file }, profile: None, except: except() })
     }
 
     /// What a profile has is asked for; beside what is remembered, if anything is.
     pub fn with_profile(remember: Option<Remember>, path: &Path, prefixes: Prefixes) -> Remember {
         let path = std::env::current_dir().unwrap_or_default().join(path);
         let keep = remember.map_or(Keep::Nowhere, |remember| remember.keep);
-        Remember { keep, profile: Some(Profile { path, prefixes }) }
+        Remember { keep, profile: Some(Profile { path, prefixes }), except: except() }
     }
 
     /// Whether the run is recorded into a profile.
@@ -121,6 +123,12 @@ impl Remember {
     }
 }
 
+/// Names that the user wants to be remembered nowhere ([`REMEMBER_EXCEPT`]).
+fn except() -> Arc<Except> {
+    let [patterns, home] = [REMEMBER_EXCEPT, "HOME"].map(|name| std::env::var_os(name).unwrap_or_default());
+    Arc::new(Except::parse(patterns.as_bytes(), home.as_bytes()))
+}
+
 /// A run that is remembered.
 #[derive(Clone, Debug)]
 pub struct Remembering {
@@ -137,7 +145,7 @@ impl Remembering {
     /// Tells agents that all processes are to tell from their start what they open, before the first of them
     /// looks: where somebody wants all of it, or there is something to begin with that the user asks for.
     pub fn tell(&self, session: &Shared, site_file: Option<&Path>) {
-        let Remember { keep, profile } = &self.how;
+        let Remember { keep, profile, .. } = &self.how;
         let is_known = || {
             let store = site_file.map(Store::beside);
             let executable = || self.command.executable().map(|path| path.as_os_str().as_bytes());

@@ -172,10 +172,17 @@ impl Reader {
             self.lock().left_because = Some(why.to_owned());
         }
         let (store, (executable, identity)) = (store?, executable?);
+        let except = &self.how.except;
+        if except.has(&executable) {
+            self.lock().left_because = Some("the command is not to be remembered".to_owned());
+            return None;
+        }
         // The host's loop looks at what is known, and is not to wait for this disk.
         let memory = store.read(&executable).filter(|memory| memory.identity == identity);
         self.lock().store = Some(store);
-        Some(memory.map_or(Vec::new(), |memory| memory.wants(self.command.key)))
+        let mut wants = memory.map_or(Vec::new(), |memory| memory.wants(self.command.key));
+        wants.retain(|want| !except.has(&want.path));
+        Some(wants)
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {

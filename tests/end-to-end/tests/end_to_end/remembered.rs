@@ -101,6 +101,8 @@ pub fn add(suite: &mut Suite) {
     suite.add("remembered::where nothing can be kept it runs all the same", wants(), nowhere);
     suite.add("remembered::nothing is kept where that is not wanted", wants(), switched_off);
     suite.add("remembered::nothing is touched where that is not wanted", wants(), unwanted);
+    suite.add("remembered::names that are not to be kept are nowhere", wants(), excepted);
+    suite.add("remembered::who may open few files ends no later", wants(), few_descriptors);
     suite.add("remembered::nobody has to ask for it", wants(), unasked);
     suite.add("remembered::what has not run for long begins with it", wants(), cold_memory);
     suite.add("remembered::twenty runs at once", wants(), many);
@@ -650,6 +652,151 @@ fn unwanted() -> Verdict {
     }
     kept.run(Some(REMEMBER))?;
     if opened.any()? { Ok(()) } else { Err("nobody opens it even if asked".to_owned()) }
+}
+
+/// Names that are meant are in no file of the cache folder and not asked for, whether a run before was told of
+/// them or not.
+fn excepted() -> Verdict {
+    const EXCEPT: &str = "RUNAHEAD_REMEMBER_EXCEPT";
+    let Some(kept) = Kept::new("excepted")? else { return Ok(()) };
+    let alone = kept.run(None)?;
+    let run = |except: &str| {
+        let ran = kept.run_so(Some(REMEMBER), |command| {
+            command.env(EXCEPT, except);
+        })?;
+        is_same(&alone.output, &ran.output)?;
+        Ok::<_, String>(ran.counts)
+    };
+    // Names are written without what they share with the one before, so the file's bytes tell only of what
+    // nothing else begins with.
+    let meant = |kept: &Kept| {
+        for file in all_below(&kept.cache().join("runahead"))? {
+            let bytes = fs::read(&file).map_err(|error| error.to_string())?;
+            let mut shown = Vec::new();
+            if file.extension().is_some() {
+                let mut show = Command::new(kept.command_under_test());
+                shown = show
+                    .args(["profile", "show", "--json"])
+                    .arg(&file)
+                    .output()
+                    .map_err(|error| error.to_string())?
+                    .stdout;
+                if shown.len() < 1000 {
+                    return Err(format!("nothing is shown of {}", file.display()));
+                }
+            }
+            let has =
+                |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+            if has(&bytes, "large") || ["/d3/", "/f17", "/large"].iter().any(|text| has(&shown, text)) {
+                return Ok(true);
+            }
+        }
+        Ok::<_, String>(false)
+    };
+    let patterns = format!("{}/d3:f17*:mount/large", kept.mount().display());
+    // What nobody is told of is there: the search finds something.
+    run("")?;
+    run("")?;
+    if !meant(&kept)? {
+        return Err("nothing of what is meant was remembered before".to_owned());
+    }
+    for is_new in [false, true] {
+        if is_new {
+            for file in kept.remembered() {
+                fs::remove_file(&file).map_err(|error| error.to_string())?;
+            }
+        }
+        for _ in 0..2 {
+            let counts = run(&patterns)?;
+            if number(&counts, "kept")? < FILES / 2 || meant(&kept)? {
+                return Err(format!(
+                    "from nothing {is_new}, and meant names are there {}: {counts}",
+                    meant(&kept)?
+                ));
+            }
+        }
+    }
+    let asked = run(&patterns)?;
+    if number(&asked, "files")? < FILES / 2 {
+        return Err(format!("of {FILES} files without those that are meant: {asked}"));
+    }
+    // A recorded profile has none either.
+    kept.chill()?;
+    let profile = kept.cache().join("runahead/taken.profile");
+    let mut record = Command::new(kept.command_under_test());
+    record.args(["record", "-o"]).arg(&profile).arg("--").args(kept.words());
+    record.env("XDG_CACHE_HOME", kept.cache()).env("PATH", PATH).env(EXCEPT, &patterns).stdin(Stdio::null());
+    let recorded = record.output().map_err(|error| error.to_string())?;
+    is_same(&alone.output, &recorded)?;
+    if fs::metadata(&profile).map_or(0, |found| found.len()) < 5000 || meant(&kept)? {
+        return Err("the profile is not as it should be".to_owned());
+    }
+    // A command that is meant itself.
+    for file in kept.remembered() {
+        fs::remove_file(&file).map_err(|error| error.to_string())?;
+    }
+    let counts = run("python3*")?;
+    match (number(&counts, "kept")?, kept.remembered().is_empty(), counts["left_because"].is_null()) {
+        (0, true, false) => Ok(()),
+        _ => Err(format!("of a command that is meant: {counts}, {:?}", kept.remembered())),
+    }
+}
+
+/// Where the host may open no more files than are open, it can neither look at a process nor at what that has
+/// opened; the program does not wait for that at its end.
+fn few_descriptors() -> Verdict {
+    const RUNS: usize = 8;
+    const ROUNDS: usize = 3;
+    /// Less than an agent waits for who does not answer, more than all else takes.
+    const LONGEST: Duration = Duration::from_millis(180);
+    let Some(kept) = Kept::new("few")? else { return Ok(()) };
+    let files: Vec<String> = (0..40).map(Kept::path).collect();
+    let ran = |under: bool, most: u32| {
+        kept.chill()?;
+        let before = if under { format!("'{}' run --", kept.command_under_test()) } else { String::new() };
+        let line = format!("ulimit -n {most} && exec {before} md5sum {}", files.join(" "));
+        let mut command = Command::new("sh");
+        command.args(["-c", &line]).current_dir(kept.mount()).stdin(Stdio::null()).env("PATH", PATH);
+        command.env("XDG_CACHE_HOME", kept.cache()).env_remove("RUNAHEAD_REMEMBER");
+        let began = Instant::now();
+        let output = command.output().map_err(|error| error.to_string())?;
+        Ok::<_, String>((output, began.elapsed()))
+    };
+    let alone = [ran(false, 9)?, ran(false, 9)?];
+    let quickest = alone[0].1.min(alone[1].1);
+    // A loaded machine may keep all of it.
+    let mut seen = Vec::new();
+    for most in [7, 9] {
+        let (mut late, mut rounds) = (RUNS, 0);
+        while late > RUNS / 2 {
+            if rounds == ROUNDS {
+                return Err(format!("with {most} descriptors, alone {quickest:?}: {seen:?}"));
+            }
+            (late, rounds) = (0, rounds + 1);
+            for _ in 0..RUNS {
+                let (output, took) = ran(true, most)?;
+                is_same(&alone[0].0, &output)?;
+                late += usize::from(took > quickest + LONGEST);
+                seen.push(took);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All files below a folder.
+fn all_below(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in
+            fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?.flatten()
+        {
+            let path = entry.path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    Ok(files)
 }
 
 /// The program is cached and its files are not: what it opens until it has waited is not seen.
