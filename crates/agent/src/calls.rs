@@ -22,6 +22,11 @@ pub const WATCHED_LEAST: usize = LARGE_MAPPING;
 /// What reading ahead does to files, as inotify(7) tells it. (Most programs watch for changes only.)
 const SEEN_BY_WATCHERS: u32 = n::IN_ACCESS | n::IN_OPEN | n::IN_CLOSE_NOWRITE;
 
+/// The same for fanotify(7), by linux/fanotify.h: FAN_ACCESS, FAN_CLOSE_NOWRITE, FAN_OPEN, FAN_OPEN_EXEC, and those that ask
+/// for permission.
+const FAN_SEEN: u64 = 0x1 | 0x10 | 0x20 | 0x1000 | 0x10000 | 0x20000 | 0x40000;
+const FAN_MARK_ADD: u32 = 1;
+
 /// Bytes of memory of a program's own, all that it has ever got, from which on it is worth looking whether some of
 /// it is on swap. To touch so much takes some ms; to attach, 50 us, once.
 pub const SWAPPED_LEAST: usize = 32 << 20;
@@ -256,7 +261,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             Answer::plain(frame)
         }
         // It would be told of what is opened ahead of it.
-        n::__NR_fcntl if a[1] as u32 == n::F_NOTIFY => {
+        n::__NR_fcntl if a[1] as u32 == n::F_NOTIFY && a[2] as u32 & n::DN_ACCESS != 0 => {
             attach::watches(state);
             Answer::plain(frame)
         }
@@ -264,7 +269,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             attach::watches(state);
             Answer::plain(frame)
         }
-        n::__NR_fanotify_mark => {
+        n::__NR_fanotify_mark if a[1] as u32 & FAN_MARK_ADD != 0 && a[2] as u64 & FAN_SEEN != 0 => {
             attach::watches(state);
             Answer::plain(frame)
         }

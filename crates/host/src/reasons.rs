@@ -14,6 +14,7 @@ pub(crate) const NOT_BEGUN: &str = "nothing of ours has begun in it: it was trac
 pub(crate) const REPLACED: &str =
     "Runahead's files were replaced since the command has begun: the next run will have the new ones";
 pub(crate) const GAVE_UP_RIGHTS: &str = "a process gave up rights";
+pub(crate) const NOTICED: &str = "a program takes a lease, or watches who opens files";
 pub(crate) const OTHER_RIGHTS: &str = "a process has other rights than the host";
 
 /// Why a speculator that has ended so could not begin. None: it has served, or its program was gone.

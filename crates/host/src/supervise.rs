@@ -18,8 +18,8 @@ use crate::processes::{
 use crate::program;
 use crate::progress::SoFar;
 use crate::reasons::{
-    BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, OTHER_RIGHTS, REPLACED, UNKNOWN,
-    refused_because,
+    BLIND, BLIND_LATER, GAVE_UP_RIGHTS, MEMORY_SHORT, NOT_BEGUN, NOT_READY, NOTICED, OTHER_RIGHTS, REPLACED,
+    UNKNOWN, refused_because,
 };
 use crate::remembered::{self, Begin, Remembered, Remembering};
 use crate::report::{Report, VERSION};
@@ -466,7 +466,10 @@ impl Host {
     fn let_go(&mut self) {
         // What speculation reads it opens: there is none as long as somebody notices that.
         if self.session.header().releasing.noticing() != 0 {
-            (0..SLOTS).for_each(|index| self.pause(index));
+            self.barred = self.barred.or(Some(NOTICED));
+            for index in 0..SLOTS {
+                self.put_away(index);
+            }
         }
         let header = self.session.header();
         header.releasing.forget_overdue(monotonic_ns());
@@ -529,13 +532,14 @@ impl Host {
             self.executions.has_attached(process);
             let handle = match pid_of(process).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
                 Some(Ok(handle)) => Some(handle),
-                None | Some(Err(Errno::SRCH)) => None,
+                None => None,
                 // We may have no more files open, and it goes on: its slot stays its own. At the next turn there
                 // may be room, and until then it waits for nobody.
-                Some(Err(_)) => {
+                Some(Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
                     say_that_nobody_comes(self.session.slot(index));
                     continue;
                 }
+                Some(Err(_)) => None,
             };
             let Some(handle) = handle.filter(|handle| !has_ended(handle)) else {
                 // It has ended already, or there never was such a process.
@@ -757,11 +761,18 @@ impl Host {
         costs.look(&all, |device| self.limits.unloaded(device))
     }
 
-    /// Ends a speculator for some time: its memory goes with it.
+    /// Ends a speculator for some time, as memory is short: its own goes with it.
     fn pause(&mut self, index: usize) {
+        if self.put_away(index) {
+            self.session.slot(index).speculator.allowance.pauses.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends a speculator for some time; false if there was none.
+    fn put_away(&mut self, index: usize) -> bool {
         let slot = self.session.slot(index);
-        let Some(attached) = &mut self.attached[index] else { return };
-        let Some(mut child) = attached.speculator.take() else { return };
+        let Some(attached) = &mut self.attached[index] else { return false };
+        let Some(mut child) = attached.speculator.take() else { return false };
         let processor = processor_time(child.id());
         let _ = child.kill();
         let _ = child.wait();
@@ -769,13 +780,13 @@ impl Host {
         attached.paused = true;
         let allowance = &slot.speculator.allowance;
         allowance.off.store(1, Ordering::Relaxed);
-        allowance.pauses.fetch_add(1, Ordering::Relaxed);
         // It has not said it itself since its latest sleep.
         let said = slot.speculator.counts.processor_ns.swap(0, Ordering::Relaxed);
         allowance.processor_before_ns.fetch_add(processor.unwrap_or(said), Ordering::Relaxed);
         // The next one counts from zero; what is not counted there would be taken for others' reading.
         slot.speculator.delivered.store(0, Ordering::Relaxed);
         say_gone(slot);
+        true
     }
 
     fn resume(&mut self, index: usize) {

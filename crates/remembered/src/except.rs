@@ -25,14 +25,18 @@ impl Except {
                 Some(rest) if matches!(rest, [] | [b'/', ..]) => [home, rest].concat(),
                 _ => pattern.to_vec(),
             };
-            let length = whole.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-            let kept = &whole[..length];
-            Some(match kept {
+            // As paths are compared: without what names no folder of its own.
+            let parts: Vec<&[u8]> =
+                whole.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
+            let kept = parts.join(&b'/');
+            Some(match &whole[..] {
+                [] => return None,
                 // The root alone is everything.
-                [] if whole.is_empty() => return None,
-                [] | [b'/', ..] => Pattern::Path(kept.to_vec()),
-                _ if kept.contains(&b'/') => Pattern::Path([b"*/", kept].concat()),
-                _ => Pattern::Name(kept.to_vec()),
+                [b'/', ..] if kept.is_empty() => Pattern::Path(Vec::new()),
+                [b'/', ..] => Pattern::Path([b"/", &kept[..]].concat()),
+                _ if kept.is_empty() => return None,
+                _ if parts.len() > 1 => Pattern::Path([b"*/", &kept[..]].concat()),
+                _ => Pattern::Name(kept),
             })
         });
         Except(patterns.collect())
@@ -97,6 +101,8 @@ mod tests {
             ("/home/a/private", "/home/a/public/../private/x"),
             (".ssh", "/home/a/.ssh/../x"),
             ("/srv", "/../srv/x"),
+            ("/home//a/./private/", "/home/a/private/x"),
+            ("private//", "/srv/private/x"),
             ("/", "/anything"),
             ("*", "/anything"),
         ] {
@@ -114,6 +120,12 @@ mod tests {
             ("private/keys", "/srv/private/x/keys"),
         ] {
             assert!(!has(patterns, path), "{patterns} {path}");
+        }
+        for home in ["/", "//", "/home/a/", "/home/./a"] {
+            let except = Except::parse(b"~/private", home.as_bytes());
+            let folder = if home.contains('a') { "/home/a" } else { "" };
+            assert!(except.has(format!("{folder}/private/x").as_bytes()), "{home}");
+            assert!(!except.has(format!("{folder}/public/x").as_bytes()), "{home}");
         }
     }
 }

@@ -163,8 +163,6 @@ pub struct Remembered {
     is_judged: bool,
     opened: u64,
     foretold: u64,
-    /// It goes another way than earlier runs.
-    is_wrong: bool,
     /// Openings since one was waited for, or foretold.
     idle: usize,
     kept: u64,
@@ -220,7 +218,6 @@ impl Remembered {
             is_judged: false,
             opened: 0,
             foretold: 0,
-            is_wrong: false,
             idle: 0,
             kept: 0,
             wait: Duration::ZERO,
@@ -269,12 +266,16 @@ impl Remembered {
             let _ = met.try_send(met_now);
         }
         let Some(replay) = replay else { return };
-        // A memory that has a part of it alone is not wrong.
-        let of = self.opened.min(replay.asked());
-        if of >= JUDGED_AFTER && self.foretold * ONE_IN < of {
-            self.is_wrong = true;
+        if self.goes_another_way(&replay) {
             replay.stop(Duration::ZERO);
         }
+    }
+
+    /// Whether little of what has been opened so far was foretold.
+    fn goes_another_way(&self, replay: &Replay) -> bool {
+        // A memory that has a part of it alone is not wrong.
+        let of = self.opened.min(replay.asked());
+        of >= JUDGED_AFTER && self.foretold * ONE_IN < of
     }
 
     /// Enters the files that a process has mapped.
@@ -421,7 +422,8 @@ impl Remembered {
             let used = exact(replay).filter(|want| self.recorder.has(&want.path)).count() as u64;
             self.opened >= SEEN_LEAST && used * ONE_IN < files
         };
-        let is_wrong = replay.is_some_and(|replay| self.is_wrong || used_little(replay));
+        // By all of the run: what lacks the beginning of it seems wrong at first.
+        let is_wrong = replay.is_some_and(|replay| self.goes_another_way(replay) || used_little(replay));
         let wrong = if is_wrong { earlier.wrong.saturating_add(1) } else { 0 };
         // What was wrong is not worth to be carried on.
         let wants = if is_wrong { wants } else { earlier.after(wants, self.recorder.is_complete()) };

@@ -133,7 +133,8 @@ impl Reader {
                 }
             }
         }
-        let wants = wants?;
+        let mut wants = wants?;
+        wants.retain(|want| !self.how.except.has(&want.path));
         if matches!(self.how.keep, Keep::InFile { .. }) {
             self.session.header().remembers.store(1, Ordering::Relaxed);
             return Some(mounts);
@@ -180,9 +181,7 @@ impl Reader {
         // The host's loop looks at what is known, and is not to wait for this disk.
         let memory = store.read(&executable).filter(|memory| memory.identity == identity);
         self.lock().store = Some(store);
-        let mut wants = memory.map_or(Vec::new(), |memory| memory.wants(self.command.key));
-        wants.retain(|want| !except.has(&want.path));
-        Some(wants)
+        Some(memory.map_or(Vec::new(), |memory| memory.wants(self.command.key)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
