@@ -163,8 +163,9 @@ fn led_to() -> Verdict {
         fs::write(lower.join("led_to.py"), LED_TO)?;
         fs::write(lower.join("data"), bytes(1, MAPPED))
     };
-    // Half of the reads are of the index, which is foretold whatever is in it.
-    on_an_overlay("led-to", fill, "python3 led_to.py", |counts| {
+    // What else is installed for the interpreter is read at its start; how long it takes until a program is looked at after
+    // that is not asked here. Half of the reads are of the index, which is foretold whatever is in it.
+    on_an_overlay("led-to", fill, "python3 -E -S led_to.py", |counts| {
         let (reads, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
         let posts = number(counts, "posts")?;
         match hinted {
