@@ -1,6 +1,7 @@
 // trap: one process of a run notices who opens files: what speculation opens for another one is seen, or breaks a lease
 // data: many/{300} 4K
 // run: lease
+// run: lease-again
 // run: inotify
 // run: fanotify
 // needs: root
@@ -29,9 +30,11 @@ static char wait_for(int pipe) {
 }
 
 // The files behind the last one that the reader opens.
-static void lease(int begun, int over) {
+static void lease(bool again, int begun, int over) {
     int files[LEASES], given = 0, held = 0;
     signal(SIGIO, on_break);
+    // One that no reader breaks, before those.
+    if (again) CHECK(fcntl(open(path_of(STOP + 1 + LEASES), O_RDONLY), F_SETLEASE, F_RDLCK) == 0);
     for (int number = 0; number < LEASES; number++) {
         CHECK((files[number] = open(path_of(STOP + 1 + number), O_RDONLY)) >= 0);
         given += fcntl(files[number], F_SETLEASE, F_WRLCK) == 0;
@@ -78,7 +81,7 @@ int main(int count, char **arguments) {
     if (child == 0) {
         close(begin[1]);
         wait_for(begin[0]);
-        if (arguments[1][0] == 'l') lease(begun[1], begin[0]);
+        if (arguments[1][0] == 'l') lease(strcmp(arguments[1], "lease") != 0, begun[1], begin[0]);
         else watch(arguments[1], begun[1], begin[0]);
         fflush(stdout);
         _exit(0);

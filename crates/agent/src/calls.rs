@@ -254,8 +254,8 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
         n::__NR_fcntl if a[1] as u32 == n::F_SETLEASE => {
             opened::ends_replay(state);
             attach::retire(state);
-            // One for reading is broken by writers alone.
-            if a[2] as u32 == n::F_WRLCK {
+            // One for reading is broken by writers alone, but nobody sees what this process takes after it.
+            if a[2] as u32 != n::F_UNLCK {
                 release::notices(state);
             }
             Answer::plain(frame)

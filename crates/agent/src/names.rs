@@ -152,8 +152,8 @@ impl Visit<'_> {
 
     /// Counts a look-up; true if it had to wait.
     fn name_passed(&mut self, took: u64) -> bool {
-        let waited = self.waited_for(took);
-        let waited = self.inner.names.coldness.passed(waited);
+        let ns = self.waited_for(took);
+        let waited = self.inner.names.coldness.passed(ns);
         if waited {
             attach::has_waited(self.state, took);
             self.attention_stall();

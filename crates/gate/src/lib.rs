@@ -83,14 +83,14 @@ mod tests {
         Box::leak(unsafe { Box::<T>::new_zeroed().assume_init() })
     }
 
+    fn words() -> &'static Words {
+        let words = Words { releasing: zeros(), files: zeros(), places: zeros(), nameless: zeros() };
+        Box::leak(Box::new(words))
+    }
+
     #[test]
     fn no_pass_is_had_while_a_call_is_under_way() {
-        let words = Box::leak(Box::new(Words {
-            releasing: zeros(),
-            files: zeros(),
-            places: zeros(),
-            nameless: zeros(),
-        }));
+        let words = words();
         let gate = Gate::new(words);
         let directory = gate.pass(What::All).unwrap();
         assert!(words.places.is_any() && !words.files.is_any());
@@ -109,12 +109,7 @@ mod tests {
 
     #[test]
     fn nothing_is_opened_while_somebody_notices() {
-        let words = Box::leak(Box::new(Words {
-            releasing: zeros(),
-            files: zeros(),
-            places: zeros(),
-            nameless: zeros(),
-        }));
+        let words = words();
         let gate = Gate::new(words);
         words.releasing.begins_to_notice();
         assert!([What::Files, What::Mapping, What::All].iter().all(|&what| gate.pass(what).is_none()));

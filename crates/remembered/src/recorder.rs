@@ -164,19 +164,25 @@ impl Recorder {
             let at_once = earlier.known(path, *interest).cloned().map(Looked::Known).or_else(|| {
                 looked.get(path).filter(|(before, _)| before == interest).map(|(_, looked)| looked.clone())
             });
-            let is_late = at_once.is_none() && Instant::now() >= names_end;
-            self.is_partial |= is_late;
-            whats.push(match at_once {
-                None if !is_late => look_over(path, *interest, mounts, gate, self.began),
-                at_once => at_once,
-            });
+            let looks = at_once.is_none() && Instant::now() < names_end;
+            whats.push(if looks { look_over(path, *interest, mounts, gate, self.began) } else { at_once });
         }
         let (mut wants, mut bytes) = (Vec::new(), 0u64);
-        for ((path, _), looked) in self.names.iter().zip(whats) {
+        for ((path, interest), looked) in self.names.iter().zip(whats) {
+            // What the larger ones have left is for the other names.
+            let is_late = || Instant::now() >= end;
+            let looked = match looked {
+                None if is_late() => {
+                    self.is_partial = true;
+                    continue;
+                }
+                None => look_over(path, *interest, mounts, gate, self.began),
+                looked => looked,
+            };
             let what = match looked {
                 Some(Looked::Known(what)) => what,
                 None | Some(Looked::Nothing) => continue,
-                Some(Looked::Larger(_)) if Instant::now() >= end => {
+                Some(Looked::Larger(_)) if is_late() => {
                     self.is_partial = true;
                     continue;
                 }

@@ -731,6 +731,24 @@ fn excepted() -> Verdict {
     if fs::metadata(&profile).map_or(0, |found| found.len()) < 5000 || meant(&kept)? {
         return Err("the profile is not as it should be".to_owned());
     }
+    // Nor is what another profile has of them asked for.
+    let all = kept.folder.join("all.profile");
+    let file = all.to_string_lossy().into_owned();
+    kept.chill()?;
+    let mut record = Command::new(kept.command_under_test());
+    record.args(["record", "-o"]).arg(&all).arg("--").args(kept.words());
+    record.env("XDG_CACHE_HOME", kept.cache()).env("PATH", PATH).stdin(Stdio::null());
+    is_same(&alone.output, &record.output().map_err(|error| error.to_string())?)?;
+    for (except, least, most) in [("", FILES / 2, u64::MAX), ("*", 0, 0)] {
+        let ran = kept.run_so(Some(&["--profile", &file]), |command| {
+            command.env(EXCEPT, except);
+        })?;
+        is_same(&alone.output, &ran.output)?;
+        let asked = number(&ran.counts, "files")?;
+        if asked < least || asked > most {
+            return Err(format!("with a profile, but for {except:?}, {asked} are asked for"));
+        }
+    }
     // A command that is meant itself.
     for file in kept.remembered() {
         fs::remove_file(&file).map_err(|error| error.to_string())?;
