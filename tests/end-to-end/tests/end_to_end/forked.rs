@@ -1,12 +1,14 @@
 //! The build that makes a copy of the program at each sync (the agent's option `forked`, built by `./x test`): is a copy
 //! there, for as long as it must be, and does the program get its results all the same?
 
+use crate::slow_disk::{self, Disk};
 use crate::suite::Suite;
 use crate::{hostile, programs};
 use runahead_end_to_end::Verdict;
 use runahead_end_to_end::guest::Guest;
 use runahead_end_to_end::locate::Runahead;
 use runahead_end_to_end::scenario::{COLD, Mode, Scenario};
+use std::path::Path;
 
 /// Children that are waited for, ends of pipes, locks, signals, exec, threads, a limit on processes, and a violent end.
 const SAME: [&str; 9] = [
@@ -32,6 +34,8 @@ pub fn add(suite: &mut Suite) {
     suite.add("forked::nothing in the agent's binary can panic", wants_nm, move || {
         hostile::no_panic(&runahead)
     });
+    let wants =
+        wants.into_iter().chain(slow_disk::WANTS.map(str::to_owned)).chain(["command bash".to_owned()]);
     suite.add("forked::a copy is there until exec", wants, move || comes_and_goes(&forked));
 }
 
@@ -51,21 +55,23 @@ const ALL_BLOCKED: &str = "fffffffffffbfeff";
 
 /// bash reads cold files and tells whether it has a child, and which signals each of them blocks; what it becomes then
 /// has none.
+const TELLING: &str = r#"
+    for file in "$0"/tree/folder-*/*.txt; do mapfile < $file; done
+    read -r children < /proc/$$/task/$$/children; echo "before: ${children:+some}"
+    for child in $children; do while read -r word value; do
+        [ $word = State: ] && [ "$value" != "Z (zombie)" ] && echo alive
+        [ $word = SigBlk: ] && echo "blocks $value"; done < /proc/$child/status; done
+    exec sed "s/.*/after: some/" /proc/$$/task/$$/children"#;
+
+/// On a slow disk: where nothing waits, nothing is copied.
 fn comes_and_goes(forked: &Runahead) -> Verdict {
-    let line = r#"exec $UNDER bash -c '
-        for file in tree/folder-*/*.txt; do mapfile < $file; done
-        read -r children < /proc/$$/task/$$/children; echo "before: ${children:+some}"
-        for child in $children; do while read -r word value; do
-            [ $word = State: ] && [ "$value" != "Z (zombie)" ] && echo alive
-            [ $word = SigBlk: ] && echo "blocks $value"; done < /proc/$child/status; done
-        exec sed "s/.*/after: some/" /proc/$$/task/$$/children'"#;
-    let scenario = Scenario::shell("forked comes and goes", line).prepare(programs::files);
-    let said = |options| -> Result<String, String> {
-        let mode = Mode { options: Some(options), ..COLD };
-        let outcome = scenario.run(&mode, forked).map_err(|error| error.to_string())?;
-        Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
+    let disk = Disk::new("forked", "cloud", programs::files)?.under(forked);
+    let words = |mount: &Path| ["bash".into(), "-c".into(), TELLING.into(), mount.to_owned()].to_vec();
+    let said = |options| -> Result<Option<String>, String> {
+        let outcome = disk.run(&words, &Mode { options: Some(options), ..COLD })?;
+        Ok(outcome.map(|outcome| String::from_utf8_lossy(&outcome.stdout).into_owned()))
     };
-    let (speculating, watching) = (said(&[])?, said(&["--no-speculate"])?);
+    let (Some(speculating), Some(watching)) = (said(&[])?, said(&["--no-speculate"])?) else { return Ok(()) };
     if speculating == format!("before: some\nalive\nblocks {ALL_BLOCKED}\n") && watching == "before: \n" {
         return Ok(());
     }

@@ -56,6 +56,12 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
         self.folder.join("mount")
     }
 
+    /// With this build of ours.
+    pub fn under(mut self, runahead: &Runahead) -> Self {
+        self.runahead = runahead.clone();
+        self
+    }
+
     /// Commands that set the scene, as a scenario's.
     pub fn around<Word: Into<String>>(mut self, words: impl IntoIterator<Item = Word>) -> Self {
         self.around = words.into_iter().map(Into::into).collect();
