@@ -523,6 +523,12 @@ impl Visit<'_> {
         self.process.attention.store(attention.word(), Ordering::Relaxed);
     }
 
+    fn attention_suspects(&mut self) {
+        let mut attention = Attention::of_word(self.process.attention.load(Ordering::Relaxed));
+        attention.suspect();
+        self.process.attention.store(attention.word(), Ordering::Relaxed);
+    }
+
     pub fn attention_hit(&mut self) -> u32 {
         let mut attention = Attention::of_word(self.process.attention.load(Ordering::Relaxed));
         let skip = attention.hit();
@@ -763,23 +769,34 @@ impl Visit<'_> {
     #[inline(never)]
     fn untold(&mut self, frame: &Frame, fd: i32, place: i64, foretold: Option<Prediction>) -> Residency {
         self.judge_untold();
-        // The end of a file is known, and what is read past the page cache is not to be brought into it.
+        // What is read past the page cache is not to be brought into it.
         let Ok(Some(file)) = known_regular(fd) else { return Residency::Cached };
         let (size, (major, minor)) = (file.size, file.device);
         let device = names::device_number(major, minor);
         // What has a number without a disk may be a server's, which is not to be asked what it is.
-        if place as u64 >= size || is_direct(fd) || (major != 0 && self.is_unpacked(fd, device)) {
+        if is_direct(fd) || (major != 0 && self.is_unpacked(fd, device)) {
+            return Residency::Cached;
+        }
+        let (sleeps, blocks) = sleeps_and_blocks();
+        if self.inner.untold.looks(thread_base(self.state), blocks) {
+            self.attention_suspects();
+        }
+        // The end of a file is known.
+        if place as u64 >= size {
             return Residency::Cached;
         }
         self.inner.untold_device = device;
         // All of these but overlays count what is cached. What was foretold begins nothing, whether it
         // waits or not.
-        let looks_cached = || foretold.is_none() && is_cached(frame, fd, place as u64, size) == Some(true);
-        if self.counts_as_cached(fd, place) || looks_cached() {
+        if self.counts_as_cached(fd, place) {
             return Residency::Cached;
         }
+        match foretold.map_or_else(|| is_cached(frame, fd, place as u64, size), |_| None) {
+            Some(true) => return Residency::Cached,
+            Some(false) => self.attention_suspects(),
+            None => {}
+        }
         self.inner.untold_at = (fd, place, file.inode);
-        let (sleeps, blocks) = sleeps_and_blocks();
         let waits = self.inner.untold.begins(thread_base(self.state), Counted { sleeps, blocks });
         if waits { Residency::Missing } else { Residency::Cached }
     }

@@ -18,6 +18,10 @@ pub const SKIP_MOST: u32 = 63;
 /// The most that are skipped between two looks.
 pub const SKIP_LONGEST: u32 = SKIP_MOST / 2 + SKIP_MOST;
 
+/// Reads looked at once something may have waited unseen: as many as it takes to tell that reads wait where each is judged when the next
+/// is made, and each second one is of a file's end.
+pub const SUSPECT_LOOKS: u32 = 6;
+
 /// Where the numbers that spread the looks begin; any but 0.
 const SEED: u32 = 0x9E37_79B9;
 
@@ -29,7 +33,8 @@ fn next(mut number: u32) -> u32 {
     number ^ number << 5
 }
 
-const _: () = assert!(CALM_AFTER < 1 << 12 && FIRST_LOOK < 1 << 12 && SKIP_MOST < 1 << 8);
+const _: () =
+    assert!(SUSPECT_LOOKS < FIRST_LOOK && CALM_AFTER < 1 << 12 && FIRST_LOOK < 1 << 12 && SKIP_MOST < 1 << 8);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
@@ -86,6 +91,11 @@ impl Attention {
         mean / 2 + ((u64::from(self.spread) * u64::from(mean + 1)) >> 32) as u32
     }
 
+    /// Something may have waited unseen.
+    pub fn suspect(&mut self) {
+        self.quiet = self.quiet.min(self.limit - SUSPECT_LOOKS);
+    }
+
     /// A read had to wait, or would have had without its prefetch.
     pub fn stall(&mut self) {
         *self = Self { quiet: 0, limit: CALM_AFTER, skip: SKIP_FIRST, spread: self.spread };
@@ -117,6 +127,20 @@ mod tests {
             assert_eq!(attention.hit(), 0);
         }
         attention
+    }
+
+    #[test]
+    fn who_may_wait_unseen_is_looked_at_for_a_while() {
+        let mut attention = calm();
+        assert!(attention.hit() > 0);
+        attention.suspect();
+        for _ in 1..SUSPECT_LOOKS {
+            assert_eq!(attention.hit(), 0);
+        }
+        assert!(is_about(attention.hit(), 15));
+        attention.stall();
+        attention.suspect();
+        assert!((1..CALM_AFTER).all(|_| attention.hit() == 0));
     }
 
     fn is_about(skip: u32, mean: u32) -> bool {

@@ -8,6 +8,9 @@
 //! pipe as well, and what it has read must be in the page cache since. (Sleeps alone made a server that reads warm files, and waits for
 //! a client each time, look like one that waits for its disk.)
 //!
+//! A program that has only hit for a while is looked at by samples (`attention`), and what was counted between two of them tells that some
+//! read went by that waited: then the next few are all looked at.
+//!
 //! Rule: nothing is ever lost by a wrong answer but a post in vain, or a stall that goes by.
 
 /// Reads that are looked back at.
@@ -31,11 +34,22 @@ pub struct Untold {
     before: Counted,
     /// Which of the latest eight reads waited, the latest in the lowest bit.
     waits: u8,
+    /// Who was looked at last, and the blocks that were counted for it by then; 0: nobody.
+    looked_at: usize,
+    blocks: u64,
 }
 
 impl Untold {
     pub const fn new() -> Untold {
-        Untold { thread: 0, before: Counted { sleeps: 0, blocks: 0 }, waits: 0 }
+        Untold { thread: 0, before: Counted { sleeps: 0, blocks: 0 }, waits: 0, looked_at: 0, blocks: 0 }
+    }
+
+    /// A thread (never 0) for which so many blocks were brought in is looked at, cached or not. True if some of them were since the
+    /// latest look at it: something has waited for a disk meanwhile.
+    pub fn looks(&mut self, thread: usize, blocks: u64) -> bool {
+        let has_waited = self.looked_at == thread && self.blocks != blocks;
+        (self.looked_at, self.blocks) = (thread, blocks);
+        has_waited
     }
 
     /// A thread (never 0) for which so much was counted is about to make such a read. True if that is taken for one that waits.
@@ -108,6 +122,14 @@ mod tests {
         let mut untold = Untold::new();
         said(&mut untold, &[true; 8], true, false);
         assert_eq!(said(&mut untold, &[false; 5], true, false)[2..], [false; 3]);
+    }
+
+    #[test]
+    fn what_has_waited_between_two_looks_is_seen() {
+        let mut untold = Untold::new();
+        let looks = [(1, 100), (1, 100), (1, 108), (1, 108), (2, 300), (2, 308), (1, 116), (1, 124)];
+        let said = looks.map(|(thread, blocks)| untold.looks(thread, blocks));
+        assert_eq!(said, [false, false, true, false, false, true, false, true]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The command line's contract: exit codes, options, what happens before the command starts, and the
 //! switch that turns everything off.
 
+use crate::faults;
 use crate::programs;
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
@@ -23,6 +24,7 @@ pub fn add(suite: &mut Suite) {
     );
     suite.add_plain("contract::the report is JSON", built(report_is_json));
     suite.add_plain("contract::the report of a plain run says why", built(report_of_a_plain_run));
+    suite.add_plain("contract::the report says that somebody notices who opens files", built(told_of_notice));
     suite.add_plain(
         "contract::a report that may not be written keeps nothing from running",
         built(report_limited),
@@ -181,6 +183,25 @@ pub fn report_is_json(runahead: &Runahead) -> Verdict {
         };
         if let Err(error) = serde_json::from_slice::<serde_json::Value>(&entry.contents) {
             return Err(format!("{command}: the report is not JSON: {error}: {}", text(&entry.contents)));
+        }
+    }
+    Ok(())
+}
+
+/// Of who takes a lease, and of who watches a directory.
+fn told_of_notice(runahead: &Runahead) -> Verdict {
+    let guest = faults::guest("noticed")?;
+    for arguments in [["lease"], ["inotify"]] {
+        let mut scenario = guest.scenario(&guest.run_with(&arguments))?;
+        scenario.name = format!("told of notice {}", arguments[0]);
+        let mode = Mode { name: "reported", options: Some(&["--report", "report.json"]), cold: true };
+        let outcome = scenario.run(&mode, runahead).map_err(|error| error.to_string())?;
+        let entry = outcome.tree.get(Path::new("report.json")).ok_or("no report was written")?;
+        let report: serde_json::Value =
+            serde_json::from_slice(&entry.contents).map_err(|error| format!("not JSON: {error}"))?;
+        match report["left_because"].as_str() {
+            Some(reason) if reason.contains("a lease, or watches") => {}
+            reason => return Err(format!("{}: {reason:?}", arguments[0])),
         }
     }
     Ok(())

@@ -32,6 +32,12 @@ pub fn add(suite: &mut Suite) {
     suite.add("untold::mapped files on an overlay are run ahead of", wants.clone(), mapped);
     let wants = wants.chain(["command python3"]);
     suite.add("untold::what cached data leads to on an overlay is run ahead of", wants, led_to);
+    let wants = slow_disk::WANTS.into_iter().chain(["command python3", "command setpriv"]);
+    suite.add(
+        "untold::cold files after warm ones on an overlay are noticed, whoever owns them",
+        wants,
+        led_to_others,
+    );
     suite.add("untold::reads under an older kernel are run ahead of", slow_disk::WANTS, || {
         reads_around("older", &[OLDER_KERNEL])
     });
@@ -146,9 +152,11 @@ fn mapped() -> Verdict {
 }
 
 /// Records of a file of 16 MB that are found through an index in it: 4 KB each, in an order of the
-/// index's own.
+/// index's own. Before that so many warm reads as the agent looks at from the start on, and more.
 const LED_TO: &str = "
 import os, sys
+with open(sys.executable, 'rb', 0) as warm:
+    for _ in range(500): warm.read(64)
 file = os.open('data', os.O_RDONLY)
 found = 0
 for number in range(400):
@@ -163,17 +171,58 @@ fn led_to() -> Verdict {
         fs::write(lower.join("led_to.py"), LED_TO)?;
         fs::write(lower.join("data"), bytes(1, MAPPED))
     };
-    // What else is installed for the interpreter is read at its start; how long it takes until a program is looked at after
-    // that is not asked here. Half of the reads are of the index, which is foretold whatever is in it.
-    on_an_overlay("led-to", fill, "python3 -E -S led_to.py", |counts| {
+    // Half of the reads are of the index, which is foretold whatever is in it.
+    on_an_overlay("led-to", fill, "python3 led_to.py", |counts| {
         let (reads, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
         let posts = number(counts, "posts")?;
         match hinted {
-            550.. => Ok(()),
+            600.. => Ok(()),
             _ => Err(format!("{hinted} of {reads} reads, {posts} posts")),
         }
     })
 }
+
+/// Each of 400 cold files of somebody else is read from end to end, in two calls, after warm ones.
+const WARM_FIRST: &str = "
+import os, sys, zlib
+with open(sys.executable, 'rb', 0) as warm:
+    for _ in range(500): warm.read(64)
+found = 0
+for name in range(400):
+    file = os.open(sys.argv[1] + '/' + str(name), os.O_RDONLY)
+    while data := os.read(file, 1 << 20): found = zlib.crc32(data, found)
+    os.close(file)
+print(found)
+";
+
+fn led_to_others() -> Verdict {
+    let disk = Disk::new("led-to-others", "cloud", |mount| {
+        OVERLAY.iter().try_for_each(|folder| fs::create_dir(mount.join(folder)))?;
+        (0..400u64).try_for_each(|number| {
+            let path = mount.join("lower").join(number.to_string());
+            fs::write(&path, bytes(number, FILE_BYTES))?;
+            chown(&path, Some(NOBODY), Some(NOBODY))
+        })
+    })?;
+    let enters = format!("cd {} && {MOUNT} && cd \"$OLDPWD\" && exec \"$@\"", disk.mount().display());
+    let around = ["unshare", "-m", "sh", "-c", &enters, "sh"].into_iter().chain(ORDINARY);
+    let disk = disk.around(around);
+    let words = |mount: &Path| -> Vec<PathBuf> {
+        let merged = mount.join("merged");
+        [Path::new("python3"), "-c".as_ref(), WARM_FIRST.as_ref(), &merged].map(PathBuf::from).into()
+    };
+    disk.until(&words, 1, |counts| {
+        let (reads, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
+        match hinted {
+            600.. => Ok(()),
+            _ => Err(format!("{hinted} of {reads} reads")),
+        }
+    })
+}
+
+const OVERLAY: [&str; 4] = ["lower", "upper", "work", "merged"];
+
+const MOUNT: &str = "mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged";
 
 fn on_an_overlay(
     name: &'static str,
@@ -182,16 +231,11 @@ fn on_an_overlay(
     good: impl Fn(&serde_json::Value) -> Verdict,
 ) -> Verdict {
     let disk = Disk::new(name, "cloud", |mount| {
-        ["lower", "upper", "work", "merged"]
-            .iter()
-            .try_for_each(|folder| fs::create_dir(mount.join(folder)))?;
+        OVERLAY.iter().try_for_each(|folder| fs::create_dir(mount.join(folder)))?;
         fill(&mount.join("lower"))
     })?;
     let words = |mount: &Path| -> Vec<PathBuf> {
-        let script = format!(
-            "cd {} && mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged && cd merged && exec {line}",
-            mount.display()
-        );
+        let script = format!("cd {} && {MOUNT} && cd merged && exec {line}", mount.display());
         ["unshare", "-m", "sh", "-c", &script].map(PathBuf::from).into()
     };
     disk.until(&words, 1, good)
