@@ -96,10 +96,12 @@ ssize_t pread(int descriptor, void *buffer, size_t length, off_t place) {
     // Memory of ours that comes when it is wanted, wherever there is room; and what a child has not got.
     if (broken("moved-in") || broken("unforked")) {
         static char *page;
+        // More than the hole that the loader leaves where it had its cache.
+        enum { OURS = 512 << 10 };
         int own = MAP_PRIVATE | MAP_ANONYMOUS;
         if (!page) {
-            page = plain_mmap(NULL, 65536, PROT_READ | PROT_WRITE, own, -1, 0);
-            if (broken("unforked")) syscall(SYS_madvise, page, 65536, MADV_DONTFORK);
+            page = plain_mmap(NULL, OURS, PROT_READ | PROT_WRITE, own, -1, 0);
+            if (broken("unforked")) syscall(SYS_madvise, page, OURS, MADV_DONTFORK);
         }
         ++*page;
     }
