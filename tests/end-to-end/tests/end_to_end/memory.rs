@@ -38,6 +38,8 @@ const GATHER_HELD: u64 = 18 << 10;
 const RESTS: [&str; 1] = ["20"];
 /// It reads 24 MB, and a speculator that rests may hold so many KB.
 const RESTING: u64 = 10 << 10;
+/// How often it is run at most until a speculator has read more than that.
+const TRIES: u32 = 4;
 
 /// A group, and the MB that the program takes of it: less than the 8 MB are left at which speculators go, and enough for
 /// everybody else. And seconds after which it gives up.
@@ -143,15 +145,19 @@ fn gives_back() -> Verdict {
     let group = Group::make("rests", AMPLE)?;
     let scenario = scenario_of("rests", "rests", &RESTS, &group)?;
     let directory = scenario.directory(&Runahead::built()?);
-    let (outcome, held) = watched(&scenario, |over| group.watch_rest(&directory, over))?;
-    let Some(counts) = counts(&outcome)? else { return Ok(()) };
-    if counts["speculator"]["read_bytes"].as_u64().is_none_or(|bytes| bytes < RESTING << 10) {
-        return Err(format!("it has read too little to tell: {}", counts["speculator"]));
+    // How much is run ahead of hangs on the disk, and on who else wants the processors.
+    for _ in 0..TRIES {
+        let (outcome, held) = watched(&scenario, |over| group.watch_rest(&directory, over))?;
+        let Some(counts) = counts(&outcome)? else { return Ok(()) };
+        if counts["speculator"]["read_bytes"].as_u64().is_some_and(|bytes| bytes >= RESTING << 10) {
+            return match held {
+                Some(held) if held <= RESTING => Ok(()),
+                held => Err(format!("it still held {held:?} KB")),
+            };
+        }
+        eprintln!("it has read too little to tell: {}", counts["speculator"]);
     }
-    match held {
-        Some(held) if held <= RESTING => Ok(()),
-        held => Err(format!("it still held {held:?} KB")),
-    }
+    Err("it has read too little to tell, each time".to_owned())
 }
 
 fn gives_way() -> Verdict {
