@@ -37,7 +37,7 @@ use runahead_policy::attention::Attention;
 use runahead_policy::hold::Wait;
 use runahead_policy::restart::{Machines, Past, Restart, Stall};
 use runahead_policy::track::{Next, Passing};
-use runahead_policy::untold::Counted;
+use runahead_policy::untold::{Counted, Since};
 
 /// Longer reads are left to the program's own call: the kernel refuses some of them for their length
 /// alone, and by different rules for plain and vectored calls.
@@ -523,6 +523,10 @@ impl Visit<'_> {
         self.process.attention.store(attention.word(), Ordering::Relaxed);
     }
 
+    fn is_attentive(&self) -> bool {
+        Attention::of_word(self.process.attention.load(Ordering::Relaxed)).active()
+    }
+
     fn attention_suspects(&mut self) {
         let mut attention = Attention::of_word(self.process.attention.load(Ordering::Relaxed));
         attention.suspect();
@@ -768,6 +772,12 @@ impl Visit<'_> {
     /// Whether a read would wait where the file system does not tell.
     #[inline(never)]
     fn untold(&mut self, frame: &Frame, fd: i32, place: i64, foretold: Option<Prediction>) -> Residency {
+        let (sleeps, blocks) = sleeps_and_blocks();
+        let since = self.inner.untold.looks(thread_base(self.state), Counted { sleeps, blocks });
+        // Asking on costs ten times as much: too much for a sample of reads that do not wait.
+        if since == Since::Nothing && !self.is_attentive() {
+            return Residency::Cached;
+        }
         self.judge_untold();
         // What is read past the page cache is not to be brought into it.
         let Ok(Some(file)) = known_regular(fd) else { return Residency::Cached };
@@ -777,8 +787,8 @@ impl Visit<'_> {
         if is_direct(fd) || (major != 0 && self.is_unpacked(fd, device)) {
             return Residency::Cached;
         }
-        let (sleeps, blocks) = sleeps_and_blocks();
-        if self.inner.untold.looks(thread_base(self.state), blocks) {
+        let has_waited = since == Since::Waited;
+        if has_waited {
             self.attention_suspects();
         }
         // The end of a file is known.
@@ -791,7 +801,8 @@ impl Visit<'_> {
         if self.counts_as_cached(fd, place) {
             return Residency::Cached;
         }
-        match foretold.map_or_else(|| is_cached(frame, fd, place as u64, size), |_| None) {
+        let asks = foretold.is_none() && self.inner.asking.may(has_waited, monotonic_ns());
+        match asks.then(|| self.is_cached_aside(frame, fd, place as u64, size)).flatten() {
             Some(true) => return Residency::Cached,
             Some(false) => self.attention_suspects(),
             None => {}
@@ -799,6 +810,13 @@ impl Visit<'_> {
         self.inner.untold_at = (fd, place, file.inode);
         let waits = self.inner.untold.begins(thread_base(self.state), Counted { sleeps, blocks });
         if waits { Residency::Missing } else { Residency::Cached }
+    }
+
+    fn is_cached_aside(&mut self, frame: &Frame, fd: i32, place: u64, size: u64) -> Option<bool> {
+        let began = monotonic_ns();
+        let told = is_cached(frame, fd, place, size);
+        self.inner.asking.asked(began, monotonic_ns());
+        told
     }
 
     /// Whether a file lies on squashfs: it keeps a few unpacked blocks only, of many files each. What is read

@@ -39,7 +39,7 @@ use runahead_policy::mapped::Mapped;
 use runahead_policy::pieces::Pieces;
 use runahead_policy::served::Served;
 use runahead_policy::track::Track;
-use runahead_policy::untold::Untold;
+use runahead_policy::untold::{Asking, Untold};
 use runahead_policy::worth::Worth;
 
 /// Room for the sites of one file.
@@ -213,6 +213,7 @@ pub struct Inner {
     pub futile: Futile,
     pub served: Served,
     pub untold: Untold,
+    pub asking: Asking,
     pub mapped: Mapped,
     /// Descriptor and place of the latest read of which the kernel does not tell.
     pub untold_at: (i32, i64, u64),

@@ -26,6 +26,33 @@ pub struct Counted {
     pub blocks: u64,
 }
 
+/// Looking at what is cached by other means than a read's own (a mapping of the file) costs as much as some fifty reads of 4 KB. It is
+/// worth that where something has waited, and else may take so much of the time: one part in so many.
+const SHARE: u64 = 50;
+
+/// When the dear way of asking was gone last. Zeros are its start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asking {
+    asked_at: u64,
+    cost: u64,
+}
+
+impl Asking {
+    pub const fn new() -> Asking {
+        Asking { asked_at: 0, cost: 0 }
+    }
+
+    /// Whether to ask at `now`, ns. `has_waited`: something has waited for a disk since the latest look.
+    pub fn may(&self, has_waited: bool, now: u64) -> bool {
+        has_waited || now.saturating_sub(self.asked_at) >= self.cost.saturating_mul(SHARE)
+    }
+
+    /// It was asked from one time to the other, ns.
+    pub fn asked(&mut self, from: u64, to: u64) {
+        (self.asked_at, self.cost) = (to, to.saturating_sub(from));
+    }
+}
+
 /// Zeros are its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Untold {
@@ -34,22 +61,41 @@ pub struct Untold {
     before: Counted,
     /// Which of the latest eight reads waited, the latest in the lowest bit.
     waits: u8,
-    /// Who was looked at last, and the blocks that were counted for it by then; 0: nobody.
+    /// Who was looked at last, and what was counted for it by then; 0: nobody.
     looked_at: usize,
-    blocks: u64,
+    looked: Counted,
+}
+
+/// What a thread has done since the latest look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// It has not slept, or was not looked at before.
+    Nothing,
+    /// For whatever reason.
+    Slept,
+    /// Something was brought in for it.
+    Waited,
 }
 
 impl Untold {
     pub const fn new() -> Untold {
-        Untold { thread: 0, before: Counted { sleeps: 0, blocks: 0 }, waits: 0, looked_at: 0, blocks: 0 }
+        Untold {
+            thread: 0,
+            before: Counted { sleeps: 0, blocks: 0 },
+            waits: 0,
+            looked_at: 0,
+            looked: Counted { sleeps: 0, blocks: 0 },
+        }
     }
 
-    /// A thread (never 0) for which so many blocks were brought in is looked at, cached or not. True if some of them were since the
-    /// latest look at it: something has waited for a disk meanwhile.
-    pub fn looks(&mut self, thread: usize, blocks: u64) -> bool {
-        let has_waited = self.looked_at == thread && self.blocks != blocks;
-        (self.looked_at, self.blocks) = (thread, blocks);
-        has_waited
+    /// A thread (never 0) for which so much was counted is looked at, whether what it reads is cached or not.
+    pub fn looks(&mut self, thread: usize, counted: Counted) -> Since {
+        let before = core::mem::replace(&mut self.looked, counted);
+        match core::mem::replace(&mut self.looked_at, thread) == thread {
+            true if before.blocks != counted.blocks => Since::Waited,
+            true if before.sleeps != counted.sleeps => Since::Slept,
+            _ => Since::Nothing,
+        }
     }
 
     /// A thread (never 0) for which so much was counted is about to make such a read. True if that is taken for one that waits.
@@ -125,11 +171,27 @@ mod tests {
     }
 
     #[test]
+    fn asking_takes_a_small_part_of_the_time() {
+        let (mut asking, mut asked, mut now) = (Asking::new(), 0, 1_000_000_000);
+        for _ in 0..100_000 {
+            now += 300;
+            if asking.may(false, now) {
+                asking.asked(now, now + 20_000);
+                (asked, now) = (asked + 1, now + 20_000);
+            }
+        }
+        assert!((28..=32).contains(&asked), "{asked}");
+        assert!(asking.may(true, now));
+    }
+
+    #[test]
     fn what_has_waited_between_two_looks_is_seen() {
         let mut untold = Untold::new();
-        let looks = [(1, 100), (1, 100), (1, 108), (1, 108), (2, 300), (2, 308), (1, 116), (1, 124)];
-        let said = looks.map(|(thread, blocks)| untold.looks(thread, blocks));
-        assert_eq!(said, [false, false, true, false, false, true, false, true]);
+        let looks =
+            [(1, 7, 100), (1, 7, 100), (1, 8, 108), (1, 9, 108), (2, 3, 300), (2, 4, 308), (1, 10, 116)];
+        let said = looks.map(|(thread, sleeps, blocks)| untold.looks(thread, Counted { sleeps, blocks }));
+        let (none, slept, waited) = (Since::Nothing, Since::Slept, Since::Waited);
+        assert_eq!(said, [none, none, waited, slept, none, waited, none]);
     }
 
     #[test]
