@@ -130,6 +130,13 @@ pub struct Holders {
     pub speculators: [Holding; SLOTS],
 }
 
+impl Holders {
+    /// Whether any speculator holds something. A call that gives something back looks at all of them, so without a branch for each.
+    pub fn is_any(&self) -> bool {
+        self.speculators.iter().fold(0, |all, holding| all | holding.0.load(Ordering::Acquire)) != 0
+    }
+}
+
 /// Where [`Lives`] lies, bytes from the start of the session.
 pub const LIVES_AT: usize = core::mem::offset_of!(Header, lives);
 

@@ -165,7 +165,9 @@ impl<'a> Wait<'a> {
         let header = self.header;
         self.for_nothing(&header.host_nameless);
         if what != What::Mapping {
-            header.holders.speculators.iter().for_each(|holding| self.for_nothing(holding));
+            if header.holders.is_any() {
+                header.holders.speculators.iter().for_each(|holding| self.for_nothing(holding));
+            }
             self.for_nothing(&header.host_files);
         }
         if what == What::All {
