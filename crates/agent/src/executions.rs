@@ -11,6 +11,7 @@
 use crate::attach;
 use crate::patch::read_own;
 use crate::state::Fixed;
+use crate::substitute;
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::{SESSION, SWITCH};
 use runahead_abi::executions::{CLOSED, Executions, Known, state as answer};
@@ -88,7 +89,8 @@ pub enum Next {
 pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
     // Of a process with several threads the kernel makes the one that executes the first one. It is left
     // alone.
-    if state.process().refused.load(Ordering::Relaxed) != 0 || thread_id() != process_id() {
+    let is_left = state.process().refused.load(Ordering::Relaxed) != 0 || substitute::is_cut_off(state);
+    if is_left || thread_id() != process_id() {
         return Next::Other;
     }
     // SAFETY: asks.

@@ -5,7 +5,7 @@
 //! program of its own [`crate::rooms`] takes the agent out of the variable. A child of vfork cannot: the
 //! variable is its parent's. So the kernel is given another array, in memory of the agent's:
 //!
-//! - where the program is one of 32 bits;
+//! - where the program is one of 32 bits, or of another machine;
 //! - where a child of vfork has gone where the agent's file is not, or is cut off ([`crate::rooms`]);
 //! - where the kernel finds arguments and environment too long, which it is asked about first.
 //!
@@ -167,7 +167,7 @@ fn execute(frame: &Frame, given: usize, first: usize, second: usize) -> Answer {
 }
 
 /// Whether this child of vfork has gone where nobody of ours is.
-fn is_cut_off(state: &Fixed) -> bool {
+pub fn is_cut_off(state: &Fixed) -> bool {
     state.process().cut_off.load(Ordering::Relaxed) == process_id().cast_unsigned()
 }
 

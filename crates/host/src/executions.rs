@@ -337,7 +337,7 @@ impl Common {
         let Some(entrance) = file::program_of(&request.path) else {
             let directory = PathBuf::from(format!("/proc/{}/cwd", request.process));
             let known =
-                if file::is_narrow(&request.path, &directory) { Known::Narrow } else { Known::ByItself };
+                if file::is_foreign(&request.path, &directory) { Known::Narrow } else { Known::ByItself };
             mailbox.note(key, known);
             return false;
         };
