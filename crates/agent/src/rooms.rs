@@ -18,7 +18,7 @@ use crate::patch::read_own;
 use crate::state::Fixed;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
-use runahead_abi::environment::{first_preloaded, preload_without};
+use runahead_abi::environment::{find_preloaded, preload_without};
 use runahead_kernel::files::{IoVec, is_there, may_read, read_link};
 use runahead_kernel::memory::{read_process, write_process};
 use runahead_kernel::process::{prctl, process_id};
@@ -120,14 +120,7 @@ impl Variable {
     }
 
     fn own_name(&self) -> Option<&[u8]> {
-        let mut rest = self.value();
-        loop {
-            let name = first_preloaded(rest);
-            if is_ours(name) {
-                return Some(name);
-            }
-            rest = rest.get(name.len() + 1..)?;
-        }
+        find_preloaded(self.value(), is_ours)
     }
 
     /// Whether there is a root at this path of the program's, and the agent's file is not in it.

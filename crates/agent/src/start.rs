@@ -9,7 +9,7 @@ use crate::{
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use runahead_abi::enabled::filters as enabled_filters;
-use runahead_abi::environment::{self, Session, flags, least};
+use runahead_abi::environment::{self, Session, find_preloaded, flags, least};
 use runahead_abi::insertion::Inserted;
 use runahead_abi::lives;
 use runahead_abi::session::{HEADER_BYTES, LIVES_AT, care, watch};
@@ -342,7 +342,7 @@ struct Told {
     enabled: Option<u64>,
     /// The user wants nothing of us.
     is_off: bool,
-    /// How what is preloaded begins, and where the variable stands; 0: there is none.
+    /// How the agent's name begins where it is preloaded, and where the variable stands; 0: there is none.
     preload: [u8; PRELOAD_KEPT],
     preload_at: usize,
     environment: *const *const c_char,
@@ -374,7 +374,8 @@ impl Told {
             } else if let Some(value) = value_of(entry, "LD_PRELOAD") {
                 told.preload = [0; PRELOAD_KEPT];
                 told.preload_at = address;
-                for (to, from) in told.preload.iter_mut().zip(value) {
+                let name = find_preloaded(value, rooms::is_ours).unwrap_or_default();
+                for (to, from) in told.preload.iter_mut().zip(name) {
                     *to = *from;
                 }
             } else if value_of(entry, environment::SWITCH) == Some(b"off") {

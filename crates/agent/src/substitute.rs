@@ -22,7 +22,7 @@ use crate::state::Fixed;
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use runahead_abi::environment::{SESSION, first_preloaded, preload_without};
+use runahead_abi::environment::{SESSION, find_preloaded, preload_without};
 use runahead_kernel::files::{IoVec, may_read};
 use runahead_kernel::memory::read_process;
 use runahead_kernel::process::{futex_wait, limit, monotonic_ns, parent_id, process_id, thread_id};
@@ -216,8 +216,9 @@ fn copy(state: &Fixed, inner: &mut Inner, environment: usize) -> Option<bool> {
                 let mut value = [0; STRING_BYTES];
                 let bytes = read_string(pointer + PRELOAD.len(), &mut value)?;
                 let value = value.get(..bytes)?;
-                is_readable = Some(is_readable_at(first_preloaded(value)));
-                if first_preloaded(value).len() == bytes {
+                let name = find_preloaded(value, is_ours)?;
+                is_readable = Some(is_readable_at(name));
+                if name.len() == bytes {
                     continue;
                 }
                 inner.preload.fill(0);

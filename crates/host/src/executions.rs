@@ -385,8 +385,8 @@ impl Common {
     /// Whether the environment names the agent and a session.
     fn is_named_in(&self, entries: &[Vec<u8>]) -> bool {
         let agent = self.agent.as_os_str().as_bytes();
-        let begins = |value: &[u8]| value.split(|&byte| byte == b':').next() == Some(agent);
-        preloaded(entries).is_some_and(begins) && value_of(entries, SESSION).is_some()
+        let names = |value: &[u8]| environment::find_preloaded(value, |name| name == agent).is_some();
+        preloaded(entries).is_some_and(names) && value_of(entries, SESSION).is_some()
     }
 
     /// The program is there and has not begun.
