@@ -177,9 +177,22 @@ pub fn preload_without(value: &[u8], left: &mut [u8], ours: impl Fn(&[u8]) -> bo
     }
 }
 
+/// The first name in a value of `LD_PRELOAD` that is one of `ours`, wherever it stands: whoever preloads
+/// something himself may name that before it.
+pub fn find_preloaded(value: &[u8], ours: impl Fn(&[u8]) -> bool) -> Option<&[u8]> {
+    let mut rest = value;
+    loop {
+        let name = first_preloaded(rest);
+        if ours(name) {
+            return Some(name);
+        }
+        rest = rest.get(name.len() + 1..)?;
+    }
+}
+
 /// The first name in a value of `LD_PRELOAD`, which may be empty. (An iterator over all of them can panic, which
 /// the agent must not.)
-pub fn first_preloaded(value: &[u8]) -> &[u8] {
+fn first_preloaded(value: &[u8]) -> &[u8] {
     let end = value.iter().position(|byte| PRELOAD_SEPARATORS.contains(byte)).unwrap_or(value.len());
     value.get(..end).unwrap_or_default()
 }
@@ -213,6 +226,17 @@ mod tests {
         ];
         for bad in bad {
             assert_eq!(Session::parse(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_preloaded_is_found_wherever_it_stands() {
+        let find = |value: &'static str| find_preloaded(value.as_bytes(), |name| name.ends_with(b"/ours"));
+        for found in ["/x/ours", "/x/ours:a.so", "a.so:/x/ours", "a.so b.so::/x/ours:/y/ours"] {
+            assert_eq!(find(found), Some(b"/x/ours".as_slice()), "{found}");
+        }
+        for other in ["", ":", "a.so", "/x/ours.so:/x/our"] {
+            assert_eq!(find(other), None, "{other}");
         }
     }
 

@@ -120,7 +120,7 @@ pub enum Known {
     ByItself,
     /// It is to be put in.
     ToBePutIn,
-    /// Nobody can, and its loader says so where it is named (a program of 32 bits).
+    /// Nobody can, and its loader says so where it is named (a program of 32 bits, or of another machine).
     Narrow,
     /// It has been put in often enough for nothing.
     LeaveAlone,

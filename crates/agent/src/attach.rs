@@ -344,8 +344,15 @@ pub fn give_up(state: &Fixed) {
         return;
     }
     withdraw(state);
-    state.process().refused.store(1, Ordering::Relaxed);
+    refuse(state);
     state.forget_session();
+}
+
+/// Nobody is to do anything for the process any more.
+pub fn refuse(state: &Fixed) {
+    if !is_borrowed(state) {
+        state.process().refused.store(1, Ordering::Relaxed);
+    }
 }
 
 /// The same of a filter for system calls. One of a child of vfork's is not its parent's; but the child has no agent but

@@ -219,8 +219,10 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             Answer::plain(frame)
         }
         // Somebody is to see each of its calls, and would see ours.
-        n::__NR_ptrace if a[0] as u32 == n_ptrace::PTRACE_TRACEME => {
+        number @ n::__NR_ptrace if a[0] as u32 == n_ptrace::PTRACE_TRACEME => {
+            rooms::before(state, number, a);
             attach::withdraw(state);
+            attach::refuse(state);
             Answer::plain(frame)
         }
         n::__NR_prctl if a[0] as u32 == PR_SET_PTRACER => {

@@ -10,9 +10,11 @@
 
 use crate::attach;
 use crate::patch::read_own;
+use crate::rooms::{STRING_BYTES, read_string};
 use crate::state::Fixed;
+use crate::substitute;
 use core::sync::atomic::Ordering;
-use runahead_abi::environment::{SESSION, SWITCH};
+use runahead_abi::environment::{SESSION, SWITCH, find_preloaded};
 use runahead_abi::executions::{CLOSED, Executions, Known, state as answer};
 use runahead_abi::kin;
 use runahead_kernel::files::{IoVec, Stat, stat_at_address};
@@ -42,7 +44,7 @@ pub const HEAD: usize = 16;
 
 pub const PRELOAD: &[u8; 11] = b"LD_PRELOAD=";
 
-/// Bytes kept of what names the agent to the loader.
+/// Bytes kept of the name by which the loader has the agent.
 pub const PRELOAD_KEPT: usize = 64;
 
 /// execve(2)'s arguments.
@@ -88,7 +90,8 @@ pub enum Next {
 pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
     // Of a process with several threads the kernel makes the one that executes the first one. It is left
     // alone.
-    if state.process().refused.load(Ordering::Relaxed) != 0 || thread_id() != process_id() {
+    let is_left = state.process().refused.load(Ordering::Relaxed) != 0 || substitute::is_cut_off(state);
+    if is_left || thread_id() != process_id() {
         return Next::Other;
     }
     // SAFETY: asks.
@@ -198,12 +201,15 @@ pub fn heads_of<'a>(
     heads.iter().map(|head| head.as_slice()).zip(pointers.iter().copied()).take(count)
 }
 
-/// Whether what the loader is to preload begins with the agent, as this process's own does.
+/// Whether the agent, by this process's name for it, is among what the loader is to preload. (The loader calls it
+/// before others wherever it stands.)
 pub fn names_agent(state: &Fixed, address: usize) -> bool {
-    let ours = state.preload.split(|&byte| byte == b':' || byte == 0).next().unwrap_or_default();
-    let mut there = [0u8; PRELOAD_KEPT];
-    let Some(there) = there.get_mut(..ours.len()) else { return false };
-    !ours.is_empty() && read_own(address, there) && there == ours
+    let ours = state.preload.split(|&byte| byte == 0).next().unwrap_or_default();
+    let is_whole = ours.len() < PRELOAD_KEPT;
+    let is_ours = |name: &[u8]| if is_whole { name == ours } else { name.starts_with(ours) };
+    let mut value = [0; STRING_BYTES];
+    let Some(bytes) = read_string(address, &mut value) else { return false };
+    !ours.is_empty() && find_preloaded(value.get(..bytes).unwrap_or_default(), is_ours).is_some()
 }
 
 fn ask(

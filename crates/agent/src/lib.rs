@@ -30,6 +30,7 @@ mod arch;
 mod aside;
 mod attach;
 mod calls;
+mod emulators;
 mod enabled;
 mod executions;
 #[cfg(feature = "forked")]

@@ -3,7 +3,8 @@
 //!
 //! glibc's loader says on standard error which files of `LD_PRELOAD` it could not load. So before such a call
 //! the agent takes itself out of the variable, where that stood when the program began: what the program
-//! preloads itself stays. An execution afterwards is looked at by nobody (`attach::give_up`), so it cannot be
+//! preloads itself stays. So it does before the process asks to be traced, and in one that is traced from its
+//! start: the tracer may lead it into a root that nobody else sees (proot). An execution afterwards is looked at by nobody (`attach::give_up`), so it cannot be
 //! done there. It is done in a process's own memory alone: a child of vfork has its parent's
 //! ([`crate::substitute`]).
 //!
@@ -15,9 +16,9 @@ use crate::executions::PRELOAD;
 use crate::loader::{OWN_NAME, file_name};
 use crate::patch::read_own;
 use crate::state::Fixed;
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
-use runahead_abi::environment::{first_preloaded, preload_without};
+use runahead_abi::environment::{find_preloaded, preload_without};
 use runahead_kernel::files::{IoVec, is_there, may_read, read_link};
 use runahead_kernel::memory::{read_process, write_process};
 use runahead_kernel::process::{prctl, process_id};
@@ -39,6 +40,8 @@ pub fn before(state: &Fixed, number: u32, a: [usize; 6]) {
         // It may be forbidden to read the agent's file from then on.
         n::__NR_landlock_restrict_self => true,
         n::__NR_prctl => a[0] as u32 == PR_SET_NO_NEW_PRIVS && !has_no_new_privileges(),
+        // The tracer may lead its files elsewhere, and sees each call with which an agent is loaded.
+        n::__NR_ptrace => true,
         _ => false,
     };
     if !is_root && !is_cut_off {
@@ -53,6 +56,25 @@ pub fn before(state: &Fixed, number: u32, a: [usize; 6]) {
     let Some(variable) = Variable::find(state.preload_at) else { return };
     if is_cut_off || variable.is_not_below(a[0]) {
         variable.leave();
+    }
+}
+
+/// The same before the program begins, without a call that a tracer would see.
+///
+/// # Safety
+/// `entry` is 0, or where the kernel has laid the variable down, and nobody else looks at it.
+pub unsafe fn leave_at_start(entry: usize) {
+    if entry == 0 {
+        return;
+    }
+    let at = entry + PRELOAD.len();
+    // SAFETY: the caller's promise: `NAME=value`, with its end.
+    let value = unsafe { CStr::from_ptr(at as *const c_char) }.to_bytes();
+    let (bytes, mut left) = (value.len(), [0; STRING_BYTES]);
+    if bytes < STRING_BYTES {
+        preload_without(value, &mut left, is_ours);
+        // SAFETY: the value's own bytes, on the process's stack; `value` is not used any more.
+        unsafe { core::ptr::copy_nonoverlapping(left.as_ptr(), at as *mut u8, bytes) };
     }
 }
 
@@ -98,14 +120,7 @@ impl Variable {
     }
 
     fn own_name(&self) -> Option<&[u8]> {
-        let mut rest = self.value();
-        loop {
-            let name = first_preloaded(rest);
-            if is_ours(name) {
-                return Some(name);
-            }
-            rest = rest.get(name.len() + 1..)?;
-        }
+        find_preloaded(self.value(), is_ours)
     }
 
     /// Whether there is a root at this path of the program's, and the agent's file is not in it.

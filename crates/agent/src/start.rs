@@ -3,11 +3,13 @@
 use crate::executions::PRELOAD_KEPT;
 use crate::session::{Address, Open};
 use crate::state::{self, Fixed, NO_DESCRIPTOR};
-use crate::{arch, attach, enabled, loader, opened, own_run, patch, prepared, session, unchecked};
+use crate::{
+    arch, attach, emulators, enabled, loader, opened, own_run, patch, prepared, rooms, session, unchecked,
+};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use runahead_abi::enabled::filters as enabled_filters;
-use runahead_abi::environment::{self, Session, flags, least};
+use runahead_abi::environment::{self, Session, find_preloaded, flags, least};
 use runahead_abi::insertion::Inserted;
 use runahead_abi::lives;
 use runahead_abi::session::{HEADER_BYTES, LIVES_AT, care, watch};
@@ -60,7 +62,7 @@ pub unsafe extern "C" fn runahead_agent_start(
     unsafe { loader::step_aside() };
     if let Some(most) = told.enabled.filter(|_| !told.is_off)
         && process::limit(n::RLIMIT_STACK) >= least::STACK
-        && filters().is_some_and(|filters| filters <= most)
+        && filters(&told).is_some_and(|filters| filters <= most)
     {
         // SAFETY: as above.
         told.session = unsafe { enabled::session(environment) };
@@ -158,7 +160,7 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     // was said, and the host is under as many as all of the user's.
     let may_run = || match told.enabled {
         Some(most) => most <= u64::from(session.filters),
-        None => may_run(session.filters),
+        None => may_run(told, session.filters),
     };
     // Asked last where most are left alone: in a virtual machine each question to the processor takes some us.
     let is_able = || arch::can_save_vector_state() && !arch::under_valgrind();
@@ -181,6 +183,11 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     fixed.site_descriptor.store(NO_DESCRIPTOR, Ordering::Relaxed);
     drop(sites);
     prepared::close_file(fixed);
+    if visited.code >= emulators::LEAST
+        && told.arguments::<{ emulators::ARGUMENTS }>().any(emulators::is_foreign)
+    {
+        told.leave();
+    }
     let how = match (visited.is_blind, visited.is_unknown) {
         (true, true) => care::UNKNOWN_AT_START,
         (true, false) => care::BLIND_AT_START,
@@ -335,17 +342,24 @@ struct Told {
     enabled: Option<u64>,
     /// The user wants nothing of us.
     is_off: bool,
-    /// How what is preloaded begins, and where the variable stands; 0: there is none.
+    /// How the agent's name begins where it is preloaded, and where the variable stands; 0: there is none.
     preload: [u8; PRELOAD_KEPT],
     preload_at: usize,
+    environment: *const *const c_char,
 }
 
 impl Told {
     /// # Safety
     /// `environment` is a null-terminated array of C strings that live as long as the process.
     unsafe fn find(environment: *const *const c_char) -> Told {
-        let mut told =
-            Told { session: None, enabled: None, is_off: false, preload: [0; PRELOAD_KEPT], preload_at: 0 };
+        let mut told = Told {
+            session: None,
+            enabled: None,
+            is_off: false,
+            preload: [0; PRELOAD_KEPT],
+            preload_at: 0,
+            environment,
+        };
         for index in 0.. {
             // SAFETY: below the terminator.
             let entry = unsafe { *environment.add(index) };
@@ -360,7 +374,8 @@ impl Told {
             } else if let Some(value) = value_of(entry, "LD_PRELOAD") {
                 told.preload = [0; PRELOAD_KEPT];
                 told.preload_at = address;
-                for (to, from) in told.preload.iter_mut().zip(value) {
+                let name = find_preloaded(value, rooms::is_ours).unwrap_or_default();
+                for (to, from) in told.preload.iter_mut().zip(name) {
                     *to = *from;
                 }
             } else if value_of(entry, environment::SWITCH) == Some(b"off") {
@@ -368,6 +383,26 @@ impl Told {
             }
         }
         told
+    }
+
+    /// Takes the agent out of what the program's own programs are to preload.
+    fn leave(&self) {
+        // SAFETY: the kernel has laid the variable down there, and nothing of the program's runs yet.
+        unsafe { rooms::leave_at_start(self.preload_at) };
+    }
+
+    /// The program's first arguments, at most so many, behind its name.
+    fn arguments<const MOST: usize>(&self) -> impl Iterator<Item = &CStr> {
+        // The null before the environment ends them; their number stands before the first of them.
+        let mut count = 0;
+        // SAFETY: on the kernel's first stack, the environment lies behind number, arguments and a null.
+        while unsafe { *self.environment.sub(count + 2) }.addr() != count {
+            count += 1;
+        }
+        (1..count.min(MOST + 1)).map(move |index| {
+            // SAFETY: below their number, a C string that lives as long as the process.
+            unsafe { CStr::from_ptr(*self.environment.sub(count + 1).add(index)) }
+        })
     }
 }
 
@@ -377,13 +412,13 @@ fn value_of<'a>(entry: &'a [u8], name: &str) -> Option<&'a [u8]> {
 
 /// Whether the process is one that the agent may work in: not traced, and under no seccomp filter
 /// that the host is not under as well.
-fn may_run(host_filters: u32) -> bool {
-    filters().is_some_and(|filters| filters <= u64::from(host_filters))
+fn may_run(told: &Told, host_filters: u32) -> bool {
+    filters(told).is_some_and(|filters| filters <= u64::from(host_filters))
 }
 
 /// How many seccomp filters the process is under, found out by calls that its loader makes too. None: it is
-/// traced, or it cannot be found out.
-fn filters() -> Option<u64> {
+/// traced, and what it executes goes without the agent, or it cannot be found out.
+fn filters(told: &Told) -> Option<u64> {
     let fd = open_at(n::AT_FDCWD, c"/proc/self/status", n::O_RDONLY | n::O_CLOEXEC, 0).ok()?;
     let mut buffer = [0u8; 3072];
     let length = read(fd, &mut buffer);
@@ -398,5 +433,8 @@ fn filters() -> Option<u64> {
     let mode = number(b"Seccomp:\t").unwrap_or(0);
     // Before Linux 5.9 there is no count: any filter is then taken for one of the program's own.
     let filters = number(b"Seccomp_filters:\t").unwrap_or(mode);
+    if traced {
+        told.leave();
+    }
     (!traced && mode != 1).then_some(filters)
 }

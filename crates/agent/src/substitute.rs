@@ -5,7 +5,7 @@
 //! program of its own [`crate::rooms`] takes the agent out of the variable. A child of vfork cannot: the
 //! variable is its parent's. So the kernel is given another array, in memory of the agent's:
 //!
-//! - where the program is one of 32 bits;
+//! - where the program is one of 32 bits, or of another machine;
 //! - where a child of vfork has gone where the agent's file is not, or is cut off ([`crate::rooms`]);
 //! - where the kernel finds arguments and environment too long, which it is asked about first.
 //!
@@ -22,7 +22,7 @@ use crate::state::Fixed;
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use runahead_abi::environment::{SESSION, first_preloaded, preload_without};
+use runahead_abi::environment::{SESSION, find_preloaded, preload_without};
 use runahead_kernel::files::{IoVec, may_read};
 use runahead_kernel::memory::read_process;
 use runahead_kernel::process::{futex_wait, limit, monotonic_ns, parent_id, process_id, thread_id};
@@ -167,7 +167,7 @@ fn execute(frame: &Frame, given: usize, first: usize, second: usize) -> Answer {
 }
 
 /// Whether this child of vfork has gone where nobody of ours is.
-fn is_cut_off(state: &Fixed) -> bool {
+pub fn is_cut_off(state: &Fixed) -> bool {
     state.process().cut_off.load(Ordering::Relaxed) == process_id().cast_unsigned()
 }
 
@@ -216,8 +216,9 @@ fn copy(state: &Fixed, inner: &mut Inner, environment: usize) -> Option<bool> {
                 let mut value = [0; STRING_BYTES];
                 let bytes = read_string(pointer + PRELOAD.len(), &mut value)?;
                 let value = value.get(..bytes)?;
-                is_readable = Some(is_readable_at(first_preloaded(value)));
-                if first_preloaded(value).len() == bytes {
+                let name = find_preloaded(value, is_ours)?;
+                is_readable = Some(is_readable_at(name));
+                if name.len() == bytes {
                     continue;
                 }
                 inner.preload.fill(0);

@@ -337,7 +337,7 @@ impl Common {
         let Some(entrance) = file::program_of(&request.path) else {
             let directory = PathBuf::from(format!("/proc/{}/cwd", request.process));
             let known =
-                if file::is_narrow(&request.path, &directory) { Known::Narrow } else { Known::ByItself };
+                if file::is_foreign(&request.path, &directory) { Known::Narrow } else { Known::ByItself };
             mailbox.note(key, known);
             return false;
         };
@@ -385,8 +385,8 @@ impl Common {
     /// Whether the environment names the agent and a session.
     fn is_named_in(&self, entries: &[Vec<u8>]) -> bool {
         let agent = self.agent.as_os_str().as_bytes();
-        let begins = |value: &[u8]| value.split(|&byte| byte == b':').next() == Some(agent);
-        preloaded(entries).is_some_and(begins) && value_of(entries, SESSION).is_some()
+        let names = |value: &[u8]| environment::find_preloaded(value, |name| name == agent).is_some();
+        preloaded(entries).is_some_and(names) && value_of(entries, SESSION).is_some()
     }
 
     /// The program is there and has not begun.

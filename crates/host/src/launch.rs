@@ -193,10 +193,12 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>, beside: 
             let _ = writeln!(io::stderr(), "runahead: the profile is not used: {KEEPS_NO_LIMITS}");
         });
     }
-    match prepare(&options, wishes, cold, first, alone.is_some(), beside) {
-        // Asked last: by now a cold executable's first page may be here.
-        Ok(_) if !options.again && program::is_32_bit(name) => say("it is a 32-bit program"),
-        Ok(begun) => {
+    // Asked last: by now a cold executable's first page may be here.
+    let foreign = || if options.again { None } else { program::foreign(name) };
+    let prepared = prepare(&options, wishes, cold, first, alone.is_some(), beside);
+    match prepared.map(|begun| (begun, foreign())) {
+        Ok((_, Some(foreign))) => say(foreign.because()),
+        Ok((begun, None)) => {
             program.set_variables(begun.variables);
             if let Some((reason, path)) = alone
                 && !executions::ask_for_command(begun.session, begun.host, &path)

@@ -6,8 +6,8 @@
 //! were closed and the signal mask are noted before `main`, by system calls of our own, and put back at the end.
 
 use crate::{installation, own_files, standing};
-use runahead_insert::Entrance;
 use runahead_insert::file::{self, Reason};
+use runahead_insert::{Entrance, MACHINE};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -246,15 +246,35 @@ pub fn candidates(name: &OsStr) -> Vec<PathBuf> {
     directories.map(|directory| Path::new(OsStr::from_bytes(directory)).join(name)).collect()
 }
 
-/// Whether the command `name` is a 32-bit program, whose loader would complain about a 64-bit agent.
-pub fn is_32_bit(name: &OsStr) -> bool {
-    const IDENTITY_32_BIT: [u8; 5] = *b"\x7fELF\x01";
-    let mut identity = [0; 5];
-    candidates(name)
-        .iter()
-        .find(|path| path.is_file())
-        .and_then(|path| crate::reading::open(path))
-        .is_some_and(|mut file| file.read_exact(&mut identity).is_ok() && identity == IDENTITY_32_BIT)
+/// Whose loader would complain about our agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    Narrow,
+    /// An emulator runs it (binfmt_misc).
+    OtherMachine,
+}
+
+impl Foreign {
+    pub fn because(self) -> &'static str {
+        match self {
+            Foreign::Narrow => "it is a 32-bit program",
+            Foreign::OtherMachine => "it is another machine's program",
+        }
+    }
+}
+
+/// What the command `name` is, where it is no program of this machine's 64 bits.
+pub fn foreign(name: &OsStr) -> Option<Foreign> {
+    const LITTLE: u8 = 1;
+    let mut head = [0; 20];
+    let path = candidates(name).into_iter().find(|path| path.is_file())?;
+    crate::reading::open(&path)?.read_exact(&mut head).ok()?;
+    let [0x7f, b'E', b'L', b'F', class, order, .., machine, machine_high] = head else { return None };
+    match [class, order] {
+        [1, LITTLE] => Some(Foreign::Narrow),
+        [_, LITTLE] if u16::from_le_bytes([machine, machine_high]) == MACHINE => None,
+        _ => Some(Foreign::OtherMachine),
+    }
 }
 
 /// Why no loader brings the agent into the program that the command `name` is, and its path, as the file

@@ -126,9 +126,10 @@ pub fn program_of(path: &Path) -> Option<Entrance> {
     None
 }
 
-/// Whether what will run if `path` is executed is a program of 32 bits, whose loader takes no agent of ours
-/// and says so. `directory`: where who executes is.
-pub fn is_narrow(path: &Path, directory: &Path) -> bool {
+/// Whether what will run if `path` is executed is a program of 32 bits, or one of another machine that an
+/// emulator is registered for (binfmt_misc), whose loader takes no agent of ours and says so. `directory`:
+/// where who executes is.
+pub fn is_foreign(path: &Path, directory: &Path) -> bool {
     let mut path = path.to_owned();
     for _ in 0..=SCRIPTS {
         let Some(file) = open(&path) else { return false };
@@ -139,23 +140,36 @@ pub fn is_narrow(path: &Path, directory: &Path) -> bool {
         match look(&head, OsStr::new("")) {
             Look::Script(interpreter) => path = directory.join(interpreter),
             Look::Program(_) => return false,
-            Look::Other => return has_narrow_loader(&head),
+            Look::Other => return has_foreign_loader(&head),
         }
     }
     false
 }
 
-/// Whether a file that begins so is a program of 32 bits that a loader is to load. (Others know nothing of
-/// `LD_PRELOAD`.)
-fn has_narrow_loader(head: &[u8]) -> bool {
-    const SEGMENT_BYTES: usize = size_of::<elf::ProgramHeader32<object::LittleEndian>>();
-    let word = |at: usize| Some(u32::from_le_bytes(*head.get(at..)?.first_chunk()?));
-    let count =
-        head.get(44..).and_then(|rest| rest.first_chunk()).map_or(0, |half| u16::from_le_bytes(*half));
-    let Some(table) = word(28) else { return false };
-    head.starts_with(b"\x7fELF\x01\x01")
-        && (0..usize::from(count))
-            .any(|index| word(table as usize + index * SEGMENT_BYTES) == Some(elf::PT_INTERP.0))
+/// Whether a file that begins so is a program of 32 bits, or of another machine, that a loader is to load.
+/// (Others know nothing of `LD_PRELOAD`.)
+fn has_foreign_loader(head: &[u8]) -> bool {
+    const WIDE: u8 = 2;
+    const BIG: u8 = 2;
+    let [class, order] = match head {
+        [0x7f, b'E', b'L', b'F', class, order, ..] => [*class, *order],
+        _ => return false,
+    };
+    let number = |at: usize, bytes: usize| {
+        let bytes = head.get(at..at.checked_add(bytes)?)?;
+        let add = |value: usize, byte: &u8| value << 8 | usize::from(*byte);
+        Some(if order == BIG { bytes.iter().fold(0, add) } else { bytes.iter().rev().fold(0, add) })
+    };
+    // Where the table's place and its number of entries stand, and how long these are.
+    let (word, places, segment) = match class {
+        WIDE => (8, [32, 56], size_of::<elf::ProgramHeader64<object::LittleEndian>>()),
+        _ => (4, [28, 44], size_of::<elf::ProgramHeader32<object::LittleEndian>>()),
+    };
+    let is_ours = class == WIDE && order != BIG && number(18, 2) == Some(crate::arch::MACHINE.into());
+    let [Some(table), Some(count)] = [number(places[0], word), number(places[1], 2)] else { return false };
+    !is_ours
+        && (0..count)
+            .any(|index| number(table.saturating_add(index * segment), 4) == Some(elf::PT_INTERP.0 as usize))
 }
 
 /// Whether the kernel lets us execute it, as far as its mode and its file system's tell (faccessat(2)).
@@ -199,18 +213,32 @@ mod tests {
     }
 
     #[test]
-    fn narrow_is_what_a_loader_of_32_bits_loads() {
+    fn foreign_is_what_a_loader_of_32_bits_or_of_another_machine_loads() {
         let mut head = vec![0; 200];
         head[..6].copy_from_slice(b"\x7fELF\x01\x01");
         head[28..32].copy_from_slice(&52u32.to_le_bytes());
         head[44..46].copy_from_slice(&2u16.to_le_bytes());
-        assert!(!has_narrow_loader(&head), "static");
+        assert!(!has_foreign_loader(&head), "static");
         head[52 + 32..][..4].copy_from_slice(&elf::PT_INTERP.0.to_le_bytes());
-        assert!(has_narrow_loader(&head));
-        assert!(!has_narrow_loader(&head[..80]), "cut");
+        assert!(has_foreign_loader(&head));
+        assert!(!has_foreign_loader(&head[..80]), "cut");
         head[4] = 2;
-        assert!(!has_narrow_loader(&head), "64 bits");
-        assert!(!is_narrow(&own().0, Path::new("/")));
+        assert!(!has_foreign_loader(&head), "64 bits");
+        let mut head = vec![0; 200];
+        head[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        head[18] = 0xb7;
+        head[32] = 64;
+        head[56] = 2;
+        assert!(!has_foreign_loader(&head), "static");
+        head[64 + 56] = 3;
+        assert!(has_foreign_loader(&head));
+        head[18] = 62;
+        assert!(!has_foreign_loader(&head), "ours");
+        let mut head = vec![0; 200];
+        head[..6].copy_from_slice(b"\x7fELF\x02\x02");
+        (head[19], head[39], head[57], head[67]) = (22, 64, 1, 3);
+        assert!(has_foreign_loader(&head), "big endian");
+        assert!(!is_foreign(&own().0, Path::new("/")));
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod process;
 pub mod stack;
 pub mod trace;
 
+pub use arch::MACHINE;
 pub use file::{Entrance, Look};
 pub use image::Image;
 pub use process::{Bytes, bytes_at, string_at};

@@ -88,6 +88,55 @@ os.execv(\"/bin/cat\", [\"cat\", \"file\"])' /proc/$!/ns/mnt; kill $!; rmdir roo
          $UNDER bwrap --bind root / --dev /dev --seccomp 9 /bin/sh -c 'cat file; /bin/cat file' 9< filter",
     ),
     (
+        "a root that a tracer makes",
+        &["command proot"],
+        "$UNDER proot -r root -w / /bin/sh -c 'cat file; /bin/cat file; exec cat file'",
+    ),
+    (
+        "whoever asks to be traced is not told of us, nor is what it executes",
+        &[],
+        "$UNDER python3 -S -c 'import ctypes, os
+libc = ctypes.CDLL(None)
+child = os.fork()
+if child == 0:
+    libc.ptrace(0, 0, None, None)
+    os.execv(\"/bin/sh\", [\"sh\", \"-c\", \"case $LD_PRELOAD in *agent*) echo named; esac; sh -c \\\"cat root/file\\\"\"])
+while True:
+    _, status = os.waitpid(child, 0)
+    if not os.WIFSTOPPED(status):
+        break
+    number = os.WSTOPSIG(status)
+    libc.ptrace(7, child, None, ctypes.c_long(0 if number == 5 else number))
+print(status)'",
+    ),
+    (
+        "whoever is traced from its start is not told of us, nor is what it executes",
+        &[],
+        "$UNDER python3 -S -c 'import ctypes, os
+libc = ctypes.CDLL(None)
+child = os.fork()
+if child == 0:
+    os.kill(os.getpid(), 19)
+    os.execv(\"/bin/sh\", [\"sh\", \"-c\", \"case $LD_PRELOAD in *agent*) echo named; esac; sh -c \\\"cat root/file\\\"\"])
+os.waitpid(child, os.WUNTRACED)
+assert libc.ptrace(16902, child, None, None) == 0
+os.kill(child, 18)
+while True:
+    _, status = os.waitpid(child, 0)
+    if not os.WIFSTOPPED(status):
+        break
+    number = os.WSTOPSIG(status)
+    libc.ptrace(7, child, None, ctypes.c_long(0 if number in (5, 19) else number))
+print(status)'",
+    ),
+    (
+        "another machine's program is not told of us by its emulator",
+        &[],
+        r#"printf '\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\3\0\267\0' > foreign; chmod +x foreign; \
+         $UNDER python3 -S -c 'import os
+print("agent" in os.environ.get("LD_PRELOAD", ""))' -x ./foreign; rm foreign"#,
+    ),
+    (
         "many children in a root",
         &[],
         "$UNDER python3 -S -c 'import os, subprocess

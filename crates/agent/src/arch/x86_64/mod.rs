@@ -22,6 +22,10 @@ pub use stub::{
     description_at, lead, near_jump, pool_address, short_jump, write_stub, write_stub_ahead,
 };
 
+/// What an ELF file says of its machine and the width of its addresses (elf(5)).
+pub const MACHINE: u16 = 62;
+pub const CLASS: u8 = 2;
+
 /// Bytes of the `syscall` instruction.
 pub const SYSCALL_BYTES: usize = 2;
 

@@ -4,7 +4,7 @@ use super::libraries;
 use crate::doctor::apart::Say;
 use crate::doctor::verdicts::command as say;
 use crate::installation::Installation;
-use crate::program;
+use crate::program::{self, Foreign};
 use object::elf::FileHeader64;
 use object::read::elf::FileHeader as _;
 use object::{LittleEndian, ReadCache};
@@ -118,7 +118,7 @@ impl Facts {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let kind = match file::look_at(&file, real.file_name().unwrap_or_default()) {
             Look::Program(entrance) => Kind::Ours(entrance),
-            _ if program::is_32_bit(path.as_os_str()) => Kind::Narrow,
+            _ if program::foreign(path.as_os_str()) == Some(Foreign::Narrow) => Kind::Narrow,
             _ => Kind::Other,
         };
         let rights = rights(&file, &told);

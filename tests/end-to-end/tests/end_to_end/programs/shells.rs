@@ -34,7 +34,7 @@ fn shells(suite: &mut Suite) {
         ),
     );
     // Programs of 32 bits, whose loader would complain: of a child of fork, of vfork, by a script of
-    // theirs, and of several threads at a time.
+    // theirs, of several threads at a time, and where something else is preloaded before the agent.
     add(
         suite,
         &["multilib", "command dash", "command python3"],
@@ -42,6 +42,7 @@ fn shells(suite: &mut Suite) {
             "narrow-children",
             "$UNDER bash -c './narrow; ./narrow; ./script; (exec ./narrow)'; $UNDER dash -c './narrow; ./script'; \
              $UNDER python3 -c \"import subprocess; [print(subprocess.run(['./narrow'], capture_output=True)) for at in range(12)]\"; \
+             $UNDER bash -c 'export LD_PRELOAD=libm.so.6:$LD_PRELOAD; ./narrow; ./script; (exec ./narrow)'; \
              $UNDER ./spawns > /dev/null",
         )
         .prepare(|directory| {
