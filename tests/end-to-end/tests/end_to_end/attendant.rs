@@ -37,7 +37,11 @@ pub fn add(suite: &mut Suite) {
             hosts => Err(format!("not one host was started for what waits: {hosts:?}")),
         }
     });
-    suite.add("attendant::a command's root is left soon after it", ["root", "command unshare"], leaves_its_root);
+    suite.add(
+        "attendant::a command's root is left soon after it",
+        ["root", "command unshare"],
+        leaves_its_root,
+    );
     suite.add_plain("attendant::whom the installation knows has none in a fresh home either", || {
         let unknown = Copy::make("unknown", MARKS)?;
         waits_for_nothing_at_first()?.modes([WARM]).check(&unknown.runahead)?;
