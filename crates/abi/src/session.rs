@@ -69,6 +69,9 @@ pub struct Header {
     pub main_process: AtomicU32,
     /// Set by the main process's agent when it is about to exit.
     pub main_leaves: AtomicU32,
+    /// Set by the main process's agent when nothing comes any more before its exit: whoever is there for it alone
+    /// sees its end at once.
+    pub main_exits: AtomicU32,
     /// What the main process's agent does with the program: one of [`care`].
     pub care: AtomicU32,
     /// What the run's processes have waited together, ns, until that is enough for somebody to be called

@@ -23,8 +23,10 @@ use crate::run::Run;
 use crate::start_files::Cold;
 use runahead_abi::environment::flags;
 use runahead_abi::session::reported;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::{CString, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -70,8 +72,18 @@ pub fn attend(run: Run) -> ! {
             header.reported.store(reported::DONE, Ordering::Release);
             wake(&header.reported);
         }
-        wait(&header.doorbell, doorbell, look);
+        match &run.main {
+            Some(main) if !has_ended && header.main_exits.load(Ordering::Acquire) != 0 => await_end(main),
+            _ => wait(&header.doorbell, doorbell, look),
+        }
     }
+}
+
+/// Waits for the end of a process that has said that it exits. Who outlives it and rings is heard afterwards: the
+/// kernel may have gigabytes of it to give back.
+fn await_end(main: &OwnedFd) {
+    const LONGEST: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    let _ = poll(&mut [PollFd::new(main, PollFlags::IN)], Some(&LONGEST));
 }
 
 /// Opens the site file, while `meanwhile` is done for a command that is not in the cache. `begins` says

@@ -312,6 +312,9 @@ impl Host {
         let rules = self.lasting.as_ref().map(|lasting| lasting.rules()).unwrap_or_default();
         let address = self.executions.begin(rules);
         self.own_rights = Watched::ourselves().map(Arc::new);
+        if let Some(main) = &self.main {
+            self.ends.watch(&self.session.share(), main);
+        }
         if let Some(lasting) = &mut self.lasting
             && lasting.publish(&address).is_err()
         {

@@ -37,6 +37,11 @@ pub fn add(suite: &mut Suite) {
             hosts => Err(format!("not one host was started for what waits: {hosts:?}")),
         }
     });
+    suite.add(
+        "attendant::a command's root is left soon after it",
+        ["root", "command unshare"],
+        leaves_its_root,
+    );
     suite.add_plain("attendant::whom the installation knows has none in a fresh home either", || {
         let unknown = Copy::make("unknown", MARKS)?;
         waits_for_nothing_at_first()?.modes([WARM]).check(&unknown.runahead)?;
@@ -146,6 +151,56 @@ fn replaced() -> Result<(), String> {
         (false, true) => Ok(()),
         (was_executed, _) => Err(format!("executed: {was_executed}; the report: {report}")),
     }
+}
+
+/// A command's root is mounted and unmounted around it, on each line how long that was in vain, ms.
+const LEAVES_ITS_ROOT: &str = r#"
+    set -e; mkdir root; mount -t tmpfs tmpfs root; trap 'umount -l root' EXIT
+    for file in /bin/sh /bin/true $(ldd /bin/sh /bin/true | grep -o '/[^ :]* ' | sort -u); do
+      mkdir -p "root$(dirname "$file")"; cp -L "$file" "root$file"
+    done
+    mkdir -p root/runahead root/proc root/var/tmp root/dev; cp "$FROM"/* root/runahead
+    mkdir kept; mount --bind root kept; umount root
+    for round in 1 2 3 4 5 6 7 8 9; do
+      mount --bind kept root; mount -t proc proc root/proc
+      chroot root /runahead/runahead run $OPTIONS -- /bin/sh -c "$LINE"
+      begin=$(date +%s%N)
+      until umount root/proc 2>&-; do sleep 0.002; done; until umount root 2>&-; do sleep 0.002; done
+      echo $((($(date +%s%N) - begin) / 1000000))
+    done
+    umount -l kept; trap - EXIT; cd /; rm -r "$OLDPWD""#;
+
+/// What is beside a command is in its root: who unmounts that finds it busy as long as somebody is there. On a
+/// busy machine too most of nine rounds are quick.
+fn leaves_its_root() -> Result<(), String> {
+    const LONGEST_MS: u64 = 50;
+    let runahead = Runahead::built()?;
+    for options in ["", "--report /report.json"] {
+        for line in ["/bin/true; exit 0", "exit 0"] {
+            let folder = build_folder().join(format!("attendant-root-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&folder);
+            let from = folder.join("installed");
+            fs::create_dir_all(&from).map_err(|error| error.to_string())?;
+            runahead.copied(&from, &[])?;
+            let output = Command::new("unshare")
+                .args(["--mount", "--propagation", "private", "bash", "-c", LEAVES_ITS_ROOT])
+                .current_dir(&folder)
+                .env("FROM", &from)
+                .env("OPTIONS", options)
+                .env("LINE", line)
+                .output()
+                .map_err(|error| error.to_string())?;
+            let told = String::from_utf8_lossy(&output.stdout).into_owned();
+            let rounds: Vec<u64> = told.lines().filter_map(|line| line.parse().ok()).collect();
+            if !output.status.success() || rounds.len() != 9 {
+                return Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)));
+            }
+            if rounds.iter().filter(|&&ms| ms > LONGEST_MS).count() > 4 {
+                return Err(format!("run {options} -- sh -c '{line}': its root is busy for {rounds:?} ms"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Nobody is beside it any more when it executes what is known, and what is not. Each would wait for a second; of
