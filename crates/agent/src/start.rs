@@ -47,8 +47,8 @@ pub unsafe extern "C" fn runahead_agent_start(
     if !(0..1 << 24).contains(&count) || environment != arguments.wrapping_offset(count + 1) {
         return;
     }
-    // SAFETY: checked to be the process's own environment, a null-terminated array of C strings.
-    let mut told = unsafe { Told::find(environment) };
+    // SAFETY: checked to be the process's own arguments and environment, null-terminated arrays of C strings.
+    let mut told = unsafe { Told::find(arguments, environment) };
     if told.session.is_some_and(|session| session.flags & flags::HIDDEN != 0) {
         // SAFETY: as above; nothing of the program's has looked at it yet.
         unsafe { hide(environment.cast_mut()) };
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn runahead_agent_insert(inserted: &Inserted) {
     // which is as for `Told::find`.
     let environment = unsafe { stack.add(*stack + 2) }.cast::<*const c_char>();
     // SAFETY: as above.
-    let mut told = unsafe { Told::find(environment) };
+    let mut told = unsafe { Told::find(stack.add(1).cast(), environment) };
     let text = inserted.session.split(|&byte| byte == 0).next().unwrap_or_default();
     told.session = Session::parse(text).filter(|_| !told.is_off);
     told.enabled = None;
@@ -183,9 +183,7 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     fixed.site_descriptor.store(NO_DESCRIPTOR, Ordering::Relaxed);
     drop(sites);
     prepared::close_file(fixed);
-    if visited.code >= emulators::LEAST
-        && told.arguments::<{ emulators::ARGUMENTS }>().any(emulators::is_foreign)
-    {
+    if visited.code >= emulators::LEAST && told.arguments(emulators::ARGUMENTS).any(emulators::is_foreign) {
         told.leave();
     }
     let how = match (visited.is_blind, visited.is_unknown) {
@@ -345,20 +343,20 @@ struct Told {
     /// How the agent's name begins where it is preloaded, and where the variable stands; 0: there is none.
     preload: [u8; PRELOAD_KEPT],
     preload_at: usize,
-    environment: *const *const c_char,
+    arguments: *const *const c_char,
 }
 
 impl Told {
     /// # Safety
-    /// `environment` is a null-terminated array of C strings that live as long as the process.
-    unsafe fn find(environment: *const *const c_char) -> Told {
+    /// Both are null-terminated arrays of C strings that live as long as the process.
+    unsafe fn find(arguments: *const *const c_char, environment: *const *const c_char) -> Told {
         let mut told = Told {
             session: None,
             enabled: None,
             is_off: false,
             preload: [0; PRELOAD_KEPT],
             preload_at: 0,
-            environment,
+            arguments,
         };
         for index in 0.. {
             // SAFETY: below the terminator.
@@ -392,17 +390,11 @@ impl Told {
     }
 
     /// The program's first arguments, at most so many, behind its name.
-    fn arguments<const MOST: usize>(&self) -> impl Iterator<Item = &CStr> {
-        // The null before the environment ends them; their number stands before the first of them.
-        let mut count = 0;
-        // SAFETY: on the kernel's first stack, the environment lies behind number, arguments and a null.
-        while unsafe { *self.environment.sub(count + 2) }.addr() != count {
-            count += 1;
-        }
-        (1..count.min(MOST + 1)).map(move |index| {
-            // SAFETY: below their number, a C string that lives as long as the process.
-            unsafe { CStr::from_ptr(*self.environment.sub(count + 1).add(index)) }
-        })
+    fn arguments(&self, most: usize) -> impl Iterator<Item = &CStr> {
+        // SAFETY: as `find` was promised: up to the null, which ends this, each is a C string.
+        let all = (0..).map(|index| unsafe { *self.arguments.add(index) }).take_while(|one| !one.is_null());
+        // SAFETY: as above.
+        all.skip(1).take(most).map(|one| unsafe { CStr::from_ptr(one) })
     }
 }
 

@@ -119,20 +119,26 @@ fn left_alone() -> Verdict {
     Ok(())
 }
 
-/// The agent is there and counts.
+/// The agent is there and counts. In a fresh home the first run may be over before a library that nobody has met yet is
+/// known.
 fn is_helped(name: &str, line: &str, runahead: &Runahead) -> Verdict {
     let line = format!(
         "set -- $UNDER; $1 run --report said.json -- {line}; \
          grep -E 'plainly_because|\"reads\"|\"processes\"' said.json | head -3"
     );
-    let told = scenario(name, &line)?.run(&UNDER, runahead).map_err(|error| error.to_string())?;
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    let reads = told.lines().find_map(|line| line.trim().strip_prefix("\"reads\": "));
-    let reads: u64 = reads.and_then(|reads| reads.trim_end_matches(',').parse().ok()).unwrap_or(0);
-    match told.contains("\"plainly_because\": null") && reads >= 50 {
-        true => Ok(()),
-        false => Err(format!("not helped: {told}")),
+    let scenario = scenario(name, &line)?;
+    let mut verdict = Ok(());
+    for _ in 0..3 {
+        let told = scenario.run(&UNDER, runahead).map_err(|error| error.to_string())?;
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        let reads = told.lines().find_map(|line| line.trim().strip_prefix("\"reads\": "));
+        let reads: u64 = reads.and_then(|reads| reads.trim_end_matches(',').parse().ok()).unwrap_or(0);
+        if told.contains("\"plainly_because\": null") && reads >= 50 {
+            return Ok(());
+        }
+        verdict = Err(format!("not helped: {told}"));
     }
+    verdict
 }
 
 const UNDER: Mode = Mode { name: "under", options: Some(&[]), cold: true };
