@@ -1,16 +1,16 @@
 //! Programs that run another machine's programs (qemu's user mode) hand their environment on to these, whose
 //! loader complains of an agent that it cannot load. They copy it before they look at what they run, so it is
-//! asked at their start whether they are given such a program, as an argument.
+//! asked at their start whether they are given such a program, as an argument. Of no other program's arguments
+//! is anything asked: they may name what the program would never touch, or what does not answer.
 
 use crate::arch;
+use crate::loader::file_name;
 use core::ffi::CStr;
 use runahead_kernel::files::{Stat, close, open_at, read, stat_at_address};
 use runahead_kernel::uapi::general as n;
 
-/// Code that is mapped in a process, bytes, below which nobody takes it for an emulator: more, and small ones
-/// are not seen; less, and each short program looks its arguments up twice. (A shell has 2.5 MB with its
-/// libraries, qemu 4.5 at least.)
-pub const LEAST: usize = 3 << 20;
+/// How the names of those begin that are known.
+const NAMES: [&[u8]; 4] = [b"qemu-", b"box64", b"box86", b"FEX"];
 
 /// Arguments that are looked at: options, and what these are given, stand before the program.
 pub const ARGUMENTS: usize = 12;
@@ -22,6 +22,11 @@ const HEAD: usize = 20;
 const BIG: u8 = 2;
 
 const ANY_MAY_EXECUTE: u32 = 0o111;
+
+/// Whether what is executed by this path is such a program, by its name.
+pub fn is_emulator(executed: &CStr) -> bool {
+    NAMES.iter().any(|name| file_name(executed.to_bytes()).starts_with(name))
+}
 
 /// Whether this argument names an executable file of a program that is not for this machine.
 pub fn is_foreign(argument: &CStr) -> bool {
@@ -71,6 +76,12 @@ mod tests {
         let mut head = OURS;
         changed.iter().for_each(|&(at, byte)| head[at] = byte);
         head
+    }
+
+    #[test]
+    fn emulators_are_known_by_their_names() {
+        assert!([c"/usr/bin/qemu-aarch64-static", c"qemu-arm", c"/opt/box64"].into_iter().all(is_emulator));
+        assert!(![c"/usr/bin/git", c"/qemu-8/bin/tool", c""].into_iter().any(is_emulator));
     }
 
     #[test]

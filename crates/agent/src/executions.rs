@@ -10,7 +10,7 @@
 
 use crate::attach;
 use crate::patch::read_own;
-use crate::rooms::{STRING_BYTES, read_string};
+use crate::rooms::{STRING_BYTES, read_beginning};
 use crate::state::Fixed;
 use crate::substitute;
 use core::sync::atomic::Ordering;
@@ -207,8 +207,9 @@ pub fn names_agent(state: &Fixed, address: usize) -> bool {
     let ours = state.preload.split(|&byte| byte == 0).next().unwrap_or_default();
     let is_whole = ours.len() < PRELOAD_KEPT;
     let is_ours = |name: &[u8]| if is_whole { name == ours } else { name.starts_with(ours) };
+    // A name that is cut off behind the first of them is not ours: it is asked about, then.
     let mut value = [0; STRING_BYTES];
-    let Some(bytes) = read_string(address, &mut value) else { return false };
+    let bytes = read_beginning(address, &mut value);
     !ours.is_empty() && find_preloaded(value.get(..bytes).unwrap_or_default(), is_ours).is_some()
 }
 

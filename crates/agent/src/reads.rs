@@ -776,6 +776,7 @@ impl Visit<'_> {
         let since = self.inner.untold.looks(thread_base(self.state), Counted { sleeps, blocks });
         // Asking on costs ten times as much: too much for a sample of reads that do not wait.
         if since == Since::Nothing && !self.is_attentive() {
+            self.inner.untold.passes();
             return Residency::Cached;
         }
         self.judge_untold();
@@ -787,8 +788,7 @@ impl Visit<'_> {
         if is_direct(fd) || (major != 0 && self.is_unpacked(fd, device)) {
             return Residency::Cached;
         }
-        let has_waited = since == Since::Waited;
-        if has_waited {
+        if since == Since::Waited {
             self.attention_suspects();
         }
         // The end of a file is known.
@@ -801,7 +801,8 @@ impl Visit<'_> {
         if self.counts_as_cached(fd, place) {
             return Residency::Cached;
         }
-        let asks = foretold.is_none() && self.inner.asking.may(has_waited, monotonic_ns());
+        let may = || self.inner.asking.may(&self.inner.untold, since, monotonic_ns());
+        let asks = foretold.is_none() && may();
         match asks.then(|| self.is_cached_aside(frame, fd, place as u64, size)).flatten() {
             Some(true) => return Residency::Cached,
             Some(false) => self.attention_suspects(),
@@ -842,7 +843,9 @@ impl Visit<'_> {
         let is_another = || !matches!(known_regular(fd), Ok(Some(file)) if file.inode == inode);
         let came =
             || can_tell && (cached_pages(fd, place as u64, 1).is_ok_and(|pages| pages > 0) || is_another());
-        self.inner.untold.ends(thread_base(state), Counted { sleeps, blocks }, came);
+        if self.inner.untold.ends(thread_base(state), Counted { sleeps, blocks }, came) {
+            self.attention_suspects();
+        }
     }
 
     fn counts_as_cached(&self, fd: i32, place: i64) -> bool {
@@ -1120,6 +1123,7 @@ impl Visit<'_> {
         self.inner.stall_began = core::mem::take(&mut common.stall_began);
         self.inner.stall_is_whole = common.stall_is_whole;
         (self.inner.untold, self.inner.mapped) = (common.untold, common.mapped);
+        self.inner.asking = common.asking;
         (self.inner.untold_at, self.inner.untold_device) = (common.untold_at, common.untold_device);
         core::mem::replace(&mut self.held, &lane.lock).release();
         true

@@ -164,6 +164,16 @@ pub fn read_string(address: usize, into: &mut [u8]) -> Option<usize> {
     Some(end)
 }
 
+/// What is there of a string, of which the end may not be; the number of its bytes. 0: it is not to be read.
+pub fn read_beginning(address: usize, into: &mut [u8]) -> usize {
+    let local = [IoVec { base: into.as_mut_ptr() as usize, length: into.len() }];
+    let remote = [IoVec { base: address, length: into.len() }];
+    // SAFETY: the local piece is as long as said.
+    let got = unsafe { read_process(process_id(), &local, &remote) }.unwrap_or(0);
+    let got = into.get(..got).unwrap_or_default();
+    got.iter().position(|&byte| byte == 0).unwrap_or(got.len())
+}
+
 pub fn is_ours(name: &[u8]) -> bool {
     name.starts_with(b"/") && file_name(name) == OWN_NAME
 }

@@ -183,7 +183,9 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     fixed.site_descriptor.store(NO_DESCRIPTOR, Ordering::Relaxed);
     drop(sites);
     prepared::close_file(fixed);
-    if visited.code >= emulators::LEAST && told.arguments(emulators::ARGUMENTS).any(emulators::is_foreign) {
+    if told.executed().is_some_and(emulators::is_emulator)
+        && told.arguments(emulators::ARGUMENTS).any(emulators::is_foreign)
+    {
         told.leave();
     }
     let how = match (visited.is_blind, visited.is_unknown) {
@@ -303,6 +305,7 @@ pub fn map_hidden(file: i32, length: usize, at: &AtomicUsize, its_length: &Atomi
 }
 
 /// What the processor can do, as the kernel tells (getauxval(3)).
+const AT_EXECFN: usize = 31;
 const AT_HWCAP2: usize = 26;
 
 /// The value of `kind` in the auxiliary vector, which lies behind the environment; 0: none.
@@ -344,11 +347,13 @@ struct Told {
     preload: [u8; PRELOAD_KEPT],
     preload_at: usize,
     arguments: *const *const c_char,
+    environment: *const *const c_char,
 }
 
 impl Told {
     /// # Safety
-    /// Both are null-terminated arrays of C strings that live as long as the process.
+    /// Both are null-terminated arrays of C strings that live as long as the process, the kernel's own: the auxiliary
+    /// vector lies behind the environment.
     unsafe fn find(arguments: *const *const c_char, environment: *const *const c_char) -> Told {
         let mut told = Told {
             session: None,
@@ -357,6 +362,7 @@ impl Told {
             preload: [0; PRELOAD_KEPT],
             preload_at: 0,
             arguments,
+            environment,
         };
         for index in 0.. {
             // SAFETY: below the terminator.
@@ -387,6 +393,14 @@ impl Told {
     fn leave(&self) {
         // SAFETY: the kernel has laid the variable down there, and nothing of the program's runs yet.
         unsafe { rooms::leave_at_start(self.preload_at) };
+    }
+
+    /// By which path the program was executed.
+    fn executed(&self) -> Option<&CStr> {
+        // SAFETY: as `find` was promised.
+        let executed = unsafe { auxiliary_value(self.environment, AT_EXECFN) };
+        // SAFETY: a C string of the kernel's.
+        (executed != 0).then(|| unsafe { CStr::from_ptr(executed as *const c_char) })
     }
 
     /// The program's first arguments, at most so many, behind its name.

@@ -24,6 +24,7 @@ use crate::start_files::Cold;
 use runahead_abi::environment::flags;
 use runahead_abi::session::reported;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -47,6 +48,7 @@ pub fn attend(run: Run) -> ! {
     let has_more = || is_wanted() || begins.load(Ordering::Relaxed);
     let run = open_sites(run, &begins, |cold| cold.ask_for_libraries(gate, has_more));
     let look = if run.wishes.any() { LOOK_TO_TELL } else { LOOK };
+    let mut awaited = 0;
     loop {
         session.free_analysis();
         let header = session.header();
@@ -73,17 +75,30 @@ pub fn attend(run: Run) -> ! {
             wake(&header.reported);
         }
         match &run.main {
-            Some(main) if !has_ended && header.main_exits.load(Ordering::Acquire) != 0 => await_end(main),
+            Some(main) if !has_ended && header.main_exits.load(Ordering::Acquire) != 0 => {
+                awaited = if await_end(main) { awaited + 1 } else { AWAITED_MOST };
+                // A handler may have led it elsewhere, or it is another process of that number.
+                if awaited >= AWAITED_MOST {
+                    header.main_exits.store(0, Ordering::Release);
+                    awaited = 0;
+                }
+            }
             _ => wait(&header.doorbell, doorbell, look),
         }
     }
 }
 
+/// So many times at most an announced end is waited for with deaf ears, [`AWAITED`] each.
+const AWAITED_MOST: u32 = 20;
+const AWAITED: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
 /// Waits for the end of a process that has said that it exits. Who outlives it and rings is heard afterwards: the
-/// kernel may have gigabytes of it to give back.
-fn await_end(main: &OwnedFd) {
-    const LONGEST: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-    let _ = poll(&mut [PollFd::new(main, PollFlags::IN)], Some(&LONGEST));
+/// kernel may have gigabytes of it to give back. False if that cannot be waited for.
+fn await_end(main: &OwnedFd) -> bool {
+    match poll(&mut [PollFd::new(main, PollFlags::IN)], Some(&AWAITED)) {
+        Ok(_) | Err(Errno::INTR) => true,
+        Err(_) => false,
+    }
 }
 
 /// Opens the site file, while `meanwhile` is done for a command that is not in the cache. `begins` says

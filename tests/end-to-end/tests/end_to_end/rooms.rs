@@ -133,8 +133,8 @@ print(status)'",
         "another machine's program is not told of us by its emulator",
         &[],
         r#"printf '\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\3\0\267\0' > foreign; chmod +x foreign; \
-         $UNDER python3 -S -c 'import os
-print("agent" in os.environ.get("LD_PRELOAD", ""))' -x ./foreign; rm foreign"#,
+         ln -s "$(command -v python3)" qemu-any; $UNDER ./qemu-any -S -c 'import os
+print("agent" in os.environ.get("LD_PRELOAD", ""))' -x ./foreign; rm foreign qemu-any"#,
     ),
     (
         "many children in a root",
