@@ -804,7 +804,10 @@ impl Visit<'_> {
         let may = || self.inner.asking.may(&self.inner.untold, since, monotonic_ns());
         let asks = foretold.is_none() && may();
         match asks.then(|| self.is_cached_aside(frame, fd, place as u64, size)).flatten() {
-            Some(true) => return Residency::Cached,
+            Some(true) => {
+                self.inner.untold.is_cached();
+                return Residency::Cached;
+            }
             Some(false) => self.attention_suspects(),
             None => {}
         }

@@ -304,9 +304,9 @@ pub fn map_hidden(file: i32, length: usize, at: &AtomicUsize, its_length: &Atomi
     }
 }
 
-/// What the processor can do, as the kernel tells (getauxval(3)).
-const AT_EXECFN: usize = 31;
+/// What the processor can do, as the kernel tells (getauxval(3)), and by which path the program was executed.
 const AT_HWCAP2: usize = 26;
+const AT_EXECFN: usize = 31;
 
 /// The value of `kind` in the auxiliary vector, which lies behind the environment; 0: none.
 ///

@@ -17,6 +17,10 @@
 const LATEST: u8 = 2;
 const LEAST: u32 = 2;
 
+/// Reads in a row that were cached, behind which no wait is expected any more: what the kernel's read-ahead of 128 KB brings with one
+/// wait, in pieces of 4 KB.
+const CACHED_MOST: u8 = 32;
+
 /// What the kernel counts for a thread, so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
@@ -64,6 +68,8 @@ pub struct Untold {
     before: Counted,
     /// Which of the latest eight reads waited, the latest in the lowest bit.
     waits: u8,
+    /// How many in a row are known to have been cached.
+    cached: u8,
     /// Who was looked at last, and what was counted for it by then; 0: nobody.
     looked_at: usize,
     looked: Counted,
@@ -72,9 +78,9 @@ pub struct Untold {
 /// What a thread has done since the latest look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// It has not slept.
+    /// It has not slept, or another one was looked at.
     Nothing,
-    /// For whatever reason; or it was not looked at before.
+    /// For whatever reason; or nobody was looked at before.
     Slept,
     /// Something was brought in for it.
     Waited,
@@ -86,6 +92,7 @@ impl Untold {
             thread: 0,
             before: Counted { sleeps: 0, blocks: 0 },
             waits: 0,
+            cached: 0,
             looked_at: 0,
             looked: Counted { sleeps: 0, blocks: 0 },
         }
@@ -94,17 +101,26 @@ impl Untold {
     /// A thread (never 0) for which so much was counted is looked at, whether what it reads is cached or not.
     pub fn looks(&mut self, thread: usize, counted: Counted) -> Since {
         let before = core::mem::replace(&mut self.looked, counted);
-        match core::mem::replace(&mut self.looked_at, thread) == thread {
-            true if before.blocks != counted.blocks => Since::Waited,
-            true if before == counted => Since::Nothing,
+        match core::mem::replace(&mut self.looked_at, thread) {
+            0 => Since::Slept,
+            same if same != thread || before == counted => Since::Nothing,
+            _ if before.blocks != counted.blocks => Since::Waited,
             _ => Since::Slept,
         }
     }
 
-    /// The read at hand is not asked about, and neither it nor those since the latest look have waited: nothing was counted.
+    /// Those since the latest look have not waited, as nothing was counted, and the read at hand is not asked about.
     pub fn passes(&mut self) {
         self.thread = 0;
         self.waits <<= 1;
+    }
+
+    /// The read at hand is known to be cached.
+    pub fn is_cached(&mut self) {
+        self.cached = self.cached.saturating_add(1);
+        if self.cached >= CACHED_MOST {
+            self.waits = 0;
+        }
     }
 
     /// Whether those before would have a read taken for one that waits.
@@ -132,6 +148,9 @@ impl Untold {
         let slept = counted.sleeps != self.before.sleeps;
         let waited = counted.blocks != self.before.blocks || (slept && came());
         self.waits = self.waits << 1 | u8::from(waited);
+        if waited {
+            self.cached = 0;
+        }
         waited
     }
 }
@@ -201,11 +220,11 @@ mod tests {
     }
 
     /// What is made of reads that are all looked at, of which some wait for 1 ms and bring something in, where to ask takes 15 us: how
-    /// many of those that wait go by, and how many others are taken for such.
-    fn mistaken(reads: impl Iterator<Item = bool>) -> (u32, u32) {
+    /// many of those that wait go by, how many others are taken for such, and how often it is asked.
+    fn mistaken(reads: impl Iterator<Item = bool>) -> (u32, u32, u32) {
         let (mut untold, mut asking) = (Untold::new(), Asking::new());
         let (mut counted, mut now) = (Counted::default(), 1_000_000_000);
-        let (mut missed, mut wrong) = (0, 0);
+        let (mut missed, mut wrong, mut asked) = (0, 0, 0);
         for waits in reads {
             untold.ends(1, counted, || false);
             let since = untold.looks(1, counted);
@@ -213,8 +232,12 @@ mod tests {
             let told_cached = asking.may(&untold, since, now) && {
                 asking.asked(now, now + 15_000);
                 now += 15_000;
+                asked += 1;
                 !waits
             };
+            if told_cached {
+                untold.is_cached();
+            }
             match !told_cached && untold.begins(1, counted) {
                 true => wrong += u32::from(!waits),
                 false => missed += u32::from(waits),
@@ -225,16 +248,23 @@ mod tests {
                 counted.blocks += 8;
             }
         }
-        (missed, wrong)
+        (missed, wrong, asked)
     }
 
     /// A file of several pieces waits for the first.
     #[test]
     fn where_it_may_be_asked_no_cached_read_is_taken_for_one_that_waits() {
         for period in 1..=8 {
-            let (missed, wrong) = mistaken((0..10_000).map(|number| number % period == 0));
+            let (missed, wrong, _) = mistaken((0..10_000).map(|number| number % period == 0));
             assert!(missed <= 2 && wrong == 0, "each {period}th: {missed} missed, {wrong} taken for waits");
         }
+    }
+
+    /// A program that has waited, and from then on finds all that it reads.
+    #[test]
+    fn who_waits_no_more_is_not_asked_about_for_ever() {
+        let (_, wrong, asked) = mistaken((0..100_000).map(|number| number < 100));
+        assert!(wrong == 0 && asked < 100 + 32 + 150, "{wrong} taken for waits, asked {asked} times");
     }
 
     #[test]
@@ -254,7 +284,7 @@ mod tests {
             [(1, 7, 100), (1, 7, 100), (1, 8, 108), (1, 9, 108), (2, 3, 300), (2, 4, 308), (1, 10, 116)];
         let said = looks.map(|(thread, sleeps, blocks)| untold.looks(thread, Counted { sleeps, blocks }));
         let (none, slept, waited) = (Since::Nothing, Since::Slept, Since::Waited);
-        assert_eq!(said, [slept, none, waited, slept, slept, waited, slept]);
+        assert_eq!(said, [slept, none, waited, slept, none, waited, none]);
     }
 
     #[test]
