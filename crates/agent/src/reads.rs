@@ -805,7 +805,7 @@ impl Visit<'_> {
         let asks = foretold.is_none() && may();
         match asks.then(|| self.is_cached_aside(frame, fd, place as u64, size)).flatten() {
             Some(true) => {
-                self.inner.untold.is_cached();
+                self.inner.untold.hits();
                 return Residency::Cached;
             }
             Some(false) => self.attention_suspects(),

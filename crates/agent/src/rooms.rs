@@ -4,9 +4,9 @@
 //! glibc's loader says on standard error which files of `LD_PRELOAD` it could not load. So before such a call
 //! the agent takes itself out of the variable, where that stood when the program began: what the program
 //! preloads itself stays. So it does before the process asks to be traced, and in one that is traced from its
-//! start: the tracer may lead it into a root that nobody else sees (proot). An execution afterwards is looked at by nobody (`attach::give_up`), so it cannot be
-//! done there. It is done in a process's own memory alone: a child of vfork has its parent's
-//! ([`crate::substitute`]).
+//! start: the tracer may lead it into a root that nobody else sees (proot). An execution afterwards is looked
+//! at by nobody (`attach::give_up`), so it cannot be done there. It is done in a process's own memory alone: a
+//! child of vfork has its parent's ([`crate::substitute`]).
 //!
 //! Everything is read and written through the kernel: whatever is there now is the program's. If the call
 //! fails, what the process executes runs plainly.

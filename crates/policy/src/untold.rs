@@ -116,7 +116,7 @@ impl Untold {
     }
 
     /// The read at hand is known to be cached.
-    pub fn is_cached(&mut self) {
+    pub fn hits(&mut self) {
         self.cached = self.cached.saturating_add(1);
         if self.cached >= CACHED_MOST {
             self.waits = 0;
@@ -236,7 +236,7 @@ mod tests {
                 !waits
             };
             if told_cached {
-                untold.is_cached();
+                untold.hits();
             }
             match !told_cached && untold.begins(1, counted) {
                 true => wrong += u32::from(!waits),
