@@ -530,6 +530,8 @@ pub mod speculator_exit {
     pub const NO_ADDRESSES: i32 = 12;
     /// The kernel lets it read no other process.
     pub const NOTHING_READ: i32 = 13;
+    /// Said by who was to become it.
+    pub const NOT_EXECUTED: i32 = 14;
 }
 
 /// Why a speculation ended.

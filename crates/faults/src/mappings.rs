@@ -19,7 +19,7 @@ use runahead_kernel::filesystem::FileSystem;
 use runahead_kernel::memory::PROT_READ;
 use runahead_kernel::text::{self, MapsLine};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, major, minor, openat};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::ffi::c_void;
@@ -117,6 +117,9 @@ impl View {
         // SAFETY: a new mapping, where the kernel likes.
         let start =
             unsafe { mmap(null_mut(), length, ProtFlags::empty(), MapFlags::SHARED, file, 0) }.ok()?;
+        // It would keep the file until the child executes something.
+        // SAFETY: all of the mapping that has just been made.
+        let _ = unsafe { madvise(start, length, Advice::LinuxDontFork) };
         Some(View { start, length })
     }
 

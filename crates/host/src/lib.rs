@@ -14,6 +14,7 @@
 mod apart;
 mod attendant;
 mod checks;
+mod child;
 mod confined;
 pub mod counts;
 mod disks;

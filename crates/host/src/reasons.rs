@@ -31,6 +31,7 @@ pub(crate) fn refused_because(status: ExitStatus) -> Option<String> {
         (Some(speculator_exit::NOTHING_TOLD), _) => {
             "the kernel tells it no program's memory (/proc/PID/pagemap)"
         }
+        (Some(speculator_exit::NOT_EXECUTED), _) => "it cannot be executed",
         (Some(speculator_exit::TAKEN), _) => "the program has memory where the speculator has to be",
         (Some(speculator_exit::TOO_MANY_MAPPINGS), _) => "the program has too many mappings",
         (Some(speculator_exit::NO_ADDRESSES), _) => "there are too few addresses for it (ulimit -v)",

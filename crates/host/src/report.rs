@@ -1,20 +1,28 @@
 //! The report of a run: JSON (`--report`), and a helper that tells it to people (`--stats`, `crates/page`).
 
 use crate::apart::nowhere;
+use crate::child;
 use crate::counts::Counts;
 use crate::reasons::MEMORY_SHORT;
 use crate::standing;
+use runahead_gate::Gate;
 use runahead_remedies::Surroundings;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{Seek as _, Write as _};
+use std::io::{self, Seek as _, Write as _};
+use std::iter;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// Version of the JSON document's layout: it stays when a field is added.
 pub const VERSION: u32 = 1;
+
+/// How long it is waited for a moment in which nothing is given back.
+const PASS_AGAIN: Duration = Duration::from_millis(1);
+const PASS_TRIES: usize = 20;
 
 /// How much of it is told to people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +111,9 @@ impl Report {
     /// Tells it on stderr by the helper that has words for it. What kept speculation from the command is told
     /// where there is none, and where the command was left alone in want of memory: there is no room for
     /// another process.
-    pub fn tell(&self, helper: &Path, detail: Detail) {
+    pub(crate) fn tell(&self, helper: &Path, detail: Detail, gate: Gate) {
         let short = self.left_because.as_deref() == Some(MEMORY_SHORT);
-        if short || !self.was_told(helper, detail).is_ok_and(|told| told) {
+        if short || !self.was_told(helper, detail, gate).is_ok_and(|told| told) {
             // Nobody may be listening.
             let _ = std::io::stderr().write_all(self.reasons_and_remedies(short, helper).as_bytes());
         }
@@ -127,7 +135,7 @@ impl Report {
 
     /// A process of its own: the host is in the program's memory control group, and words take more than the
     /// counts.
-    fn was_told(&self, helper: &Path, detail: Detail) -> std::io::Result<bool> {
+    fn was_told(&self, helper: &Path, detail: Detail, gate: Gate) -> io::Result<bool> {
         // In a file that no limit on files concerns, and of which nobody waits for the other end.
         let mut file = File::from(memfd_create("runahead-report", MemfdFlags::CLOEXEC)?);
         self.write_json(&mut file);
@@ -138,7 +146,16 @@ impl Report {
         for name in ["container", "INVOCATION_ID", "PATH"] {
             command.envs(std::env::var_os(name).map(|value| (name, value)));
         }
-        Ok(command.status()?.success())
+        let pass = iter::repeat_with(|| {
+            std::thread::sleep(PASS_AGAIN);
+            child::pass(gate)
+        });
+        let pass = child::pass(gate).or_else(|| pass.take(PASS_TRIES).flatten().next());
+        // Who gives something back all the time is not waited for.
+        let pass = pass.or_else(|| child::pass(Gate::default())).ok_or(io::ErrorKind::WouldBlock)?;
+        // SAFETY: calls nothing.
+        let mut child = unsafe { child::start(command, pass, || Ok(3)) }?;
+        Ok(child.wait()?.success())
     }
 }
 

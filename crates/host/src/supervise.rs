@@ -2,6 +2,7 @@
 
 use crate::apart::{leave_stderr, nowhere};
 use crate::checks::Background;
+use crate::child;
 use crate::counts::Counts;
 use crate::ends::Ends;
 use crate::executions::Executions;
@@ -32,7 +33,7 @@ use runahead_abi::release::What::{All, Files};
 use runahead_abi::session::{SLOTS, Slot, activity, care, reported, retire};
 use runahead_abi::{owner, post};
 use runahead_faults::BlockCosts;
-use runahead_gate::Gate;
+use runahead_gate::{Gate, Pass};
 use runahead_kernel::process::monotonic_ns;
 use runahead_policy::memory::Then;
 use runahead_remembered::look;
@@ -44,7 +45,6 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::num::NonZero;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -165,6 +165,8 @@ struct Attached {
     speculator_started: bool,
     /// It was not worth its memory lately, and is gone for some time.
     paused: bool,
+    /// It is to begin again when nothing is being given back.
+    resumes_later: bool,
     /// Where a host has no command: what the process had done when it did something last, and when that was.
     mark: u64,
     moved: Instant,
@@ -213,6 +215,8 @@ pub struct Host {
     costs: Option<Costs>,
     /// Until the report is out.
     trace: Option<Box<dyn Recorder>>,
+    /// Something was not done in this turn because something is being given back.
+    postponed: bool,
     /// Processes whose ends we are told of.
     ends: Ends,
     reported: bool,
@@ -272,6 +276,7 @@ impl Host {
             remembered: None,
             costs: None,
             trace: None,
+            postponed: false,
             ends: Ends::default(),
             reported: false,
             own_rights: None,
@@ -358,7 +363,7 @@ impl Host {
             }
             let is_quiet = self.is_quiet();
             let longest = match self.attached.iter().any(Option::is_some) {
-                _ if self.gate.is_closed(Files) => LOOK_RELEASING,
+                _ if std::mem::take(&mut self.postponed) || self.gate.is_closed(Files) => LOOK_RELEASING,
                 true if is_quiet => LOOK_QUIET,
                 false if is_quiet => LOOK_ALONE,
                 _ if speculating => limits::LOOK,
@@ -489,9 +494,9 @@ impl Host {
                 continue;
             }
             let slot = self.session.slot(index);
+            // What it holds it holds until it is gone ([`Host::part`]).
             if overdue && let Some(child) = &mut attached.speculator {
                 let _ = child.kill();
-                self.session.holds_nothing(index);
             }
             ring(&slot.agent.bell);
             wake(&slot.faults.passed);
@@ -592,6 +597,7 @@ impl Host {
                 speculator: None,
                 speculator_started: false,
                 paused: false,
+                resumes_later: false,
                 mark: 0,
                 moved: Instant::now(),
                 is_aside: false,
@@ -646,11 +652,15 @@ impl Host {
                 self.attached[index] = Some(attached);
                 continue;
             }
-            if starts && begins_to_start(slot) {
+            let pass = if starts { child::pass(self.gate) } else { None };
+            self.postponed |= starts && pass.is_none();
+            if let Some(pass) = pass
+                && begins_to_start(slot)
+            {
                 room = room.map(|room| room.saturating_sub(1));
                 attached.speculator_started = true;
                 self.limits.begin(slot);
-                attached.speculator = match self.start_speculator(attached.process, index) {
+                attached.speculator = match self.start_speculator(attached.process, index, pass) {
                     Ok(child) => Some(child),
                     Err(error) => {
                         let refused = || format!("it cannot be started: {error}");
@@ -716,10 +726,12 @@ impl Host {
     fn dismiss_all_of(&mut self, attached: &mut Attached, index: usize) {
         attached.rights = None;
         attached.paused = false;
+        attached.resumes_later = false;
         attached.faults.stop();
         if let Some(mut child) = attached.speculator.take() {
             let _ = child.kill();
             let _ = child.wait();
+            self.session.holds_nothing(index);
         }
         let slot = self.session.slot(index);
         slot.agent.retire.fetch_max(retire::BEARS_NOBODY, Ordering::SeqCst);
@@ -743,6 +755,11 @@ impl Host {
         let running = running(&self.attached, &self.session, |attached| attached.speculator.is_some());
         self.limits.look(&running);
         let any = !running.is_empty();
+        for index in 0..SLOTS {
+            if self.attached[index].as_ref().is_some_and(|attached| attached.resumes_later) {
+                self.resume(index);
+            }
+        }
         for (index, then) in self.weigh() {
             match then {
                 Then::Stop => self.pause(index),
@@ -775,6 +792,7 @@ impl Host {
     fn put_away(&mut self, index: usize) -> bool {
         let slot = self.session.slot(index);
         let Some(attached) = &mut self.attached[index] else { return false };
+        attached.resumes_later = false;
         let Some(mut child) = attached.speculator.take() else { return false };
         let processor = processor_time(child.id());
         let _ = child.kill();
@@ -798,6 +816,12 @@ impl Host {
             return;
         }
         let Some(attached) = &mut self.attached[index] else { return };
+        let Some(pass) = child::pass(self.gate) else {
+            attached.resumes_later = true;
+            self.postponed = true;
+            return;
+        };
+        attached.resumes_later = false;
         attached.paused = false;
         slot.speculator.allowance.off.store(0, Ordering::Relaxed);
         if slot.agent.retire.load(Ordering::Acquire) != 0 || attached.rights.is_none() {
@@ -815,7 +839,7 @@ impl Host {
         if is_replaced {
             self.barred = self.barred.or(Some(REPLACED));
         }
-        let speculator = if is_replaced { None } else { self.start_speculator(process, index).ok() };
+        let speculator = if is_replaced { None } else { self.start_speculator(process, index, pass).ok() };
         if speculator.is_none() {
             say_gone(slot);
         }
@@ -824,7 +848,7 @@ impl Host {
         }
     }
 
-    fn start_speculator(&self, process: u32, slot: usize) -> io::Result<Child> {
+    fn start_speculator(&self, process: u32, slot: usize, pass: Pass) -> io::Result<Child> {
         // Many a short program never waits for one.
         own_files::ask_for([self.installation.speculator.as_path()]);
         let session = self.session.descriptor.as_raw_fd();
@@ -837,26 +861,26 @@ impl Host {
             .stdout(nowhere()?)
             .stderr(nowhere()?);
         let host = std::process::id();
-        // SAFETY: runs in the child between fork and exec: only system calls, no allocation.
-        unsafe {
-            command.pre_exec(move || {
+        let prepare = move || {
+            const SESSION_DESCRIPTOR: RawFd = 3;
+            // SAFETY: these concern the child alone.
+            unsafe {
                 // It dies with us; if we have died already, nobody would ever end it.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 if libc::getppid() as u32 != host {
                     libc::_exit(1);
                 }
-                const SESSION_DESCRIPTOR: i32 = 3;
                 if session == SESSION_DESCRIPTOR {
                     libc::fcntl(session, libc::F_SETFD, 0);
                 } else if libc::dup2(session, SESSION_DESCRIPTOR) < 0 {
                     return Err(std::io::Error::last_os_error());
                 }
-                step_back();
-                libc::syscall(libc::SYS_close_range, 4, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
-                Ok(())
-            });
-        }
-        command.spawn()
+            }
+            step_back();
+            Ok(SESSION_DESCRIPTOR + 1)
+        };
+        // SAFETY: only system calls, no allocation.
+        unsafe { child::start(command, pass, prepare) }
     }
 
     /// Parts with processes that have ended.
@@ -1046,7 +1070,7 @@ impl Host {
                 report.write_json(&mut file);
             }
             match (self.wishes.stats, self.wishes.reasons) {
-                (Some(detail), _) => report.tell(&self.installation.teller, detail),
+                (Some(detail), _) => report.tell(&self.installation.teller, detail, self.gate),
                 // Nobody may be listening.
                 (None, true) => drop(io::stderr().write_all(report.reasons().as_bytes())),
                 (None, false) => {}

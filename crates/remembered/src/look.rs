@@ -10,7 +10,7 @@ use rustix::fs::{
     StatxFlags, accessat, fadvise, fcntl_getfl, fstat, fstatvfs, makedev, openat, openat2, readlinkat, statx,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{self, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::io::IoSliceMut;
@@ -490,6 +490,8 @@ fn told_of(file: &OwnedFd, start: u64, length: u64) -> Option<Vec<u8>> {
     let told = unsafe {
         let address =
             mmap(std::ptr::null_mut(), length, ProtFlags::empty(), MapFlags::SHARED, file, start).ok()?;
+        // A child would keep the file until it executes something.
+        let _ = madvise(address, length, mm::Advice::LinuxDontFork);
         let told = libc::mincore(address, length, pages.as_mut_ptr());
         let _ = munmap(address, length);
         told
