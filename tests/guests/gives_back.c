@@ -10,8 +10,10 @@
 // run: umount
 // run: child
 // run: exec
+// run: stopped
 // timeout: 120
 #include "guest.h"
+#include <dirent.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 
@@ -101,6 +103,45 @@ static void read_files(bool close_them) {
     }
 }
 
+// Whether a link of /proc leads to the disk.
+static bool is_on_disk(const char *link) {
+    static char here[4096], there[4096];
+    CHECK(getcwd(here, sizeof here - 6) != NULL);
+    strcat(here, "/disk/");
+    ssize_t length = readlink(link, there, sizeof there - 1);
+    there[length > 0 ? length : 0] = 0;
+    return strncmp(there, here, strlen(here)) == 0;
+}
+
+// Whether it is one that runs ahead.
+static bool is_speculator(pid_t id) {
+    char path[64], name[16] = "";
+    snprintf(path, sizeof path, "/proc/%d/comm", id);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    ssize_t length = read(file, name, sizeof name - 1);
+    CHECK(close(file) == 0);
+    return length > 0 && strncmp(name, "runahead-specul", 15) == 0;
+}
+
+// Stops whoever runs ahead and has something open there, as if all others went first.
+static void stop_others(void) {
+    DIR *processes = opendir("/proc");
+    CHECK(processes != NULL);
+    for (struct dirent *process; (process = readdir(processes)) != NULL;) {
+        pid_t id = atoi(process->d_name);
+        char path[300];
+        snprintf(path, sizeof path, "/proc/%d/fd", id);
+        DIR *open = id > 0 && is_speculator(id) ? opendir(path) : NULL;
+        for (struct dirent *file; open != NULL && (file = readdir(open)) != NULL;) {
+            snprintf(path, sizeof path, "/proc/%d/fd/%.20s", id, file->d_name);
+            if (is_on_disk(path)) CHECK(kill(id, SIGSTOP) == 0);
+        }
+        if (open != NULL) CHECK(closedir(open) == 0);
+    }
+    CHECK(closedir(processes) == 0);
+}
+
 static void unmount(const char *kind, int round) {
     int failed;
     if (strcmp(kind, "child") == 0)
@@ -135,11 +176,16 @@ int main(int argc, char **argv) {
     for (int round = 0; round < ROUNDS; round++) {
         CHECK(umount("disk") == 0);
         mount_disk();
-        read_files(strcmp(kind, "exec") != 0);
+        bool keeps = strcmp(kind, "exec") == 0 || strcmp(kind, "stopped") == 0;
+        read_files(!keeps);
         if (strcmp(kind, "exec") == 0) {
             // All of them are open, until that.
             execl("/proc/self/exe", argv[0], kind, "after", NULL);
             CHECK(!"exec came back");
+        }
+        if (strcmp(kind, "stopped") == 0) {
+            stop_others();
+            CHECK(close_range(3, ~0u, 0) == 0);
         }
         unmount(kind, round);
     }

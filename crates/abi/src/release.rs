@@ -58,6 +58,11 @@ impl Releasing {
         fence(Ordering::SeqCst);
     }
 
+    /// A call that has begun is waited for until `until` (monotonic ns).
+    pub fn lasts(&self, until: u64) {
+        self.until.fetch_max(until, Ordering::Relaxed);
+    }
+
     /// The call has been made.
     pub fn ends(&self, what: What) {
         let less = |count: u32| count.checked_sub(1);

@@ -31,7 +31,7 @@ use crate::release::{Closings, Holding, Numbers, Releasing};
 use crate::trace;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess15");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess16");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -115,6 +115,10 @@ pub struct Header {
     pub host_nameless: Holding,
     /// Set by an agent that has waited for holders in vain: the host is to end them.
     pub overdue: AtomicU32,
+    /// How often the host has gone round, which shows that it lives. It wraps.
+    pub rounds: AtomicU32,
+    /// Calls that gave something back although one of ours held it still.
+    pub kept_open: AtomicU32,
     /// Not 0: the run is traced. Written once, before anybody else has it.
     pub traces: AtomicU32,
     pub holders: Holders,

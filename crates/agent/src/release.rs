@@ -10,7 +10,8 @@
 //! - *Descriptors* ([`closes`]): the program's own speculator is asked, and only if it says that it holds one of the
 //!   numbers. The program's own instruction closes them: from the count on they are not looked at any more.
 //!
-//! Waiting is bounded: whoever does not come forward in time is taken for gone, which costs exactness and no more.
+//! Waiting is bounded: whoever does not come forward in time is ended, and where that cannot be done either, taken for
+//! gone, which costs exactness and no more.
 
 use crate::arch::{Answer, Frame};
 use crate::executions::Next;
@@ -24,10 +25,14 @@ use runahead_kernel::arch::syscall;
 use runahead_kernel::process::{futex_wait, futex_wake, idle_ns, monotonic_ns, process_id};
 use runahead_kernel::uapi::general as n;
 
-/// How long a call waits for those who hold something: some look-ups of a slow network, or a speculator,
-/// last in every queue, getting a busy processor (0.3 s were seen). It is also how long it keeps others
-/// from opening anything, if its thread is stopped or gone.
+/// How long a call waits for those who hold something before they are ended: some look-ups of a slow network, or a
+/// speculator, last in every queue, getting a busy processor (0.3 s were seen). Twice that it keeps others from opening
+/// anything, if its thread is stopped or gone.
 const LONGEST_NS: u64 = 1_000_000_000;
+
+/// How long in all, while the host goes round: a call of a thread of its own may wait for a disk that is busy for
+/// seconds, and so may one that is being ended.
+const ALIVE_LONGEST_NS: u64 = 10_000_000_000;
 
 /// The same before a program of which nobody knows whether it gives anything back.
 const UNSEEN_LONGEST_NS: u64 = 20_000_000;
@@ -108,7 +113,7 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
 
 fn give_back(frame: &Frame, what: What, number: u32, a: [usize; 6]) -> Answer {
     let (state, header) = (frame.state(), frame.state().header());
-    Wait::begin(state, what, LONGEST_NS, true).for_all(what);
+    Wait::begin(state, what, Patience::insists(header)).for_all(what);
     if frame.is_ahead() {
         header.releasing.ends(what);
         return Answer::plain(frame);
@@ -123,13 +128,14 @@ fn give_back(frame: &Frame, what: What, number: u32, a: [usize; 6]) -> Answer {
 /// while another has the file open, or as it watches. So nothing of the run's is open when this returns, and
 /// nothing will be.
 pub fn notices(state: &Fixed) {
-    let releasing = &state.header().releasing;
+    let header = state.header();
+    let releasing = &header.releasing;
     releasing.begins_to_notice();
     // Those who hold something let go while such a call is under way.
-    Wait::begin(state, What::All, LONGEST_NS, true).for_all(What::All);
+    Wait::begin(state, What::All, Patience::insists(header)).for_all(What::All);
     releasing.ends(What::All);
     // A host without a command is not to find just now that nothing happens.
-    attach::ring(state.header());
+    attach::ring(header);
 }
 
 /// A program is about to be executed in which there will be no agent: nobody will ask, whatever it gives
@@ -137,28 +143,78 @@ pub fn notices(state: &Fixed) {
 /// would go on meanwhile, unlike speculation, which waits for the program.
 #[inline(never)]
 fn lets_all_go(state: &Fixed) {
+    let header = state.header();
     opened::ends_replay(state);
-    Wait::begin(state, What::All, UNSEEN_LONGEST_NS, false).for_all(What::All);
-    state.header().releasing.ends(What::All);
+    Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS)).for_all(What::All);
+    header.releasing.ends(What::All);
+}
+
+/// How long somebody is waited for.
+struct Patience<'a> {
+    header: &'a Header,
+    /// Monotonic ns.
+    end: u64,
+    /// Whoever is late is ended, and that is waited for until then (monotonic ns; 0: nobody is), while the host goes
+    /// round.
+    last: u64,
+    rounds: u32,
+}
+
+impl<'a> Patience<'a> {
+    /// For `longest` ns.
+    fn within(header: &'a Header, longest: u64) -> Patience<'a> {
+        Patience { header, end: monotonic_ns().saturating_add(longest), last: 0, rounds: 0 }
+    }
+
+    /// For [`LONGEST_NS`], and longer while the host lives.
+    fn insists(header: &'a Header) -> Patience<'a> {
+        let (now, rounds) = (monotonic_ns(), header.rounds.load(Ordering::Acquire));
+        let (end, last) = (now.saturating_add(LONGEST_NS), now.saturating_add(ALIVE_LONGEST_NS));
+        Patience { header, end, last, rounds }
+    }
+
+    /// Until when the call is to be believed in, monotonic ns: past the next time that it is looked at.
+    fn believed(&self) -> u64 {
+        self.end.saturating_add(LONGEST_NS)
+    }
+
+    /// Whether nobody is waited for any longer. Where somebody is late, the host is told to end who can be ended.
+    fn is_over(&mut self) -> bool {
+        let now = monotonic_ns();
+        if now < self.end {
+            return false;
+        }
+        if self.last == 0 {
+            return true;
+        }
+        self.header.overdue.store(1, Ordering::Release);
+        attach::ring(self.header);
+        let rounds = self.header.rounds.load(Ordering::Acquire);
+        let lives = core::mem::replace(&mut self.rounds, rounds) != rounds;
+        if lives && now < self.last {
+            self.end = now.saturating_add(LONGEST_NS).min(self.last);
+            return false;
+        }
+        self.header.kept_open.fetch_add(1, Ordering::Relaxed);
+        true
+    }
 }
 
 /// A call that waits until nobody holds anything.
 struct Wait<'a> {
     state: &'a Fixed,
     header: &'a Header,
-    end: u64,
-    /// Whoever does not let go in time is ended.
-    insists: bool,
+    patience: Patience<'a>,
     /// The host has been told.
     rung: bool,
 }
 
 impl<'a> Wait<'a> {
     /// From now on nobody may take hold of such, until that is ended.
-    fn begin(state: &'a Fixed, what: What, longest: u64, insists: bool) -> Wait<'a> {
-        let (header, end) = (state.header(), monotonic_ns().saturating_add(longest));
-        header.releasing.begins(what, end);
-        Wait { state, header, end, insists, rung: false }
+    fn begin(state: &'a Fixed, what: What, patience: Patience<'a>) -> Wait<'a> {
+        let header = state.header();
+        header.releasing.begins(what, patience.believed());
+        Wait { state, header, patience, rung: false }
     }
 
     fn for_all(&mut self, what: What) {
@@ -181,17 +237,14 @@ impl<'a> Wait<'a> {
             if seen == 0 {
                 return;
             }
-            let now = monotonic_ns();
-            if now >= self.end && !self.insists {
+            if self.patience.is_over() {
+                if self.patience.last != 0 {
+                    // Nobody waits for it again. (Where there is no host any more there are no speculators either.)
+                    let _ = holding.0.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
+                }
                 return;
             }
-            if now >= self.end {
-                // The host ends it. Where there is no host any more there are no speculators either.
-                let _ = holding.0.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
-                self.header.overdue.store(1, Ordering::Release);
-                attach::ring(self.header);
-                return;
-            }
+            self.header.releasing.lasts(self.patience.believed());
             if !self.rung {
                 self.rung = true;
                 attach::ring(self.header);
@@ -199,7 +252,7 @@ impl<'a> Wait<'a> {
             if let Some(slot) = attach::own_slot(self.state) {
                 wake(slot);
             }
-            futex_wait(&holding.0, seen, Some(AGAIN_NS.min(self.end - now)));
+            futex_wait(&holding.0, seen, Some(AGAIN_NS));
         }
     }
 }
@@ -234,10 +287,14 @@ fn have_closed(state: &Fixed, slot: &Slot, first: usize, last: usize) {
     (first..=last).filter(|&number| speculator.held.has(number)).for_each(|number| agent.closing.add(number));
     agent.closing_requests.fetch_add(1, Ordering::AcqRel);
     let is_held = |_: u32| speculator.held.has_any(first, last);
-    if !comes_forward(slot, &speculator.let_go, is_held) {
-        // It does not come forward, and is not to be waited for again.
+    let header = state.header();
+    if !comes_forward(slot, &speculator.let_go, Patience::within(header, LONGEST_NS), is_held) {
+        // It is ended, and there will be no other.
         agent.retire.fetch_max(retire::BEARS_NOBODY, Ordering::SeqCst);
-        state.stand_down();
+        if !comes_forward(slot, &speculator.let_go, Patience::insists(header), is_held) {
+            // That is not to be waited for again.
+            state.stand_down();
+        }
     }
     (first..=last).for_each(|number| agent.closing.remove(number));
 }
@@ -253,22 +310,25 @@ fn is_replaced(state: &Fixed) {
     fence(Ordering::SeqCst);
     let number = slot.agent.number.load(Ordering::Relaxed) as usize;
     if let Some(holding) = state.header().holders.speculators.get(number) {
-        comes_forward(slot, &holding.0, |holding| holding != 0);
+        comes_forward(slot, &holding.0, Patience::within(state.header(), LONGEST_NS), |holding| holding != 0);
     }
 }
 
 /// Waits while something is held; `is_held` is given what is found in `word`, on which the speculator wakes us. False if it does
 /// not let go in time.
-fn comes_forward(slot: &Slot, word: &AtomicU32, is_held: impl Fn(u32) -> bool) -> bool {
-    let end = monotonic_ns().saturating_add(LONGEST_NS);
+fn comes_forward(
+    slot: &Slot,
+    word: &AtomicU32,
+    mut patience: Patience,
+    is_held: impl Fn(u32) -> bool,
+) -> bool {
     loop {
         let seen = word.load(Ordering::Acquire);
         let gone = slot.speculator.activity.load(Ordering::Acquire) == activity::GONE;
         if gone || !is_held(seen) {
             return true;
         }
-        let now = monotonic_ns();
-        if now >= end {
+        if patience.is_over() {
             return false;
         }
         wake(slot);

@@ -42,6 +42,8 @@ pub struct Counts {
     pub hold_ns: u64,
     pub mismatches: u64,
     pub lags: u64,
+    /// Calls that gave something back although one of ours held it still, all waiting done.
+    pub kept_open: u64,
     /// The latest mismatch of the last process that had one: what the program did, what was foretold.
     pub last_mismatch: Option<String>,
     pub faults: FaultCounts,

@@ -327,6 +327,7 @@ impl Host {
         }
         loop {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
+            self.session.header().rounds.fetch_add(1, Ordering::Release);
             self.let_go();
             self.answer_analysis();
             if !self.compromised {
@@ -494,8 +495,11 @@ impl Host {
                 continue;
             }
             let slot = self.session.slot(index);
-            // What it holds it holds until it is gone ([`Host::part`]).
-            if overdue && let Some(child) = &mut attached.speculator {
+            // Where nothing is given back whoever is late is not to act for its program any more. What it holds it holds
+            // until it is gone ([`Host::part`]).
+            let is_late =
+                overdue && (self.gate.is_closed(Files) || slot.agent.retire.load(Ordering::Acquire) != 0);
+            if is_late && let Some(child) = &mut attached.speculator {
                 let _ = child.kill();
             }
             ring(&slot.agent.bell);
@@ -1037,6 +1041,7 @@ impl Host {
             let unwritten = self.end_trace();
             let mut counts = self.counts_so_far();
             counts.names_looked_ahead = self.names.looked_up();
+            counts.kept_open = self.session.header().kept_open.load(Ordering::Relaxed).into();
             (counts.companions, counts.companions_used) = self.names.companions();
             counts.disks = self.limits.looks();
             counts.remembered =
