@@ -8,6 +8,20 @@ pub const SESSION: &str = "RUNAHEAD_SESSION";
 /// Set to `off` by the user: the command (and what it starts) runs plainly.
 pub const SWITCH: &str = "RUNAHEAD";
 
+/// Variables that have glibc's loader say what it loads, the agent among it, to people (ldd(1) sets the first) and to
+/// programs that gather a program's libraries.
+pub const TELLING: [&str; 2] = ["LD_TRACE_LOADED_OBJECTS", "LD_DEBUG"];
+
+/// Whether an entry of an environment, of which `head` is the beginning at least, is one of these.
+pub fn has_loader_tell(head: &[u8]) -> bool {
+    TELLING.iter().map(|name| name.as_bytes()).any(|name| {
+        let rest = head.strip_prefix(name);
+        rest.map_or(!head.is_empty() && !head.contains(&b'=') && name.starts_with(head), |rest| {
+            rest.starts_with(b"=")
+        })
+    })
+}
+
 /// What cold commands open is remembered, and asked for when they start cold again, unless the user sets this
 /// to `off`. With `on` each command is looked at from its start.
 pub const REMEMBER: &str = "RUNAHEAD_REMEMBER";
@@ -200,6 +214,16 @@ fn first_preloaded(value: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_has_the_loader_tell_is_known_by_the_beginning() {
+        for told in ["LD_DEBUG=files", "LD_TRACE_LOADED_", "LD_TRACE_LOADED_OBJECTS=1"] {
+            assert!(has_loader_tell(told.as_bytes()), "{told}");
+        }
+        for not in ["", "LD_DEBUG_OUTPUT=a", "LD_TRACE_PRELINKI", "LD_PRELOAD=x", "LD=", "LD_BIND_NOW=1"] {
+            assert!(!has_loader_tell(not.as_bytes()), "{not}");
+        }
+    }
 
     #[test]
     fn parses_what_the_host_writes_and_nothing_else() {

@@ -14,7 +14,7 @@ use crate::rooms::{STRING_BYTES, read_beginning};
 use crate::state::Fixed;
 use crate::substitute;
 use core::sync::atomic::Ordering;
-use runahead_abi::environment::{SESSION, SWITCH, find_preloaded};
+use runahead_abi::environment::{SESSION, SWITCH, find_preloaded, has_loader_tell};
 use runahead_abi::executions::{CLOSED, Executions, Known, state as answer};
 use runahead_abi::kin;
 use runahead_kernel::files::{IoVec, Stat, stat_at_address};
@@ -79,7 +79,7 @@ impl Execution {
 pub enum Next {
     /// The loader brings the agent in.
     ByItself,
-    /// Its loader cannot, and says so if it is told to.
+    /// Its loader cannot, and says so if it is told to; or it would name the agent among what it loads.
     Narrow,
     /// Whatever else: a tracer may fail.
     Other,
@@ -101,6 +101,7 @@ pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
     let execution = Execution::of(number, a);
     let carries = match environment(state, execution.environment) {
         Carried::SwitchedOff => return Next::Other,
+        Carried::ToBeNamed => return Next::Narrow,
         Carried::Ours => true,
         Carried::Others => false,
     };
@@ -130,12 +131,14 @@ enum Carried {
     /// It names the agent and the session.
     Ours,
     Others,
+    /// The loader would name the agent among what it loads.
+    ToBeNamed,
     /// The user wants nothing of us.
     SwitchedOff,
 }
 
 fn environment(state: &Fixed, address: usize) -> Carried {
-    let (mut session, mut preload) = (false, false);
+    let (mut session, mut preload, mut names) = (false, false, false);
     for first in (0..ENTRIES_MOST).step_by(ENTRIES) {
         let mut pointers = [0usize; ENTRIES];
         let count = entries(address.wrapping_add(first * size_of::<usize>()), &mut pointers);
@@ -146,6 +149,8 @@ fn environment(state: &Fixed, address: usize) -> Carried {
             } else if head.starts_with(PRELOAD) {
                 // The loader believes the last of several.
                 preload = names_agent(state, pointer + PRELOAD.len());
+            } else if has_loader_tell(head) {
+                names = true;
             } else if head.strip_prefix(SWITCH.as_bytes()).is_some_and(|rest| rest.starts_with(b"=off\0")) {
                 return Carried::SwitchedOff;
             }
@@ -154,7 +159,11 @@ fn environment(state: &Fixed, address: usize) -> Carried {
             break;
         }
     }
-    if session && preload { Carried::Ours } else { Carried::Others }
+    match (session && preload, names) {
+        (true, true) => Carried::ToBeNamed,
+        (true, false) => Carried::Ours,
+        (false, _) => Carried::Others,
+    }
 }
 
 /// The addresses in a null-terminated array, and how many there are before its end.

@@ -22,7 +22,7 @@ use crate::standing;
 use crate::start_files::Cold;
 use crate::supervise::{Host, Lasting};
 use crate::trace::{Made, Recorder, TraceTo};
-use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
+use runahead_abi::environment::{self, SESSION, SWITCH, TELLING, flags, least};
 use runahead_abi::session::{SESSION_BYTES, remembering};
 use runahead_insert::file::Reason;
 use runahead_kernel::process::{idle_ns, monotonic_ns};
@@ -157,8 +157,11 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>, beside: 
         },
     };
     let mut program = Program::new(first);
-    if std::env::var_os(SWITCH).as_deref() == Some(OsStr::new("off")) {
-        let reason = format!("{SWITCH}=off in the environment");
+    let is_off = || std::env::var_os(SWITCH).as_deref() == Some(OsStr::new("off"));
+    let telling = || TELLING.into_iter().find(|name| std::env::var_os(name).is_some());
+    let plain = is_off().then(|| format!("{SWITCH}=off in the environment"));
+    let plain = plain.or_else(|| telling().map(|name| format!("the loader would name the agent ({name})")));
+    if let Some(reason) = plain {
         if options.stats.is_some() || options.records() {
             say_plainly(&reason, options.stats.is_some());
         }
