@@ -12,6 +12,7 @@ pub mod durations;
 pub mod enabled;
 pub mod environment;
 pub mod executions;
+pub mod foreign;
 pub mod insertion;
 #[cfg(not(loom))]
 pub mod kin;

@@ -78,6 +78,12 @@ pub fn mask(status: &[u8]) -> Option<u32> {
 const FIRST: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
+/// Whether a thread that is `now` (real, effective, saved) stays who it is where it sets these three (setresuid(2);
+/// `u32::MAX`: as before). Who is several is taken for one that changes.
+pub fn stays(now: [u32; 3], wanted: [u32; 3]) -> bool {
+    now.iter().all(|&id| id == now[0]) && wanted.iter().all(|&id| id == u32::MAX || id == now[0])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +91,15 @@ mod tests {
     const STATUS: &str = "Name:\tcat\nUmask:\t0022\nPid:\t12\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n\
         FDSize:\t256\nGroups:\t4 24 \nVmRSS:\t476 kB\nCapInh:\t00\nCapPrm:\t1ff\nCapEff:\t1ff\n\
         CapBnd:\t1ff\nCapAmb:\t00\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\nThreads:\t1\n";
+
+    #[test]
+    fn who_becomes_who_he_is_stays() {
+        const SAME: u32 = u32::MAX;
+        assert!(stays([7; 3], [7; 3]) && stays([7; 3], [SAME, 7, SAME]) && stays([0; 3], [SAME; 3]));
+        assert!(!stays([7; 3], [7, 8, 7]) && !stays([0; 3], [1, SAME, SAME]));
+        // Of a setuid program nothing is certain.
+        assert!(!stays([7, 0, 0], [SAME; 3]) && !stays([7, 7, 0], [7; 3]));
+    }
 
     #[test]
     fn the_mask_is_in_its_line() {

@@ -441,6 +441,8 @@ pub mod care {
     /// It leaves it alone since the check ([`crate::check`]) has found code whose sites would have had to be
     /// rewritten at the start.
     pub const NOT_READY: u32 = 5;
+    /// It leaves it alone since that has given up rights.
+    pub const WITHOUT_RIGHTS: u32 = 6;
 }
 
 /// What a main process that waits with its exit is told.

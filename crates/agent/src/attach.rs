@@ -343,6 +343,7 @@ pub fn give_up(state: &Fixed) {
     if is_borrowed(state) {
         return;
     }
+    cares(state, care::WITHOUT_RIGHTS);
     withdraw(state);
     refuse(state);
     state.forget_session();

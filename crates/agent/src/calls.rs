@@ -4,14 +4,16 @@ use crate::arch::{Answer, Frame};
 use crate::{attach, names, opened, patch, reads, release, rooms, unchecked};
 use core::sync::atomic::Ordering;
 use runahead_abi::reads::{LARGE_MAPPING, maps_small_file, of as read_call};
+use runahead_abi::rights::stays;
 use runahead_abi::session::{care, watch};
 use runahead_abi::sites::ANY_NUMBER;
 use runahead_kernel::arch::syscall;
 use runahead_kernel::memory::{PROT_EXEC, bytes, overlap};
+use runahead_kernel::process::{groups, prctl, users};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{
-    PR_CAP_AMBIENT, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_PTRACER, PR_SET_SECCOMP, PR_SET_SECUREBITS,
-    PR_SET_SYSCALL_USER_DISPATCH,
+    PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, PR_CAPBSET_DROP, PR_GET_NO_NEW_PRIVS, PR_SET_NO_NEW_PRIVS,
+    PR_SET_PTRACER, PR_SET_SECCOMP, PR_SET_SECUREBITS, PR_SET_SYSCALL_USER_DISPATCH,
 };
 use runahead_kernel::uapi::ptrace as n_ptrace;
 
@@ -82,12 +84,31 @@ const fn gives_up_rights(number: u32) -> bool {
     )
 }
 
-/// The same, of prctl's options.
-fn option_gives_up_rights(option: u32) -> bool {
-    matches!(
-        option,
-        PR_SET_SECCOMP | PR_SET_NO_NEW_PRIVS | PR_CAPBSET_DROP | PR_CAP_AMBIENT | PR_SET_SECUREBITS
-    )
+/// The same, of prctl's options; `second`: the argument behind that.
+fn option_gives_up_rights(option: u32, second: u32) -> bool {
+    match option {
+        // libcap-ng asks in every program that is linked with it, before its first instruction.
+        PR_CAP_AMBIENT => second != PR_CAP_AMBIENT_IS_SET,
+        _ => matches!(option, PR_SET_SECCOMP | PR_SET_NO_NEW_PRIVS | PR_CAPBSET_DROP | PR_SET_SECUREBITS),
+    }
+}
+
+/// Whether a call that gives up rights leaves the calling thread those that it has: it becomes who it is, say. Makes
+/// system calls.
+fn leaves_as_it_is(number: u32, a: [usize; 6]) -> bool {
+    let wanted = a.map(|word| word as u32);
+    match number {
+        n::__NR_setuid => users().is_ok_and(|now| stays(now, [wanted[0]; 3])),
+        n::__NR_setgid => groups().is_ok_and(|now| stays(now, [wanted[0]; 3])),
+        // What the saved one becomes depends on these.
+        n::__NR_setreuid => users().is_ok_and(|now| stays(now, [wanted[0], wanted[1], now[0]])),
+        n::__NR_setregid => groups().is_ok_and(|now| stays(now, [wanted[0], wanted[1], now[0]])),
+        n::__NR_setresuid => users().is_ok_and(|now| stays(now, [wanted[0], wanted[1], wanted[2]])),
+        n::__NR_setresgid => groups().is_ok_and(|now| stays(now, [wanted[0], wanted[1], wanted[2]])),
+        // SAFETY: asks.
+        n::__NR_prctl => unsafe { prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) }.is_ok_and(|is_set| is_set != 0),
+        _ => false,
+    }
 }
 
 /// Numbers of the calls, a bit each, that are looked at where a function makes any call and is seen where
@@ -234,7 +255,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             attach::withdraw(state);
             Answer::plain(frame)
         }
-        n::__NR_prctl if !option_gives_up_rights(a[0] as u32) => Answer::plain(frame),
+        n::__NR_prctl if !option_gives_up_rights(a[0] as u32, a[1] as u32) => Answer::plain(frame),
         // A filter of the program's own may forbid the calls that the agent makes.
         number if number == n::__NR_seccomp || a[0] as u32 == PR_SET_SECCOMP && number == n::__NR_prctl => {
             attach::is_filtered(state);
@@ -242,6 +263,14 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
         }
         // It shares nothing less, as unshare(1) asks for that only makes it go into another root.
         n::__NR_unshare if a[0] as u32 == 0 => Answer::plain(frame),
+        // Calls of ours may be made where all code is known.
+        number
+            if (gives_up_rights(number) || number == n::__NR_prctl && a[0] as u32 == PR_SET_NO_NEW_PRIVS)
+                && !state.wait.unchecked.is_so()
+                && leaves_as_it_is(number, a) =>
+        {
+            Answer::plain(frame)
+        }
         // Nobody is to do for the process what it may not do any more.
         number @ n::__NR_prctl => {
             rooms::before(state, number, a);

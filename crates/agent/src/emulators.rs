@@ -6,26 +6,18 @@
 use crate::arch;
 use crate::loader::file_name;
 use core::ffi::CStr;
+use runahead_abi::foreign::{self, HEAD};
 use runahead_kernel::files::{Stat, close, open_at, read, stat_at_address};
 use runahead_kernel::uapi::general as n;
 
-/// How the names of those begin that are known.
-const NAMES: [&[u8]; 4] = [b"qemu-", b"box64", b"box86", b"FEX"];
-
 /// Arguments that are looked at: options, and what these are given, stand before the program.
 pub const ARGUMENTS: usize = 12;
-
-/// Bytes of an ELF file's header up to its machine.
-const HEAD: usize = 20;
-
-/// What says in it that the most significant byte of a number comes first.
-const BIG: u8 = 2;
 
 const ANY_MAY_EXECUTE: u32 = 0o111;
 
 /// Whether what is executed by this path is such a program, by its name.
 pub fn is_emulator(executed: &CStr) -> bool {
-    NAMES.iter().any(|name| file_name(executed.to_bytes()).starts_with(name))
+    foreign::is_emulator(file_name(executed.to_bytes()))
 }
 
 /// Whether this argument names an executable file of a program that is not for this machine.
@@ -49,54 +41,5 @@ pub fn is_foreign(argument: &CStr) -> bool {
     let mut head = [0; HEAD];
     let got = read(file, &mut head);
     let _ = close(file);
-    got == Ok(HEAD) && is_foreign_program(&head)
-}
-
-/// Whether a file that begins so is an ELF program that this machine cannot run itself (elf(5)).
-fn is_foreign_program(head: &[u8; HEAD]) -> bool {
-    const EXECUTABLE: u16 = 2;
-    const SHARED: u16 = 3;
-    let [0x7f, b'E', b'L', b'F', class, order, .., kind, kind_high, machine, machine_high] = *head else {
-        return false;
-    };
-    let half = if order == BIG { u16::from_be_bytes } else { u16::from_le_bytes };
-    let machine = half([machine, machine_high]);
-    let is_ours = class == arch::CLASS && order != BIG && machine == arch::MACHINE;
-    !is_ours && matches!(half([kind, kind_high]), EXECUTABLE | SHARED)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OURS: [u8; HEAD] = *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0";
-
-    /// A program's first bytes with these in the place of ours.
-    fn with<const COUNT: usize>(changed: [(usize, u8); COUNT]) -> [u8; HEAD] {
-        let mut head = OURS;
-        changed.iter().for_each(|&(at, byte)| head[at] = byte);
-        head
-    }
-
-    #[test]
-    fn emulators_are_known_by_their_names() {
-        assert!([c"/usr/bin/qemu-aarch64-static", c"qemu-arm", c"/opt/box64"].into_iter().all(is_emulator));
-        assert!(![c"/usr/bin/git", c"/qemu-8/bin/tool", c""].into_iter().any(is_emulator));
-    }
-
-    #[test]
-    fn another_machines_programs_are_foreign() {
-        assert!(is_foreign_program(&with([(18, 0xb7)])), "aarch64");
-        assert!(is_foreign_program(&with([(5, 2), (16, 0), (17, 2), (18, 0), (19, 0x16)])), "big endian");
-        assert!(is_foreign_program(&with([(4, 1), (18, 3)])), "of 32 bits");
-        assert!(is_foreign_program(&with([(4, 1)])), "of 32 bits, for this processor");
-    }
-
-    #[test]
-    fn own_programs_objects_and_what_is_no_program_are_not() {
-        assert!(!is_foreign_program(&OURS));
-        assert!(!is_foreign_program(&with([(16, 2)])), "not to be moved");
-        assert!(!is_foreign_program(&with([(16, 1), (18, 0xb7)])), "an object");
-        assert!(!is_foreign_program(b"#!/usr/bin/python3 -S"[..HEAD].try_into().unwrap()));
-    }
+    got == Ok(HEAD) && foreign::is_foreign(&head, arch::CLASS, arch::MACHINE)
 }

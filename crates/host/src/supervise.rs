@@ -1059,6 +1059,7 @@ impl Host {
                 care::UNKNOWN_AT_START => (Some(UNKNOWN), None),
                 care::BLIND_LATER => (None, Some(BLIND_LATER)),
                 care::NOT_READY => (None, Some(NOT_READY)),
+                care::WITHOUT_RIGHTS => (None, Some(GAVE_UP_RIGHTS)),
                 _ => (None, None),
             };
             let report = Report {

@@ -21,6 +21,24 @@ pub fn effective_user() -> u32 {
     unsafe { syscall(n::__NR_geteuid as usize, [0; 6]) as u32 }
 }
 
+/// The real, the effective and the saved user that the calling thread is (getresuid(2)).
+pub fn users() -> Result<[u32; 3]> {
+    identities(n::__NR_getresuid)
+}
+
+/// The same of groups.
+pub fn groups() -> Result<[u32; 3]> {
+    identities(n::__NR_getresgid)
+}
+
+fn identities(number: u32) -> Result<[u32; 3]> {
+    let mut ids = [0u32; 3];
+    let [real, effective, saved] = ids.each_mut().map(|id| id as *mut u32 as usize);
+    // SAFETY: three words that it fills in.
+    check(unsafe { syscall(number as usize, [real, effective, saved, 0, 0, 0]) })?;
+    Ok(ids)
+}
+
 pub fn parent_id() -> i32 {
     // SAFETY: no effect.
     unsafe { syscall(n::__NR_getppid as usize, [0; 6]) as i32 }

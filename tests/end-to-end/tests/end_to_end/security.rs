@@ -29,6 +29,11 @@ pub fn add(suite: &mut Suite) {
     suite.add("security::what has the host's number is not the host", needs, false_hosts);
     suite.add("security::a site file of somebody else is not believed", needs, false_site_files);
     suite.add("security::who gives up rights is left alone", needs, rights_given_up);
+    suite.add(
+        "security::who asks for his rights, or sets those that he has, is run ahead of",
+        needs,
+        nothing_given_up,
+    );
     suite.add("security::who has other rights is not served", needs, other_rights);
     suite.add("security::a process that is none of the run's is not served", needs, strangers);
     suite.add("security::a process that is none of the run's is not traced", needs, not_traced);
@@ -320,6 +325,9 @@ ways = {
     "capbset": lambda: call(157, 24, 22),
     "seccomp": lambda: call(317, 1, 0, ctypes.addressof(filters)),
     "nothing": lambda: 0,
+    "ambient": lambda: call(157, 47, 1, 0),
+    "same user": lambda: call(105, 0) or call(113, 0, 0xffffffff) or call(117, 0xffffffff, 0, 0),
+    "same group": lambda: call(106, 0) or call(114, 0xffffffff, 0) or call(119, 0, 0, 0xffffffff),
 }
 read(10, lambda: speculators() > 0)
 before = speculators()
@@ -342,6 +350,9 @@ const WAYS: [&str; 11] = [
     "capbset",
     "seccomp",
 ];
+
+/// Calls of the same kind by which nothing changes.
+const CHANGES_NOTHING: [&str; 3] = ["ambient", "same user", "same group"];
 
 /// Speculators of the run of this host: each run here has one process that it may be for.
 fn speculators(host: &str) -> usize {
@@ -406,6 +417,20 @@ fn rights_given_up() -> Verdict {
         }
     }
     if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
+}
+
+fn nothing_given_up() -> Verdict {
+    let runahead = Runahead::built()?;
+    let folder = folder("changes-nothing")?;
+    for way in CHANGES_NOTHING {
+        let seen = give_up(&folder, &runahead, way)?;
+        if seen != ("1 0".to_owned(), 1, None) {
+            return Err(format!(
+                "{way}: {seen:?} (speculators before, result; speculators afterwards; left because)"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// A child of the command that is another user, or has less, from its first instruction on.
