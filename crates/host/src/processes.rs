@@ -99,7 +99,16 @@ pub(crate) fn counted(process: u32) -> Option<ProgramCounts> {
         queued_ns: queued,
         major_faults: field(12) + field(13),
         device_bytes: bytes.unwrap_or(0),
+        read_ahead_bytes: read_ahead(),
     })
+}
+
+/// What the kernel brings in at most for one read or page fault that waits, of the file system with the most
+/// (its Documentation/ABI/testing/sysfs-class-bdi); 0 where it does not tell.
+fn read_ahead() -> u64 {
+    let systems = std::fs::read_dir("/sys/class/bdi").into_iter().flatten().flatten();
+    let told = systems.filter_map(|system| std::fs::read_to_string(system.path().join("read_ahead_kb")).ok());
+    told.filter_map(|text| text.trim().parse::<u64>().ok()).max().unwrap_or(0).saturating_mul(1024)
 }
 
 /// Whether a process may have the session, or a part of it, in its memory.

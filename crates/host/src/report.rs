@@ -78,6 +78,8 @@ pub struct ProgramCounts {
     /// Bytes that came from disks for it; what came ahead of it is not among them. Zero where the kernel
     /// counts none.
     pub device_bytes: u64,
+    /// What may come at once for one that waits.
+    pub read_ahead_bytes: u64,
 }
 
 /// Text that a terminal shows and does not obey.

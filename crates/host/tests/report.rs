@@ -35,7 +35,13 @@ fn report(slots: &[Box<Slot>]) -> Report {
         plainly_because: Some("a reason".to_owned()),
         left_because: None,
         speculated: true,
-        program: Some(ProgramCounts { processor_ns: 1, queued_ns: 2, major_faults: 3, device_bytes: 4 }),
+        program: Some(ProgramCounts {
+            processor_ns: 1,
+            queued_ns: 2,
+            major_faults: 3,
+            device_bytes: 4,
+            read_ahead_bytes: 5,
+        }),
         counts,
     }
 }

@@ -32,6 +32,7 @@ pub struct Program {
     pub queued_ns: u64,
     pub major_faults: u64,
     pub device_bytes: u64,
+    pub read_ahead_bytes: u64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

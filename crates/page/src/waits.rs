@@ -10,7 +10,11 @@ const AT_ONCE_LIKELY: u64 = 16;
 /// A disk has answered by then: more of what is left is something else.
 const LONGEST_FAULT_NS: u64 = 15_000_000;
 
+/// Of each process: its start reads before anybody looks.
 const FEW_PAGES: u64 = 250;
+
+/// The kernel's read-ahead where nobody has set another one, bytes.
+const READ_AHEAD: u64 = 128 << 10;
 
 /// What a run waited for, ns. The sum over all of its threads, so it may be more than the run took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,10 +43,13 @@ impl Waits {
             report.elapsed_ns.saturating_sub(known)
         });
         let faults_ns = left.unwrap_or(0).min(faults.saturating_mul(LONGEST_FAULT_NS));
-        // A request brings a page at the least: so many more there may have been.
-        let pages = report.program.map_or(0, |program| program.device_bytes / PAGE);
+        // Whoever waits may get all that the kernel reads ahead.
+        let program = report.program.unwrap_or_default();
+        let each = program.read_ahead_bytes.max(READ_AHEAD) / PAGE;
+        let explained = counts.stalls.saturating_add(faults).saturating_mul(each);
+        let by_starts = counts.processes.max(1).saturating_mul(FEW_PAGES);
         Waits {
-            unseen: pages > counts.stalls.saturating_add(faults).saturating_add(FEW_PAGES),
+            unseen: program.device_bytes / PAGE > explained.saturating_add(by_starts),
             reads: counts.stalls,
             reads_ns: counts.stall_ns,
             names: counts.name_stalls,

@@ -115,7 +115,9 @@ impl Look<'_> {
         let faults = &self.report.counts.faults;
         let all_seen = faults.unseen_because.is_none() && faults.seen_by.as_deref() != Some("pagemap");
         if reasons.is_empty() && self.report.speculated && all_seen {
-            reasons.push(self.all_was_gained(disk));
+            let told =
+                self.waits_for_no_file(elsewhere).filter(|_| !self.waits.unseen && !self.spared_much());
+            reasons.push(told.unwrap_or_else(|| self.all_was_gained(disk)));
         }
         reasons
     }
@@ -162,17 +164,14 @@ impl Look<'_> {
     fn hardly_waits(&self, elsewhere: f64) -> Option<Reason> {
         let Report { elapsed_ns, .. } = *self.report;
         let program = self.report.program.unwrap_or_default();
-        if self.spared.any() && self.spared.ns() >= elapsed_ns / 10 {
+        if self.spared_much() {
             return None;
         }
         if elapsed_ns < SHORT_RUN_NS {
             return Some(Reason::new("it is over before there is anything to gain: hardly anything waited"));
         }
-        if elsewhere >= MOSTLY {
-            let time = duration(self.waits.elsewhere_ns.unwrap_or(0));
-            return Some(Reason::new(format!(
-                "for {time} it waits for something that is no file: another process, a network, a lock, a clock"
-            )));
+        if let Some(told) = self.waits_for_no_file(elsewhere) {
+            return Some(told);
         }
         let cached = "all that it reads is in memory already: it has nothing to wait for";
         let ready = elapsed_ns.saturating_sub(program.queued_ns);
@@ -184,6 +183,19 @@ impl Look<'_> {
             }
             (true, _) => Reason::new(format!("it computes: its processors are busy for {busy} of {all}")),
             (false, _) => Reason::new(cached),
+        })
+    }
+
+    fn spared_much(&self) -> bool {
+        self.spared.any() && self.spared.ns() >= self.report.elapsed_ns / 10
+    }
+
+    fn waits_for_no_file(&self, elsewhere: f64) -> Option<Reason> {
+        let time = duration(self.waits.elsewhere_ns.unwrap_or(0));
+        (elsewhere >= MOSTLY).then(|| {
+            Reason::new(format!(
+                "for {time} it waits for something that is no file: another process, a network, a lock, a clock"
+            ))
         })
     }
 

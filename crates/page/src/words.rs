@@ -264,6 +264,8 @@ mod tests {
         let busy = Program { processor_ns: SECOND, ..program };
         let queued = Program { queued_ns: SECOND * 9 / 10, ..program };
         let direct = Program { device_bytes: 12 << 20, ..program };
+        let started =
+            Program { device_bytes: 18 << 20, major_faults: 20, read_ahead_bytes: 1 << 20, ..program };
         let nothing = Counts::default();
         let stalls = |stalls: u64, each: u64| Counts {
             reads: stalls,
@@ -278,6 +280,9 @@ mod tests {
             (of(SECOND, queued, nothing.clone()), "the machine is busy"),
             (of(SECOND / 100, program, nothing.clone()), "over before there is anything to gain"),
             (of(SECOND, direct, nothing.clone()), "pass the page cache"),
+            (of(8 * SECOND, started, nothing.clone()), "waits for something that is no file"),
+            // Faults may have taken more than a tenth of it.
+            (of(2 * SECOND, started, nothing.clone()), "waits for something that is no file"),
             (of(SECOND, program, stalls(900, 1_000_000)), "each read hangs on the one before"),
             (of(SECOND, program, stalls(20_000, 40_000)), "the disk is quick (0.04 ms a wait)"),
             (of(SECOND, program, full), "nothing is left to gain"),

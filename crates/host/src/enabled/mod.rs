@@ -131,7 +131,12 @@ pub fn status() -> (String, bool) {
         let _ = write!(said, "\nprograms beside it: {}", listed(&programs));
     }
     let shell = match std::env::var_os(SESSION) {
-        Some(value) if filters(value.as_encoded_bytes()).is_some() => "what is started here runs beside it",
+        Some(value) if filters(value.as_encoded_bytes()).is_some() => match is_served {
+            true => "what is started here runs beside it",
+            false => {
+                "it has the variables, which do nothing while nobody serves: what is started here runs plainly"
+            }
+        },
         Some(_) => "it is a part of a `runahead run`",
         None => "what is started here does not run beside it (log in anew)",
     };

@@ -37,6 +37,11 @@ int main(int argc, char **argv) {
         const unsigned char *map = mmap(0, (long)BLOCKS * BLOCK, PROT_READ, MAP_SHARED, file, 0);
         madvise((void *)map, (long)BLOCKS * BLOCK, MADV_RANDOM);
         while (count-- > 0) sum += map[somewhere()];
+    } else if (strcmp(way, "serves") == 0) {
+        // The kernel reads around each place. Then it waits for a client.
+        const unsigned char *map = mmap(0, (long)BLOCKS * BLOCK, PROT_READ, MAP_SHARED, file, 0);
+        while (count-- > 0) sum += map[somewhere()];
+        sleep(4);
     } else if (strcmp(way, "chain") == 0) {
         // Where the next one is stands in the block.
         for (long at = 0; count-- > 0; at = (long)(*block % BLOCKS) * BLOCK) {

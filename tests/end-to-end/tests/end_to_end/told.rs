@@ -59,7 +59,7 @@ const PLAIN: Situation = Situation {
     flags: &["-O1"],
 };
 
-const SITUATIONS: [Situation; 8] = [
+const SITUATIONS: [Situation; 9] = [
     Situation {
         name: "reads that depend on each other",
         disk: "told-hangs",
@@ -76,6 +76,14 @@ const SITUATIONS: [Situation; 8] = [
         count: "400",
         says: "its reads pass the page cache by (O_DIRECT",
         remedy: "buffered reads",
+        ..PLAIN
+    },
+    Situation {
+        name: "a start that reads, and then clients",
+        disk: "told-serves",
+        way: "serves",
+        count: "20",
+        says: "it waits for something that is no file",
         ..PLAIN
     },
     Situation {
