@@ -135,7 +135,7 @@ static void stop_others(void) {
         DIR *open = id > 0 && is_speculator(id) ? opendir(path) : NULL;
         for (struct dirent *file; open != NULL && (file = readdir(open)) != NULL;) {
             snprintf(path, sizeof path, "/proc/%d/fd/%.20s", id, file->d_name);
-            if (is_on_disk(path)) CHECK(kill(id, SIGSTOP) == 0);
+            if (is_on_disk(path)) CHECK(kill(id, SIGSTOP) == 0 || errno == ESRCH);
         }
         if (open != NULL) CHECK(closedir(open) == 0);
     }

@@ -56,6 +56,7 @@ const PR_SET_PDEATHSIG: usize = 1;
 const PR_SET_DUMPABLE: usize = 4;
 const PR_GET_CHILD_SUBREAPER: usize = 37;
 const PR_GET_MDWE: usize = 66;
+const PR_GET_NO_NEW_PRIVS: usize = 39;
 const PR_GET_DUMPABLE: usize = 3;
 const PR_SET_PTRACER: usize = 0x5961_6d61;
 const SECCOMP_GET_ACTION_AVAIL: usize = 2;
@@ -68,6 +69,7 @@ pub const CALLS: &[Call] = &calls! {
     prctl as __NR_prctl (PR_SET_PTRACER, 0, 0, 0, 0);
     prctl as __NR_prctl (PR_SET_PDEATHSIG, 0, 0, 0, 0);
     prctl as __NR_prctl (PR_GET_MDWE, 0, 0, 0, 0);
+    prctl as __NR_prctl (PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0);
     prctl as __NR_prctl (PR_GET_DUMPABLE, 0, 0, 0, 0);
     prctl as __NR_prctl (PR_GET_CHILD_SUBREAPER, 0, 0, 0, 0);
     // Files.
@@ -132,6 +134,8 @@ pub const CALLS: &[Call] = &calls! {
     getpid as __NR_getpid ();
     gettid as __NR_gettid ();
     geteuid as __NR_geteuid ();
+    getresuid as __NR_getresuid (0, 0, 0);
+    getresgid as __NR_getresgid (0, 0, 0);
     getegid as __NR_getegid ();
     uname as __NR_uname (0);
     getppid as __NR_getppid ();

@@ -79,9 +79,13 @@ const FIRST: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
 /// Whether a thread that is `now` (real, effective, saved) stays who it is where it sets these three (setresuid(2);
-/// `u32::MAX`: as before). Who is several is taken for one that changes.
+/// `u32::MAX`: as before). Who is several is taken for one that changes, and so is whoever has no name here
+/// (user_namespaces(7)): all of these have one number.
 pub fn stays(now: [u32; 3], wanted: [u32; 3]) -> bool {
-    now.iter().all(|&id| id == now[0]) && wanted.iter().all(|&id| id == u32::MAX || id == now[0])
+    const OVERFLOW: u32 = 65534;
+    now[0] != OVERFLOW
+        && now.iter().all(|&id| id == now[0])
+        && wanted.iter().all(|&id| id == u32::MAX || id == now[0])
 }
 
 #[cfg(test)]
@@ -97,6 +101,7 @@ mod tests {
         const SAME: u32 = u32::MAX;
         assert!(stays([7; 3], [7; 3]) && stays([7; 3], [SAME, 7, SAME]) && stays([0; 3], [SAME; 3]));
         assert!(!stays([7; 3], [7, 8, 7]) && !stays([0; 3], [1, SAME, SAME]));
+        assert!(!stays([65534; 3], [65534; 3]));
         // Of a setuid program nothing is certain.
         assert!(!stays([7, 0, 0], [SAME; 3]) && !stays([7, 7, 0], [7; 3]));
     }

@@ -158,24 +158,34 @@ struct Patience<'a> {
     /// round.
     last: u64,
     rounds: u32,
+    /// The slot of the speculator that is waited for, if it is one.
+    late: Option<u32>,
 }
 
 impl<'a> Patience<'a> {
     /// For `longest` ns.
     fn within(header: &'a Header, longest: u64) -> Patience<'a> {
-        Patience { header, end: monotonic_ns().saturating_add(longest), last: 0, rounds: 0 }
+        Patience { header, end: monotonic_ns().saturating_add(longest), last: 0, rounds: 0, late: None }
     }
 
     /// For [`LONGEST_NS`], and longer while the host lives.
     fn insists(header: &'a Header) -> Patience<'a> {
         let (now, rounds) = (monotonic_ns(), header.rounds.load(Ordering::Acquire));
         let (end, last) = (now.saturating_add(LONGEST_NS), now.saturating_add(ALIVE_LONGEST_NS));
-        Patience { header, end, last, rounds }
+        Patience { header, end, last, rounds, late: None }
     }
 
     /// Until when the call is to be believed in, monotonic ns: past the next time that it is looked at.
     fn believed(&self) -> u64 {
         self.end.saturating_add(LONGEST_NS)
+    }
+
+    /// The host is to end the speculator that is late.
+    fn has_it_ended(&self) {
+        if let Some(slot) = self.late {
+            self.header.overdue.store(slot.saturating_add(1), Ordering::Release);
+        }
+        attach::ring(self.header);
     }
 
     /// Whether nobody is waited for any longer. Where somebody is late, the host is told to end who can be ended.
@@ -187,8 +197,7 @@ impl<'a> Patience<'a> {
         if self.last == 0 {
             return true;
         }
-        self.header.overdue.store(1, Ordering::Release);
-        attach::ring(self.header);
+        self.has_it_ended();
         let rounds = self.header.rounds.load(Ordering::Acquire);
         let lives = core::mem::replace(&mut self.rounds, rounds) != rounds;
         if lives && now < self.last {
@@ -222,7 +231,11 @@ impl<'a> Wait<'a> {
         self.for_nothing(&header.host_nameless);
         if what != What::Mapping {
             if header.holders.is_any() {
-                header.holders.speculators.iter().for_each(|holding| self.for_nothing(holding));
+                for (slot, holding) in header.holders.speculators.iter().enumerate() {
+                    self.patience.late = Some(slot as u32);
+                    self.for_nothing(holding);
+                }
+                self.patience.late = None;
             }
             self.for_nothing(&header.host_files);
         }
@@ -291,7 +304,10 @@ fn have_closed(state: &Fixed, slot: &Slot, first: usize, last: usize) {
     if !comes_forward(slot, &speculator.let_go, Patience::within(header, LONGEST_NS), is_held) {
         // It is ended, and there will be no other.
         agent.retire.fetch_max(retire::BEARS_NOBODY, Ordering::SeqCst);
-        if !comes_forward(slot, &speculator.let_go, Patience::insists(header), is_held) {
+        let late = Some(agent.number.load(Ordering::Relaxed));
+        let patience = Patience { late, ..Patience::insists(header) };
+        patience.has_it_ended();
+        if !comes_forward(slot, &speculator.let_go, patience, is_held) {
             // That is not to be waited for again.
             state.stand_down();
         }

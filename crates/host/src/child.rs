@@ -24,16 +24,18 @@ pub(crate) fn pass(gate: Gate) -> Option<Pass> {
 }
 
 /// Starts what `command` says, an absolute path, in the environment that it names, and no more. Of what is open here it
-/// gets its standard streams, and what `prepare` puts behind them: that runs in the child, once, and says which
-/// descriptor is the first that is not kept. A child that cannot execute the program exits with [`NOT_EXECUTED`].
+/// gets its standard streams, and what `keep` puts behind them: that runs in the child, and says which descriptor is the
+/// first that is not kept. `step_back` runs there when nothing is held any more. A child that cannot execute the program
+/// exits with [`NOT_EXECUTED`].
 ///
 /// # Safety
 ///
-/// `prepare` runs between fork and exec: it makes system calls only, and allocates nothing.
+/// Both run between fork and exec: they make system calls only, and allocate nothing.
 pub(crate) unsafe fn start(
     mut command: Command,
     pass: Pass,
-    mut prepare: impl FnMut() -> io::Result<RawFd> + Send + Sync + 'static,
+    mut keep: impl FnMut() -> io::Result<RawFd> + Send + Sync + 'static,
+    step_back: fn(),
 ) -> io::Result<Child> {
     let words = Words::of(&command)?;
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -41,7 +43,7 @@ pub(crate) unsafe fn start(
     // SAFETY: system calls only, by our caller's word and as written here; what they read is this closure's own.
     unsafe {
         command.pre_exec(move || {
-            let first = prepare()?;
+            let first = keep()?;
             // The last one to be closed: then all others are.
             if libc::dup2(writing, first) < 0 {
                 return Err(io::Error::last_os_error());
@@ -50,9 +52,11 @@ pub(crate) unsafe fn start(
             if libc::syscall(libc::SYS_close_range, others, libc::c_uint::MAX, 0) != 0 {
                 // Forbidden, or before Linux 5.9: all is closed on execution.
                 libc::fcntl(first, libc::F_SETFD, libc::FD_CLOEXEC);
+                step_back();
                 return Ok(());
             }
             libc::close(first);
+            step_back();
             // Not by the library, whose way to say that it cannot is closed.
             libc::execve(words.program.as_ptr(), words.arguments.pointers(), words.environment.pointers());
             libc::_exit(NOT_EXECUTED)
@@ -133,6 +137,8 @@ mod tests {
         }))
     }
 
+    fn nothing() {}
+
     fn shell(line: &str) -> Command {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", line]).env_clear();
@@ -147,7 +153,7 @@ mod tests {
         let (open, _close) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         // SAFETY: makes a descriptor, which is closed below.
         let there = unsafe { libc::fcntl(open.as_raw_fd(), libc::F_DUPFD, 100) };
-        let prepare = move || {
+        let keep = move || {
             // Still open here, so it is held.
             // SAFETY: asks.
             let is_open = unsafe { libc::fcntl(there, libc::F_GETFD) } >= 0;
@@ -159,7 +165,7 @@ mod tests {
         let mut command = shell(&line);
         command.env("A", "b");
         // SAFETY: one system call.
-        let mut child = unsafe { start(command, pass(gate).unwrap(), prepare) }.unwrap();
+        let mut child = unsafe { start(command, pass(gate).unwrap(), keep, nothing) }.unwrap();
         assert!(!words.nameless.is_any(), "it has closed all of it");
         assert_eq!(child.wait().unwrap().code(), Some(5));
         // SAFETY: made above.
@@ -174,7 +180,7 @@ mod tests {
         assert!(pass(gate).is_none());
         words.releasing.ends(What::All);
         // SAFETY: calls nothing.
-        let mut child = unsafe { start(shell("exit 6"), pass(gate).unwrap(), || Ok(3)) }.unwrap();
+        let mut child = unsafe { start(shell("exit 6"), pass(gate).unwrap(), || Ok(3), nothing) }.unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(6));
     }
 
@@ -183,11 +189,13 @@ mod tests {
         let words = shared_words();
         let gate = Gate::new(words);
         // SAFETY: calls nothing.
-        let refused =
-            unsafe { start(shell("exit 0"), pass(gate).unwrap(), || Err(io::Error::other("refused"))) };
+        let refused = unsafe {
+            start(shell("exit 0"), pass(gate).unwrap(), || Err(io::Error::other("refused")), nothing)
+        };
         assert!(refused.is_err() && !words.nameless.is_any());
         // SAFETY: calls nothing.
-        let absent = unsafe { start(Command::new("/absent/program"), pass(gate).unwrap(), || Ok(3)) };
+        let absent =
+            unsafe { start(Command::new("/absent/program"), pass(gate).unwrap(), || Ok(3), nothing) };
         assert_eq!(absent.unwrap().wait().unwrap().code(), Some(NOT_EXECUTED));
         assert!(!words.nameless.is_any());
     }

@@ -17,6 +17,7 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::process::Child;
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -112,6 +113,17 @@ impl Session {
     /// One slot for another thread of this process, which must be done with it before the slot is freed.
     pub fn share_slot(&self, index: usize) -> SharedSlot {
         SharedSlot(self.slot(index))
+    }
+
+    /// Ends a child and waits until it is gone, which takes as long as the call of a disk that it is in: whoever waits for
+    /// what it holds sees that we live.
+    pub fn ends(&self, child: &mut Child) {
+        const AGAIN: Duration = Duration::from_micros(200);
+        let _ = child.kill();
+        while let Ok(None) = child.try_wait() {
+            self.header().rounds.fetch_add(1, Ordering::Release);
+            std::thread::sleep(AGAIN);
+        }
     }
 
     /// The speculator of a slot is gone, and with it whatever it held.

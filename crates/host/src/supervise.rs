@@ -81,6 +81,9 @@ const RIGHTS_EVERY: Duration = Duration::from_millis(20);
 /// was about to read in) for as long as anybody else has anything to compute.
 const SPECULATOR_NICENESS: i32 = 5;
 
+/// How long a speculator is not started as something is being given back, by others all the time say.
+const POSTPONED_LONGEST: Duration = Duration::from_millis(100);
+
 /// Makes the calling process (a speculator to be) nice. Only system calls: runs between fork and exec.
 fn step_back() {
     // SAFETY: each call affects this process alone; the strings are terminated.
@@ -167,6 +170,8 @@ struct Attached {
     paused: bool,
     /// It is to begin again when nothing is being given back.
     resumes_later: bool,
+    /// Since when it was to be started, and something was being given back.
+    postponed: Option<Instant>,
     /// Where a host has no command: what the process had done when it did something last, and when that was.
     mark: u64,
     moved: Instant,
@@ -485,8 +490,8 @@ impl Host {
         if self.gate.is_closed(All) {
             self.names.let_go();
         }
-        let overdue = header.overdue.swap(0, Ordering::AcqRel) != 0;
-        if !overdue && !self.gate.is_closed(Files) {
+        let late = header.overdue.swap(0, Ordering::AcqRel).checked_sub(1).map(|index| index as usize);
+        if late.is_none() && !self.gate.is_closed(Files) {
             return;
         }
         for index in 0..SLOTS {
@@ -497,8 +502,8 @@ impl Host {
             let slot = self.session.slot(index);
             // Where nothing is given back whoever is late is not to act for its program any more. What it holds it holds
             // until it is gone ([`Host::part`]).
-            let is_late =
-                overdue && (self.gate.is_closed(Files) || slot.agent.retire.load(Ordering::Acquire) != 0);
+            let is_late = late == Some(index)
+                && (self.gate.is_closed(Files) || slot.agent.retire.load(Ordering::Acquire) != 0);
             if is_late && let Some(child) = &mut attached.speculator {
                 let _ = child.kill();
             }
@@ -602,6 +607,7 @@ impl Host {
                 speculator_started: false,
                 paused: false,
                 resumes_later: false,
+                postponed: None,
                 mark: 0,
                 moved: Instant::now(),
                 is_aside: false,
@@ -656,15 +662,16 @@ impl Host {
                 self.attached[index] = Some(attached);
                 continue;
             }
-            let pass = if starts { child::pass(self.gate) } else { None };
+            let command = starts.then(|| self.speculator_command(attached.process, index));
+            let pass = if starts { self.pass_for_child(&mut attached.postponed) } else { None };
             self.postponed |= starts && pass.is_none();
-            if let Some(pass) = pass
+            if let (Some(command), Some(pass)) = (command, pass)
                 && begins_to_start(slot)
             {
                 room = room.map(|room| room.saturating_sub(1));
                 attached.speculator_started = true;
                 self.limits.begin(slot);
-                attached.speculator = match self.start_speculator(attached.process, index, pass) {
+                attached.speculator = match command.and_then(|command| self.start_speculator(command, pass)) {
                     Ok(child) => Some(child),
                     Err(error) => {
                         let refused = || format!("it cannot be started: {error}");
@@ -733,8 +740,7 @@ impl Host {
         attached.resumes_later = false;
         attached.faults.stop();
         if let Some(mut child) = attached.speculator.take() {
-            let _ = child.kill();
-            let _ = child.wait();
+            self.session.ends(&mut child);
             self.session.holds_nothing(index);
         }
         let slot = self.session.slot(index);
@@ -799,8 +805,7 @@ impl Host {
         attached.resumes_later = false;
         let Some(mut child) = attached.speculator.take() else { return false };
         let processor = processor_time(child.id());
-        let _ = child.kill();
-        let _ = child.wait();
+        self.session.ends(&mut child);
         self.session.holds_nothing(index);
         attached.paused = true;
         let allowance = &slot.speculator.allowance;
@@ -819,8 +824,17 @@ impl Host {
         if self.session.header().releasing.noticing() != 0 {
             return;
         }
-        let Some(attached) = &mut self.attached[index] else { return };
-        let Some(pass) = child::pass(self.gate) else {
+        let Some(mut attached) = self.attached[index].take() else { return };
+        let command = self.speculator_command(attached.process, index);
+        // It may have been asked for twice.
+        let is_there = attached.speculator.is_some();
+        let pass = if is_there { None } else { self.pass_for_child(&mut attached.postponed) };
+        let attached = self.attached[index].insert(attached);
+        if is_there {
+            (attached.resumes_later, attached.is_aside) = (false, false);
+            return;
+        }
+        let Some(pass) = pass else {
             attached.resumes_later = true;
             self.postponed = true;
             return;
@@ -831,7 +845,6 @@ impl Host {
         if slot.agent.retire.load(Ordering::Acquire) != 0 || attached.rights.is_none() {
             return;
         }
-        let process = attached.process;
         // Nobody posts to a speculator that is gone, so these are old.
         let allowance = &slot.speculator.allowance;
         for (stale, lane) in allowance.stale_posts.iter().zip(&slot.agent.lanes) {
@@ -843,7 +856,10 @@ impl Host {
         if is_replaced {
             self.barred = self.barred.or(Some(REPLACED));
         }
-        let speculator = if is_replaced { None } else { self.start_speculator(process, index, pass).ok() };
+        let speculator = match command {
+            Ok(command) if !is_replaced => self.start_speculator(command, pass).ok(),
+            _ => None,
+        };
         if speculator.is_none() {
             say_gone(slot);
         }
@@ -852,10 +868,19 @@ impl Host {
         }
     }
 
-    fn start_speculator(&self, process: u32, slot: usize, pass: Pass) -> io::Result<Child> {
+    /// A pass for a child that is about to be started, in vain since `postponed`; for who has tried for long enough
+    /// it is one to what is not held.
+    fn pass_for_child(&self, postponed: &mut Option<Instant>) -> Option<Pass> {
+        let late = postponed.is_some_and(|since| since.elapsed() >= POSTPONED_LONGEST);
+        let pass = child::pass(self.gate).or_else(|| late.then(|| child::pass(Gate::default())).flatten());
+        *postponed = if pass.is_some() { None } else { postponed.or_else(|| Some(Instant::now())) };
+        pass
+    }
+
+    /// What starts a speculator.
+    fn speculator_command(&self, process: u32, slot: usize) -> io::Result<Command> {
         // Many a short program never waits for one.
         own_files::ask_for([self.installation.speculator.as_path()]);
-        let session = self.session.descriptor.as_raw_fd();
         let mut command = Command::new(&self.installation.speculator);
         command
             .arg(process.to_string())
@@ -864,8 +889,12 @@ impl Host {
             .stdin(nowhere()?)
             .stdout(nowhere()?)
             .stderr(nowhere()?);
-        let host = std::process::id();
-        let prepare = move || {
+        Ok(command)
+    }
+
+    fn start_speculator(&self, command: Command, pass: Pass) -> io::Result<Child> {
+        let (session, host) = (self.session.descriptor.as_raw_fd(), std::process::id());
+        let keep = move || {
             const SESSION_DESCRIPTOR: RawFd = 3;
             // SAFETY: these concern the child alone.
             unsafe {
@@ -880,11 +909,10 @@ impl Host {
                     return Err(std::io::Error::last_os_error());
                 }
             }
-            step_back();
             Ok(SESSION_DESCRIPTOR + 1)
         };
         // SAFETY: only system calls, no allocation.
-        unsafe { child::start(command, pass, prepare) }
+        unsafe { child::start(command, pass, keep, step_back) }
     }
 
     /// Parts with processes that have ended.

@@ -23,19 +23,19 @@ pub fn effective_user() -> u32 {
 
 /// The real, the effective and the saved user that the calling thread is (getresuid(2)).
 pub fn users() -> Result<[u32; 3]> {
-    identities(n::__NR_getresuid)
+    let mut ids = [0u32; 3];
+    let [real, effective, saved] = ids.each_mut().map(|id| id as *mut u32 as usize);
+    // SAFETY: three words that it fills in.
+    check(unsafe { syscall(n::__NR_getresuid as usize, [real, effective, saved, 0, 0, 0]) })?;
+    Ok(ids)
 }
 
 /// The same of groups.
 pub fn groups() -> Result<[u32; 3]> {
-    identities(n::__NR_getresgid)
-}
-
-fn identities(number: u32) -> Result<[u32; 3]> {
     let mut ids = [0u32; 3];
     let [real, effective, saved] = ids.each_mut().map(|id| id as *mut u32 as usize);
     // SAFETY: three words that it fills in.
-    check(unsafe { syscall(number as usize, [real, effective, saved, 0, 0, 0]) })?;
+    check(unsafe { syscall(n::__NR_getresgid as usize, [real, effective, saved, 0, 0, 0]) })?;
     Ok(ids)
 }
 

@@ -20,7 +20,7 @@ use crate::forms::{self, Draft, SYSCALL};
 use crate::function::{Distrust, Function, direct_target};
 use crate::image::{self, Image, NoImage};
 use crate::numbers::{self, EXIT_GROUP, Load, MUST_SEE, NEVER_PATCHED, Numbers, RT_SIGRETURN};
-use crate::padding::{Paddings, run_between, runs_inside};
+use crate::padding::{Paddings, Run, run_between, runs_inside, traps_at_end};
 use crate::source::Source;
 
 /// The first of the five bytes of a `call` to where a distance says.
@@ -539,8 +539,12 @@ impl<'image> Analyser<'image> {
     }
 
     fn add_paddings(&mut self, position: usize, function: &Function, relatives: Option<&[u64]>) {
+        // Those are added below.
+        let at_end = traps_at_end(function, &self.image.symbols);
+        let is_apart =
+            |run: &Run| at_end.is_none_or(|traps| run.end <= traps.start || traps.end <= run.start);
         if let Some(from_outside) = relatives {
-            for run in runs_inside(function, from_outside) {
+            for run in runs_inside(function, from_outside).into_iter().filter(is_apart) {
                 self.paddings.add(run);
             }
         }
@@ -551,9 +555,14 @@ impl<'image> Analyser<'image> {
         }
     }
 
-    /// Adds the padding between the function `before` and the next one.
+    /// Adds the padding at the end of the function `before`, and between that and the next one.
     fn add_gap(&mut self, before: usize) {
         let image = self.image;
+        if let Ok(function) = self.decode(before)
+            && let Some(run) = traps_at_end(&function, &image.symbols)
+        {
+            self.paddings.add(run);
+        }
         let (Some(range), Some(next)) = (image.functions.get(before), image.functions.get(before + 1)) else {
             return;
         };

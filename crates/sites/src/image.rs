@@ -20,6 +20,7 @@ use object::{
     SectionFlags, SegmentFlags, SymbolKind,
 };
 
+use crate::go;
 use crate::source::Source;
 use crate::sweep::{Section, Swept, sweep};
 
@@ -119,6 +120,8 @@ impl<'data> Code<'data> {
 pub struct Range {
     pub start: u64,
     pub end: u64,
+    /// It is said to last until the next one begins: the linker's traps are at its end.
+    pub has_traps: bool,
     /// It has exception landing pads, which nothing in its instructions points at.
     pub landing_pads: bool,
     /// A signal trampoline: its range starts one byte early, for the unwinders' sake.
@@ -171,7 +174,8 @@ impl<'data> Image<'data> {
         let code = executable_segments(&elf, file, again)?;
         let (symbols, entries, sized) = symbols_in(&elf, &code);
         let mut functions = unwind_ranges(&elf, &code);
-        add_symbol_ranges(&mut functions, sized);
+        add_ranges(&mut functions, sized, false);
+        add_ranges(&mut functions, go::functions(&elf), true);
         mark_contradictions(&mut functions);
         let instruction_sections = instruction_sections(&elf, &code);
         let segments = elf.elf_program_headers();
@@ -385,9 +389,9 @@ fn symbols_in(elf: &Elf<'_>, code: &[Code<'_>]) -> (Vec<u64>, Vec<u64>, Vec<(u64
     (all, entries, sized)
 }
 
-/// Adds the functions that only a symbol tells of: those that touch no range known from the unwind
-/// tables. Where symbols overlap each other, the marking that follows sees it.
-fn add_symbol_ranges(functions: &mut Vec<Range>, sized: Vec<(u64, u64)>) {
+/// Adds the functions that only this list tells of, which is sorted: those that touch no range that is known. Where
+/// they overlap each other, the marking that follows sees it.
+fn add_ranges(functions: &mut Vec<Range>, sized: Vec<(u64, u64)>, has_traps: bool) {
     functions.sort_unstable_by_key(|f| (f.start, f.end));
     let known = functions.len();
     for (start, end) in sized {
@@ -395,7 +399,14 @@ fn add_symbol_ranges(functions: &mut Vec<Range>, sized: Vec<(u64, u64)>) {
         if next < known && functions[next].start < end {
             continue;
         }
-        functions.push(Range { start, end, landing_pads: false, trampoline: false, contradicted: false });
+        functions.push(Range {
+            start,
+            end,
+            has_traps,
+            landing_pads: false,
+            trampoline: false,
+            contradicted: false,
+        });
     }
 }
 
@@ -453,6 +464,7 @@ fn unwind_ranges(elf: &Elf<'_>, code: &[Code<'_>]) -> Vec<Range> {
             ranges.push(Range {
                 start,
                 end,
+                has_traps: false,
                 landing_pads: fde.lsda().is_some(),
                 trampoline: fde.is_signal_trampoline(),
                 contradicted: false,

@@ -16,6 +16,7 @@
 //! | module | concern |
 //! |---|---|
 //! | `image` | what the ELF file says: executable ranges, function ranges |
+//! | `go` | functions of a Go program, by its run-time's own table |
 //! | `function` | one decoded function: boundaries, branches, reachability; the proof |
 //! | `sweep` | all code of a file at once, where its unwind information says nothing; the proof for that |
 //! | `flags` | whether the status flags are dead after a system call |
@@ -31,6 +32,7 @@ mod analysis;
 mod flags;
 mod forms;
 mod function;
+mod go;
 mod image;
 mod known;
 pub mod location;

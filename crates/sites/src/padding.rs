@@ -1,6 +1,6 @@
 //! Bytes that are never executed, five at a time, for sites too short for a near jump.
 //!
-//! Two kinds are believed:
+//! Three kinds are believed:
 //! - **Between functions**: from the end of one range to the start of the next, all of it no-ops or
 //!   traps that decode exactly up to the next start, no symbol in it, and the function before it proven
 //!   to end in a jump or a return. (Hand-written functions may fall through alignment
@@ -9,12 +9,14 @@
 //!   target in it or right in front of it. Not in functions with indirect flow (jump tables, landing
 //!   pads, addresses of its own code): a label there may stand in front of the alignment of the next
 //!   one, reached by nothing that can be seen. Nor where another function jumps into the run.
+//! - **At the end of a proven function of Go's**: traps behind a jump or a return that nothing leads to. Go's linker puts
+//!   them between functions, and its table has a function last until the next one begins.
 //!
 //! The end of a run may be a target, and mostly is: it is what the run aligns. It is not part of it.
 
 use runahead_abi::sites::NEAR_JUMP;
 
-use iced_x86::{Decoder, DecoderOptions};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 use crate::function::{Function, is_padding, leaves};
 
@@ -55,6 +57,24 @@ pub fn runs_inside(function: &Function, from_outside: &[u64]) -> Vec<Run> {
         }
     }
     runs
+}
+
+/// The linker's traps at the end of a proven function. `symbols`: addresses of all symbols, sorted.
+pub fn traps_at_end(function: &Function, symbols: &[u64]) -> Option<Run> {
+    if !function.range().has_traps {
+        return None;
+    }
+    let instructions = function.instructions();
+    let is_trap = |index: usize| instructions[index].mnemonic() == Mnemonic::Int3;
+    let first = (0..instructions.len()).rev().take_while(|&index| is_trap(index)).last()?;
+    let run = Run { start: instructions[first].ip(), end: function.range().end };
+    let is_behind_the_end = leaves(instructions.get(first.checked_sub(1)?)?);
+    let is_reached = (first..instructions.len()).any(|index| function.is_reached(index));
+    let is_named = symbols[symbols.partition_point(|&symbol| symbol < run.start)..]
+        .first()
+        .is_some_and(|&symbol| symbol < run.end);
+    (is_behind_the_end && !is_reached && !is_named && !function.has_target_in(run.start, run.end))
+        .then_some(run)
 }
 
 /// The run between the proven function `before` and the next function's start, if `bytes` (all that is

@@ -370,6 +370,7 @@ fn functions<'a>(starts: &[u64], code: impl Iterator<Item = &'a Section<'a>>) ->
             end,
             landing_pads: false,
             trampoline: false,
+            has_traps: false,
             contradicted: false,
         }));
     }

@@ -322,3 +322,39 @@ fn the_c_library_is_analysed_in_a_tenth_of_a_second() {
     let bound = if cfg!(debug_assertions) { 3000 } else { 100 };
     assert!(fastest.as_millis() < bound, "{fastest:?}");
 }
+
+/// Go's own programs, if it is installed.
+fn go_programs() -> Vec<PathBuf> {
+    let told = std::process::Command::new("go").args(["env", "GOROOT"]).output();
+    let Some(root) = told.ok().and_then(|told| String::from_utf8(told.stdout).ok()) else {
+        return Vec::new();
+    };
+    let programs = ["bin/go", "bin/gofmt"].map(|program| Path::new(root.trim()).join(program));
+    programs.into_iter().filter(|program| program.is_file()).collect()
+}
+
+#[test]
+fn a_go_program_that_is_stripped_has_the_same_sites() {
+    let programs = go_programs();
+    if programs.is_empty() {
+        eprintln!("SKIPPED: there is no Go");
+    }
+    for program in programs {
+        let folder = std::env::temp_dir().join(format!("runahead-stripped-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let stripped = folder.join("stripped");
+        let status = std::process::Command::new("strip").arg("-o").arg(&stripped).arg(&program).status();
+        assert!(status.unwrap().success());
+        let [whole, less] = [&program, &stripped].map(|path| analyse(path).unwrap());
+        std::fs::remove_dir_all(&folder).unwrap();
+        let places = |analysis: &Analysis| -> Vec<(u64, u64)> {
+            analysis.sites.iter().map(|site| (site.patch_offset, site.number.into())).collect()
+        };
+        assert!(whole.sites.len() > 20, "{}", program.display());
+        assert_eq!(places(&whole), places(&less), "{}", program.display());
+        assert_eq!(
+            (whole.others.len(), less.unproven().count()),
+            (less.others.len(), whole.unproven().count())
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! Functions of a Go program, by the table that its own run-time finds them in, which is there where symbols have been
+//! stripped: Go's linker writes unwind information for nothing but what is C (runtime/symtab.go, debug/gosym).
+//!
+//! From Go 1.18 on its addresses are distances from where the run-time's code begins, which the table says itself, and
+//! from 1.26 on the description of the program that leads to it (`runtime.moduledata`).
+//!
+//! A function lasts there until the next one begins, with the traps between them.
+
+use object::read::elf::{ElfFile64, Rela as _, SectionHeader as _};
+use object::{LittleEndian, Object as _, ObjectSection as _, ReadRef as _};
+
+use crate::image::Cached;
+
+type Elf<'data> = ElfFile64<'data, LittleEndian, &'data Cached>;
+
+/// How the section is called, also where its addresses are relocated.
+const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
+
+/// Where the description is, and where in it the table's address is, the least and the greatest address of a function,
+/// and what distances are counted from; bytes.
+const MODULE: &str = ".go.module";
+const MODULE_TABLE: u64 = 0;
+const MODULE_LEAST: u64 = 160;
+const MODULE_MOST: u64 = 168;
+const MODULE_TEXT: u64 = 176;
+
+/// Bytes of the table's head that are looked at.
+const HEAD: usize = 72;
+
+/// More functions than this no program has.
+const FUNCTIONS_MOST: u64 = 16 << 20;
+
+/// Where in its head a table says things, bytes; which of these there are is said by its first word.
+struct Layout {
+    /// Where addresses are counted from; None: from 0.
+    text: Option<usize>,
+    /// Where it is said where the functions stand, bytes from the table's start; None: behind their number.
+    functions: Option<usize>,
+    /// Bytes of an address, of which there are two for each function.
+    word: usize,
+}
+
+/// Where the number of functions stands.
+const COUNT: usize = 8;
+
+impl Layout {
+    /// None: no such table, or one of a release that is not known.
+    fn of(head: &[u8]) -> Option<Layout> {
+        // Two zeros, the size of the least instruction, that of a pointer.
+        if head.get(4..8)? != [0, 0, 1, 8] {
+            return None;
+        }
+        let [text, functions, word] = match number(head, 0, 4)? {
+            0xffff_fff0 | 0xffff_fff1 => [Some(24), Some(64), Some(4)],
+            0xffff_fffa => [None, Some(56), Some(8)],
+            0xffff_fffb => [None, None, Some(8)],
+            _ => return None,
+        };
+        Some(Layout { text, functions, word: word? })
+    }
+}
+
+fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(length)?)?;
+    Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+}
+
+/// Start and end of each function, in order and disjoint; none where the file has no such table, or one that contradicts
+/// itself.
+pub fn functions(elf: &Elf<'_>) -> Vec<(u64, u64)> {
+    read(elf).unwrap_or_default()
+}
+
+fn read(elf: &Elf<'_>) -> Option<Vec<(u64, u64)>> {
+    let section = SECTIONS.iter().find_map(|name| elf.section_by_name(name))?;
+    let (offset, size) = section.file_range()?;
+    let part = |at: u64, length: u64| {
+        let is_inside = at.checked_add(length).is_some_and(|end| end <= size);
+        let from = offset.checked_add(at).filter(|_| is_inside)?;
+        elf.data().read_bytes_at(from, length).ok()
+    };
+    let head = part(0, HEAD as u64)?;
+    let layout = Layout::of(head)?;
+    let count = number(head, COUNT, 8).filter(|&count| count <= FUNCTIONS_MOST)?;
+    let start = match layout.functions {
+        Some(at) => number(head, at, 8)?,
+        None => COUNT as u64 + 8,
+    };
+    // Behind the last one stands where that ends.
+    let table = part(start, (2 * count + 1) * layout.word as u64)?;
+    let base = match layout.text {
+        None => 0,
+        Some(at) => {
+            let said = number(head, at, 8).filter(|&text| text != 0);
+            let said = said.or_else(|| relocated(elf, section.address().checked_add(at as u64)?));
+            said.or_else(|| text_of_module(elf, section.address(), table, &layout))?
+        }
+    };
+    ranges(table, base, &layout)
+}
+
+/// What distances are counted from, by a description that says the same as the table.
+fn text_of_module(elf: &Elf<'_>, table_address: u64, table: &[u8], layout: &Layout) -> Option<u64> {
+    let section = elf.section_by_name(MODULE)?;
+    let (offset, size) = section.file_range()?;
+    let word = |at: u64| {
+        let stands = || number(elf.data().read_bytes_at(offset.checked_add(at)?, 8).ok()?, 0, 8);
+        let is_inside = at + 8 <= size;
+        relocated(elf, section.address().checked_add(at)?).or_else(stands).filter(|_| is_inside)
+    };
+    let text = word(MODULE_TEXT)?;
+    let first = text.checked_add(number(table, 0, layout.word)?)?;
+    let last = text.checked_add(number(table, table.len().checked_sub(layout.word)?, layout.word)?)?;
+    let agrees =
+        word(MODULE_TABLE)? == table_address && word(MODULE_LEAST)? == first && word(MODULE_MOST)? == last;
+    agrees.then_some(text)
+}
+
+/// None where a function begins before the one before it.
+fn ranges(table: &[u8], base: u64, layout: &Layout) -> Option<Vec<(u64, u64)>> {
+    let address = |entry: &[u8]| base.checked_add(number(entry, 0, layout.word)?);
+    let starts = table.chunks(2 * layout.word).map(address).collect::<Option<Vec<_>>>()?;
+    let ranges = starts.iter().zip(starts.iter().skip(1)).map(|(&start, &end)| (start, end));
+    let ranges: Vec<_> = ranges.collect();
+    ranges.iter().all(|(start, end)| start < end).then_some(ranges)
+}
+
+/// What the loader puts at an address in a file that is loaded anywhere.
+fn relocated(elf: &Elf<'_>, address: u64) -> Option<u64> {
+    elf.elf_section_table().iter().find_map(|header| {
+        let (relocations, _) = header.rela(LittleEndian, elf.data()).ok()??;
+        let found = relocations.iter().find(|relocation| relocation.r_offset(LittleEndian) == address)?;
+        let is_plain = found.symbol(LittleEndian, false).is_none();
+        u64::try_from(found.r_addend(LittleEndian)).ok().filter(|_| is_plain)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(magic: u32) -> Vec<u8> {
+        [&magic.to_le_bytes()[..], &[0, 0, 1, 8], &[0; HEAD - 8]].concat()
+    }
+
+    #[test]
+    fn tables_of_known_releases_are_read() {
+        let word = |magic| Layout::of(&head(magic)).map(|layout| layout.word);
+        assert_eq!([0xffff_fff0, 0xffff_fff1, 0xffff_fffa, 0xffff_fffb].map(word), [4, 4, 8, 8].map(Some));
+        assert_eq!([0, 0xffff_fff2, 0xf0ff_ffff].map(word), [None; 3]);
+        let mut narrow = head(0xffff_fff1);
+        narrow[7] = 4;
+        assert!(Layout::of(&narrow).is_none() && Layout::of(&narrow[..6]).is_none());
+    }
+
+    #[test]
+    fn functions_last_until_the_next_one_begins() {
+        let layout = Layout::of(&head(0xffff_fff1)).unwrap();
+        let table = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let found = ranges(&table(&[0, 9, 32, 9, 96]), 0x1000, &layout);
+        assert_eq!(found, Some(vec![(0x1000, 0x1020), (0x1020, 0x1060)]));
+        assert_eq!(ranges(&table(&[0, 9, 32, 9, 32]), 0x1000, &layout), None, "one begins where it ends");
+        assert_eq!(ranges(&table(&[32, 9, 0, 9, 96]), 0x1000, &layout), None, "one begins before");
+        assert_eq!(ranges(&table(&[0, 9, 32]), u64::MAX, &layout), None, "past the last address");
+        assert_eq!(ranges(&table(&[7]), 0, &layout), Some(Vec::new()));
+        assert_eq!(ranges(&table(&[0, 9, 32, 9, 96])[..18], 0, &layout), None, "cut off");
+    }
+}
