@@ -6,10 +6,12 @@
 //!
 //! A function lasts there until the next one begins, with the traps between them.
 
+use memchr::memmem;
 use object::read::elf::{ElfFile64, Rela as _, SectionHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _, ReadRef as _};
 
 use crate::image::Cached;
+use crate::source::Source;
 
 type Elf<'data> = ElfFile64<'data, LittleEndian, &'data Cached>;
 
@@ -23,6 +25,21 @@ const MODULE_TABLE: u64 = 0;
 const MODULE_LEAST: u64 = 160;
 const MODULE_MOST: u64 = 168;
 const MODULE_TEXT: u64 = 176;
+
+/// A section that every program of Go's has, and that in which C's linker puts what is relocated.
+const BUILT_BY_GO: &str = ".go.buildinfo";
+const RELOCATED: &str = ".data.rel.ro";
+
+/// How a table begins: with a word for its layout, two zeros, the size of the least instruction, and that of a pointer.
+const MAGICS: [u32; 4] = [0xffff_fff0, 0xffff_fff1, 0xffff_fffa, 0xffff_fffb];
+const SIZES: [u8; 4] = [0, 0, 1, 8];
+
+/// What its address is a multiple of, bytes.
+const ALIGNED: u64 = 8;
+
+/// Bytes that are searched at a time, and places that are looked at.
+const PIECE: usize = 256 << 10;
+const PLACES_MOST: usize = 16;
 
 /// Bytes of the table's head that are looked at.
 const HEAD: usize = 72;
@@ -46,8 +63,7 @@ const COUNT: usize = 8;
 impl Layout {
     /// None: no such table, or one of a release that is not known.
     fn of(head: &[u8]) -> Option<Layout> {
-        // Two zeros, the size of the least instruction, that of a pointer.
-        if head.get(4..8)? != [0, 0, 1, 8] {
+        if head.get(4..8)? != SIZES {
             return None;
         }
         let [text, functions, word] = match number(head, 0, 4)? {
@@ -66,17 +82,68 @@ fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
 }
 
 /// Start and end of each function, in order and disjoint; none where the file has no such table, or one that contradicts
-/// itself.
-pub fn functions(elf: &Elf<'_>) -> Vec<(u64, u64)> {
-    read(elf).unwrap_or_default()
+/// itself. `again`: the same file, for what is read past the cache.
+pub fn functions(elf: &Elf<'_>, again: &Source) -> Vec<(u64, u64)> {
+    let named = SECTIONS.iter().find_map(|name| elf.section_by_name(name));
+    let places = match named.as_ref().and_then(Place::of) {
+        Some(place) => vec![place],
+        None => places_among_data(elf, again).unwrap_or_default(),
+    };
+    let found = places.iter().filter_map(|place| read(elf, place));
+    found.max_by_key(Vec::len).unwrap_or_default()
 }
 
-fn read(elf: &Elf<'_>) -> Option<Vec<(u64, u64)>> {
-    let section = SECTIONS.iter().find_map(|name| elf.section_by_name(name))?;
-    let (offset, size) = section.file_range()?;
+/// Where a table may be.
+struct Place {
+    address: u64,
+    offset: u64,
+    /// Bytes from there to the end of its section.
+    size: u64,
+}
+
+impl Place {
+    fn of<'data>(section: &impl object::ObjectSection<'data>) -> Option<Place> {
+        let (offset, size) = section.file_range()?;
+        Some(Place { address: section.address(), offset, size })
+    }
+}
+
+/// Where C's linker has joined it with other data that are relocated: what begins as a table does, in a program of Go's.
+fn places_among_data(elf: &Elf<'_>, again: &Source) -> Option<Vec<Place>> {
+    elf.section_by_name(BUILT_BY_GO)?;
+    let data = Place::of(&elf.section_by_name(RELOCATED)?)?;
+    let finders = MAGICS.map(|magic| {
+        let begin = [&magic.to_le_bytes()[..], &SIZES].concat();
+        memmem::Finder::new(&begin).into_owned()
+    });
+    let mut places = Vec::new();
+    let mut piece = vec![0; PIECE];
+    let mut at = 0;
+    while at < data.size {
+        let length = PIECE.min(usize::try_from(data.size - at).ok()?);
+        let bytes = piece.get_mut(..length)?;
+        again.read_exact_at(bytes, data.offset.checked_add(at)?).ok()?;
+        for found in finders.iter().flat_map(|finder| finder.find_iter(bytes)) {
+            let from = at + found as u64;
+            let address = data.address.checked_add(from)?;
+            if address.is_multiple_of(ALIGNED) && places.len() < PLACES_MOST {
+                places.push(Place {
+                    address,
+                    offset: data.offset.checked_add(from)?,
+                    size: data.size - from,
+                });
+            }
+        }
+        // One may lie across the border of two pieces; pieces begin where tables may.
+        at += (length as u64).saturating_sub(ALIGNED).max(ALIGNED);
+    }
+    Some(places)
+}
+
+fn read(elf: &Elf<'_>, place: &Place) -> Option<Vec<(u64, u64)>> {
     let part = |at: u64, length: u64| {
-        let is_inside = at.checked_add(length).is_some_and(|end| end <= size);
-        let from = offset.checked_add(at).filter(|_| is_inside)?;
+        let is_inside = at.checked_add(length).is_some_and(|end| end <= place.size);
+        let from = place.offset.checked_add(at).filter(|_| is_inside)?;
         elf.data().read_bytes_at(from, length).ok()
     };
     let head = part(0, HEAD as u64)?;
@@ -92,8 +159,8 @@ fn read(elf: &Elf<'_>) -> Option<Vec<(u64, u64)>> {
         None => 0,
         Some(at) => {
             let said = number(head, at, 8).filter(|&text| text != 0);
-            let said = said.or_else(|| relocated(elf, section.address().checked_add(at as u64)?));
-            said.or_else(|| text_of_module(elf, section.address(), table, &layout))?
+            let said = said.or_else(|| relocated(elf, place.address.checked_add(at as u64)?));
+            said.or_else(|| text_of_module(elf, place.address, table, &layout))?
         }
     };
     ranges(table, base, &layout)

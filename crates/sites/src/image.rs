@@ -175,7 +175,7 @@ impl<'data> Image<'data> {
         let (symbols, entries, sized) = symbols_in(&elf, &code);
         let mut functions = unwind_ranges(&elf, &code);
         add_ranges(&mut functions, sized, false);
-        add_ranges(&mut functions, go::functions(&elf), true);
+        add_ranges(&mut functions, go::functions(&elf, again), true);
         mark_contradictions(&mut functions);
         let instruction_sections = instruction_sections(&elf, &code);
         let segments = elf.elf_program_headers();
