@@ -160,19 +160,28 @@ struct Patience<'a> {
     rounds: u32,
     /// The slot of the speculator that is waited for, if it is one.
     late: Option<u32>,
+    /// Somebody was late: no other one is given so much time again.
+    is_spent: bool,
 }
 
 impl<'a> Patience<'a> {
     /// For `longest` ns.
     fn within(header: &'a Header, longest: u64) -> Patience<'a> {
-        Patience { header, end: monotonic_ns().saturating_add(longest), last: 0, rounds: 0, late: None }
+        Patience {
+            header,
+            end: monotonic_ns().saturating_add(longest),
+            last: 0,
+            rounds: 0,
+            late: None,
+            is_spent: false,
+        }
     }
 
     /// For [`LONGEST_NS`], and longer while the host lives.
     fn insists(header: &'a Header) -> Patience<'a> {
         let (now, rounds) = (monotonic_ns(), header.rounds.load(Ordering::Acquire));
         let (end, last) = (now.saturating_add(LONGEST_NS), now.saturating_add(ALIVE_LONGEST_NS));
-        Patience { header, end, last, rounds, late: None }
+        Patience { header, end, last, rounds, late: None, is_spent: false }
     }
 
     /// Until when the call is to be believed in, monotonic ns: past the next time that it is looked at.
@@ -197,6 +206,7 @@ impl<'a> Patience<'a> {
         if self.last == 0 {
             return true;
         }
+        self.is_spent = true;
         self.has_it_ended();
         let rounds = self.header.rounds.load(Ordering::Acquire);
         let lives = core::mem::replace(&mut self.rounds, rounds) != rounds;
@@ -233,6 +243,9 @@ impl<'a> Wait<'a> {
             if header.holders.is_any() {
                 for (slot, holding) in header.holders.speculators.iter().enumerate() {
                     self.patience.late = Some(slot as u32);
+                    if self.patience.is_spent && holding.is_any() {
+                        self.patience.has_it_ended();
+                    }
                     self.for_nothing(holding);
                 }
                 self.patience.late = None;

@@ -116,12 +116,16 @@ impl Session {
     }
 
     /// Ends a child and waits until it is gone, which takes as long as the call of a disk that it is in: whoever waits for
-    /// what it holds sees that we live.
+    /// what it holds sees that we live, for some time. (It may be waited for by who serves that call.)
     pub fn ends(&self, child: &mut Child) {
-        const AGAIN: Duration = Duration::from_micros(200);
+        const AGAIN: Duration = Duration::from_micros(500);
+        const SHOWN: Duration = Duration::from_secs(2);
         let _ = child.kill();
+        let began = Instant::now();
         while let Ok(None) = child.try_wait() {
-            self.header().rounds.fetch_add(1, Ordering::Release);
+            if began.elapsed() < SHOWN {
+                self.header().rounds.fetch_add(1, Ordering::Release);
+            }
             std::thread::sleep(AGAIN);
         }
     }

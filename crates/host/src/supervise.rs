@@ -496,9 +496,6 @@ impl Host {
         }
         for index in 0..SLOTS {
             let Some(attached) = &mut self.attached[index] else { continue };
-            if !header.holders.speculators[index].is_any() {
-                continue;
-            }
             let slot = self.session.slot(index);
             // Where nothing is given back whoever is late is not to act for its program any more. What it holds it holds
             // until it is gone ([`Host::part`]).
@@ -507,8 +504,10 @@ impl Host {
             if is_late && let Some(child) = &mut attached.speculator {
                 let _ = child.kill();
             }
-            ring(&slot.agent.bell);
-            wake(&slot.faults.passed);
+            if header.holders.speculators[index].is_any() {
+                ring(&slot.agent.bell);
+                wake(&slot.faults.passed);
+            }
         }
     }
 
@@ -663,6 +662,7 @@ impl Host {
                 continue;
             }
             let command = starts.then(|| self.speculator_command(attached.process, index));
+            attached.postponed = attached.postponed.filter(|_| starts);
             let pass = if starts { self.pass_for_child(&mut attached.postponed) } else { None };
             self.postponed |= starts && pass.is_none();
             if let (Some(command), Some(pass)) = (command, pass)
@@ -802,7 +802,7 @@ impl Host {
     fn put_away(&mut self, index: usize) -> bool {
         let slot = self.session.slot(index);
         let Some(attached) = &mut self.attached[index] else { return false };
-        attached.resumes_later = false;
+        (attached.resumes_later, attached.postponed) = (false, None);
         let Some(mut child) = attached.speculator.take() else { return false };
         let processor = processor_time(child.id());
         self.session.ends(&mut child);

@@ -366,20 +366,26 @@ impl<'image> Analyser<'image> {
         // Paddings are scarce: the calls that must be seen come first.
         drafts.sort_by_key(|(_, draft)| !MUST_SEE.contains(&draft.number));
         for (call, draft) in drafts {
-            let site = match self.site(&function, &draft, call) {
-                Err(Reason::NoPadding) if draft.form != form::CANCELLATION => {
-                    let is_named = |address| self.image.symbols.binary_search(&address).is_ok();
-                    let is_entered = |address: u64| {
-                        function.is_target(address) || from_outside.contains(&address) || is_named(address)
-                    };
-                    // Where others may jump into it nobody knows what may be overwritten.
-                    let may_stand_anywhere = |index| self.may_be_displaced(&function, index, &numbers);
-                    let run = relatives.as_ref().and_then(|_| {
-                        forms::run(&function, call, draft.number, may_stand_anywhere, is_entered)
-                    });
-                    run.ok_or(Reason::NoPadding).and_then(|run| self.site(&function, &run, call))
-                }
-                site => site,
+            let run = |analyser: &mut Self| {
+                let is_named = |address| analyser.image.symbols.binary_search(&address).is_ok();
+                let is_entered = |address: u64| {
+                    function.is_target(address) || from_outside.contains(&address) || is_named(address)
+                };
+                // Where others may jump into it nobody knows what may be overwritten.
+                let may_stand_anywhere = |index| analyser.may_be_displaced(&function, index, &numbers);
+                let run = relatives
+                    .as_ref()
+                    .and_then(|_| forms::run(&function, call, draft.number, may_stand_anywhere, is_entered));
+                run.ok_or(Reason::NoPadding).and_then(|run| analyser.site(&function, &run, call))
+            };
+            // Go's profiler ends a program that it finds behind a function's last instruction: no jump is to stand there.
+            let first = (draft.short && self.image.is_go).then(|| run(self));
+            let site = match first {
+                Some(Ok(site)) => Ok(site),
+                _ => match self.site(&function, &draft, call) {
+                    Err(Reason::NoPadding) if draft.form != form::CANCELLATION => run(self),
+                    site => site,
+                },
             };
             match site {
                 Ok(site) => {

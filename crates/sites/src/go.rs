@@ -7,10 +7,11 @@
 //! A function lasts there until the next one begins, with the traps between them.
 
 use memchr::memmem;
+use object::elf::{R_X86_64_RELATIVE, SHF_ALLOC};
 use object::read::elf::{ElfFile64, Rela as _, SectionHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _, ReadRef as _};
 
-use crate::image::Cached;
+use crate::image::{Cached, Code};
 use crate::source::Source;
 
 type Elf<'data> = ElfFile64<'data, LittleEndian, &'data Cached>;
@@ -44,8 +45,8 @@ const PLACES_MOST: usize = 16;
 /// Bytes of the table's head that are looked at.
 const HEAD: usize = 72;
 
-/// More functions than this no program has.
-const FUNCTIONS_MOST: u64 = 16 << 20;
+/// Bytes that a function has at least, with the traps behind it: fewer than any has, as C's may be among them.
+const FUNCTION_LEAST: u64 = 4;
 
 /// Where in its head a table says things, bytes; which of these there are is said by its first word.
 struct Layout {
@@ -82,15 +83,20 @@ fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
 }
 
 /// Start and end of each function, in order and disjoint; none where the file has no such table, or one that contradicts
-/// itself. `again`: the same file, for what is read past the cache.
-pub fn functions(elf: &Elf<'_>, again: &Source) -> Vec<(u64, u64)> {
+/// itself, or the `code`. `again`: the same file, for what is read past the cache.
+pub fn functions(elf: &Elf<'_>, again: &Source, code: &[Code<'_>]) -> Vec<(u64, u64)> {
     let named = SECTIONS.iter().find_map(|name| elf.section_by_name(name));
     let places = match named.as_ref().and_then(Place::of) {
         Some(place) => vec![place],
         None => places_among_data(elf, again).unwrap_or_default(),
     };
-    let found = places.iter().filter_map(|place| read(elf, place));
+    let found = places.iter().filter_map(|place| read(elf, place, code));
     found.max_by_key(Vec::len).unwrap_or_default()
+}
+
+/// Whether Go has built the file.
+pub fn has_built(elf: &Elf<'_>) -> bool {
+    elf.section_by_name(BUILT_BY_GO).is_some()
 }
 
 /// Where a table may be.
@@ -110,8 +116,7 @@ impl Place {
 
 /// Where C's linker has joined it with other data that are relocated: what begins as a table does, in a program of Go's.
 fn places_among_data(elf: &Elf<'_>, again: &Source) -> Option<Vec<Place>> {
-    elf.section_by_name(BUILT_BY_GO)?;
-    let data = Place::of(&elf.section_by_name(RELOCATED)?)?;
+    let data = Place::of(&elf.section_by_name(RELOCATED).filter(|_| has_built(elf))?)?;
     let finders = MAGICS.map(|magic| {
         let begin = [&magic.to_le_bytes()[..], &SIZES].concat();
         memmem::Finder::new(&begin).into_owned()
@@ -140,7 +145,7 @@ fn places_among_data(elf: &Elf<'_>, again: &Source) -> Option<Vec<Place>> {
     Some(places)
 }
 
-fn read(elf: &Elf<'_>, place: &Place) -> Option<Vec<(u64, u64)>> {
+fn read(elf: &Elf<'_>, place: &Place, code: &[Code<'_>]) -> Option<Vec<(u64, u64)>> {
     let part = |at: u64, length: u64| {
         let is_inside = at.checked_add(length).is_some_and(|end| end <= place.size);
         let from = place.offset.checked_add(at).filter(|_| is_inside)?;
@@ -148,7 +153,8 @@ fn read(elf: &Elf<'_>, place: &Place) -> Option<Vec<(u64, u64)>> {
     };
     let head = part(0, HEAD as u64)?;
     let layout = Layout::of(head)?;
-    let count = number(head, COUNT, 8).filter(|&count| count <= FUNCTIONS_MOST)?;
+    let bytes: u64 = code.iter().map(|code| code.end() - code.address).sum();
+    let count = number(head, COUNT, 8).filter(|&count| count <= bytes / FUNCTION_LEAST)?;
     let start = match layout.functions {
         Some(at) => number(head, at, 8)?,
         None => COUNT as u64 + 8,
@@ -163,7 +169,9 @@ fn read(elf: &Elf<'_>, place: &Place) -> Option<Vec<(u64, u64)>> {
             said.or_else(|| text_of_module(elf, place.address, table, &layout))?
         }
     };
-    ranges(table, base, &layout)
+    let ranges = ranges(table, base, &layout)?;
+    let (first, last) = (ranges.first()?.0, ranges.last()?.1);
+    code.iter().any(|code| code.contains(first) && last <= code.end()).then_some(ranges)
 }
 
 /// What distances are counted from, by a description that says the same as the table.
@@ -186,18 +194,22 @@ fn text_of_module(elf: &Elf<'_>, table_address: u64, table: &[u8], layout: &Layo
 /// None where a function begins before the one before it.
 fn ranges(table: &[u8], base: u64, layout: &Layout) -> Option<Vec<(u64, u64)>> {
     let address = |entry: &[u8]| base.checked_add(number(entry, 0, layout.word)?);
-    let starts = table.chunks(2 * layout.word).map(address).collect::<Option<Vec<_>>>()?;
-    let ranges = starts.iter().zip(starts.iter().skip(1)).map(|(&start, &end)| (start, end));
-    let ranges: Vec<_> = ranges.collect();
-    ranges.iter().all(|(start, end)| start < end).then_some(ranges)
+    let starts = || table.chunks(2 * layout.word).map(address);
+    let ranges = || starts().zip(starts().skip(1)).map(|(start, end)| Some((start?, end?)));
+    // Before there is room for them.
+    let are_in_order = ranges().all(|range| range.is_some_and(|(start, end)| start < end));
+    if are_in_order { ranges().collect() } else { None }
 }
 
 /// What the loader puts at an address in a file that is loaded anywhere.
 fn relocated(elf: &Elf<'_>, address: u64) -> Option<u64> {
     elf.elf_section_table().iter().find_map(|header| {
+        if header.sh_flags(LittleEndian).0 & SHF_ALLOC.0 == 0 {
+            return None;
+        }
         let (relocations, _) = header.rela(LittleEndian, elf.data()).ok()??;
         let found = relocations.iter().find(|relocation| relocation.r_offset(LittleEndian) == address)?;
-        let is_plain = found.symbol(LittleEndian, false).is_none();
+        let is_plain = found.r_type(LittleEndian, false) == R_X86_64_RELATIVE;
         u64::try_from(found.r_addend(LittleEndian)).ok().filter(|_| is_plain)
     })
 }

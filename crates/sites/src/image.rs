@@ -143,6 +143,8 @@ pub struct Image<'data> {
     pub instruction_sections: Vec<(u64, u64)>,
     /// It is a program by itself, without a loader: its C library is a part of it.
     pub is_static: bool,
+    /// Go has built it.
+    pub is_go: bool,
     /// All of its code is proven at once ([`crate::sweep`]).
     pub swept: Option<Swept>,
 }
@@ -175,13 +177,22 @@ impl<'data> Image<'data> {
         let (symbols, entries, sized) = symbols_in(&elf, &code);
         let mut functions = unwind_ranges(&elf, &code);
         add_ranges(&mut functions, sized, false);
-        add_ranges(&mut functions, go::functions(&elf, again), true);
+        add_ranges(&mut functions, go::functions(&elf, again, &code), true);
         mark_contradictions(&mut functions);
         let instruction_sections = instruction_sections(&elf, &code);
         let segments = elf.elf_program_headers();
         let is_interpreted = segments.iter().any(|segment| segment.p_type(ElfEndian) == PT_INTERP);
         let is_static = header.e_entry(ElfEndian) != 0 && !is_interpreted;
-        Ok(Image { code, functions, symbols, entries, instruction_sections, is_static, swept: None })
+        Ok(Image {
+            code,
+            functions,
+            symbols,
+            entries,
+            instruction_sections,
+            is_static,
+            is_go: go::has_built(&elf),
+            swept: None,
+        })
     }
 
     /// Looks at all of the code at once, in the place of what tables say. Nothing changes where that proves

@@ -61,7 +61,7 @@ pub fn runs_inside(function: &Function, from_outside: &[u64]) -> Vec<Run> {
 
 /// The linker's traps at the end of a proven function. `symbols`: addresses of all symbols, sorted.
 pub fn traps_at_end(function: &Function, symbols: &[u64]) -> Option<Run> {
-    if !function.range().has_traps {
+    if !function.range().has_traps || function.has_indirect_flow() {
         return None;
     }
     let instructions = function.instructions();
