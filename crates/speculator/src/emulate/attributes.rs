@@ -3,7 +3,7 @@
 
 use super::names::{is_off_limits, path_length};
 use super::overlay::{self, table, user};
-use super::{Outcome, UNKNOWN, room};
+use super::{Outcome, UNKNOWN, put, room};
 use crate::arch::Call;
 use crate::descriptors::TABLE;
 use crate::rights;
@@ -123,6 +123,28 @@ fn read(file: File, name: Option<usize>, out: usize, length: usize) -> Done {
         }
     };
     check(returned).map_err(Outcome::from)
+}
+
+/// `FS_IOC_GETFLAGS`, which archivers ask of each file (that is not to be dumped, say): those of the flags that statx(2)
+/// tells as well, where they are the same bits.
+pub fn flags(fd: i32, out: usize) -> Outcome {
+    const ENOTTY: Errno = Errno(errno::ENOTTY as i32);
+    let asked = open(fd, |file| {
+        let File::Real(real) = file else { return Err(UNKNOWN) };
+        if !room(out, size_of::<u32>()) {
+            return Err(UNKNOWN);
+        }
+        rights::hold();
+        let path = c"".as_ptr() as usize;
+        let flags = n::AT_EMPTY_PATH | n::AT_NO_AUTOMOUNT;
+        let status = overlay::status_of(real, path, flags).map_err(Outcome::from)?;
+        if status.stx_attributes_mask == 0 {
+            return Err(ENOTTY.into());
+        }
+        put(out, &((status.stx_attributes & status.stx_attributes_mask) as u32));
+        Ok(0)
+    });
+    asked.map_or_else(|outcome| outcome, |value: usize| Outcome::Return(value as isize))
 }
 
 /// What the file system says of itself: `struct statfs`.

@@ -1,7 +1,7 @@
 //! Descriptors: reads, writes, positions.
 
 use super::overlay::{self, Question};
-use super::{Outcome, UNKNOWN, get, put, room, transfers};
+use super::{Outcome, UNKNOWN, attributes, get, put, room, transfers};
 use crate::arch::Call;
 use crate::aside::read_cached;
 use crate::cell::Global;
@@ -733,6 +733,7 @@ fn input_output_control(fd: i32, request: u32, argument: usize) -> Outcome {
             put(argument, &(size.saturating_sub(position) as i32));
             Outcome::Return(0)
         }
+        c::FS_IOC_GETFLAGS if matches!(kind, Kind::File | Kind::Directory) => attributes::flags(fd, argument),
         c::FIONBIO => Outcome::Return(0),
         c::FICLONE if regular => transfers::share_blocks(fd, argument as i32),
         // The source's descriptor is the first word.

@@ -297,7 +297,7 @@ fn ask_kernel(base: &Base, path: &[u8]) -> Result<Parent, Outcome> {
     })
 }
 
-fn status_of(directory: i32, path: usize, flags: u32) -> runahead_kernel::Result<n::statx> {
+pub fn status_of(directory: i32, path: usize, flags: u32) -> runahead_kernel::Result<n::statx> {
     // SAFETY: zeros are a valid value of this structure of numbers.
     let mut status: n::statx = unsafe { core::mem::zeroed() };
     let what = n::STATX_BASIC_STATS | n::STATX_BTIME | n::STATX_MNT_ID;

@@ -15,6 +15,7 @@ const FILES: u64 = 300;
 const PROGRAM: &str = r#"
     #define _GNU_SOURCE
     #include <fcntl.h>
+    #include <linux/fs.h>
     #include <linux/ioprio.h>
     #include <poll.h>
     #include <sched.h>
@@ -63,6 +64,7 @@ const PROGRAM: &str = r#"
         close(events), close(event), close(time), close(inotify_init1(0));
         add(poll(&polled, 1, 0)), add(polled.revents);
         add(ioctl(fd, FIONREAD, &left)), add(left), add(isatty(fd)), add(isatty(1));
+        add(ioctl(fd, FS_IOC_GETFLAGS, &left)), add(left & FS_NODUMP_FL);
         add(fstatfs(fd, &status)), add(status.f_bsize), add(statfs(".", &status)), add(status.f_type);
     }
     /* A child has the answer only after a while; whoever asks without waiting asks very often. */
