@@ -185,7 +185,7 @@ int main(int argc, char **argv) {
         }
         if (strcmp(kind, "stopped") == 0) {
             stop_others();
-            CHECK(close_range(3, ~0u, 0) == 0);
+            CHECK(syscall(SYS_close_range, 3, ~0u, 0) == 0);
         }
         unmount(kind, round);
     }
