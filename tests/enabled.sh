@@ -123,8 +123,10 @@ over"
   same "processes" "$(left "$user")" ""
   same "a new shell" "$(as "$user" bash -lc 'env | grep -e LD_PRELOAD -e RUNAHEAD')" ""
   as "$user" runahead status > "$folder/said" && bad "status says that it is on"
-  as "$user" env LD_PRELOAD="$parts/librunahead_agent.so" RUNAHEAD_SESSION=enabled runahead status > "$folder/said"
-  grep -q 'what is started here runs plainly' "$folder/said" || bad "an open shell is said to be: $(cat "$folder/said")"
+  as "$user" env LD_PRELOAD="$parts/librunahead_agent.so" RUNAHEAD_SESSION=enabled \
+    runahead status > "$folder/said"
+  grep -q 'what is started here runs plainly' "$folder/said" ||
+    bad "an open shell is said to be: $(cat "$folder/said")"
   same "disable again" "$(as "$user" runahead disable 2>&1)" "Runahead was not on"
   ;;
 others)

@@ -35,8 +35,7 @@ static void tell(int bare, int argc, char **argv, char **environment) {
     for (int n = 0; n < argc; n++) printf(" %s", n ? argv[n] : "-");
     printf("\nenvironment:");
     for (char **entry = environment; *entry; entry++) {
-        // (Who gives up rights finds the variable without the agent.)
-        int is_ours = !bare && (!strncmp(*entry, "RUNAHEAD_", 9) || strstr(*entry, "librunahead") || !strcmp(*entry, "LD_PRELOAD=") || !strncmp(*entry, "UNDER=", 6) || !strncmp(*entry, "_=", 2));
+        int is_ours = !bare && (!strncmp(*entry, "RUNAHEAD_", 9) || strstr(*entry, "librunahead") || !strncmp(*entry, "UNDER=", 6) || !strncmp(*entry, "_=", 2));
         if (!is_ours) printf(" %s", *entry);
     }
     printf("\n");

@@ -8,8 +8,8 @@ pub const SESSION: &str = "RUNAHEAD_SESSION";
 /// Set to `off` by the user: the command (and what it starts) runs plainly.
 pub const SWITCH: &str = "RUNAHEAD";
 
-/// Variables that have glibc's loader say what it loads, the agent among it, to people (ldd(1) sets the first) and to
-/// programs that gather a program's libraries.
+/// Variables that have glibc's loader say what it loads, the agent among it, to people (ldd(1) sets the first)
+/// and to programs that gather a program's libraries.
 pub const TELLING: [&str; 2] = ["LD_TRACE_LOADED_OBJECTS", "LD_DEBUG"];
 
 /// Whether an entry of an environment, of which `head` is the beginning at least, is one of these.

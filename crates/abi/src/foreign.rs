@@ -14,7 +14,8 @@ pub fn is_emulator(name: &[u8]) -> bool {
     EMULATORS.iter().any(|begin| name.starts_with(begin))
 }
 
-/// Whether a file that begins so is an ELF program that a machine of this class and kind cannot run itself (elf(5)).
+/// Whether a file that begins so is an ELF program that a machine of this class and kind cannot run itself
+/// (elf(5)).
 pub fn is_foreign(head: &[u8; HEAD], own_class: u8, own_machine: u16) -> bool {
     const EXECUTABLE: u16 = 2;
     const SHARED: u16 = 3;

@@ -78,9 +78,9 @@ pub fn mask(status: &[u8]) -> Option<u32> {
 const FIRST: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// Whether a thread that is `now` (real, effective, saved) stays who it is where it sets these three (setresuid(2);
-/// `u32::MAX`: as before). Who is several is taken for one that changes, and so is whoever has no name here
-/// (user_namespaces(7)): all of these have one number.
+/// Whether a thread that is `now` (real, effective, saved) stays who it is where it sets these three
+/// (setresuid(2); `u32::MAX`: as before). Who is several is taken for one that changes, and so is whoever has
+/// no name here (user_namespaces(7)): all of these have one number.
 pub fn stays(now: [u32; 3], wanted: [u32; 3]) -> bool {
     const OVERFLOW: u32 = 65534;
     now[0] != OVERFLOW

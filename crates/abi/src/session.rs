@@ -113,7 +113,8 @@ pub struct Header {
     pub host_places: Holding,
     /// Files that have no name any more, of which mappings are watched.
     pub host_nameless: Holding,
-    /// Set by an agent that has waited in vain for a speculator, to the number of its slot and one: the host is to end it.
+    /// Set by an agent that has waited in vain for a speculator, to the number of its slot and one: the host
+    /// is to end it.
     pub overdue: AtomicU32,
     /// How often the host has gone round, which shows that it lives. It wraps.
     pub rounds: AtomicU32,

@@ -93,8 +93,8 @@ fn option_gives_up_rights(option: u32, second: u32) -> bool {
     }
 }
 
-/// Whether a call that gives up rights leaves the calling thread those that it has: it becomes who it is, say. Makes
-/// system calls.
+/// Whether a call that gives up rights leaves the calling thread those that it has: it becomes who it is, say.
+/// Makes system calls.
 fn leaves_as_it_is(number: u32, a: [usize; 6]) -> bool {
     let wanted = a.map(|word| word as u32);
     match number {

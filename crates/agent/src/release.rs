@@ -10,8 +10,8 @@
 //! - *Descriptors* ([`closes`]): the program's own speculator is asked, and only if it says that it holds one of the
 //!   numbers. The program's own instruction closes them: from the count on they are not looked at any more.
 //!
-//! Waiting is bounded: whoever does not come forward in time is ended, and where that cannot be done either, taken for
-//! gone, which costs exactness and no more.
+//! Waiting is bounded: whoever does not come forward in time is ended, and where that cannot be done either,
+//! taken for gone, which costs exactness and no more.
 
 use crate::arch::{Answer, Frame};
 use crate::executions::Next;
@@ -25,13 +25,13 @@ use runahead_kernel::arch::syscall;
 use runahead_kernel::process::{futex_wait, futex_wake, idle_ns, monotonic_ns, process_id};
 use runahead_kernel::uapi::general as n;
 
-/// How long a call waits for those who hold something before they are ended: some look-ups of a slow network, or a
-/// speculator, last in every queue, getting a busy processor (0.3 s were seen). Twice that it keeps others from opening
-/// anything, if its thread is stopped or gone.
+/// How long a call waits for those who hold something before they are ended: some look-ups of a slow network,
+/// or a speculator, last in every queue, getting a busy processor (0.3 s were seen). Twice that it keeps
+/// others from opening anything, if its thread is stopped or gone.
 const LONGEST_NS: u64 = 1_000_000_000;
 
-/// How long in all, while the host goes round: a call of a thread of its own may wait for a disk that is busy for
-/// seconds, and so may one that is being ended.
+/// How long in all, while the host goes round: a call of a thread of its own may wait for a disk that is busy
+/// for seconds, and so may one that is being ended.
 const ALIVE_LONGEST_NS: u64 = 10_000_000_000;
 
 /// The same before a program of which nobody knows whether it gives anything back.
@@ -154,8 +154,8 @@ struct Patience<'a> {
     header: &'a Header,
     /// Monotonic ns.
     end: u64,
-    /// Whoever is late is ended, and that is waited for until then (monotonic ns; 0: nobody is), while the host goes
-    /// round.
+    /// Whoever is late is ended, and that is waited for until then (monotonic ns; 0: nobody is), while the
+    /// host goes round.
     last: u64,
     rounds: u32,
     /// The slot of the speculator that is waited for, if it is one.
@@ -197,7 +197,8 @@ impl<'a> Patience<'a> {
         attach::ring(self.header);
     }
 
-    /// Whether nobody is waited for any longer. Where somebody is late, the host is told to end who can be ended.
+    /// Whether nobody is waited for any longer. Where somebody is late, the host is told to end who can be
+    /// ended.
     fn is_over(&mut self) -> bool {
         let now = monotonic_ns();
         if now < self.end {
@@ -265,7 +266,8 @@ impl<'a> Wait<'a> {
             }
             if self.patience.is_over() {
                 if self.patience.last != 0 {
-                    // Nobody waits for it again. (Where there is no host any more there are no speculators either.)
+                    // Nobody waits for it again. (Where there is no host any more there are no speculators
+                    // either.)
                     let _ = holding.0.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
                 }
                 return;

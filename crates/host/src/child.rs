@@ -1,9 +1,9 @@
 //! Programs of ours that the host starts while it acts for programs.
 //!
-//! A child of fork has whatever its parent has open, files and directories of the programs' among it, until it executes
-//! something; on a busy machine, or where that is to be read first, that is long after a program has unmounted what is
-//! held so. (Closing on execution comes too late for that as well: vfork returns before.) So a child closes all of it at
-//! once, and until it has, the host holds it.
+//! A child of fork has whatever its parent has open, files and directories of the programs' among it, until it
+//! executes something; on a busy machine, or where that is to be read first, that is long after a program has
+//! unmounted what is held so. (Closing on execution comes too late for that as well: vfork returns before.) So
+//! a child closes all of it at once, and until it has, the host holds it.
 
 use runahead_abi::release::What;
 use runahead_abi::session::speculator_exit::NOT_EXECUTED;
@@ -17,16 +17,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
-/// A pass for [`start`]: all that the host has open. None: something is being given back just now, and nothing may be held.
-/// (Of the kind for whose end every call that gives something back waits.)
+/// A pass for [`start`]: all that the host has open. None: something is being given back just now, and nothing
+/// may be held. (Of the kind for whose end every call that gives something back waits.)
 pub(crate) fn pass(gate: Gate) -> Option<Pass> {
     gate.pass_to_code(What::Mapping)
 }
 
-/// Starts what `command` says, an absolute path, in the environment that it names, and no more. Of what is open here it
-/// gets its standard streams, and what `keep` puts behind them: that runs in the child, and says which descriptor is the
-/// first that is not kept. `step_back` runs there when nothing is held any more. A child that cannot execute the program
-/// exits with [`NOT_EXECUTED`].
+/// Starts what `command` says, an absolute path, in the environment that it names, and no more. Of what is
+/// open here it gets its standard streams, and what `keep` puts behind them: that runs in the child, and says
+/// which descriptor is the first that is not kept. `step_back` runs there when nothing is held any more. A
+/// child that cannot execute the program exits with [`NOT_EXECUTED`].
 ///
 /// # Safety
 ///
@@ -40,7 +40,8 @@ pub(crate) unsafe fn start(
     let words = Words::of(&command)?;
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     let writing = write.as_raw_fd();
-    // SAFETY: system calls only, by our caller's word and as written here; what they read is this closure's own.
+    // SAFETY: system calls only, by our caller's word and as written here; what they read is this closure's
+    // own.
     unsafe {
         command.pre_exec(move || {
             let first = keep()?;
@@ -118,7 +119,8 @@ mod tests {
 
     /// Words that a child has as well.
     fn shared_words() -> &'static runahead_gate::Words {
-        // SAFETY: new memory, never unmapped, of zeros, which are a value of atomics; it has room for all of them.
+        // SAFETY: new memory, never unmapped, of zeros, which are a value of atomics; it has room for all of
+        // them.
         let page = unsafe {
             mmap_anonymous(std::ptr::null_mut(), 4096, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
         };
@@ -149,8 +151,8 @@ mod tests {
     fn a_child_has_nothing_of_the_host_s_before_it_executes_anything() {
         let words = shared_words();
         let gate = Gate::new(words);
-        // One that execution would not close.
         let (open, _close) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        // One that execution would not close.
         // SAFETY: makes a descriptor, which is closed below.
         let there = unsafe { libc::fcntl(open.as_raw_fd(), libc::F_DUPFD, 100) };
         let keep = move || {

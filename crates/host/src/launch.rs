@@ -157,11 +157,8 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>, beside: 
         },
     };
     let mut program = Program::new(first);
-    let is_off = || std::env::var_os(SWITCH).as_deref() == Some(OsStr::new("off"));
-    let telling = || TELLING.into_iter().find(|name| std::env::var_os(name).is_some());
-    let plain = is_off().then(|| format!("{SWITCH}=off in the environment"));
-    let plain = plain.or_else(|| telling().map(|name| format!("the loader would name the agent ({name})")));
-    if let Some(reason) = plain {
+    if std::env::var_os(SWITCH).as_deref() == Some(OsStr::new("off")) {
+        let reason = format!("{SWITCH}=off in the environment");
         if options.stats.is_some() || options.records() {
             say_plainly(&reason, options.stats.is_some());
         }
@@ -169,6 +166,11 @@ pub fn run(options: Options, first: usize, allowed: Result<(), String>, beside: 
         report_plainly(report_file, first, reason);
         return became(name, &program.become_it());
     }
+    let telling = TELLING.into_iter().find(|name| std::env::var_os(name).is_some());
+    let allowed = match telling {
+        Some(name) => Err(format!("the loader would name the agent ({name})")),
+        None => allowed,
+    };
     if let Err(reason) = allowed {
         if options.speaks() {
             say_plainly(&reason, options.stats.is_some());

@@ -115,8 +115,9 @@ impl Session {
         SharedSlot(self.slot(index))
     }
 
-    /// Ends a child and waits until it is gone, which takes as long as the call of a disk that it is in: whoever waits for
-    /// what it holds sees that we live, for some time. (It may be waited for by who serves that call.)
+    /// Ends a child and waits until it is gone, which takes as long as the call of a disk that it is in:
+    /// whoever waits for what it holds sees that we live, for some time. (It may be waited for by who serves
+    /// that call.)
     pub fn ends(&self, child: &mut Child) {
         const AGAIN: Duration = Duration::from_micros(500);
         const SHOWN: Duration = Duration::from_secs(2);

@@ -497,8 +497,8 @@ impl Host {
         for index in 0..SLOTS {
             let Some(attached) = &mut self.attached[index] else { continue };
             let slot = self.session.slot(index);
-            // Where nothing is given back whoever is late is not to act for its program any more. What it holds it holds
-            // until it is gone ([`Host::part`]).
+            // Where nothing is given back whoever is late is not to act for its program any more. What it
+            // holds it holds until it is gone ([`Host::part`]).
             let is_late = late == Some(index)
                 && (self.gate.is_closed(Files) || slot.agent.retire.load(Ordering::Acquire) != 0);
             if is_late && let Some(child) = &mut attached.speculator {
@@ -868,8 +868,8 @@ impl Host {
         }
     }
 
-    /// A pass for a child that is about to be started, in vain since `postponed`; for who has tried for long enough
-    /// it is one to what is not held.
+    /// A pass for a child that is about to be started, in vain since `postponed`; for who has tried for long
+    /// enough it is one to what is not held.
     fn pass_for_child(&self, postponed: &mut Option<Instant>) -> Option<Pass> {
         let late = postponed.is_some_and(|since| since.elapsed() >= POSTPONED_LONGEST);
         let pass = child::pass(self.gate).or_else(|| late.then(|| child::pass(Gate::default())).flatten());

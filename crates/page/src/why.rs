@@ -194,7 +194,8 @@ impl Look<'_> {
         let time = duration(self.waits.elsewhere_ns.unwrap_or(0));
         (elsewhere >= MOSTLY).then(|| {
             Reason::new(format!(
-                "for {time} it waits for something that is no file: another process, a network, a lock, a clock"
+                "for {time} it waits for something that is no file: another process, a network, a lock, \
+                 a clock"
             ))
         })
     }

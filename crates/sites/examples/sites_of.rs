@@ -40,7 +40,8 @@ fn main() {
         );
         if verbose {
             for site in &analysis.sites {
-                println!("    {:#x} number {} form {}", site.patch_offset, site.number, site.form);
+                let short = if site.is_short() { " short" } else { "" };
+                println!("    {:#x} number {} form {}{short}", site.patch_offset, site.number, site.form);
             }
             for other in &analysis.others {
                 println!(

@@ -378,7 +378,8 @@ impl<'image> Analyser<'image> {
                     .and_then(|_| forms::run(&function, call, draft.number, may_stand_anywhere, is_entered));
                 run.ok_or(Reason::NoPadding).and_then(|run| analyser.site(&function, &run, call))
             };
-            // Go's profiler ends a program that it finds behind a function's last instruction: no jump is to stand there.
+            // Go's profiler ends a program that it finds behind a function's last instruction: no jump is to
+            // stand there.
             let first = (draft.short && self.image.is_go).then(|| run(self));
             let site = match first {
                 Some(Ok(site)) => Ok(site),

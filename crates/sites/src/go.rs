@@ -1,8 +1,9 @@
-//! Functions of a Go program, by the table that its own run-time finds them in, which is there where symbols have been
-//! stripped: Go's linker writes unwind information for nothing but what is C (runtime/symtab.go, debug/gosym).
+//! Functions of a Go program, by the table that its own run-time finds them in, which is there where symbols
+//! have been stripped: Go's linker writes unwind information for nothing but what is C (runtime/symtab.go,
+//! debug/gosym).
 //!
-//! From Go 1.18 on its addresses are distances from where the run-time's code begins, which the table says itself, and
-//! from 1.26 on the description of the program that leads to it (`runtime.moduledata`).
+//! From Go 1.18 on its addresses are distances from where the run-time's code begins, which the table says
+//! itself, and from 1.26 on the description of the program that leads to it (`runtime.moduledata`).
 //!
 //! A function lasts there until the next one begins, with the traps between them.
 
@@ -19,8 +20,8 @@ type Elf<'data> = ElfFile64<'data, LittleEndian, &'data Cached>;
 /// How the section is called, also where its addresses are relocated.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
-/// Where the description is, and where in it the table's address is, the least and the greatest address of a function,
-/// and what distances are counted from; bytes.
+/// Where the description is, and where in it the table's address is, the least and the greatest address of a
+/// function, and what distances are counted from; bytes.
 const MODULE: &str = ".go.module";
 const MODULE_TABLE: u64 = 0;
 const MODULE_LEAST: u64 = 160;
@@ -31,7 +32,8 @@ const MODULE_TEXT: u64 = 176;
 const BUILT_BY_GO: &str = ".go.buildinfo";
 const RELOCATED: &str = ".data.rel.ro";
 
-/// How a table begins: with a word for its layout, two zeros, the size of the least instruction, and that of a pointer.
+/// How a table begins: with a word for its layout, two zeros, the size of the least instruction, and that of a
+/// pointer.
 const MAGICS: [u32; 4] = [0xffff_fff0, 0xffff_fff1, 0xffff_fffa, 0xffff_fffb];
 const SIZES: [u8; 4] = [0, 0, 1, 8];
 
@@ -82,8 +84,8 @@ fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }
 
-/// Start and end of each function, in order and disjoint; none where the file has no such table, or one that contradicts
-/// itself, or the `code`. `again`: the same file, for what is read past the cache.
+/// Start and end of each function, in order and disjoint; none where the file has no such table, or one that
+/// contradicts itself, or the `code`. `again`: the same file, for what is read past the cache.
 pub fn functions(elf: &Elf<'_>, again: &Source, code: &[Code<'_>]) -> Vec<(u64, u64)> {
     let named = SECTIONS.iter().find_map(|name| elf.section_by_name(name));
     let places = match named.as_ref().and_then(Place::of) {
@@ -114,7 +116,8 @@ impl Place {
     }
 }
 
-/// Where C's linker has joined it with other data that are relocated: what begins as a table does, in a program of Go's.
+/// Where C's linker has joined it with other data that are relocated: what begins as a table does, in a
+/// program of Go's.
 fn places_among_data(elf: &Elf<'_>, again: &Source) -> Option<Vec<Place>> {
     let data = Place::of(&elf.section_by_name(RELOCATED).filter(|_| has_built(elf))?)?;
     let finders = MAGICS.map(|magic| {

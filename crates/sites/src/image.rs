@@ -400,8 +400,8 @@ fn symbols_in(elf: &Elf<'_>, code: &[Code<'_>]) -> (Vec<u64>, Vec<u64>, Vec<(u64
     (all, entries, sized)
 }
 
-/// Adds the functions that only this list tells of, which is sorted: those that touch no range that is known. Where
-/// they overlap each other, the marking that follows sees it.
+/// Adds the functions that only this list tells of, which is sorted: those that touch no range that is known.
+/// Where they overlap each other, the marking that follows sees it.
 fn add_ranges(functions: &mut Vec<Range>, sized: Vec<(u64, u64)>, has_traps: bool) {
     functions.sort_unstable_by_key(|f| (f.start, f.end));
     let known = functions.len();

@@ -9,8 +9,8 @@
 //!   target in it or right in front of it. Not in functions with indirect flow (jump tables, landing
 //!   pads, addresses of its own code): a label there may stand in front of the alignment of the next
 //!   one, reached by nothing that can be seen. Nor where another function jumps into the run.
-//! - **At the end of a proven function of Go's**: traps behind a jump or a return that nothing leads to. Go's linker puts
-//!   them between functions, and its table has a function last until the next one begins.
+//! - **At the end of a proven function of Go's**: traps behind a jump or a return that nothing leads to. Go's
+//!   linker puts them between functions, and its table has a function last until the next one begins.
 //!
 //! The end of a run may be a target, and mostly is: it is what the run aligns. It is not part of it.
 

@@ -351,7 +351,8 @@ fn a_go_program_that_is_stripped_has_the_same_sites() {
             analysis.sites.iter().map(|site| (site.patch_offset, site.number.into())).collect()
         };
         assert!(whole.sites.len() > 20, "{}", program.display());
-        // Its profiler does not bear a jump behind a function's last instruction: where it makes most calls there is none.
+        // Its profiler does not bear a jump behind a function's last instruction: where it makes most calls
+        // there is none.
         for analysis in [&whole, &less] {
             let short = analysis.sites.iter().filter(|site| site.is_short());
             assert!(short.count() <= 1, "{}: beside that which forks", program.display());

@@ -125,8 +125,8 @@ fn read(file: File, name: Option<usize>, out: usize, length: usize) -> Done {
     check(returned).map_err(Outcome::from)
 }
 
-/// `FS_IOC_GETFLAGS`, which archivers ask of each file (that is not to be dumped, say): those of the flags that statx(2)
-/// tells as well, where they are the same bits.
+/// `FS_IOC_GETFLAGS`, which archivers ask of each file (that is not to be dumped, say): those of the flags
+/// that statx(2) tells as well, where they are the same bits.
 pub fn flags(fd: i32, out: usize) -> Outcome {
     const ENOTTY: Errno = Errno(errno::ENOTTY as i32);
     let asked = open(fd, |file| {

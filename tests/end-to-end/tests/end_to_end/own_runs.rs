@@ -72,7 +72,9 @@ const WAYS: &[(&str, &str)] = &[
     ),
     (
         "fewer rights again",
-        "$UNDER $AS setpriv --nnp $SEES tell; $UNDER $AS setpriv --nnp sh -c '$1 tell' sh $SEES",
+        // What is executed then may find the variable without the agent.
+        "($UNDER $AS setpriv --nnp $SEES tell; $UNDER $AS setpriv --nnp sh -c '$1 tell' sh $SEES) | \
+         sed -E 's/ LD_PRELOAD=( |$)/\\1/'",
     ),
     (
         "both users by turns",

@@ -140,11 +140,13 @@ print("agent" in os.environ.get("LD_PRELOAD", ""))' -x ./foreign; rm foreign qem
         "whoever has the loader tell what it loads does not find us",
         &[],
         r#"plain() { sed 's/ (0x.*//; s/^ *[0-9]*://'; }; $UNDER ldd /bin/cat | plain; \
-         $UNDER dash -c 'LD_TRACE_LOADED_OBJECTS=1 /bin/cat; exec env LD_TRACE_LOADED_OBJECTS=1 /bin/cat' | plain; \
+         $UNDER dash -c 'LD_TRACE_LOADED_OBJECTS=1 /bin/cat; exec env LD_TRACE_LOADED_OBJECTS=1 /bin/cat' | \
+         plain; \
          LD_TRACE_LOADED_OBJECTS=1 $UNDER /bin/cat | plain; \
          $UNDER python3 -S -c 'import os, subprocess
 for variable in ("LD_TRACE_LOADED_OBJECTS", "LD_DEBUG"):
-    subprocess.run(["/bin/cat", "root/file"], env={**os.environ, variable: "files"})' 2>&1 | plain | grep -c agent; \
+    subprocess.run(["/bin/cat", "root/file"], env={**os.environ, variable: "files"})' 2>&1 | \
+         plain | grep -c agent; \
          LD_DEBUG=files $UNDER /bin/cat root/file 2>&1 | grep -c agent"#,
     ),
     (

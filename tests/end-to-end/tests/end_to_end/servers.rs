@@ -97,11 +97,12 @@ fn reads() -> Verdict {
     })
 }
 
-/// The 1600 reads of four threads.
+/// The 1600 reads of four threads, of which one has been seen to wait: else they may go by unseen
+/// (docs/limitations.md), and nothing is tried.
 fn reads_of_threads() -> Verdict {
     let program = Guest::named("thread_pools")?.build()?;
     let fill = |mount: &Path| fs::write(mount.join("lower/cold.bin"), bytes(1, FILE_BYTES));
-    let line = format!("{} 4", program.display());
+    let line = format!("{} noticed", program.display());
     served("servers-threads", fill, "bindfs -s lower served", &line, IN_A_ROW, |counts| {
         let (stalls, posts) = (number(counts, "stalls")?, number(counts, "posts")?);
         match number(counts, "reads_hinted")? {
