@@ -10,7 +10,9 @@ set -u
 runahead=$(readlink -f "$1") folder=$2 situation=$3
 parts=$(dirname "$runahead")
 [ -e "$parts/runahead-tools" ] || parts=$(readlink -f "$parts/../lib/runahead")
-user=$((40000 + $$ % 20000)) other=$((40001 + $$ % 20000))
+# Two that no other situation has, which runs at the same time.
+user=$((40000 + 2 * ($$ % 10000)))
+other=$((user + 1))
 wrong=0
 
 die() { printf 'enabled: %s\n' "$*" >&2; exit 2; }
