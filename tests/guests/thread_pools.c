@@ -6,7 +6,6 @@
 // run: 64
 // run: computing
 // run: sleeper
-// run: noticed
 // run: forks
 // run: pool
 // run: churn
@@ -221,11 +220,6 @@ int main(int argc, char **argv) {
         each = 1500;
         sums[1] = read_places(99, 100);
         several(1);
-    } else if (strcmp(how, "noticed") == 0) {
-        // Of one thread it is soon seen that it waits, also where nobody tells what is cached.
-        each = 400;
-        sums[JOBS - 1] = read_places(99, 100);
-        several(4);
     } else if (strcmp(how, "pool") == 0) {
         pool();
     } else if (strcmp(how, "churn") == 0) {

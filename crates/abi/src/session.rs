@@ -31,7 +31,7 @@ use crate::release::{Closings, Holding, Numbers, Releasing};
 use crate::trace;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess16");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess17");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -156,9 +156,10 @@ pub const HOLDERS_BYTES: usize = size_of::<Holders>();
 #[repr(C)]
 #[derive(Debug)]
 pub struct AnalysisRequest {
-    /// Process id of the agent that holds the mailbox, 0 free. Taken by compare-and-swap.
+    /// Process id of the agent that holds the mailbox, 0 free. Taken by compare-and-swap; futex for agents that
+    /// wait for their turn.
     pub holder: AtomicU32,
-    /// 0 empty, 1 asked, 2 answered, [`ANALYSIS_GIVEN_UP`]: futex for both sides.
+    /// 0 empty, 1 asked, 2 answered, [`ANALYSIS_GIVEN_UP`], [`ANALYSIS_CLOSED`]: futex for both sides.
     pub state: AtomicU32,
     /// The path, zero-terminated.
     pub path: [AtomicU64; 128],
@@ -167,6 +168,9 @@ pub struct AnalysisRequest {
 /// Who has asked for an analysis has waited in vain: the mailbox stays taken, so that nobody else waits, until
 /// the host comes to it.
 pub const ANALYSIS_GIVEN_UP: u32 = 3;
+
+/// Nobody answers any more.
+pub const ANALYSIS_CLOSED: u32 = 4;
 
 /// What stopped the program when it posted.
 pub mod stalled {

@@ -10,8 +10,8 @@ use runahead_abi::kin;
 use runahead_abi::lives::SHORT_NS;
 use runahead_abi::owner;
 use runahead_abi::session::{
-    AGENT_BYTES, ANALYSIS_GIVEN_UP, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot, activity, care,
-    companions, names_ahead, reported, retire, slot_offset, watching,
+    AGENT_BYTES, ANALYSIS_CLOSED, ANALYSIS_GIVEN_UP, AnalysisRequest, Header, SLOT_BYTES, SLOTS,
+    SPECULATOR_BYTES, Slot, activity, care, companions, names_ahead, reported, retire, slot_offset, watching,
 };
 use runahead_kernel::files::{read_link, stat_at};
 use runahead_kernel::memory::{PROT_NONE, PROT_READ, PROT_WRITE, protect, show_other_part};
@@ -215,16 +215,16 @@ pub fn call_host(state: &Fixed) {
 }
 
 /// Asks the host to analyse the file at `path` (at most 1023 bytes) and waits for the answer, at most
-/// `timeout_ns`. True if the site file may know it now.
+/// `timeout_ns`, until others have had theirs as well. True if the site file may know it now.
 pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     let header = state.header();
     let request = &header.analysis;
     if path.len() >= 8 * request.path.len() {
         return false;
     }
+    let end = monotonic_ns().saturating_add(timeout_ns);
     let me = process_id() as u32;
-    if request.holder.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        // Somebody else is asking; this file is analysed for the next program that maps it.
+    if !is_our_turn(request, me, end) {
         return false;
     }
     for (index, word) in request.path.iter().enumerate() {
@@ -236,8 +236,16 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     }
     request.state.store(1, Ordering::Release);
     ring(header);
-    let answered =
-        futex_wait(&request.state, 1, Some(timeout_ns)) || request.state.load(Ordering::Acquire) == 2;
+    // (What wakes us may be meant for who asked before us.)
+    let is_answered = || request.state.load(Ordering::Acquire) != 1;
+    while !is_answered() {
+        let now = monotonic_ns();
+        if now >= end {
+            break;
+        }
+        futex_wait(&request.state, 1, Some(end - now));
+    }
+    let answered = is_answered();
     // Taken, so that nobody else waits for who does not come (who is stopped, say).
     let gives_up = || {
         let state = &request.state;
@@ -253,7 +261,27 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     request.state.store(0, Ordering::Relaxed);
     // The host has it for good, when it has left the command.
     let _ = request.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
+    futex_wake(&request.holder);
     answered
+}
+
+/// Takes the mailbox as `me`, once others have had their answers, at most until `end` (monotonic ns): the
+/// programs of a pipeline start at once, and all of them have libraries that nobody knows yet. False: nobody
+/// answers, or not by then.
+fn is_our_turn(request: &AnalysisRequest, me: u32, end: u64) -> bool {
+    /// Who holds it may have been killed, and nobody says so.
+    const AGAIN_NS: u64 = 5_000_000;
+    loop {
+        let taken = request.holder.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed);
+        let Err(holder) = taken else { return true };
+        let nobody_answers =
+            matches!(request.state.load(Ordering::Acquire), ANALYSIS_GIVEN_UP | ANALYSIS_CLOSED);
+        let now = monotonic_ns();
+        if nobody_answers || now >= end {
+            return false;
+        }
+        futex_wait(&request.holder, holder, Some(AGAIN_NS.min(end - now)));
+    }
 }
 
 /// Sends everybody away who looks at files on this process's behalf, for good, and waits until they have gone,

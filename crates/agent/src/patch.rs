@@ -163,7 +163,9 @@ fn look_at(
     if entry.is_none() {
         let waits = unchecked::is_waited_for(map.name, key.size, &mut visited.waited_for);
         let may_run = unknown == Unknown::MayRun && !waits;
-        if !may_run || state.has(flags::RECORDS) {
+        // Of who is left alone anyway nothing more is waited for.
+        let is_of_use = !may_run && !visited.is_blind;
+        if is_of_use || state.has(flags::RECORDS) {
             entry = analysed(state, &key, name.to_bytes());
         }
         if may_run && entry.is_none() {

@@ -37,7 +37,7 @@ use runahead_policy::attention::Attention;
 use runahead_policy::hold::Wait;
 use runahead_policy::restart::{Machines, Past, Restart, Stall};
 use runahead_policy::track::{Next, Passing};
-use runahead_policy::untold::{Counted, Since};
+use runahead_policy::untold::{Counted, Read, Since};
 
 /// Longer reads are left to the program's own call: the kernel refuses some of them for their length
 /// alone, and by different rules for plain and vectored calls.
@@ -356,8 +356,9 @@ impl Visit<'_> {
     /// may touch nothing.
     fn ask_about_mapping(&mut self, frame: &Frame, operation: Prediction) {
         self.end_of_stall();
-        if self.inner.mapped.is_open() {
-            self.inner.mapped.ends(thread_base(self.state), major_faults_of_thread());
+        let thread = thread_base(self.state);
+        if self.inner.mapped.is_open(thread) {
+            self.inner.mapped.ends(thread, major_faults_of_thread() as u32);
         }
         if self.passes_by() {
             return;
@@ -379,7 +380,7 @@ impl Visit<'_> {
         } else if cached {
             Residency::Cached
         } else {
-            self.inner.mapped.begins(thread_base(self.state), major_faults_of_thread());
+            self.inner.mapped.begins(thread, major_faults_of_thread() as u32);
             match self.inner.mapped.is_waited_for() {
                 true => self.probe_started(fd, place),
                 false => Residency::Unknown,
@@ -748,7 +749,10 @@ impl Visit<'_> {
     /// Whether a read of `length` bytes at `place` would wait; starts it if so, the way that the read
     /// itself would (the kernel sizes its read-ahead by the request).
     fn probe(&mut self, fd: i32, place: i64, length: usize) -> Residency {
-        self.judge_untold();
+        let thread = thread_base(self.state);
+        if self.inner.untold.is_open(thread) {
+            self.judge_untold(thread, counted_of_thread());
+        }
         if self.state.no_cachestat.load(Ordering::Relaxed) == 0 {
             match cached_pages(fd, place as u64, length.min(PAGE) as u64) {
                 Ok(0) => {}
@@ -772,14 +776,16 @@ impl Visit<'_> {
     /// Whether a read would wait where the file system does not tell.
     #[inline(never)]
     fn untold(&mut self, frame: &Frame, fd: i32, place: i64, foretold: Option<Prediction>) -> Residency {
-        let (sleeps, blocks) = sleeps_and_blocks();
-        let since = self.inner.untold.looks(thread_base(self.state), Counted { sleeps, blocks });
+        let (thread, counted) = (thread_base(self.state), counted_of_thread());
+        let is_judged = self.judge_untold(thread, counted);
+        let since = self.inner.untold.looks(thread, counted);
         // Asking on costs ten times as much: too much for a sample of reads that do not wait.
         if since == Since::Nothing && !self.is_attentive() {
-            self.inner.untold.passes();
+            if !is_judged {
+                self.inner.untold.passes(thread);
+            }
             return Residency::Cached;
         }
-        self.judge_untold();
         // What is read past the page cache is not to be brought into it.
         let Ok(Some(file)) = known_regular(fd) else { return Residency::Cached };
         let (size, (major, minor)) = (file.size, file.device);
@@ -801,18 +807,19 @@ impl Visit<'_> {
         if self.counts_as_cached(fd, place) {
             return Residency::Cached;
         }
-        let may = || self.inner.asking.may(&self.inner.untold, since, monotonic_ns());
+        let expects = self.inner.untold.expects(thread);
+        let may = || self.inner.asking.may(expects, since, monotonic_ns());
         let asks = foretold.is_none() && may();
         match asks.then(|| self.is_cached_aside(frame, fd, place as u64, size)).flatten() {
             Some(true) => {
-                self.inner.untold.hits();
+                self.inner.untold.hits(thread);
                 return Residency::Cached;
             }
             Some(false) => self.attention_suspects(),
             None => {}
         }
-        self.inner.untold_at = (fd, place, file.inode);
-        let waits = self.inner.untold.begins(thread_base(self.state), Counted { sleeps, blocks });
+        let read = Read { fd, inode: file.inode as u32, place };
+        let waits = self.inner.untold.begins(thread, read);
         if waits { Residency::Missing } else { Residency::Cached }
     }
 
@@ -827,28 +834,29 @@ impl Visit<'_> {
     /// ahead there is unpacked once more, by the processors that the program wants, and drops what it reads
     /// next.
     fn is_unpacked(&mut self, fd: i32, device: u64) -> bool {
-        if self.inner.unpacked.0 != device {
-            self.inner.unpacked =
-                (device, file_system_type(fd).is_ok_and(|kind| FileSystem::of(kind).is_unpacked()));
+        if self.inner.asked_device != device {
+            self.inner.asked_device = device;
+            self.inner.is_unpacked =
+                file_system_type(fd).is_ok_and(|kind| FileSystem::of(kind).is_unpacked());
         }
-        self.inner.unpacked.1
+        self.inner.is_unpacked
     }
 
-    /// Whether the latest read of which the file system did not tell has waited.
-    fn judge_untold(&mut self) {
-        if !self.inner.untold.is_open() {
-            return;
+    /// Judges whether this thread's latest read of which the file system did not tell has waited. True if there was one to judge.
+    fn judge_untold(&mut self, thread: usize, counted: Counted) -> bool {
+        if !self.inner.untold.is_open(thread) {
+            return false;
         }
-        let (sleeps, blocks) = sleeps_and_blocks();
-        let (fd, place, inode) = self.inner.untold_at;
-        let (can_tell, state) = (self.state.no_cachestat.load(Ordering::Relaxed) == 0, self.state);
+        let can_tell = self.state.no_cachestat.load(Ordering::Relaxed) == 0;
         // Whose descriptor is another file's by now cannot be asked, and was not cached before it was read.
-        let is_another = || !matches!(known_regular(fd), Ok(Some(file)) if file.inode == inode);
-        let came =
-            || can_tell && (cached_pages(fd, place as u64, 1).is_ok_and(|pages| pages > 0) || is_another());
-        if self.inner.untold.ends(thread_base(state), Counted { sleeps, blocks }, came) {
+        let is_another =
+            |read: Read| !matches!(known_regular(read.fd), Ok(Some(file)) if file.inode as u32 == read.inode);
+        let is_cached = |read: Read| cached_pages(read.fd, read.place as u64, 1).is_ok_and(|pages| pages > 0);
+        let came = |read| can_tell && (is_cached(read) || is_another(read));
+        if self.inner.untold.ends(thread, counted, came) {
             self.attention_suspects();
         }
+        true
     }
 
     fn counts_as_cached(&self, fd: i32, place: i64) -> bool {
@@ -1127,7 +1135,7 @@ impl Visit<'_> {
         self.inner.stall_is_whole = common.stall_is_whole;
         (self.inner.untold, self.inner.mapped) = (common.untold, common.mapped);
         self.inner.asking = common.asking;
-        (self.inner.untold_at, self.inner.untold_device) = (common.untold_at, common.untold_device);
+        self.inner.untold_device = common.untold_device;
         core::mem::replace(&mut self.held, &lane.lock).release();
         true
     }
@@ -1299,6 +1307,12 @@ impl Visit<'_> {
 pub fn ring_speculator(slot: &Slot) {
     post::ring(&slot.agent.bell);
     futex_wake(&slot.agent.bell);
+}
+
+/// The lower halves of what the kernel counts for this thread.
+fn counted_of_thread() -> Counted {
+    let (sleeps, blocks) = sleeps_and_blocks();
+    Counted { sleeps: sleeps as u32, blocks: blocks as u32 }
 }
 
 /// For how long a lane's thread has done nothing, ns, as far as the looks at it tell.

@@ -215,12 +215,11 @@ pub struct Inner {
     pub untold: Untold,
     pub asking: Asking,
     pub mapped: Mapped,
-    /// Descriptor and place of the latest read of which the kernel does not tell.
-    pub untold_at: (i32, i64, u64),
-    /// Its device.
+    /// The device of the latest read of which the kernel does not tell.
     pub untold_device: u64,
     /// A device, and whether squashfs is on it; 0: none was asked about yet.
-    pub unpacked: (u64, bool),
+    pub asked_device: u64,
+    pub is_unpacked: bool,
     pub names: Names,
     pub epoch: u32,
     /// Operations passed in this epoch.
@@ -432,7 +431,7 @@ impl Process {
                 inner.worth = common.worth;
                 inner.futile = common.futile;
                 inner.served = common.served;
-                inner.unpacked = common.unpacked;
+                (inner.asked_device, inner.is_unpacked) = (common.asked_device, common.is_unpacked);
             }
         }
         inner

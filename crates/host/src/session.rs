@@ -6,8 +6,8 @@ use runahead_abi::environment::Cookie;
 use runahead_abi::executions::{CLOSED, Executions, state};
 use runahead_abi::owner;
 use runahead_abi::session::{
-    ANALYSIS_GIVEN_UP, HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot, activity,
-    companions, names_ahead, sites, slot_offset, watching,
+    ANALYSIS_CLOSED, ANALYSIS_GIVEN_UP, HEADER_BYTES, Header, MAGIC, SESSION_BYTES, SLOT_BYTES, SLOTS, Slot,
+    activity, companions, names_ahead, sites, slot_offset, watching,
 };
 use runahead_gate::{Gate, Words};
 use runahead_policy::regret::is_worth_a_start;
@@ -70,11 +70,12 @@ impl Session {
     pub fn shut(&self) {
         let header = self.header();
         header.owners.iter().for_each(owner::shut);
-        // An agent that asks for an analysis sees that somebody else does; one that has asked is answered.
+        // An agent that asks for an analysis, or waits for its turn, sees that nobody answers; one that has asked is answered.
         let request = &header.analysis;
         request.holder.store(std::process::id(), Ordering::Release);
-        request.state.store(2, Ordering::Release);
+        request.state.store(ANALYSIS_CLOSED, Ordering::Release);
         wake(&request.state);
+        wake(&request.holder);
         leave_executions(&header.executions);
     }
 
@@ -286,17 +287,19 @@ impl Shared {
     }
 
     /// Frees the mailbox of analyses where who has asked does not wait any more: nobody was there for a while
-    /// (stopped, say), or he was killed.
+    /// (stopped, say), or he was killed, before he could ask even.
     pub fn free_analysis(&self) {
         let request = &self.header().analysis;
+        let holder = request.holder.load(Ordering::Acquire);
         let is_left = match request.state.load(Ordering::Acquire) {
             ANALYSIS_GIVEN_UP => true,
-            2 => !processes::is_there(request.holder.load(Ordering::Acquire)),
+            0 | 2 => holder != 0 && !processes::is_there(holder),
             _ => false,
         };
         if is_left {
             request.state.store(0, Ordering::Release);
             request.holder.store(0, Ordering::Release);
+            wake(&request.holder);
         }
     }
 

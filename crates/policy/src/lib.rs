@@ -31,6 +31,7 @@ pub mod misses;
 pub mod noting;
 pub mod overlay;
 pub mod passed_names;
+pub mod per_thread;
 pub mod pieces;
 pub mod presence;
 pub mod regret;

@@ -8,22 +8,30 @@
 //!
 //! Rule: a wrong answer loses a post in vain, or lets a wait go by.
 
+use crate::per_thread::PerThread;
+
 /// Mappings on end without a wait after which the next are not taken for one either.
 const TRUST: u8 = 4;
 
 /// Zeros are its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mapped {
-    /// Whose latest mapping has not been judged yet; 0: nobody's.
-    thread: usize,
-    /// Faults of that thread that had waited before it.
-    before: u64,
+    threads: PerThread<Latest>,
     trust: u8,
+}
+
+/// A thread's latest mapping. Zeros are its start.
+#[derive(Clone, Copy, Debug, Default)]
+struct Latest {
+    /// It has not been judged yet.
+    is_open: bool,
+    /// Faults of the thread that had waited before it; of such numbers the lower half does.
+    before: u32,
 }
 
 impl Mapped {
     pub const fn new() -> Mapped {
-        Mapped { thread: 0, before: 0, trust: 0 }
+        Mapped { threads: PerThread::new(Latest { is_open: false, before: 0 }), trust: 0 }
     }
 
     /// Whether a mapping of what is not cached is taken for the beginning of a wait.
@@ -32,19 +40,24 @@ impl Mapped {
     }
 
     /// A thread (never 0), of whose faults so many have waited, maps what is not known to be cached.
-    pub fn begins(&mut self, thread: usize, waited: u64) {
-        (self.thread, self.before) = (thread, waited);
+    pub fn begins(&mut self, thread: usize, waited: u32) {
+        let latest = Latest { is_open: true, before: waited };
+        match self.threads.get_mut(thread) {
+            Some(known) => *known = latest,
+            None => _ = self.threads.meets(thread, latest),
+        }
     }
 
-    /// Whether a mapping is to be judged.
-    pub fn is_open(&self) -> bool {
-        self.thread != 0
+    /// Whether a mapping of a thread's is to be judged.
+    pub fn is_open(&self, thread: usize) -> bool {
+        self.threads.get(thread).is_some_and(|latest| latest.is_open)
     }
 
     /// A thread, of whose faults so many have waited, maps something again.
-    pub fn ends(&mut self, thread: usize, waited: u64) {
-        if core::mem::take(&mut self.thread) == thread {
-            self.trust = if waited > self.before { TRUST } else { self.trust.saturating_sub(1) };
+    pub fn ends(&mut self, thread: usize, waited: u32) {
+        let Some(latest) = self.threads.get_mut(thread) else { return };
+        if core::mem::take(&mut latest.is_open) {
+            self.trust = if waited != latest.before { TRUST } else { self.trust.saturating_sub(1) };
         }
     }
 }
@@ -59,7 +72,7 @@ mod tests {
         let say = |&waits: &bool| {
             mapped.ends(1, waited);
             mapped.begins(1, waited);
-            waited += u64::from(waits);
+            waited += u32::from(waits);
             mapped.is_waited_for()
         };
         waits.iter().map(say).collect()
@@ -82,10 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_tells_nothing() {
+    fn another_thread_tells_nothing_and_hides_nothing() {
         let mut mapped = Mapped::new();
         mapped.begins(1, 5);
+        mapped.begins(2, 70);
         mapped.ends(2, 70);
-        assert!(!mapped.is_open() && !mapped.is_waited_for());
+        assert!(mapped.is_open(1) && !mapped.is_open(2) && !mapped.is_waited_for());
+        mapped.ends(1, 6);
+        assert!(mapped.is_waited_for());
     }
 }

@@ -8,10 +8,15 @@
 //! pipe as well, and what it has read must be in the page cache since. (Sleeps alone made a server that reads warm files, and waits for
 //! a client each time, look like one that waits for its disk.)
 //!
+//! Each thread is asked for itself, as the kernel counts for each: of threads that take turns nearly every read is begun before another
+//! thread's has ended. One of which nothing is known yet begins with what was found of all.
+//!
 //! A program that has only hit for a while is looked at by samples (`attention`), and what was counted between two of them tells that some
 //! read went by that waited: then the next few are all looked at.
 //!
 //! Rule: nothing is ever lost by a wrong answer but a post in vain, or a stall that goes by.
+
+use crate::per_thread::PerThread;
 
 /// Reads that are looked back at.
 const LATEST: u8 = 2;
@@ -21,13 +26,13 @@ const LEAST: u32 = 2;
 /// wait, in pieces of 4 KB.
 const CACHED_MOST: u8 = 32;
 
-/// What the kernel counts for a thread, so far.
+/// What the kernel counts for a thread, so far. It is compared only, so the lower half of each does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// How often it has given its processor away by itself.
-    pub sleeps: u64,
+    pub sleeps: u32,
     /// Blocks that were brought in for it.
-    pub blocks: u64,
+    pub blocks: u32,
 }
 
 /// Looking at what is cached by other means than a read's own (a mapping of the file) costs as much as some fifty reads of 4 KB. It is
@@ -47,10 +52,10 @@ impl Asking {
         Asking { asked_at: 0, cost: 0 }
     }
 
-    /// Whether to ask at `now`, ns, before [`Untold::begins`].
-    pub fn may(&self, untold: &Untold, since: Since, now: u64) -> bool {
+    /// Whether to ask at `now`, ns, before [`Untold::begins`]; `expects`: what [`Untold::expects`] says of the thread.
+    pub fn may(&self, expects: bool, since: Since, now: u64) -> bool {
         since == Since::Waited
-            || untold.expects()
+            || expects
             || now.saturating_sub(self.asked_at) >= self.cost.saturating_mul(SHARE)
     }
 
@@ -60,27 +65,51 @@ impl Asking {
     }
 }
 
+/// A read, so that it can be asked later whether its data have come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    pub fd: i32,
+    /// The lower half of the file's inode.
+    pub inode: u32,
+    /// In the file, bytes.
+    pub place: i64,
+}
+
 /// Zeros are its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Untold {
-    /// Whose latest such read has not been judged yet, and what was counted before it; 0: nobody's.
-    thread: usize,
-    before: Counted,
+    threads: PerThread<Thread>,
+    /// What [`Thread::waits`] is of the reads of all threads.
+    waits: u8,
+}
+
+/// What is known of one thread. Zeros are its start.
+#[derive(Clone, Copy, Debug, Default)]
+struct Thread {
+    /// Its latest such read has not been judged yet.
+    is_open: bool,
+    read: Read,
+    /// What was counted when it was looked at last: before that read.
+    looked: Counted,
     /// Which of the latest eight reads waited, the latest in the lowest bit.
     waits: u8,
     /// How many in a row are known to have been cached.
     cached: u8,
-    /// Who was looked at last, and what was counted for it by then; 0: nobody.
-    looked_at: usize,
-    looked: Counted,
+}
+
+impl Thread {
+    const fn new() -> Thread {
+        let (looked, read) = (Counted { sleeps: 0, blocks: 0 }, Read { fd: 0, inode: 0, place: 0 });
+        Thread { is_open: false, read, looked, waits: 0, cached: 0 }
+    }
 }
 
 /// What a thread has done since the latest look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// It has not slept, or another one was looked at.
+    /// It has not slept, or is not known.
     Nothing,
-    /// For whatever reason; or nobody was looked at before.
+    /// For whatever reason; or it is looked at for the first time.
     Slept,
     /// Something was brought in for it.
     Waited,
@@ -88,68 +117,77 @@ pub enum Since {
 
 impl Untold {
     pub const fn new() -> Untold {
-        Untold {
-            thread: 0,
-            before: Counted { sleeps: 0, blocks: 0 },
-            waits: 0,
-            cached: 0,
-            looked_at: 0,
-            looked: Counted { sleeps: 0, blocks: 0 },
-        }
+        Untold { threads: PerThread::new(Thread::new()), waits: 0 }
     }
 
-    /// A thread (never 0) for which so much was counted is looked at, whether what it reads is cached or not.
+    /// A thread (never 0) for which so much was counted is looked at, whether what it reads is cached or not. Comes behind
+    /// [`Untold::ends`].
     pub fn looks(&mut self, thread: usize, counted: Counted) -> Since {
-        let before = core::mem::replace(&mut self.looked, counted);
-        match core::mem::replace(&mut self.looked_at, thread) {
-            0 => Since::Slept,
-            same if same != thread || before == counted => Since::Nothing,
-            _ if before.blocks != counted.blocks => Since::Waited,
-            _ => Since::Slept,
+        let waits = self.waits;
+        let Some(known) = self.threads.get_mut(thread) else {
+            let known = Thread { looked: counted, waits, ..Thread::new() };
+            return if self.threads.meets(thread, known) { Since::Slept } else { Since::Nothing };
+        };
+        let before = core::mem::replace(&mut known.looked, counted);
+        if before == counted {
+            Since::Nothing
+        } else if before.blocks != counted.blocks {
+            Since::Waited
+        } else {
+            Since::Slept
         }
     }
 
-    /// Those since the latest look have not waited, as nothing was counted, and the read at hand is not asked about.
-    pub fn passes(&mut self) {
-        self.thread = 0;
-        self.waits <<= 1;
+    /// Those of a thread since the latest look have not waited, as nothing was counted; none of them is to be judged, and the read at
+    /// hand is not asked about.
+    pub fn passes(&mut self, thread: usize) {
+        if let Some(known) = self.threads.get_mut(thread) {
+            known.waits <<= 1;
+            self.waits <<= 1;
+        }
     }
 
     /// The read at hand is known to be cached.
-    pub fn hits(&mut self) {
-        self.cached = self.cached.saturating_add(1);
-        if self.cached >= CACHED_MOST {
-            self.waits = 0;
+    pub fn hits(&mut self, thread: usize) {
+        let Some(known) = self.threads.get_mut(thread) else { return };
+        known.cached = known.cached.saturating_add(1);
+        if known.cached >= CACHED_MOST {
+            (known.waits, self.waits) = (0, 0);
         }
     }
 
-    /// Whether those before would have a read taken for one that waits.
-    pub fn expects(&self) -> bool {
-        self.waits & ((1 << LATEST) - 1) != 0 && self.waits.count_ones() >= LEAST
+    /// Whether those before would have a read of a thread's taken for one that waits.
+    pub fn expects(&self, thread: usize) -> bool {
+        let waits = self.threads.get(thread).map_or(self.waits, |known| known.waits);
+        waits & ((1 << LATEST) - 1) != 0 && waits.count_ones() >= LEAST
     }
 
-    /// A thread (never 0) for which so much was counted is about to make such a read. True if that is taken for one that waits.
-    pub fn begins(&mut self, thread: usize, counted: Counted) -> bool {
-        (self.thread, self.before) = (thread, counted);
-        self.expects()
+    /// A thread (never 0) that has just been looked at is about to make such a read. True if that is taken for one that waits.
+    pub fn begins(&mut self, thread: usize, read: Read) -> bool {
+        if let Some(known) = self.threads.get_mut(thread) {
+            (known.is_open, known.read) = (true, read);
+        }
+        self.expects(thread)
     }
 
-    /// Whether a read is to be judged.
-    pub fn is_open(&self) -> bool {
-        self.thread != 0
+    /// Whether a read of a thread's is to be judged.
+    pub fn is_open(&self, thread: usize) -> bool {
+        self.threads.get(thread).is_some_and(|known| known.is_open)
     }
 
     /// A thread for which so much was counted is back with another read, of whatever kind. `came`: whether what the one before it read
     /// is known to be cached now; asked only where that decides. True if that one is taken for one that has waited.
-    pub fn ends(&mut self, thread: usize, counted: Counted, came: impl FnOnce() -> bool) -> bool {
-        if core::mem::take(&mut self.thread) != thread {
+    pub fn ends(&mut self, thread: usize, counted: Counted, came: impl FnOnce(Read) -> bool) -> bool {
+        let Some(known) = self.threads.get_mut(thread) else { return false };
+        if !core::mem::take(&mut known.is_open) {
             return false;
         }
-        let slept = counted.sleeps != self.before.sleeps;
-        let waited = counted.blocks != self.before.blocks || (slept && came());
+        let slept = counted.sleeps != known.looked.sleeps;
+        let waited = counted.blocks != known.looked.blocks || (slept && came(known.read));
+        known.waits = known.waits << 1 | u8::from(waited);
         self.waits = self.waits << 1 | u8::from(waited);
         if waited {
-            self.cached = 0;
+            known.cached = 0;
         }
         waited
     }
@@ -164,10 +202,11 @@ mod tests {
     fn said(untold: &mut Untold, waits: &[bool], blocks: bool, came: bool) -> Vec<bool> {
         let mut counted = Counted { sleeps: 7, blocks: 100 };
         let say = |&waits: &bool| {
-            untold.ends(1, counted, || came);
-            let said = untold.begins(1, counted);
-            counted.sleeps += u64::from(waits);
-            counted.blocks += u64::from(waits && blocks) * 8;
+            untold.ends(1, counted, |_| came);
+            untold.looks(1, counted);
+            let said = untold.begins(1, Read::default());
+            counted.sleeps += u32::from(waits);
+            counted.blocks += u32::from(waits && blocks) * 8;
             said
         };
         waits.iter().map(say).collect()
@@ -210,13 +249,13 @@ mod tests {
         let (mut asking, mut asked, mut now) = (Asking::new(), 0, 1_000_000_000);
         for _ in 0..100_000 {
             now += 300;
-            if asking.may(&Untold::new(), Since::Nothing, now) {
+            if asking.may(false, Since::Nothing, now) {
                 asking.asked(now, now + 20_000);
                 (asked, now) = (asked + 1, now + 20_000);
             }
         }
         assert!((28..=32).contains(&asked), "{asked}");
-        assert!(asking.may(&Untold::new(), Since::Waited, now));
+        assert!(asking.may(false, Since::Waited, now));
     }
 
     /// What is made of reads that are all looked at, of which some wait for 1 ms and bring something in, where to ask takes 15 us: how
@@ -226,19 +265,19 @@ mod tests {
         let (mut counted, mut now) = (Counted::default(), 1_000_000_000);
         let (mut missed, mut wrong, mut asked) = (0, 0, 0);
         for waits in reads {
-            untold.ends(1, counted, || false);
+            untold.ends(1, counted, |_| false);
             let since = untold.looks(1, counted);
             now += 1000;
-            let told_cached = asking.may(&untold, since, now) && {
+            let told_cached = asking.may(untold.expects(1), since, now) && {
                 asking.asked(now, now + 15_000);
                 now += 15_000;
                 asked += 1;
                 !waits
             };
             if told_cached {
-                untold.hits();
+                untold.hits(1);
             }
-            match !told_cached && untold.begins(1, counted) {
+            match !told_cached && untold.begins(1, Read::default()) {
                 true => wrong += u32::from(!waits),
                 false => missed += u32::from(waits),
             }
@@ -271,10 +310,10 @@ mod tests {
     fn reads_that_pass_are_reads_that_have_not_waited() {
         let mut untold = Untold::new();
         said(&mut untold, &[true; 3], true, false);
-        assert!(untold.expects());
-        untold.passes();
-        untold.passes();
-        assert!(!untold.expects() && !untold.is_open());
+        assert!(untold.expects(1));
+        untold.passes(1);
+        untold.passes(1);
+        assert!(!untold.expects(1));
     }
 
     #[test]
@@ -284,16 +323,56 @@ mod tests {
             [(1, 7, 100), (1, 7, 100), (1, 8, 108), (1, 9, 108), (2, 3, 300), (2, 4, 308), (1, 10, 116)];
         let said = looks.map(|(thread, sleeps, blocks)| untold.looks(thread, Counted { sleeps, blocks }));
         let (none, slept, waited) = (Since::Nothing, Since::Slept, Since::Waited);
-        assert_eq!(said, [slept, none, waited, slept, none, waited, none]);
+        assert_eq!(said, [slept, none, waited, slept, slept, waited, waited]);
+    }
+
+    /// What is said of threads that take turns: each begins its read before those of the others have ended. `waits`: whether a
+    /// thread's do.
+    fn of_threads(threads: usize, rounds: u32, waits: impl Fn(usize) -> bool) -> Vec<Vec<bool>> {
+        let mut untold = Untold::new();
+        let mut said = vec![Vec::new(); threads];
+        for round in 0..rounds {
+            for thread in 1..=threads {
+                let counted =
+                    Counted { sleeps: if waits(thread) { round } else { 0 }, blocks: thread as u32 };
+                let read = Read { place: round.into(), inode: thread as u32, ..Read::default() };
+                untold.ends(thread, counted, |asked| {
+                    assert_eq!(asked, Read { place: i64::from(round) - 1, ..read });
+                    true
+                });
+                untold.looks(thread, counted);
+                said[thread - 1].push(untold.begins(thread, read));
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn threads_that_take_turns_are_each_seen_to_wait() {
+        for said in of_threads(4, 10, |_| true) {
+            assert!(said[3..].iter().all(|&said| said), "{said:?}");
+        }
+        let many = of_threads(40, 100, |_| true);
+        assert!(many.iter().flatten().filter(|&&said| said).count() > 3000);
     }
 
     #[test]
     fn threads_are_not_taken_for_one_another() {
+        let said = of_threads(3, 100, |thread| thread == 2);
+        assert!(said[1][3..].iter().all(|&said| said));
+        assert!(!said[0].contains(&true) && !said[2].contains(&true));
+    }
+
+    /// Which does not live long enough to be known by itself.
+    #[test]
+    fn a_new_thread_begins_with_what_was_found_of_all() {
         let mut untold = Untold::new();
-        for number in 0..100 {
-            let (thread, counted) = (1 + number as usize % 2, Counted { sleeps: number, blocks: number });
-            untold.ends(thread, counted, || true);
-            assert!(!untold.begins(thread, counted));
+        for thread in 1..100 {
+            let (before, after) = (Counted { sleeps: 5, blocks: 0 }, Counted { sleeps: 6, blocks: 8 });
+            untold.looks(thread, before);
+            let said = untold.begins(thread, Read::default());
+            assert_eq!(said, thread > 2, "{thread}");
+            untold.ends(thread, after, |_| false);
         }
     }
 }

@@ -17,6 +17,13 @@ pub const WANTS: [&str; 5] =
 const REPORTED: Mode =
     Mode { name: "under, reported", options: Some(&["--report", "report.json"]), cold: false };
 
+/// Nothing is asked for ahead, so whoever waits is seen to.
+const WATCHED: Mode = Mode {
+    name: "under, watched",
+    options: Some(&["--no-speculate", "--report", "report.json"]),
+    cold: false,
+};
+
 /// How long a loaded machine may keep us from any of it.
 const LONGEST: Duration = Duration::from_secs(150);
 
@@ -34,6 +41,7 @@ pub struct Disk<Fill> {
     fill: Fill,
     runahead: Runahead,
     around: Vec<String>,
+    reported: &'static Mode,
 }
 
 impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
@@ -48,6 +56,7 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
             fill,
             runahead: Runahead::built()?,
             around: Vec::new(),
+            reported: &REPORTED,
         })
     }
 
@@ -59,6 +68,12 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
     /// With this build of ours.
     pub fn under(mut self, runahead: &Runahead) -> Self {
         self.runahead = runahead.clone();
+        self
+    }
+
+    /// Watched only.
+    pub fn watched(mut self) -> Self {
+        self.reported = &WATCHED;
         self
     }
 
@@ -107,7 +122,7 @@ impl<Fill: Fn(&Path) -> io::Result<()>> Disk<Fill> {
         words: &impl Fn(&Path) -> Vec<PathBuf>,
     ) -> Result<Option<(Value, Outcome)>, String> {
         let Some(alone) = self.run(words, &ALONE)? else { return Ok(None) };
-        let Some(under) = self.run(words, &REPORTED)? else { return Ok(None) };
+        let Some(under) = self.run(words, self.reported)? else { return Ok(None) };
         if alone.stdout != under.stdout || alone.stdout.is_empty() {
             return Err("it printed something else than alone".to_owned());
         }

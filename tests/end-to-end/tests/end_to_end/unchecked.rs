@@ -13,11 +13,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A library of 24 MB, or of 2. `SITES`: it reads by a system call of its own. `BLIND`: it makes calls of
+/// A library of 24 MB, of 2, or of so little that it is waited for. `SITES`: it reads by a system call of its own. `BLIND`: it makes calls of
 /// which nobody can say what they are.
 const LIBRARY: &str = r#"
     #ifdef NOTHING
     __asm__(".text\n.balign 4096\n.fill 24 << 20, 1, 0x90\n");
+    #elif defined SMALL
+    __asm__(".text\n.balign 4096\n.fill 400 << 10, 1, 0x90\n");
     #else
     __asm__(".text\n.balign 4096\n.fill 2 << 20, 1, 0x90\n");
     #endif
@@ -56,11 +58,11 @@ const PROGRAM: &str = r#"
     #include <sys/wait.h>
     #include <unistd.h>
     extern long enter(long, long, long, long);
-    static long count = 300;
+    static long first, count = 300;
     static void *reads(void *from) {
         static __thread char data[8192];
         unsigned long sum = 5381;
-        for (long file = (long)from; file < count; file++) {
+        for (long file = first + (long)from; file < count; file++) {
             char name[40];
             sprintf(name, "many/%ld", file);
             int fd = open(name, O_RDONLY);
@@ -94,6 +96,7 @@ const PROGRAM: &str = r#"
     int main(int words, char **word) {
         const char *what = words > 1 ? word[1] : "reads";
         if (words > 2) count = atol(word[2]);
+        if (words > 3) first = atol(word[3]);
         if (!strcmp(what, "long"))
             for (int round = 0; round < 40; round++) usleep(5000);
         if (!strcmp(what, "filter")) { if (forbids(enter)) return 4; all("before"); usleep(150000); all(what); _exit(0); }
@@ -200,18 +203,19 @@ pub fn add(suite: &mut Suite) {
     suite.add("unchecked::its files can be unmounted at its end", wants, unmounted);
     let wants = slow_disk::WANTS.into_iter().chain(["command gcc"]);
     suite.add("unchecked::it is helped once it is known", wants.clone(), helped);
-    suite.add("unchecked::one with calls of its own is left alone", wants, left_alone);
+    suite.add("unchecked::one with calls of its own is left alone", wants.clone(), left_alone);
+    suite.add("unchecked::small ones that start at the same time are all helped", wants, all_helped);
 }
 
 /// The folder with the program in three ways and its libraries, made once.
 fn built() -> Result<PathBuf, String> {
     let folder = build_folder().join(format!("unchecked-{}", std::process::id()));
-    if folder.join("blind").exists() {
+    if folder.join("small").exists() {
         return Ok(folder);
     }
     let aside =
         build_folder().join(format!("unchecked-{}-{:?}", std::process::id(), std::thread::current().id()));
-    let line = "set -e; for kind in clean:NOTHING sites:SITES blind:BLIND; do name=${kind%%:*}; \
+    let line = "set -e; for kind in clean:NOTHING sites:SITES blind:BLIND small:SMALL; do name=${kind%%:*}; \
         gcc -O1 -shared -fPIC -D${kind##*:} -o lib$name.so library.c; \
         gcc -O1 -pthread -o $name program.c -L. -l$name -Wl,-rpath,'$ORIGIN'; done";
     fs::create_dir_all(&aside)
@@ -230,7 +234,8 @@ fn built() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-const PARTS: [&str; 6] = ["clean", "sites", "blind", "libclean.so", "libsites.so", "libblind.so"];
+const PARTS: [&str; 8] =
+    ["clean", "sites", "blind", "small", "libclean.so", "libsites.so", "libblind.so", "libsmall.so"];
 
 fn fill(from: &Path, to: &Path, count: u64) -> io::Result<()> {
     for part in PARTS {
@@ -291,4 +296,32 @@ fn helped() -> Verdict {
 
 fn left_alone() -> Verdict {
     run("sites", |reads, _| reads < FILES / 2)
+}
+
+/// Each of them has files that nobody knows, its own and one that all have: as the programs of a pipeline in a
+/// fresh home.
+fn all_helped() -> Verdict {
+    const PROGRAMS: u64 = 8;
+    const EACH: u64 = FILES / PROGRAMS;
+    let from = built()?;
+    let disk = Disk::new("small", "cloud", |folder: &Path| {
+        fill(&from, folder, FILES)?;
+        (0..PROGRAMS)
+            .try_for_each(|n| fs::copy(folder.join("small"), folder.join(format!("small-{n}"))).map(drop))
+    })?;
+    let line = format!(
+        "cd $0; for n in $(seq 0 {}); do ./small-$n reads $((n * {EACH} + {EACH})) $((n * {EACH})) & done | sort",
+        PROGRAMS - 1
+    );
+    disk.watched().until(
+        &|mount: &Path| vec!["bash".into(), "-c".into(), line.clone().into(), mount.into()],
+        4,
+        |counts| {
+            let (processes, reads) = (number(counts, "processes")?, number(counts, "reads")?);
+            match processes >= PROGRAMS && reads >= FILES - FILES / 20 {
+                true => Ok(()),
+                false => Err(format!("{reads} reads of {processes} processes")),
+            }
+        },
+    )
 }
