@@ -27,6 +27,10 @@ pub enum What {
     Mapping,
 }
 
+/// In the count of those who notice: one of them watches, and is told of code as well, on which nobody has a lease that
+/// readers break.
+const WATCHED: u32 = 1 << 31;
+
 /// The calls under way that give something back.
 #[repr(C)]
 #[derive(Debug)]
@@ -35,7 +39,7 @@ pub struct Releasing {
     files: AtomicU32,
     all: AtomicU32,
     mappings: AtomicU32,
-    /// How often programs have begun to notice who opens files for reading.
+    /// How often programs have begun to notice who opens files for reading, and [`WATCHED`].
     noticing: AtomicU32,
     /// Up to when the counts are believed (monotonic ns).
     until: AtomicU64,
@@ -85,6 +89,17 @@ impl Releasing {
     pub fn begins_to_notice(&self) {
         self.noticing.fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
+    }
+
+    /// The same of who watches: that is so until nobody notices any more.
+    pub fn begins_to_watch(&self) {
+        self.noticing.fetch_or(WATCHED, Ordering::AcqRel);
+        self.begins_to_notice();
+    }
+
+    /// Whether even code may not be opened, since somebody watches.
+    pub fn is_watched(&self) -> bool {
+        self.noticing() & WATCHED != 0
     }
 
     /// How often programs have begun to notice, since none did. While that is not 0 nothing is opened.

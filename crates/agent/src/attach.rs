@@ -219,7 +219,8 @@ pub fn call_host(state: &Fixed) {
 pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     let header = state.header();
     let request = &header.analysis;
-    if path.len() >= 8 * request.path.len() {
+    // Nobody opens it where a program of the run is told who does.
+    if path.len() >= 8 * request.path.len() || header.releasing.is_watched() {
         return false;
     }
     let end = monotonic_ns().saturating_add(timeout_ns);
@@ -405,7 +406,7 @@ pub fn watches(state: &Fixed) {
     leave_alone(state, retire::WATCHES);
     // All of a user's programs do not go without for one that may watch for ever.
     if !state.has(flags::LASTING) {
-        release::notices(state);
+        release::watches(state);
     }
 }
 

@@ -128,9 +128,19 @@ fn give_back(frame: &Frame, what: What, number: u32, a: [usize; 6]) -> Answer {
 /// while another has the file open, or as it watches. So nothing of the run's is open when this returns, and
 /// nothing will be.
 pub fn notices(state: &Fixed) {
+    state.header().releasing.begins_to_notice();
+    all_is_let_go(state);
+}
+
+/// The same of who watches, who is told of code as well.
+pub fn watches(state: &Fixed) {
+    state.header().releasing.begins_to_watch();
+    all_is_let_go(state);
+}
+
+fn all_is_let_go(state: &Fixed) {
     let header = state.header();
     let releasing = &header.releasing;
-    releasing.begins_to_notice();
     // Those who hold something let go while such a call is under way.
     Wait::begin(state, What::All, Patience::insists(header)).for_all(What::All);
     releasing.ends(What::All);

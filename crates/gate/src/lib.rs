@@ -29,14 +29,24 @@ impl Gate {
     /// A pass to open files, or to hold directories and look names up. None while that is given back, and none
     /// while a program of the run notices who opens something.
     pub fn pass(&self, what: What) -> Option<Pass> {
-        let pass = self.pass_to_code(what);
+        let pass = self.pass_to_our_own(what);
         // Counted before: one of us sees the other.
         pass.filter(|_| self.0.is_none_or(|words| words.releasing.noticing() == 0))
     }
 
     /// The same for files that a process executes or maps as code, which it opens itself just then: nobody has a
-    /// lease on those that a reader breaks.
+    /// lease on those that a reader breaks. None while a program of the run watches: it would be told of us.
     pub fn pass_to_code(&self, what: What) -> Option<Pass> {
+        self.pass_to_our_own(what).filter(|_| !self.is_watched())
+    }
+
+    /// Whether a program of the run watches who opens files: no pass to code is had any more.
+    pub fn is_watched(&self) -> bool {
+        self.0.is_some_and(|words| words.releasing.is_watched())
+    }
+
+    /// The same for files of ours.
+    pub fn pass_to_our_own(&self, what: What) -> Option<Pass> {
         let pass = Pass(self.0.map(|words| (words, what)));
         let may = self.0.is_none_or(|words| words.of(what).begins(words.releasing, what, monotonic_ns));
         // Where it may not, dropping it counts it down again.
@@ -120,5 +130,18 @@ mod tests {
         assert!(gate.pass(What::Files).is_none(), "another one has begun meanwhile");
         words.releasing.forget_noticing(2);
         assert!(gate.pass(What::Files).is_some());
+    }
+
+    #[test]
+    fn no_code_is_opened_while_somebody_watches() {
+        let words = words();
+        let gate = Gate::new(words);
+        words.releasing.begins_to_notice();
+        words.releasing.begins_to_watch();
+        assert!(gate.pass_to_code(What::Files).is_none() && gate.pass(What::Files).is_none());
+        assert!(!words.files.is_any(), "what is refused is not held");
+        assert!(gate.pass_to_our_own(What::Mapping).is_some());
+        words.releasing.forget_noticing(words.releasing.noticing());
+        assert!(gate.pass_to_code(What::Files).is_some());
     }
 }

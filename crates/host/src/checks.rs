@@ -340,6 +340,10 @@ impl Turns for InTurn {
                 return true;
             }
             let_go(held);
+            // It will not be looked at any more in this run.
+            if self.gate.is_watched() {
+                return false;
+            }
             std::thread::sleep(GIVEN_BACK);
         }
     }

@@ -20,7 +20,7 @@ use std::process::{Child, Command};
 /// A pass for [`start`]: all that the host has open. None: something is being given back just now, and nothing
 /// may be held. (Of the kind for whose end every call that gives something back waits.)
 pub(crate) fn pass(gate: Gate) -> Option<Pass> {
-    gate.pass_to_code(What::Mapping)
+    gate.pass_to_our_own(What::Mapping)
 }
 
 /// Starts what `command` says, an absolute path, in the environment that it names, and no more. Of what is

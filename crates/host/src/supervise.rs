@@ -523,7 +523,8 @@ impl Host {
             let _ = request.state.compare_exchange(1, 2, Ordering::AcqRel, Ordering::Relaxed);
             wake(&request.state);
         };
-        if self.compromised {
+        // Who asked may not have seen that somebody watches.
+        if self.compromised || self.gate.is_watched() {
             answered();
             return;
         }
