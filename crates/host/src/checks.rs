@@ -136,16 +136,21 @@ fn work(
                 continue;
             }
             pause = SHORTEST;
-            match judge(&maps, (checks, check), process, (sites, own), gate) {
-                None if *put_off != (turn, TRIES) => {
+            let is_last = *put_off == (turn, TRIES);
+            match judge(&maps, (checks, check), process, (sites, own), gate, is_last) {
+                None if !is_last => {
                     *put_off = if put_off.0 == turn { (turn, put_off.1 + 1) } else { (turn, 1) };
                     next = next.min(UNSETTLED);
                 }
                 verdict => {
                     let verdict = verdict.unwrap_or(verdict::UNSEEN);
                     check.say(verdict, turn);
-                    if verdict == verdict::UNSEEN && process == header.main_process.load(Ordering::Relaxed) {
+                    let is_main = process == header.main_process.load(Ordering::Relaxed);
+                    // Of who has ended meanwhile not all has been looked at.
+                    if verdict == verdict::UNSEEN && is_main && check.asker() == Some(process) {
                         header.care.store(care::NOT_READY, Ordering::Release);
+                        header.doorbell.fetch_add(1, Ordering::Release);
+                        wake(&header.doorbell);
                     }
                 }
             }
@@ -224,20 +229,28 @@ fn bytes_of_code(maps: &[u8], check: &Check) -> u64 {
 }
 
 /// What is to be said of the process with these mappings. None: a file was written, or something mapped, a
-/// moment ago.
+/// moment ago, and it is not the last try.
 fn judge(
     maps: &[u8],
     (checks, check): (&'static Checks, &'static Check),
     process: u32,
     (sites, own): (&SiteFile, Option<FileIdentity>),
     gate: Gate,
+    is_last: bool,
 ) -> Option<u32> {
-    if check.code.load(Ordering::Acquire) != bytes_of_code(maps, check) {
+    let is_all_there = check.code.load(Ordering::Acquire) == bytes_of_code(maps, check);
+    if !is_all_there && !is_last {
         return None;
     }
+    // Some code has come and gone: a loader maps all of a library as its first segment, and then the others
+    // over that; where the first is code nobody knows what was there.
+    let mut says = if is_all_there { verdict::CLEAN } else { verdict::UNSEEN };
     for line in unwritten(maps, check) {
         let path = Path::new(OsStr::from_bytes(line.name));
-        let Some(metadata) = the_same(path, &line, process) else { return Some(verdict::UNSEEN) };
+        let Some(metadata) = the_same(path, &line, process) else {
+            says = verdict::UNSEEN;
+            continue;
+        };
         if own == Some(identity(&metadata)) {
             continue;
         }
@@ -256,11 +269,12 @@ fn judge(
         match sites.ensure_in_turns(path, turns) {
             Ok(Outcome::Known { sites: 0, unproven } | Outcome::Analysed { sites: 0, unproven })
                 if unproven & BLIND == 0 => {}
-            Ok(Outcome::Unsettled) => return None,
-            Ok(_) | Err(_) => return Some(verdict::UNSEEN),
+            Ok(Outcome::Unsettled) if !is_last => return None,
+            // The rest is looked at all the same, so that the next process need not wait for it.
+            Ok(_) | Err(_) => says = verdict::UNSEEN,
         }
     }
-    Some(verdict::CLEAN)
+    Some(says)
 }
 
 /// Device and inode.

@@ -283,10 +283,9 @@ pub(crate) fn report_plainly(file: Option<File>, first: usize, reason: String) {
         program: None,
         counts: Counts::default(),
     };
-    let mut text = Vec::new();
-    report.write_json(&mut text);
+    let text = report.json();
     program::without_write_signals(|| {
-        if file.write_all(&text).is_err() {
+        if file.write_all(text.as_bytes()).is_err() {
             // Rather none than half of one.
             let _ = file.set_len(0);
         }

@@ -9,7 +9,7 @@ pub(crate) const UNKNOWN: &str = "some of its code could not be analysed, or was
 pub(crate) const BLIND_LATER: &str =
     "it has loaded code that makes, or may make, system calls that cannot be seen";
 pub(crate) const NOT_READY: &str = "large files of its code were not known yet, and some make system calls \
-    of their own: the next run will see them";
+    of their own, or have come and gone: the next run will see them";
 pub(crate) const NOT_BEGUN: &str = "nothing of ours has begun in it: it was traced or filtered at its start, or ended before, or a loader ran no program";
 pub(crate) const REPLACED: &str =
     "Runahead's files were replaced since the command has begun: the next run will have the new ones";

@@ -88,10 +88,22 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 impl Report {
-    /// Writes the JSON document. A disk that is full by now must not harm the command: errors are passed over.
-    pub fn write_json(&self, to: &mut impl std::io::Write) {
-        let json = serde_json::to_string_pretty(self).unwrap_or_default();
-        let _ = writeln!(to, "{json}");
+    /// The JSON document.
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// Writes the JSON document, in one piece. `again`: in place of what was written there before. A disk that is
+    /// full by now must not harm the command: errors are passed over.
+    pub fn write_json(&self, to: &mut File, again: bool) {
+        let json = self.json();
+        if again {
+            let _ = to.rewind();
+        }
+        let is_written = to.write_all(json.as_bytes()).is_ok();
+        if again && is_written {
+            let _ = to.set_len(json.len() as u64);
+        }
     }
 
     /// What kept all or a part of speculation from the command, a line each; empty if nothing did.
@@ -140,7 +152,7 @@ impl Report {
     fn was_told(&self, helper: &Path, detail: Detail, gate: Gate) -> io::Result<bool> {
         // In a file that no limit on files concerns, and of which nobody waits for the other end.
         let mut file = File::from(memfd_create("runahead-report", MemfdFlags::CLOEXEC)?);
-        self.write_json(&mut file);
+        self.write_json(&mut file, false);
         file.rewind()?;
         let mut command = Command::new(helper);
         command.arg(detail.word()).env_clear().stdin(file).stdout(nowhere()?);

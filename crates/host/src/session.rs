@@ -296,7 +296,9 @@ impl Shared {
             0 | 2 => holder != 0 && !processes::is_there(holder),
             _ => false,
         };
-        if is_left {
+        // Else somebody has it by now. Until it is free nobody takes it.
+        let takes = |to| request.holder.compare_exchange(holder, to, Ordering::AcqRel, Ordering::Relaxed);
+        if is_left && takes(std::process::id()).is_ok() {
             request.state.store(0, Ordering::Release);
             request.holder.store(0, Ordering::Release);
             wake(&request.holder);

@@ -42,6 +42,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::cell::OnceCell;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZero;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -225,6 +226,8 @@ pub struct Host {
     /// Processes whose ends we are told of.
     ends: Ends,
     reported: bool,
+    /// The report was written before the end.
+    in_advance: bool,
     /// What we are allowed.
     own_rights: Option<Arc<Watched>>,
     /// Programs that processes of the run are about to execute.
@@ -284,6 +287,7 @@ impl Host {
             postponed: false,
             ends: Ends::default(),
             reported: false,
+            in_advance: false,
             own_rights: None,
             executions,
             barred: None,
@@ -346,6 +350,7 @@ impl Host {
             let speculating = self.limit();
             self.look_for_trace();
             self.say_how_far();
+            self.report_in_advance();
             if self.costs.as_ref().is_some_and(Costs::is_hopeless) {
                 self.leave(Some(MEMORY_SHORT), Next::BeginAnew);
             }
@@ -1052,6 +1057,55 @@ impl Host {
         }
     }
 
+    /// What the run has been through so far. `left`: as in [`Host::report`].
+    fn told(&self, left: Option<&str>) -> Report {
+        let mut counts = self.counts_so_far();
+        counts.names_looked_ahead = self.names.looked_up();
+        counts.kept_open = self.session.header().kept_open.load(Ordering::Relaxed).into();
+        (counts.companions, counts.companions_used) = self.names.companions();
+        counts.disks = self.limits.looks();
+        counts.remembered =
+            self.remembered.as_ref().map(|remembered| remembered.counts()).unwrap_or_default();
+        counts.speculator.refused_because = self.refused.clone();
+        let not_begun = self.executions.refused().unwrap_or(NOT_BEGUN);
+        let (plainly, later) = match self.session.header().care.load(Ordering::Acquire) {
+            // What it has started may have been helped all the same.
+            care::NONE if left.is_none() && counts.processes == 0 => (Some(not_begun), None),
+            care::BLIND_AT_START => (Some(BLIND), None),
+            care::UNKNOWN_AT_START => (Some(UNKNOWN), None),
+            care::BLIND_LATER => (None, Some(BLIND_LATER)),
+            care::NOT_READY => (None, Some(NOT_READY)),
+            care::WITHOUT_RIGHTS => (None, Some(GAVE_UP_RIGHTS)),
+            _ => (None, None),
+        };
+        Report {
+            version: VERSION,
+            command: program::arguments().skip(self.command).map(OsStr::to_string_lossy).collect(),
+            elapsed_ns: monotonic_ns().saturating_sub(self.began),
+            plainly_because: plainly.map(str::to_owned),
+            left_because: left.or(self.barred).or(later).map(str::to_owned),
+            speculated: !self.watches_only,
+            program: counted(self.main_process),
+            counts,
+        }
+    }
+
+    /// Writes the report of who is left alone by now: nobody sees its end, so nobody waits there until the
+    /// report is written. It is written once more then.
+    fn report_in_advance(&mut self) {
+        let care = self.session.header().care.load(Ordering::Acquire);
+        let sees_no_end = matches!(care, care::BLIND_LATER | care::NOT_READY | care::WITHOUT_RIGHTS);
+        if self.reported || self.in_advance || !sees_no_end || self.executions.is_left() {
+            return;
+        }
+        self.in_advance = true;
+        let is_regular = |file: &File| file.metadata().is_ok_and(|told| told.is_file());
+        let file = self.wishes.report.as_ref().filter(|file| is_regular(file));
+        if let Some(mut file) = file.and_then(|file| file.try_clone().ok()) {
+            self.told(None).write_json(&mut file, false);
+        }
+    }
+
     /// `left`: why the command is left alone before its end.
     fn report(&mut self, left: Option<&str>) {
         self.reported = true;
@@ -1068,41 +1122,13 @@ impl Host {
                 }
             }
             let unwritten = self.end_trace();
-            let mut counts = self.counts_so_far();
-            counts.names_looked_ahead = self.names.looked_up();
-            counts.kept_open = self.session.header().kept_open.load(Ordering::Relaxed).into();
-            (counts.companions, counts.companions_used) = self.names.companions();
-            counts.disks = self.limits.looks();
-            counts.remembered =
-                self.remembered.as_ref().map(|remembered| remembered.counts()).unwrap_or_default();
-            counts.speculator.refused_because = self.refused.clone();
             if self.executions.is_left() {
                 // Said already, by who became the command.
                 self.wishes = Wishes::NONE;
             }
-            let not_begun = self.executions.refused().unwrap_or(NOT_BEGUN);
-            let (plainly, later) = match self.session.header().care.load(Ordering::Acquire) {
-                // What it has started may have been helped all the same.
-                care::NONE if left.is_none() && counts.processes == 0 => (Some(not_begun), None),
-                care::BLIND_AT_START => (Some(BLIND), None),
-                care::UNKNOWN_AT_START => (Some(UNKNOWN), None),
-                care::BLIND_LATER => (None, Some(BLIND_LATER)),
-                care::NOT_READY => (None, Some(NOT_READY)),
-                care::WITHOUT_RIGHTS => (None, Some(GAVE_UP_RIGHTS)),
-                _ => (None, None),
-            };
-            let report = Report {
-                version: VERSION,
-                command: program::arguments().skip(self.command).map(OsStr::to_string_lossy).collect(),
-                elapsed_ns: monotonic_ns().saturating_sub(self.began),
-                plainly_because: plainly.map(str::to_owned),
-                left_because: left.or(self.barred).or(later).map(str::to_owned),
-                speculated: !self.watches_only,
-                program: counted(main),
-                counts,
-            };
+            let report = self.told(left);
             if let Some(mut file) = self.wishes.report.take() {
-                report.write_json(&mut file);
+                report.write_json(&mut file, self.in_advance);
             }
             match (self.wishes.stats, self.wishes.reasons) {
                 (Some(detail), _) => report.tell(&self.installation.teller, detail, self.gate),

@@ -18,6 +18,8 @@ use std::process::Command;
 const LIBRARY: &str = r#"
     #ifdef NOTHING
     __asm__(".text\n.balign 4096\n.fill 24 << 20, 1, 0x90\n");
+    #elif defined OLD
+    __asm__(".text\n.balign 4096\n.fill 2 << 20, 1, 0x90\n.data\n.fill 1 << 20, 1, 7\n.text\n");
     #elif defined SMALL
     __asm__(".text\n.balign 4096\n.fill 400 << 10, 1, 0x90\n");
     #else
@@ -99,6 +101,8 @@ const PROGRAM: &str = r#"
         if (words > 3) first = atol(word[3]);
         if (!strcmp(what, "long"))
             for (int round = 0; round < 40; round++) usleep(5000);
+        /* The loader maps all of it as its first segment, and then the others over that. */
+        if (!strcmp(what, "adds")) { if (!dlopen("./libold.so", RTLD_NOW)) return 8; usleep(300000); }
         if (!strcmp(what, "filter")) { if (forbids(enter)) return 4; all("before"); usleep(150000); all(what); _exit(0); }
         /* The next calls come before anybody can have looked at the code. */
         if (!strncmp(what, "atonce", 6)) {
@@ -204,6 +208,16 @@ pub fn add(suite: &mut Suite) {
     let wants = slow_disk::WANTS.into_iter().chain(["command gcc"]);
     suite.add("unchecked::it is helped once it is known", wants.clone(), helped);
     suite.add("unchecked::one with calls of its own is left alone", wants.clone(), left_alone);
+    suite.add(
+        "unchecked::what cannot be said of the first is known to the second",
+        wants.clone(),
+        second_helped,
+    );
+    suite.add(
+        "unchecked::the report of one that is left alone is there at its end",
+        ["command gcc"],
+        reported,
+    );
     suite.add("unchecked::small ones that start at the same time are all helped", wants, all_helped);
 }
 
@@ -217,7 +231,8 @@ fn built() -> Result<PathBuf, String> {
         build_folder().join(format!("unchecked-{}-{:?}", std::process::id(), std::thread::current().id()));
     let line = "set -e; for kind in clean:NOTHING sites:SITES blind:BLIND small:SMALL; do name=${kind%%:*}; \
         gcc -O1 -shared -fPIC -D${kind##*:} -o lib$name.so library.c; \
-        gcc -O1 -pthread -o $name program.c -L. -l$name -Wl,-rpath,'$ORIGIN'; done";
+        gcc -O1 -pthread -o $name program.c -L. -l$name -Wl,-rpath,'$ORIGIN'; done; \
+        gcc -O1 -shared -fPIC -DOLD -Wl,-z,noseparate-code -o libold.so library.c";
     fs::create_dir_all(&aside)
         .and_then(|()| fs::write(aside.join("library.c"), LIBRARY))
         .and_then(|()| fs::write(aside.join("program.c"), PROGRAM))
@@ -234,8 +249,17 @@ fn built() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-const PARTS: [&str; 8] =
-    ["clean", "sites", "blind", "small", "libclean.so", "libsites.so", "libblind.so", "libsmall.so"];
+const PARTS: [&str; 9] = [
+    "clean",
+    "sites",
+    "blind",
+    "small",
+    "libclean.so",
+    "libsites.so",
+    "libblind.so",
+    "libsmall.so",
+    "libold.so",
+];
 
 fn fill(from: &Path, to: &Path, count: u64) -> io::Result<()> {
     for part in PARTS {
@@ -296,6 +320,50 @@ fn helped() -> Verdict {
 
 fn left_alone() -> Verdict {
     run("sites", |reads, _| reads < FILES / 2)
+}
+
+fn second_helped() -> Verdict {
+    const HALF: u64 = FILES / 2;
+    let from = built()?;
+    let disk = Disk::new("second", "cloud", |folder: &Path| fill(&from, folder, FILES))?;
+    let line = format!("cd $0; ./clean adds {HALF} 0; ./clean adds {FILES} {HALF}");
+    disk.watched().until(
+        &|mount: &Path| vec!["bash".into(), "-c".into(), line.clone().into(), mount.into()],
+        1,
+        |counts| match number(counts, "reads")? {
+            reads if reads >= HALF - HALF / 20 => Ok(()),
+            reads => Err(format!("{reads} reads")),
+        },
+    )
+}
+
+/// Nobody sees the end of a program that is left alone, and nobody waits there.
+fn reported() -> Verdict {
+    let folder = built()?;
+    let runahead = Runahead::built()?;
+    let home = build_folder().join(format!("unchecked-home-{}", std::process::id()));
+    let wrong = |error: io::Error| error.to_string();
+    for number in 0..20 {
+        let report = home.join("report.json");
+        fs::create_dir_all(&home).map_err(wrong)?;
+        let mut command = Command::new(&runahead.command);
+        command.envs(runahead.environment.iter().map(|(name, value)| (name, value)));
+        command.env("XDG_CACHE_HOME", &home).current_dir(&folder);
+        command.args(["run", "--report"]).arg(&report).args(["--", "./sites", "long", "0"]);
+        let output = command.output().map_err(wrong)?;
+        let said = fs::read(&report).map_err(wrong)?;
+        fs::remove_dir_all(&home).map_err(wrong)?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        let said: serde_json::Value = serde_json::from_slice(&said)
+            .map_err(|error| format!("the report of run {number} is not whole: {error}"))?;
+        // A busy machine may have looked at nothing until the end.
+        if !said["left_because"].is_null() && said["elapsed_ns"].as_u64().is_none_or(|ns| ns == 0) {
+            return Err(format!("run {number} took no time: {said}"));
+        }
+    }
+    Ok(())
 }
 
 /// Each of them has files that nobody knows, its own and one that all have: as the programs of a pipeline in a
