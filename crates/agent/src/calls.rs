@@ -25,8 +25,8 @@ pub const WATCHED_LEAST: usize = LARGE_MAPPING;
 const SEEN_BY_WATCHERS: u32 = n::IN_ACCESS | n::IN_OPEN | n::IN_CLOSE_NOWRITE;
 
 /// The same for fanotify(7), by linux/fanotify.h: FAN_ACCESS, FAN_CLOSE_NOWRITE, FAN_OPEN, FAN_OPEN_EXEC, and those that ask
-/// for permission.
-const FAN_SEEN: u64 = 0x1 | 0x10 | 0x20 | 0x1000 | 0x10000 | 0x20000 | 0x40000;
+/// for permission, or before data are read (FAN_PRE_ACCESS).
+const FAN_SEEN: u64 = 0x1 | 0x10 | 0x20 | 0x1000 | 0x10000 | 0x20000 | 0x40000 | 0x10_0000;
 const FAN_MARK_ADD: u32 = 1;
 
 /// Bytes of memory of a program's own, all that it has ever got, from which on it is worth looking whether some of
