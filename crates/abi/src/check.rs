@@ -102,10 +102,10 @@ impl Check {
         ((answer >> 32) as u32 == turn && answer as u32 != 0).then_some(answer as u32)
     }
 
-    /// The host's answer for `turn`, if that is not over.
-    pub fn say(&self, verdict: u32, turn: u32) {
+    /// The host's answer for `turn`. False: that is over.
+    pub fn say(&self, verdict: u32, turn: u32) -> bool {
         let (none, answer) = (u64::from(turn) << 32, u64::from(turn) << 32 | u64::from(verdict));
-        let _ = self.answer.compare_exchange(none, answer, Ordering::AcqRel, Ordering::Relaxed);
+        self.answer.compare_exchange(none, answer, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     fn ends_turn(&self) {

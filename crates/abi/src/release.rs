@@ -93,8 +93,9 @@ impl Releasing {
 
     /// The same of who watches: that is so until nobody notices any more.
     pub fn begins_to_watch(&self) {
-        self.noticing.fetch_or(WATCHED, Ordering::AcqRel);
-        self.begins_to_notice();
+        let next = |noticing: u32| Some(noticing.wrapping_add(1) | WATCHED);
+        let _ = self.noticing.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
+        fence(Ordering::SeqCst);
     }
 
     /// Whether even code may not be opened, since somebody watches.

@@ -10,8 +10,8 @@ use runahead_abi::kin;
 use runahead_abi::lives::SHORT_NS;
 use runahead_abi::owner;
 use runahead_abi::session::{
-    AGENT_BYTES, ANALYSIS_CLOSED, ANALYSIS_GIVEN_UP, AnalysisRequest, Header, SLOT_BYTES, SLOTS,
-    SPECULATOR_BYTES, Slot, activity, care, companions, names_ahead, reported, retire, slot_offset, watching,
+    AGENT_BYTES, ANALYSIS_CLOSED, ANALYSIS_GIVEN_UP, Header, SLOT_BYTES, SLOTS, SPECULATOR_BYTES, Slot,
+    activity, care, companions, names_ahead, reported, retire, slot_offset, watching,
 };
 use runahead_kernel::files::{read_link, stat_at};
 use runahead_kernel::memory::{PROT_NONE, PROT_READ, PROT_WRITE, protect, show_other_part};
@@ -225,7 +225,7 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     }
     let end = monotonic_ns().saturating_add(timeout_ns);
     let me = process_id() as u32;
-    if !is_our_turn(request, me, end) {
+    if !is_our_turn(header, me, end) {
         return false;
     }
     for (index, word) in request.path.iter().enumerate() {
@@ -235,7 +235,10 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
         }
         word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
     }
-    request.state.store(1, Ordering::Release);
+    // Else nobody answers any more.
+    if request.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return false;
+    }
     ring(header);
     // (What wakes us may be meant for who asked before us.)
     let is_answered = || request.state.load(Ordering::Acquire) != 1;
@@ -259,7 +262,7 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     if request.holder.load(Ordering::Relaxed) != me {
         return answered;
     }
-    request.state.store(0, Ordering::Relaxed);
+    let _ = request.state.compare_exchange(2, 0, Ordering::AcqRel, Ordering::Relaxed);
     // The host has it for good, when it has left the command.
     let _ = request.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
     futex_wake(&request.holder);
@@ -268,20 +271,29 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
 
 /// Takes the mailbox as `me`, once others have had their answers, at most until `end` (monotonic ns): the
 /// programs of a pipeline start at once, and all of them have libraries that nobody knows yet. False: nobody
-/// answers, or not by then.
-fn is_our_turn(request: &AnalysisRequest, me: u32, end: u64) -> bool {
-    /// Who holds it may have been killed, and nobody says so.
+/// answers, or not by then, or who has it does nothing (stopped, or killed, say).
+fn is_our_turn(header: &Header, me: u32, end: u64) -> bool {
     const AGAIN_NS: u64 = 5_000_000;
+    const IDLE_NS: u64 = 50_000_000;
+    let request = &header.analysis;
+    let (mut seen, mut since) = ((0, 0), monotonic_ns());
     loop {
         let taken = request.holder.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed);
         let Err(holder) = taken else { return true };
-        let nobody_answers =
-            matches!(request.state.load(Ordering::Acquire), ANALYSIS_GIVEN_UP | ANALYSIS_CLOSED);
+        let is = request.state.load(Ordering::Acquire);
         let now = monotonic_ns();
-        if nobody_answers || now >= end {
+        if seen != (holder, is) {
+            (seen, since) = ((holder, is), now);
+        }
+        // Only an analysis takes long.
+        let is_idle = is != 1 && now.saturating_sub(since) >= IDLE_NS;
+        if matches!(is, ANALYSIS_GIVEN_UP | ANALYSIS_CLOSED) || is_idle || now >= end {
             return false;
         }
-        futex_wait(&request.holder, holder, Some(AGAIN_NS.min(end - now)));
+        if !futex_wait(&request.holder, holder, Some(AGAIN_NS.min(end.saturating_sub(now)))) {
+            // Who is gone is found by the host.
+            ring(header);
+        }
     }
 }
 

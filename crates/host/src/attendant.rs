@@ -25,6 +25,7 @@ use runahead_abi::environment::flags;
 use runahead_abi::session::reported;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -49,8 +50,9 @@ pub fn attend(run: Run) -> ! {
     let run = open_sites(run, &begins, |cold| cold.ask_for_libraries(gate, has_more));
     let look = if run.wishes.any() { LOOK_TO_TELL } else { LOOK };
     let mut awaited = 0;
+    let stuck = Cell::default();
     loop {
-        session.free_analysis();
+        session.free_analysis(&stuck);
         let header = session.header();
         let doorbell = header.doorbell.load(Ordering::Acquire);
         let has_ended = run.main.as_ref().is_none_or(has_ended);

@@ -144,13 +144,14 @@ fn work(
                 }
                 verdict => {
                     let verdict = verdict.unwrap_or(verdict::UNSEEN);
-                    check.say(verdict, turn);
                     let is_main = process == header.main_process.load(Ordering::Relaxed);
                     // Of who has ended meanwhile not all has been looked at.
-                    if verdict == verdict::UNSEEN && is_main && check.asker() == Some(process) {
-                        header.care.store(care::NOT_READY, Ordering::Release);
-                        header.doorbell.fetch_add(1, Ordering::Release);
-                        wake(&header.doorbell);
+                    let is_told = verdict == verdict::UNSEEN && is_main && check.asker() == Some(process);
+                    if is_told {
+                        tell(header, care::NOT_READY);
+                    }
+                    if !check.say(verdict, turn) && is_told {
+                        header.care.store(care::NONE, Ordering::Release);
                     }
                 }
             }
@@ -161,6 +162,21 @@ fn work(
         let wait = if next == LONGEST { pause } else { next.max(SHORTEST) };
         let is_told = bell.recv_timeout(wait).is_ok();
         pause = if is_told { SHORTEST } else { LONGEST.min(pause * 2) };
+    }
+}
+
+/// Says what becomes of the command, and waits until the host has come by at it: nobody sees the command's end
+/// from then on, so its report is written now.
+fn tell(header: &Header, care: u32) {
+    const LONGEST: Duration = Duration::from_millis(200);
+    const AGAIN: Duration = Duration::from_micros(500);
+    header.care.store(care, Ordering::Release);
+    let (rounds, began) = (header.rounds.load(Ordering::Acquire), Instant::now());
+    // The one under way may have passed it.
+    while header.rounds.load(Ordering::Acquire).wrapping_sub(rounds) < 2 && began.elapsed() < LONGEST {
+        header.doorbell.fetch_add(1, Ordering::Release);
+        wake(&header.doorbell);
+        std::thread::sleep(AGAIN);
     }
 }
 

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
 use std::iter;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -93,17 +94,20 @@ impl Report {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// Writes the JSON document, in one piece. `again`: in place of what was written there before. A disk that is
-    /// full by now must not harm the command: errors are passed over.
-    pub fn write_json(&self, to: &mut File, again: bool) {
+    /// Writes the JSON document. A disk that is full by now must not harm the command: errors are passed over.
+    pub fn write_json(&self, to: &mut File) {
+        let _ = to.write_all(self.json().as_bytes());
+    }
+
+    /// The same into a regular file, where it is written again later; `long`: the bytes that were, 0: none
+    /// yet. Returns how many there are now. The later one is no shorter, filled up with blanks, mostly no
+    /// longer, and written in one piece: who reads meanwhile finds the one or the other.
+    pub fn write_json_in_place(&self, to: &File, long: usize) -> usize {
+        const ROOM: usize = 1024;
         let json = self.json();
-        if again {
-            let _ = to.rewind();
-        }
-        let is_written = to.write_all(json.as_bytes()).is_ok();
-        if again && is_written {
-            let _ = to.set_len(json.len() as u64);
-        }
+        let wanted = if long == 0 { json.len() + ROOM } else { long.max(json.len()) };
+        let filled = format!("{:<1$}\n", json.trim_end(), wanted - 1);
+        to.write_at(filled.as_bytes(), 0).unwrap_or(0)
     }
 
     /// What kept all or a part of speculation from the command, a line each; empty if nothing did.
@@ -152,7 +156,7 @@ impl Report {
     fn was_told(&self, helper: &Path, detail: Detail, gate: Gate) -> io::Result<bool> {
         // In a file that no limit on files concerns, and of which nobody waits for the other end.
         let mut file = File::from(memfd_create("runahead-report", MemfdFlags::CLOEXEC)?);
-        self.write_json(&mut file, false);
+        self.write_json(&mut file);
         file.rewind()?;
         let mut command = Command::new(helper);
         command.arg(detail.word()).env_clear().stdin(file).stdout(nowhere()?);

@@ -15,6 +15,7 @@ use rustix::fs::{
     MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Child;
@@ -148,6 +149,9 @@ impl Session {
         Ok(fallocate(&self.descriptor, flags, slot_offset(index) as u64, SLOT_BYTES as u64)?)
     }
 }
+
+/// Who has held the mailbox of analyses, gone as it seems, and since when.
+pub type Stuck = Option<(u32, Instant)>;
 
 /// Takes the mailbox for good, and leaves alone who is about to execute something.
 fn leave_executions(mailbox: &Executions) {
@@ -287,14 +291,24 @@ impl Shared {
     }
 
     /// Frees the mailbox of analyses where who has asked does not wait any more: nobody was there for a while
-    /// (stopped, say), or he was killed, before he could ask even.
-    pub fn free_analysis(&self) {
+    /// (stopped, say), or he was killed, before he could ask even. `stuck`: what was found at the latest call.
+    pub fn free_analysis(&self, stuck: &Cell<Stuck>) {
+        /// Who seems to be gone may be in another pid namespace, and about to go on.
+        const LONGEST: Duration = Duration::from_millis(200);
         let request = &self.header().analysis;
         let holder = request.holder.load(Ordering::Acquire);
         let is_left = match request.state.load(Ordering::Acquire) {
             ANALYSIS_GIVEN_UP => true,
-            0 | 2 => holder != 0 && !processes::is_there(holder),
-            _ => false,
+            0 | 2 if holder != 0 && !processes::is_there(holder) => {
+                let since = stuck.get().filter(|&(found, _)| found == holder);
+                let (_, since) = since.unwrap_or_else(|| (holder, Instant::now()));
+                stuck.set(Some((holder, since)));
+                since.elapsed() >= LONGEST
+            }
+            _ => {
+                stuck.set(None);
+                false
+            }
         };
         // Else somebody has it by now. Until it is free nobody takes it.
         let takes = |to| request.holder.compare_exchange(holder, to, Ordering::AcqRel, Ordering::Relaxed);

@@ -26,7 +26,7 @@ use crate::remembered::{self, Begin, Remembered, Remembering};
 use crate::report::{Report, VERSION};
 use crate::rights::{Look, Watched};
 use crate::run::{Run, Sites, Wishes};
-use crate::session::{Session, say_gone, say_that_nobody_comes};
+use crate::session::{Session, Stuck, say_gone, say_that_nobody_comes};
 use crate::trace::Recorder;
 use runahead_abi::environment;
 use runahead_abi::release::What::{All, Files};
@@ -40,7 +40,7 @@ use runahead_remembered::look;
 use runahead_sites::SiteFile;
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -226,8 +226,10 @@ pub struct Host {
     /// Processes whose ends we are told of.
     ends: Ends,
     reported: bool,
-    /// The report was written before the end.
-    in_advance: bool,
+    /// Whose mailbox of analyses may have to be freed.
+    stuck: Cell<Stuck>,
+    /// Bytes of the report that was written before the end.
+    in_advance: Option<usize>,
     /// What we are allowed.
     own_rights: Option<Arc<Watched>>,
     /// Programs that processes of the run are about to execute.
@@ -287,7 +289,8 @@ impl Host {
             postponed: false,
             ends: Ends::default(),
             reported: false,
-            in_advance: false,
+            in_advance: None,
+            stuck: Cell::new(None),
             own_rights: None,
             executions,
             barred: None,
@@ -518,7 +521,7 @@ impl Host {
 
     /// Analyses a file for an agent that waits.
     fn answer_analysis(&self) {
-        self.session.share().free_analysis();
+        self.session.share().free_analysis(&self.stuck);
         let request = &self.session.header().analysis;
         if request.state.load(Ordering::Acquire) != 1 {
             return;
@@ -1095,14 +1098,12 @@ impl Host {
     fn report_in_advance(&mut self) {
         let care = self.session.header().care.load(Ordering::Acquire);
         let sees_no_end = matches!(care, care::BLIND_LATER | care::NOT_READY | care::WITHOUT_RIGHTS);
-        if self.reported || self.in_advance || !sees_no_end || self.executions.is_left() {
+        if self.reported || self.in_advance.is_some() || !sees_no_end || self.executions.is_left() {
             return;
         }
-        self.in_advance = true;
-        let is_regular = |file: &File| file.metadata().is_ok_and(|told| told.is_file());
-        let file = self.wishes.report.as_ref().filter(|file| is_regular(file));
-        if let Some(mut file) = file.and_then(|file| file.try_clone().ok()) {
-            self.told(None).write_json(&mut file, false);
+        let is_regular = |file: &&File| file.metadata().is_ok_and(|told| told.is_file());
+        if let Some(file) = self.wishes.report.as_ref().filter(is_regular) {
+            self.in_advance = Some(self.told(None).write_json_in_place(file, 0));
         }
     }
 
@@ -1128,7 +1129,10 @@ impl Host {
             }
             let report = self.told(left);
             if let Some(mut file) = self.wishes.report.take() {
-                report.write_json(&mut file, self.in_advance);
+                match self.in_advance {
+                    Some(long) => _ = report.write_json_in_place(&file, long),
+                    None => report.write_json(&mut file),
+                }
             }
             match (self.wishes.stats, self.wishes.reasons) {
                 (Some(detail), _) => report.tell(&self.installation.teller, detail, self.gate),

@@ -115,6 +115,11 @@ pub enum Since {
     Waited,
 }
 
+/// Whether a read behind these is taken for one that waits.
+fn expects(waits: u8) -> bool {
+    waits & ((1 << LATEST) - 1) != 0 && waits.count_ones() >= LEAST
+}
+
 impl Untold {
     pub const fn new() -> Untold {
         Untold { threads: PerThread::new(Thread::new()), waits: 0 }
@@ -126,7 +131,8 @@ impl Untold {
         let waits = self.waits;
         let Some(known) = self.threads.get_mut(thread) else {
             let known = Thread { looked: counted, waits, ..Thread::new() };
-            return if self.threads.meets(thread, known) { Since::Slept } else { Since::Nothing };
+            let is_met = self.threads.meets(thread, known) || expects(waits);
+            return if is_met { Since::Slept } else { Since::Nothing };
         };
         let before = core::mem::replace(&mut known.looked, counted);
         if before == counted {
@@ -158,8 +164,7 @@ impl Untold {
 
     /// Whether those before would have a read of a thread's taken for one that waits.
     pub fn expects(&self, thread: usize) -> bool {
-        let waits = self.threads.get(thread).map_or(self.waits, |known| known.waits);
-        waits & ((1 << LATEST) - 1) != 0 && waits.count_ones() >= LEAST
+        expects(self.threads.get(thread).map_or(self.waits, |known| known.waits))
     }
 
     /// A thread (never 0) that has just been looked at is about to make such a read. True if that is taken for one that waits.
@@ -369,6 +374,7 @@ mod tests {
         let mut untold = Untold::new();
         for thread in 1..100 {
             let (before, after) = (Counted { sleeps: 5, blocks: 0 }, Counted { sleeps: 6, blocks: 8 });
+            assert!(thread < 3 || untold.looks(thread, before) == Since::Slept);
             untold.looks(thread, before);
             let said = untold.begins(thread, Read::default());
             assert_eq!(said, thread > 2, "{thread}");

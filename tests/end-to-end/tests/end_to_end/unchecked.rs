@@ -343,6 +343,7 @@ fn reported() -> Verdict {
     let runahead = Runahead::built()?;
     let home = build_folder().join(format!("unchecked-home-{}", std::process::id()));
     let wrong = |error: io::Error| error.to_string();
+    let mut left = 0;
     for number in 0..20 {
         let report = home.join("report.json");
         fs::create_dir_all(&home).map_err(wrong)?;
@@ -358,10 +359,11 @@ fn reported() -> Verdict {
         }
         let said: serde_json::Value = serde_json::from_slice(&said)
             .map_err(|error| format!("the report of run {number} is not whole: {error}"))?;
-        // A busy machine may have looked at nothing until the end.
-        if !said["left_because"].is_null() && said["elapsed_ns"].as_u64().is_none_or(|ns| ns == 0) {
-            return Err(format!("run {number} took no time: {said}"));
-        }
+        left += u32::from(!said["left_because"].is_null());
+    }
+    // A busy machine may have looked at nothing until the end.
+    if left == 0 {
+        return Err("none was left alone".to_owned());
     }
     Ok(())
 }
