@@ -27,8 +27,8 @@ pub enum What {
     Mapping,
 }
 
-/// In the count of those who notice: one of them watches, and is told of code as well, on which nobody has a lease that
-/// readers break.
+/// In the count of those who notice: one of them watches, and is told of code as well, on which nobody has a
+/// lease that readers break.
 const WATCHED: u32 = 1 << 31;
 
 /// The calls under way that give something back.

@@ -156,8 +156,8 @@ pub const HOLDERS_BYTES: usize = size_of::<Holders>();
 #[repr(C)]
 #[derive(Debug)]
 pub struct AnalysisRequest {
-    /// Process id of the agent that holds the mailbox, 0 free. Taken by compare-and-swap; futex for agents that
-    /// wait for their turn.
+    /// Process id of the agent that holds the mailbox, 0 free. Taken by compare-and-swap; futex for agents
+    /// that wait for their turn.
     pub holder: AtomicU32,
     /// 0 empty, 1 asked, 2 answered, [`ANALYSIS_GIVEN_UP`], [`ANALYSIS_CLOSED`]: futex for both sides.
     pub state: AtomicU32,

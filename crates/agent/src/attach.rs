@@ -237,6 +237,7 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
     }
     // Else nobody answers any more.
     if request.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        let _ = request.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
         return false;
     }
     ring(header);
@@ -274,6 +275,7 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
 /// answers, or not by then, or who has it does nothing (stopped, or killed, say).
 fn is_our_turn(header: &Header, me: u32, end: u64) -> bool {
     const AGAIN_NS: u64 = 5_000_000;
+    /// Longer than a busy machine keeps one that runs from its processor, mostly.
     const IDLE_NS: u64 = 50_000_000;
     let request = &header.analysis;
     let (mut seen, mut since) = ((0, 0), monotonic_ns());

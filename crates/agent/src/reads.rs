@@ -846,7 +846,8 @@ impl Visit<'_> {
         self.inner.is_unpacked
     }
 
-    /// Judges whether this thread's latest read of which the file system did not tell has waited. True if there was one to judge.
+    /// Judges whether this thread's latest read of which the file system did not tell has waited. True if
+    /// there was one to judge.
     fn judge_untold(&mut self, thread: usize, counted: Counted) -> bool {
         if !self.inner.untold.is_open(thread) {
             return false;

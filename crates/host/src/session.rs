@@ -71,7 +71,8 @@ impl Session {
     pub fn shut(&self) {
         let header = self.header();
         header.owners.iter().for_each(owner::shut);
-        // An agent that asks for an analysis, or waits for its turn, sees that nobody answers; one that has asked is answered.
+        // An agent that asks for an analysis, or waits for its turn, sees that nobody answers; one that has
+        // asked is answered.
         let request = &header.analysis;
         request.holder.store(std::process::id(), Ordering::Release);
         request.state.store(ANALYSIS_CLOSED, Ordering::Release);

@@ -3,10 +3,10 @@
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that each can
 //! be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`], [`worth`],
 //! [`futile`], [`restart`], [`kin`], [`coldness`], [`noting`], [`toll`], [`untold`], [`mapped`], [`served`]
-//! and [`crowd`] inside the program; the speculator drives [`depth`], [`ledger`], [`copies`], [`misses`],
-//! [`scattered`], [`overlay`], [`passed_names`], [`together`], [`views`], [`allowance`], and `coldness` and
-//! `noting` too; the host drives [`arming`], [`followed`], [`strides`], [`swapped`], [`touches`],
-//! [`presence`], [`sampling`] and [`memory`]. Every constant carries its reason.
+//! and [`crowd`] inside the program ([`per_thread`]: of each thread); the speculator drives [`depth`],
+//! [`ledger`], [`copies`], [`misses`], [`scattered`], [`overlay`], [`passed_names`], [`together`], [`views`],
+//! [`allowance`], and `coldness` and `noting` too; the host drives [`arming`], [`followed`], [`strides`],
+//! [`swapped`], [`touches`], [`presence`], [`sampling`] and [`memory`]. Every constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
 #![cfg_attr(not(test), no_std)]

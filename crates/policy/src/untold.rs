@@ -8,8 +8,9 @@
 //! pipe as well, and what it has read must be in the page cache since. (Sleeps alone made a server that reads warm files, and waits for
 //! a client each time, look like one that waits for its disk.)
 //!
-//! Each thread is asked for itself, as the kernel counts for each: of threads that take turns nearly every read is begun before another
-//! thread's has ended. One of which nothing is known yet begins with what was found of all.
+//! Each thread is asked for itself, as the kernel counts for each: of threads that take turns nearly every
+//! read is begun before another thread's has ended. One of which nothing is known yet begins with what was
+//! found of all.
 //!
 //! A program that has only hit for a while is looked at by samples (`attention`), and what was counted between two of them tells that some
 //! read went by that waited: then the next few are all looked at.
@@ -52,7 +53,8 @@ impl Asking {
         Asking { asked_at: 0, cost: 0 }
     }
 
-    /// Whether to ask at `now`, ns, before [`Untold::begins`]; `expects`: what [`Untold::expects`] says of the thread.
+    /// Whether to ask at `now`, ns, before [`Untold::begins`]; `expects`: what [`Untold::expects`] says of the
+    /// thread.
     pub fn may(&self, expects: bool, since: Since, now: u64) -> bool {
         since == Since::Waited
             || expects
@@ -125,8 +127,8 @@ impl Untold {
         Untold { threads: PerThread::new(Thread::new()), waits: 0 }
     }
 
-    /// A thread (never 0) for which so much was counted is looked at, whether what it reads is cached or not. Comes behind
-    /// [`Untold::ends`].
+    /// A thread (never 0) for which so much was counted is looked at, whether what it reads is cached or not.
+    /// Comes behind [`Untold::ends`].
     pub fn looks(&mut self, thread: usize, counted: Counted) -> Since {
         let waits = self.waits;
         let Some(known) = self.threads.get_mut(thread) else {
@@ -144,8 +146,8 @@ impl Untold {
         }
     }
 
-    /// Those of a thread since the latest look have not waited, as nothing was counted; none of them is to be judged, and the read at
-    /// hand is not asked about.
+    /// Those of a thread since the latest look have not waited, as nothing was counted; none of them is to be
+    /// judged, and the read at hand is not asked about.
     pub fn passes(&mut self, thread: usize) {
         if let Some(known) = self.threads.get_mut(thread) {
             known.waits <<= 1;
@@ -167,7 +169,8 @@ impl Untold {
         expects(self.threads.get(thread).map_or(self.waits, |known| known.waits))
     }
 
-    /// A thread (never 0) that has just been looked at is about to make such a read. True if that is taken for one that waits.
+    /// A thread (never 0) that has just been looked at is about to make such a read. True if that is taken for
+    /// one that waits.
     pub fn begins(&mut self, thread: usize, read: Read) -> bool {
         if let Some(known) = self.threads.get_mut(thread) {
             (known.is_open, known.read) = (true, read);
@@ -331,8 +334,8 @@ mod tests {
         assert_eq!(said, [slept, none, waited, slept, slept, waited, waited]);
     }
 
-    /// What is said of threads that take turns: each begins its read before those of the others have ended. `waits`: whether a
-    /// thread's do.
+    /// What is said of threads that take turns: each begins its read before those of the others have ended.
+    /// `waits`: whether a thread's do.
     fn of_threads(threads: usize, rounds: u32, waits: impl Fn(usize) -> bool) -> Vec<Vec<bool>> {
         let mut untold = Untold::new();
         let mut said = vec![Vec::new(); threads];

@@ -13,8 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A library of 24 MB, of 2, or of so little that it is waited for. `SITES`: it reads by a system call of its own. `BLIND`: it makes calls of
-/// which nobody can say what they are.
+/// A library of 24 MB, of 2, or of so little that it is waited for. `SITES`: it reads by a system call of its
+/// own. `BLIND`: it makes calls of which nobody can say what they are.
 const LIBRARY: &str = r#"
     #ifdef NOTHING
     __asm__(".text\n.balign 4096\n.fill 24 << 20, 1, 0x90\n");
