@@ -1,4 +1,7 @@
-// trap: a program watches who opens a file that it has executed, whose code is known to nobody: Runahead's host looks at it
+// trap: a program watches who opens a file that it has executed, whose code is known to nobody: Runahead's host looks at it.
+// In the second run it is left alone, and what it executes is not.
+// run:
+// run: alone
 #include "guest.h"
 #include <sys/inotify.h>
 
@@ -16,6 +19,7 @@ static void execute(const char *name) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
+        unsetenv("RUNAHEAD");
         execl(name, name, "executed", NULL);
         _exit(1);
     }
@@ -23,8 +27,12 @@ static void execute(const char *name) {
 }
 
 int main(int count, char **arguments) {
-    (void)arguments;
-    if (count > 1) return 0;
+    if (count > 1 && strcmp(arguments[1], "executed") == 0) return 0;
+    if (count > 1 && getenv("RUNAHEAD") == NULL) {
+        CHECK(setenv("RUNAHEAD", "off", 1) == 0);
+        execv("/proc/self/exe", arguments);
+        return 1;
+    }
     CHECK(mkdir("programs", 0700) == 0);
     for (int number = 0; number < 8; number++) {
         char name[32];

@@ -31,7 +31,7 @@ use crate::release::{Closings, Holding, Numbers, Releasing};
 use crate::trace;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess17");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess18");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -122,11 +122,33 @@ pub struct Header {
     pub kept_open: AtomicU32,
     /// Not 0: the run is traced. Written once, before anybody else has it.
     pub traces: AtomicU32,
+    /// Processes that were left alone.
+    pub unseen: Unseen,
     pub holders: Holders,
     /// Programs that are about to be executed.
     pub executions: Executions,
     /// Processes whose code is looked at while they run.
     pub checks: Checks,
+}
+
+/// Processes of the run whose calls nobody sees, so that the host looks whether they watch who opens files: their
+/// ids as the host knows them, 0: none. Where there are more, later ones take the places of others.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Unseen(pub [AtomicU32; 8]);
+
+impl Unseen {
+    /// The process goes on without anybody. Async-signal-safe.
+    pub fn note(&self, process: u32) {
+        let put = |place: &AtomicU32| {
+            place.compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        if !self.0.iter().any(|place| place.load(Ordering::Relaxed) == process || put(place))
+            && let Some(place) = self.0.get(process as usize % 8)
+        {
+            place.store(process, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Which speculators hold something of a program's: a page by itself, as each speculator may write to it. (One that runs wild

@@ -487,6 +487,11 @@ fn settle(state: &Fixed) {
 /// end: the report comes now.
 pub fn cares(state: &Fixed, how: u32) {
     let header = state.header();
+    if matches!(how, care::BLIND_AT_START | care::UNKNOWN_AT_START | care::BLIND_LATER)
+        && let Some(id) = id_for_the_host()
+    {
+        header.unseen.note(id);
+    }
     if !is_main(header) {
         return;
     }

@@ -4,6 +4,7 @@ use crate::arch::{Answer, Frame};
 use crate::{attach, names, opened, patch, reads, release, rooms, unchecked};
 use core::sync::atomic::Ordering;
 use runahead_abi::reads::{LARGE_MAPPING, maps_small_file, of as read_call};
+use runahead_abi::release::{SEEN_BY_FANOTIFY, SEEN_BY_INOTIFY};
 use runahead_abi::rights::stays;
 use runahead_abi::session::{care, watch};
 use runahead_abi::sites::ANY_NUMBER;
@@ -21,12 +22,6 @@ use runahead_kernel::uapi::ptrace as n_ptrace;
 /// nothing maps its locale, 3 to 6 MB, and should not pay 50 us for it.
 pub const WATCHED_LEAST: usize = LARGE_MAPPING;
 
-/// What reading ahead does to files, as inotify(7) tells it. (Most programs watch for changes only.)
-const SEEN_BY_WATCHERS: u32 = n::IN_ACCESS | n::IN_OPEN | n::IN_CLOSE_NOWRITE;
-
-/// The same for fanotify(7), by linux/fanotify.h: FAN_ACCESS, FAN_CLOSE_NOWRITE, FAN_OPEN, FAN_OPEN_EXEC, and those that ask
-/// for permission, or before data are read (FAN_PRE_ACCESS).
-const FAN_SEEN: u64 = 0x1 | 0x10 | 0x20 | 0x1000 | 0x10000 | 0x20000 | 0x40000 | 0x10_0000;
 const FAN_MARK_ADD: u32 = 1;
 
 /// Bytes of memory of a program's own, all that it has ever got, from which on it is worth looking whether some of
@@ -296,11 +291,11 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             attach::watches(state);
             Answer::plain(frame)
         }
-        n::__NR_inotify_add_watch if a[2] as u32 & SEEN_BY_WATCHERS != 0 => {
+        n::__NR_inotify_add_watch if a[2] as u32 & SEEN_BY_INOTIFY != 0 => {
             attach::watches(state);
             Answer::plain(frame)
         }
-        n::__NR_fanotify_mark if a[1] as u32 & FAN_MARK_ADD != 0 && a[2] as u64 & FAN_SEEN != 0 => {
+        n::__NR_fanotify_mark if a[1] as u32 & FAN_MARK_ADD != 0 && a[2] as u64 & SEEN_BY_FANOTIFY != 0 => {
             attach::watches(state);
             Answer::plain(frame)
         }

@@ -7,6 +7,7 @@
 use crate::futex::wake;
 use crate::processes::{has_ended, pid_of};
 use crate::session::Shared;
+use crate::watchers::Watchers;
 use runahead_abi::check::{CHECKS, CODE_UNKNOWN, Check, Checks, verdict};
 use runahead_abi::release::What::Files;
 use runahead_abi::session::{Header, care};
@@ -56,13 +57,15 @@ pub struct Background {
     seen: u32,
     own: Option<FileIdentity>,
     thread: Option<Sender<()>>,
+    watchers: Watchers,
 }
 
 impl Background {
     /// `agent`: its file. Where that is mapped once more, as musl's loader does for LD_PRELOAD beside the one
     /// that was put in, nothing of it makes a call.
-    pub fn new(agent: &Path) -> Background {
-        Background { seen: 0, own: fs::metadata(agent).ok().map(|told| identity(&told)), thread: None }
+    pub fn new(agent: &Path, watchers: Watchers) -> Background {
+        let own = fs::metadata(agent).ok().map(|told| identity(&told));
+        Background { seen: 0, own, thread: None, watchers }
     }
 
     /// Has new checks looked at. Where there can be no thread they are never answered, and those processes
@@ -78,12 +81,12 @@ impl Background {
         }
         if self.thread.is_none() {
             let (sender, bell) = mpsc::channel();
-            let (session, sites, own) = (*session, sites.clone(), self.own);
+            let (session, sites, own, watchers) = (*session, sites.clone(), self.own, self.watchers);
             let begun = std::thread::Builder::new().name("runahead-check".into()).spawn(move || {
                 // SAFETY: on Linux this concerns the calling thread alone.
                 unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
                 while bell.recv().is_ok() {
-                    work(session.header(), &sites, own, gate, &bell);
+                    work(session.header(), &sites, own, (gate, watchers), &bell);
                 }
             });
             self.thread = begun.is_ok().then_some(sender);
@@ -99,7 +102,7 @@ fn work(
     header: &'static Header,
     sites: &SiteFile,
     own: Option<FileIdentity>,
-    gate: Gate,
+    (gate, watchers): (Gate, Watchers),
     bell: &Receiver<()>,
 ) {
     let checks = &header.checks;
@@ -137,6 +140,7 @@ fn work(
             }
             pause = SHORTEST;
             let is_last = *put_off == (turn, TRIES);
+            watchers.look_above(process);
             match judge(&maps, (checks, check), process, (sites, own), gate, is_last) {
                 None if !is_last => {
                     *put_off = if put_off.0 == turn { (turn, put_off.1 + 1) } else { (turn, 1) };
@@ -147,6 +151,9 @@ fn work(
                     let is_main = process == header.main_process.load(Ordering::Relaxed);
                     // Of who has ended meanwhile not all has been looked at.
                     let is_told = verdict == verdict::UNSEEN && is_main && check.asker() == Some(process);
+                    if verdict == verdict::UNSEEN {
+                        header.unseen.note(process);
+                    }
                     if is_told {
                         tell(header, care::NOT_READY);
                     }

@@ -9,6 +9,7 @@ use crate::processes::carries;
 use crate::rights::Watched;
 use crate::run::Run;
 use crate::session::Shared;
+use crate::watchers::Watchers;
 use runahead_abi::enabled::takes;
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::executions::{Executions as Mailbox, Known, state};
@@ -43,6 +44,7 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 struct Common {
     session: Shared,
     gate: Gate,
+    watchers: Watchers,
     agent: PathBuf,
     /// But for the host.
     address: environment::Session,
@@ -68,9 +70,12 @@ pub(crate) struct Executions {
 
 impl Executions {
     pub(crate) fn new(run: &Run, gate: Gate) -> Executions {
+        let is_lasting = run.address.flags & flags::LASTING != 0;
+        let watchers = Watchers::new(run.session.share().header(), gate, is_lasting);
         let common = Common {
             session: run.session.share(),
             gate,
+            watchers,
             agent: run.installation.agent.clone(),
             address: run.address,
             main_process: run.main_process,
@@ -327,6 +332,7 @@ impl Common {
     /// Whether the agent may be put in, as far as the file and the environment tell. Notes what is known of
     /// the file.
     fn is_possible(&self, mailbox: &Mailbox, request: &Request) -> bool {
+        self.watchers.look_above(request.process);
         let Some(_pass) = self.gate.pass_to_code(Files) else { return false };
         let Ok(told) = std::fs::metadata(&request.path) else { return false };
         // Some names mean another file from here (`/proc/self/exe`).
@@ -401,6 +407,7 @@ impl Common {
         }
         // Not what was asked about: that may have become another file since.
         let directory = format!("/proc/{}", request.process);
+        self.watchers.look_above(request.process);
         let (look, is_loader) = {
             let Some(_pass) = self.gate.pass_to_code(Files) else { return Err(Refusal::NotForUs) };
             let executable = Path::new(&directory).join("exe");

@@ -48,6 +48,7 @@ mod standing;
 mod start_files;
 mod supervise;
 mod trace;
+mod watchers;
 
 pub use attendant::attend;
 pub use doctor::{Subject as DoctorSubject, examine as doctor};

@@ -28,6 +28,7 @@ use crate::rights::{Look, Watched};
 use crate::run::{Run, Sites, Wishes};
 use crate::session::{Session, Stuck, say_gone, say_that_nobody_comes};
 use crate::trace::Recorder;
+use crate::watchers::Watchers;
 use runahead_abi::environment;
 use runahead_abi::release::What::{All, Files};
 use runahead_abi::session::{SLOTS, Slot, activity, care, reported, retire};
@@ -70,6 +71,9 @@ const LOOK_RELEASING: Duration = Duration::from_millis(1);
 /// or process is being made ready meanwhile. Who stands in line behind these gets ahead of no program, and
 /// where so many programs wait the disk is busy (docs/design/start-up.md).
 const SPECULATORS_PER_PROCESSOR: usize = 2;
+
+/// How often it is looked at most whether one that was left alone watches: some 20 us each time.
+const UNSEEN_EVERY: Duration = Duration::from_millis(5);
 
 /// How often it is looked at least whether a process is still allowed what it was: some 15 us each time.
 const RIGHTS_EVERY: Duration = Duration::from_millis(20);
@@ -194,6 +198,9 @@ pub struct Host {
     /// Agents read it through our descriptor.
     sites: Arc<SiteFile>,
     checks: Background,
+    watchers: Watchers,
+    /// When those that were left alone were last looked at.
+    looked_at_unseen: Instant,
     installation: Installation,
     installed: Identity,
     wishes: Wishes,
@@ -259,13 +266,17 @@ impl Host {
         }
         let watches_only = run.address.flags & environment::flags::NO_SPECULATION != 0;
         let executions = Executions::new(&run, gate);
-        let checks = Background::new(&run.installation.agent);
+        let is_lasting = run.address.flags & environment::flags::LASTING != 0;
+        let watchers = Watchers::new(run.session.share().header(), gate, is_lasting);
+        let checks = Background::new(&run.installation.agent, watchers);
         let Run { session, sites, installation, installed, wishes, limits, remember, command, .. } = run;
         let Run { began, main, main_process, .. } = run;
         let Sites::Open(sites) = sites else { return None };
         Some(Host {
             session,
             gate,
+            watchers,
+            looked_at_unseen: Instant::now(),
             sites: Arc::new(sites),
             checks,
             installation,
@@ -340,6 +351,10 @@ impl Host {
         loop {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
             self.session.header().rounds.fetch_add(1, Ordering::Release);
+            if self.looked_at_unseen.elapsed() >= UNSEEN_EVERY {
+                self.watchers.look_at_unseen();
+                self.looked_at_unseen = Instant::now();
+            }
             self.let_go();
             self.answer_analysis();
             if !self.compromised {
@@ -536,6 +551,7 @@ impl Host {
             answered();
             return;
         }
+        self.watchers.look_above(request.holder.load(Ordering::Acquire));
         // Else at the next turn, which comes soon.
         let Some(_pass) = self.gate.pass_to_code(Files) else { return };
         let bytes: Vec<u8> =
@@ -599,6 +615,7 @@ impl Host {
                 Standing::Program | Standing::Unreadable => {}
             }
             self.uses.attached += 1;
+            self.watchers.look_above(process);
             // The same process again: it has executed another program.
             for earlier in 0..SLOTS {
                 if self.attached[earlier].as_ref().is_some_and(|a| a.process == process) {
