@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -92,6 +93,35 @@ pub fn loop_file(device: &Path) -> Option<String> {
     let text =
         fs::read_to_string(Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file"));
     Some(text.ok()?.trim_end_matches('\n').to_string())
+}
+
+/// Who has a file of the device's file system open, or it mounted, in whatever mount namespace: names and process ids.
+pub fn users_of(device: &Path) -> Vec<String> {
+    let Ok(device) = fs::metadata(device).map(|told| told.rdev()) else { return Vec::new() };
+    let numbers = format!("{}:{}", libc::major(device), libc::minor(device));
+    let mounted = |folder: &Path| {
+        let told = fs::read_to_string(folder.join("mountinfo")).unwrap_or_default();
+        told.lines().any(|line| line.split(' ').nth(2) == Some(&numbers))
+    };
+    let opened = |folder: &Path| {
+        let files = fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
+        files
+            .filter_map(|file| fs::metadata(file.path()).ok())
+            .any(|told| [told.dev(), told.rdev()].contains(&device))
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = processes.filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit));
+    let users = processes.filter_map(|entry| {
+        let folder = entry.path();
+        let how = match (opened(&folder), mounted(&folder)) {
+            (true, _) => "open",
+            (false, true) => "mounted",
+            (false, false) => return None,
+        };
+        let name = fs::read_to_string(folder.join("comm")).ok()?;
+        Some(format!("{} ({}, {how})", name.trim(), entry.file_name().display()))
+    });
+    users.collect()
 }
 
 /// The sysfs file with the read-ahead of the disk that holds `path` (a device or a file on it).

@@ -153,9 +153,10 @@ fn detach_loops(file: &Path, undone: &mut Undone) -> Vec<PathBuf> {
 }
 
 /// The user may be a command of a set-up that was killed in its midst, mkfs for one: its requests have failed since the daemon
-/// has gone, so it ends.
+/// has gone, so it ends. Or a process whose mount namespace was copied while the disk was mounted, and has nothing to do
+/// with it: a container that is made beside it.
 fn wait_for_users(devices: Vec<(String, PathBuf)>, undone: &mut Undone) {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(60);
     for (file, device) in devices {
         let has_file = || system::loop_file(&device).as_ref() == Some(&file);
         while has_file() && Instant::now() < deadline {
@@ -164,7 +165,12 @@ fn wait_for_users(devices: Vec<(String, PathBuf)>, undone: &mut Undone) {
         }
         match has_file() {
             true => {
-                undone.left.push(format!("{} is in use; it goes when its last user does", device.display()));
+                let mut users = system::users_of(&device).join(", ");
+                if users.is_empty() {
+                    users.push_str("nobody who could be found");
+                }
+                let device = device.display();
+                undone.left.push(format!("{device} is in use, by {users}; it goes when its last user does"));
             }
             false => undone.did.push(format!("detached {}", device.display())),
         }

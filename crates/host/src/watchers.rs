@@ -94,7 +94,8 @@ fn watches(process: u32) -> std::io::Result<bool> {
         let Ok(target) = fs::read_link(entry.path()) else { continue };
         let target = target.as_os_str().as_encoded_bytes();
         if target.starts_with(b"anon_inode:") && target.ends_with(b"notify") || target.ends_with(b"notify]") {
-            let told = fs::read_to_string(directory.join("fdinfo").join(entry.file_name())).unwrap_or_default();
+            let told =
+                fs::read_to_string(directory.join("fdinfo").join(entry.file_name())).unwrap_or_default();
             if told.lines().any(is_seen_by) {
                 return Ok(true);
             }

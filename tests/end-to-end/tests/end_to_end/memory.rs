@@ -70,20 +70,28 @@ fn ends_and_is_tried_again() -> Verdict {
     let alone = run(&scenario("tight alone", CHAIN_SHORT, &group)?, &ALONE)?;
     let scenario = scenario("tight", CHAIN, &group)?;
     let enough = scenario.directory(&Runahead::built()?).join("enough");
-    let (outcome, seen) = watched(&scenario, |over| group.watch(&enough, over))?;
-    if alone.stdout != outcome.stdout || alone.stdout.is_empty() {
-        return Err("it printed something else than alone".to_owned());
+    // On a busy machine it may have ended before for being late.
+    for _ in 0..TRIES {
+        let (outcome, seen) = watched(&scenario, |over| group.watch(&enough, over))?;
+        if alone.stdout != outcome.stdout || alone.stdout.is_empty() {
+            return Err("it printed something else than alone".to_owned());
+        }
+        let Some(counts) = counts(&outcome)? else { return Ok(()) };
+        let memory = &counts["memory"];
+        let count = |name: &str| memory[name].as_u64().unwrap_or(0);
+        if count("pauses") == 0 && !seen.tried_again {
+            eprintln!("its memory was not what ended it: {seen:?}, {}", counts["speculator"]);
+            continue;
+        }
+        if seen != (Seen { held: true, given_back: true, tried_again: true }) {
+            return Err(format!("{seen:?}; the report says {memory}"));
+        }
+        if count("pauses") == 0 || count("paused_ns") < 500_000_000 || count("stalls_added") == 0 {
+            return Err(format!("the report does not say so: {memory}"));
+        }
+        return Ok(());
     }
-    let Some(counts) = counts(&outcome)? else { return Ok(()) };
-    let memory = &counts["memory"];
-    if seen != (Seen { held: true, given_back: true, tried_again: true }) {
-        return Err(format!("{seen:?}; the report says {memory}"));
-    }
-    let count = |name: &str| memory[name].as_u64().unwrap_or(0);
-    if count("pauses") == 0 || count("paused_ns") < 500_000_000 || count("stalls_added") == 0 {
-        return Err(format!("the report does not say so: {memory}"));
-    }
-    Ok(())
+    Err("its memory was not what ended it, each time".to_owned())
 }
 
 /// Runs it, and beside it what watches until it is over.
