@@ -1,5 +1,6 @@
 //! Small questions to, and commands for, the system below.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -95,31 +96,20 @@ pub fn loop_file(device: &Path) -> Option<String> {
     Some(text.ok()?.trim_end_matches('\n').to_string())
 }
 
-/// Who has a file of the device's file system open, or it mounted, in whatever mount namespace: names and process ids.
+/// Who has the device's file system mounted, in a mount namespace of their own: for each a name and a process id.
 pub fn users_of(device: &Path) -> Vec<String> {
     let Ok(device) = fs::metadata(device).map(|told| told.rdev()) else { return Vec::new() };
     let numbers = format!("{}:{}", libc::major(device), libc::minor(device));
-    let mounted = |folder: &Path| {
-        let told = fs::read_to_string(folder.join("mountinfo")).unwrap_or_default();
-        told.lines().any(|line| line.split(' ').nth(2) == Some(&numbers))
-    };
-    let opened = |folder: &Path| {
-        let files = fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
-        files
-            .filter_map(|file| fs::metadata(file.path()).ok())
-            .any(|told| [told.dev(), told.rdev()].contains(&device))
-    };
+    let mut namespaces = HashSet::new();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = processes.filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit));
     let users = processes.filter_map(|entry| {
-        let folder = entry.path();
-        let how = match (opened(&folder), mounted(&folder)) {
-            (true, _) => "open",
-            (false, true) => "mounted",
-            (false, false) => return None,
-        };
-        let name = fs::read_to_string(folder.join("comm")).ok()?;
-        Some(format!("{} ({}, {how})", name.trim(), entry.file_name().display()))
+        let told = fs::read(entry.path().join("mountinfo")).ok()?;
+        let told = String::from_utf8_lossy(&told);
+        let has_it = told.lines().any(|line| line.split(' ').nth(2) == Some(&numbers));
+        let is_new = has_it && namespaces.insert(fs::read_link(entry.path().join("ns/mnt")).ok()?);
+        let name = is_new.then(|| fs::read(entry.path().join("comm")).ok()).flatten()?;
+        Some(format!("{} ({})", String::from_utf8_lossy(&name).trim(), entry.file_name().display()))
     });
     users.collect()
 }

@@ -167,7 +167,7 @@ fn wait_for_users(devices: Vec<(String, PathBuf)>, undone: &mut Undone) {
             true => {
                 let mut users = system::users_of(&device).join(", ");
                 if users.is_empty() {
-                    users.push_str("nobody who could be found");
+                    users.push_str("somebody who has a file of it open");
                 }
                 let device = device.display();
                 undone.left.push(format!("{device} is in use, by {users}; it goes when its last user does"));

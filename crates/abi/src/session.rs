@@ -135,16 +135,18 @@ pub struct Header {
 /// ids as the host knows them, 0: none. Where there are more, later ones take the places of others.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Unseen(pub [AtomicU32; 8]);
+pub struct Unseen(pub [AtomicU32; 32]);
 
 impl Unseen {
     /// The process goes on without anybody. Async-signal-safe.
     pub fn note(&self, process: u32) {
-        let put = |place: &AtomicU32| {
+        let is_it = |place: &AtomicU32| place.load(Ordering::Relaxed) == process;
+        let takes = |place: &AtomicU32| {
             place.compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
-        if !self.0.iter().any(|place| place.load(Ordering::Relaxed) == process || put(place))
-            && let Some(place) = self.0.get(process as usize % 8)
+        if !self.0.iter().any(is_it)
+            && !self.0.iter().any(takes)
+            && let Some(place) = self.0.get(process as usize % self.0.len())
         {
             place.store(process, Ordering::Relaxed);
         }

@@ -157,6 +157,16 @@ pub fn id_for_the_host() -> Option<u32> {
     u32::try_from(decimal(digits).0).ok().filter(|&id| id != 0)
 }
 
+/// Nobody sees the process's calls from now on. To be called before it has given up rights: it may not be allowed what
+/// this takes.
+pub fn goes_unseen(state: &Fixed) {
+    if !state.has(flags::LASTING)
+        && let Some(id) = id_for_the_host()
+    {
+        state.header().unseen.note(id);
+    }
+}
+
 /// The program's page faults are to be watched, for one of the reasons in [`watch`]. Attaches if need be.
 pub fn want_watch(state: &Fixed, reason: u32) {
     if state.has(flags::NO_SPECULATION) {
@@ -224,7 +234,7 @@ pub fn request_analysis(state: &Fixed, path: &[u8], timeout_ns: u64) -> bool {
         return false;
     }
     let end = monotonic_ns().saturating_add(timeout_ns);
-    let me = process_id() as u32;
+    let me = id_for_the_host().unwrap_or(process_id() as u32);
     if !is_our_turn(header, me, end) {
         return false;
     }
@@ -376,6 +386,10 @@ pub fn retire(state: &Fixed) {
 pub fn withdraw(state: &Fixed) {
     /// A visit takes some us, a hold some ms.
     const LONGEST_NS: u64 = 1_000_000_000;
+    // Before: and where its code is not known yet, calls of ours may be forbidden already.
+    if !state.wait.unchecked.is_so() {
+        goes_unseen(state);
+    }
     retire(state);
     state.wait_for_others(LONGEST_NS);
 }
@@ -487,10 +501,8 @@ fn settle(state: &Fixed) {
 /// end: the report comes now.
 pub fn cares(state: &Fixed, how: u32) {
     let header = state.header();
-    if matches!(how, care::BLIND_AT_START | care::UNKNOWN_AT_START | care::BLIND_LATER)
-        && let Some(id) = id_for_the_host()
-    {
-        header.unseen.note(id);
+    if matches!(how, care::BLIND_AT_START | care::UNKNOWN_AT_START) {
+        goes_unseen(state);
     }
     if !is_main(header) {
         return;

@@ -19,6 +19,7 @@ use crate::reads::ring_speculator;
 use crate::state::Fixed;
 use crate::{attach, executions, opened, substitute, unchecked};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
+use runahead_abi::environment::flags;
 use runahead_abi::release::{Holding, NUMBERS, What};
 use runahead_abi::session::{Header, Slot, activity, retire};
 use runahead_kernel::arch::syscall;
@@ -91,9 +92,13 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
             // Before it is announced: whoever is traced makes no call but the execution any more.
             let mut answer = substitute::execution(frame, number, a);
             let me = process_id() as u32;
+            let id = if frame.state().has(flags::LASTING) { None } else { attach::id_for_the_host() };
             let next = executions::announce(frame.state(), number, a);
             if next != Next::ByItself {
                 lets_all_go(frame.state());
+                if let Some(id) = id {
+                    frame.state().header().unseen.note(id);
+                }
             }
             // It may be traced by now: no call but those that lead out (`runahead_insert`), of which the clocks are.
             frame.state().header().latest.executes(me, idle_ns());

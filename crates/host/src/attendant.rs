@@ -21,6 +21,7 @@ use crate::program;
 use crate::reasons::REPLACED;
 use crate::run::Run;
 use crate::start_files::Cold;
+use crate::watchers::Watchers;
 use runahead_abi::environment::flags;
 use runahead_abi::session::reported;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -43,7 +44,7 @@ pub fn attend(run: Run) -> ! {
     leave_the_terminal(&run, None);
     let (session, gate) = (run.session.share(), run.session.gate());
     let is_wanted = || session.is_wanted();
-    let mut executions = Executions::new(&run, gate);
+    let mut executions = Executions::new(&run, gate, Watchers::of(&run, gate));
     // The command begins with what is remembered of it.
     let begins = AtomicBool::new(false);
     let has_more = || is_wanted() || begins.load(Ordering::Relaxed);

@@ -81,12 +81,12 @@ impl Background {
         }
         if self.thread.is_none() {
             let (sender, bell) = mpsc::channel();
-            let (session, sites, own, watchers) = (*session, sites.clone(), self.own, self.watchers);
+            let (session, sites, own, watchers) = (*session, sites.clone(), self.own, self.watchers.clone());
             let begun = std::thread::Builder::new().name("runahead-check".into()).spawn(move || {
                 // SAFETY: on Linux this concerns the calling thread alone.
                 unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
                 while bell.recv().is_ok() {
-                    work(session.header(), &sites, own, (gate, watchers), &bell);
+                    work(session.header(), &sites, own, (gate, &watchers), &bell);
                 }
             });
             self.thread = begun.is_ok().then_some(sender);
@@ -102,7 +102,7 @@ fn work(
     header: &'static Header,
     sites: &SiteFile,
     own: Option<FileIdentity>,
-    (gate, watchers): (Gate, Watchers),
+    (gate, watchers): (Gate, &Watchers),
     bell: &Receiver<()>,
 ) {
     let checks = &header.checks;

@@ -69,9 +69,7 @@ pub(crate) struct Executions {
 }
 
 impl Executions {
-    pub(crate) fn new(run: &Run, gate: Gate) -> Executions {
-        let is_lasting = run.address.flags & flags::LASTING != 0;
-        let watchers = Watchers::new(run.session.share().header(), gate, is_lasting);
+    pub(crate) fn new(run: &Run, gate: Gate, watchers: Watchers) -> Executions {
         let common = Common {
             session: run.session.share(),
             gate,

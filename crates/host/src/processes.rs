@@ -80,14 +80,9 @@ pub(crate) fn processor_time(process: u32) -> Option<u64> {
 /// What the kernel has counted of a process and of its children that it has waited for (proc(5), `stat` and
 /// `io`).
 pub(crate) fn counted(process: u32) -> Option<ProgramCounts> {
-    let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, field 2, may hold anything: it ends at the last parenthesis.
-    let fields: Vec<u64> =
-        line.rsplit_once(')')?.1.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
-    let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0);
-    let ticks = (14..=17).map(field).sum::<u64>();
+    let told = Stat::of(process).ok()?;
     let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
-    let ticks_ns = ticks.saturating_mul(tick_ns);
+    let ticks_ns = told.ticks.saturating_mul(tick_ns);
     // Of its first thread alone, but exactly.
     let exact = std::fs::read_to_string(format!("/proc/{process}/schedstat")).unwrap_or_default();
     let mut exact = exact.split_whitespace().map(|number| number.parse().unwrap_or(0));
@@ -97,7 +92,7 @@ pub(crate) fn counted(process: u32) -> Option<ProgramCounts> {
     Some(ProgramCounts {
         processor_ns: ticks_ns.max(ran),
         queued_ns: queued,
-        major_faults: field(12) + field(13),
+        major_faults: told.major_faults,
         device_bytes: bytes.unwrap_or(0),
         read_ahead_bytes: read_ahead(),
     })
@@ -133,7 +128,7 @@ pub(crate) fn may_ask(process: u32) -> bool {
 }
 
 /// Whether a process has the session, or a part of it, in its memory; none if it may not be looked into.
-fn has_session(process: u32) -> Option<bool> {
+pub(crate) fn has_session(process: u32) -> Option<bool> {
     let maps = std::fs::read(format!("/proc/{process}/maps")).ok()?;
     // A deleted file of that name in the root folder looks the same, and is taken for it.
     let name = b"/memfd:runahead-session (deleted)\n";
@@ -164,11 +159,41 @@ pub(crate) fn may_be_the_programs(process: u32, main: u32) -> bool {
         && start_of(process).is_some_and(|start| start_of(main).is_some_and(|began| start >= began))
 }
 
-/// When a process was started, in clock ticks since the machine's start (proc(5), field 22 of `stat`).
 fn start_of(process: u32) -> Option<u64> {
-    let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, field 2, may hold anything: it ends at the last parenthesis.
-    line.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
+    Stat::of(process).ok().map(|told| told.start)
+}
+
+/// What the kernel tells of a process in one line (proc(5), `stat`).
+pub(crate) struct Stat {
+    /// Field 4: who has started it, or has it since that one has ended.
+    pub parent: u32,
+    /// Field 22: when it was started, in clock ticks since the machine's start.
+    pub start: u64,
+    /// Fields 12 and 13: its page faults that waited for a disk, and those of its children that it has waited for.
+    pub major_faults: u64,
+    /// Fields 14 to 17: clock ticks that it has computed, and those children.
+    pub ticks: u64,
+}
+
+impl Stat {
+    /// An error if there is no such process.
+    pub(crate) fn of(process: u32) -> io::Result<Stat> {
+        Stat::read(&std::fs::read(format!("/proc/{process}/stat"))?).ok_or(io::ErrorKind::InvalidData.into())
+    }
+
+    fn read(line: &[u8]) -> Option<Stat> {
+        // The name, field 2, may hold any bytes: it ends at the last parenthesis.
+        let end = line.iter().rposition(|&byte| byte == b')')?;
+        let rest = std::str::from_utf8(line.get(end + 1..)?).ok()?;
+        let fields: Vec<u64> = rest.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
+        let field = |number: usize| fields.get(number - 3).copied();
+        Some(Stat {
+            parent: field(4)? as u32,
+            start: field(22)?,
+            major_faults: field(12)? + field(13)?,
+            ticks: (14..=17).filter_map(field).sum(),
+        })
+    }
 }
 
 /// A process id, if the number can be one.

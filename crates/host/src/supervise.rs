@@ -72,9 +72,6 @@ const LOOK_RELEASING: Duration = Duration::from_millis(1);
 /// where so many programs wait the disk is busy (docs/design/start-up.md).
 const SPECULATORS_PER_PROCESSOR: usize = 2;
 
-/// How often it is looked at most whether one that was left alone watches: some 20 us each time.
-const UNSEEN_EVERY: Duration = Duration::from_millis(5);
-
 /// How often it is looked at least whether a process is still allowed what it was: some 15 us each time.
 const RIGHTS_EVERY: Duration = Duration::from_millis(20);
 
@@ -199,8 +196,6 @@ pub struct Host {
     sites: Arc<SiteFile>,
     checks: Background,
     watchers: Watchers,
-    /// When those that were left alone were last looked at.
-    looked_at_unseen: Instant,
     installation: Installation,
     installed: Identity,
     wishes: Wishes,
@@ -265,10 +260,9 @@ impl Host {
             names.guess();
         }
         let watches_only = run.address.flags & environment::flags::NO_SPECULATION != 0;
-        let executions = Executions::new(&run, gate);
-        let is_lasting = run.address.flags & environment::flags::LASTING != 0;
-        let watchers = Watchers::new(run.session.share().header(), gate, is_lasting);
-        let checks = Background::new(&run.installation.agent, watchers);
+        let watchers = Watchers::of(&run, gate);
+        let executions = Executions::new(&run, gate, watchers.clone());
+        let checks = Background::new(&run.installation.agent, watchers.clone());
         let Run { session, sites, installation, installed, wishes, limits, remember, command, .. } = run;
         let Run { began, main, main_process, .. } = run;
         let Sites::Open(sites) = sites else { return None };
@@ -276,7 +270,6 @@ impl Host {
             session,
             gate,
             watchers,
-            looked_at_unseen: Instant::now(),
             sites: Arc::new(sites),
             checks,
             installation,
@@ -351,10 +344,7 @@ impl Host {
         loop {
             let doorbell = self.session.header().doorbell.load(Ordering::Acquire);
             self.session.header().rounds.fetch_add(1, Ordering::Release);
-            if self.looked_at_unseen.elapsed() >= UNSEEN_EVERY {
-                self.watchers.look_at_unseen();
-                self.looked_at_unseen = Instant::now();
-            }
+            self.watchers.look_at_unseen();
             self.let_go();
             self.answer_analysis();
             if !self.compromised {
@@ -756,6 +746,9 @@ impl Host {
     fn bar(&mut self, attached: &mut Attached, index: usize) {
         self.barred = Some(GAVE_UP_RIGHTS);
         self.compromised |= may_write(attached.process);
+        if self.compromised {
+            self.watchers.end();
+        }
         self.dismiss_all_of(attached, index);
     }
 

@@ -1,104 +1,205 @@
 //! Programs that watch who opens files (inotify(7), fanotify(7)) and whose calls nobody sees.
 //!
 //! A program that is helped says itself that it begins to watch, before it does (`agent::attach::watches`). One that
-//! is left alone does not, so it is looked at: whoever was left alone in the run ([`Unseen`]), and whoever has
-//! started, at whatever distance, the process that something is to be opened for. (A watch that begins between the
-//! look and the opening is missed.)
+//! is left alone does not, so it is looked at by its descriptors: whoever was left alone in the run
+//! ([`runahead_abi::session::Unseen`]), and the processes from which one has come that something is to be opened
+//! for. A watch that begins after a look, and before the next, is missed.
 
 use crate::futex::wake;
-use runahead_abi::release::{SEEN_BY_FANOTIFY, SEEN_BY_INOTIFY};
+use crate::processes::{Stat, has_session};
+use crate::run::Run;
+use runahead_abi::environment::flags;
+use runahead_abi::release::{SEEN_BY_FANOTIFY, SEEN_BY_INOTIFY, What};
 use runahead_abi::session::Header;
 use runahead_gate::Gate;
+use std::collections::HashMap;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, Read};
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Processes above one that are looked at, at most: a build has ten.
+/// Processes above one that are looked at, at most.
 const ABOVE_MOST: usize = 32;
 
-/// Who is looked for.
-#[derive(Clone, Copy)]
-pub(crate) struct Watchers {
+/// Processes of which is kept when they were looked at.
+const KEPT_MOST: usize = 256;
+
+/// A process is not looked at again before so many times as long as that has taken: it may have thousands of
+/// descriptors, and who watches for changes tells of each file.
+const REST: u32 = 50;
+
+/// How often at most those are looked at that were left alone.
+const UNSEEN_EVERY: Duration = Duration::from_millis(5);
+
+/// Who is looked for. All copies share what they know.
+#[derive(Clone)]
+pub(crate) struct Watchers(Arc<Shared>);
+
+struct Shared {
     header: &'static Header,
     gate: Gate,
-    counts: bool,
+    /// The command, and when it was started, as [`Stat::start`]: who is older is nobody of the run's.
+    main: u32,
+    began: Option<u64>,
+    /// Nobody is to be looked at (any more).
+    is_over: AtomicBool,
+    looked: Mutex<Looked>,
+}
+
+/// When processes were looked at.
+#[derive(Default)]
+struct Looked {
+    each: HashMap<u32, Look>,
+    /// When those may be again that were left alone.
+    next: Option<Instant>,
+}
+
+struct Look {
+    start: u64,
+    next: Instant,
+    /// Nobody sees its calls.
+    is_unseen: bool,
 }
 
 impl Watchers {
-    /// `is_lasting`: where all of a user's programs are served nobody goes without for one that watches.
-    pub(crate) fn new(header: &'static Header, gate: Gate, is_lasting: bool) -> Watchers {
-        Watchers { header, gate, counts: !is_lasting }
+    /// Those of the run. Where all of a user's programs are served nobody goes without for one that watches.
+    pub(crate) fn of(run: &Run, gate: Gate) -> Watchers {
+        let (header, main) = (run.session.share().header(), run.main_process);
+        let is_lasting = run.address.flags & flags::LASTING != 0;
+        let began = Stat::of(main).ok().map(|told| told.start);
+        let is_over = AtomicBool::new(is_lasting || began.is_none());
+        Watchers(Arc::new(Shared { header, gate, main, began, is_over, looked: Mutex::default() }))
     }
 
-    /// Looks at those that were left alone, and at those above `process`, before something is opened for that. If
-    /// one watches nothing is opened from now on.
-    pub(crate) fn look_above(self, process: u32) {
+    /// Nobody is looked at any more.
+    pub(crate) fn end(&self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Looks at those that were left alone, at `process` and at those from which it has come, before something is
+    /// opened for it. If one watches nothing is opened from now on.
+    pub(crate) fn look_above(&self, process: u32) {
         self.look_at_unseen();
         let mut next = process;
         for _ in 0..ABOVE_MOST {
-            // Beyond the command it is nobody's of the run's.
-            if !self.looks() || next == self.header.main_process.load(Ordering::Relaxed) {
+            if !self.are_wanted() {
                 return;
             }
-            next = match parent(next) {
-                Some(above) if above > 1 && above != std::process::id() => above,
-                _ => return,
-            };
-            self.look_at(next);
+            let Ok(told) = Stat::of(next) else { return };
+            // Who takes the run's orphans in is older.
+            if !self.is_of_the_run(&told) {
+                return;
+            }
+            self.look_at(next, told.start, false);
+            if next == self.0.main {
+                return;
+            }
+            next = told.parent;
         }
     }
 
-    /// Looks at those that were left alone.
-    pub(crate) fn look_at_unseen(self) {
-        for place in &self.header.unseen.0 {
+    /// Looks at those that were left alone, if it is time.
+    pub(crate) fn look_at_unseen(&self) {
+        if !self.are_wanted() {
+            return;
+        }
+        let began = Instant::now();
+        let mut looked = self.looked();
+        if looked.next.is_some_and(|next| began < next) {
+            return;
+        }
+        looked.next = Some(began + UNSEEN_EVERY);
+        let found = looked.each.iter().filter(|(_, look)| look.is_unseen && look.next <= began);
+        let found: Vec<u32> = found.map(|(&process, _)| process).collect();
+        drop(looked);
+        for process in found {
+            match Stat::of(process) {
+                Ok(told) if self.is_of_the_run(&told) => self.look_at(process, told.start, false),
+                _ => drop(self.looked().each.remove(&process)),
+            }
+        }
+        for place in &self.0.header.unseen.0 {
             let process = place.load(Ordering::Relaxed);
-            if process != 0 && self.looks() && !self.look_at(process) {
-                let _ = place.compare_exchange(process, 0, Ordering::Relaxed, Ordering::Relaxed);
+            if process == 0 {
+                continue;
+            }
+            // Anybody may have written there.
+            match Stat::of(process) {
+                Ok(told) if self.is_of_the_run(&told) => self.look_at(process, told.start, true),
+                Err(error) if !is_gone(&error) => {}
+                _ => drop(place.compare_exchange(process, 0, Ordering::Relaxed, Ordering::Relaxed)),
             }
         }
+        self.looked().next = Some(Instant::now() + UNSEEN_EVERY.max(began.elapsed() * REST));
     }
 
-    fn looks(self) -> bool {
-        self.counts && !self.gate.is_watched()
+    fn are_wanted(&self) -> bool {
+        !self.0.is_over.load(Ordering::Relaxed) && !self.0.gate.is_watched()
     }
 
-    /// False: there is no such process any more.
-    fn look_at(self, process: u32) -> bool {
-        match watches(process) {
-            Ok(true) => {
-                self.header.releasing.begins_to_watch();
-                self.header.doorbell.fetch_add(1, Ordering::Release);
-                wake(&self.header.doorbell);
-                true
-            }
-            Ok(false) => true,
-            // One that we may not look at is there.
-            Err(error) => error.kind() == ErrorKind::PermissionDenied,
+    fn is_of_the_run(&self, told: &Stat) -> bool {
+        self.0.began.is_some_and(|began| told.start >= began)
+    }
+
+    fn looked(&self) -> std::sync::MutexGuard<'_, Looked> {
+        self.0.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at a process, if it is time. `is_left`: it has said that it is left alone, and may have us in its memory all
+    /// the same.
+    fn look_at(&self, process: u32, start: u64, is_left: bool) {
+        let now = Instant::now();
+        let known = |look: &Look| look.start == start && now < look.next;
+        if self.looked().each.get(&process).is_some_and(known) {
+            return;
+        }
+        // To look means to hold for a moment what it has open.
+        let Some(pass) = self.0.gate.pass_to_our_own(What::All) else { return };
+        let is_unseen = is_left || has_session(process) == Some(false);
+        let does = is_unseen && watches(process).unwrap_or(false);
+        drop(pass);
+        let took = now.elapsed();
+        let mut looked = self.looked();
+        if looked.each.len() >= KEPT_MOST {
+            looked.each.retain(|_, look| look.is_unseen && look.next > now);
+        }
+        if looked.each.len() < KEPT_MOST {
+            looked.each.insert(process, Look { start, next: now + took + took * REST, is_unseen });
+        }
+        drop(looked);
+        if does {
+            self.0.header.releasing.begins_to_watch();
+            self.0.header.doorbell.fetch_add(1, Ordering::Release);
+            wake(&self.0.header.doorbell);
         }
     }
 }
 
-/// Who has started the process, or has it now.
-fn parent(process: u32) -> Option<u32> {
-    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name may hold anything: it ends at the last parenthesis.
-    line.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Whether the process has a descriptor by which it is told who opens files.
-fn watches(process: u32) -> std::io::Result<bool> {
+/// Whether the process has a descriptor by which it is told who opens files. An error if it may not be looked into.
+fn watches(process: u32) -> io::Result<bool> {
+    /// Bytes of what is told of one descriptor: of a thousand watches.
+    const MOST: u64 = 128 << 10;
     let directory = Path::new("/proc").join(process.to_string());
     for entry in fs::read_dir(directory.join("fd"))? {
         let entry = entry?;
         let Ok(target) = fs::read_link(entry.path()) else { continue };
-        let target = target.as_os_str().as_encoded_bytes();
-        if target.starts_with(b"anon_inode:") && target.ends_with(b"notify") || target.ends_with(b"notify]") {
-            let told =
-                fs::read_to_string(directory.join("fdinfo").join(entry.file_name())).unwrap_or_default();
-            if told.lines().any(is_seen_by) {
-                return Ok(true);
-            }
+        if !matches!(target.as_os_str().as_encoded_bytes(), b"anon_inode:inotify" | b"anon_inode:[fanotify]")
+        {
+            continue;
+        }
+        let mut told = String::new();
+        if let Ok(file) = fs::File::open(directory.join("fdinfo").join(entry.file_name())) {
+            // What is cut off ends in a line that is not whole.
+            let _ = file.take(MOST).read_to_string(&mut told);
+        }
+        if told.lines().any(is_seen_by) {
+            return Ok(true);
         }
     }
     Ok(false)
@@ -124,12 +225,17 @@ mod tests {
 
     #[test]
     fn lines_of_marks_tell_who_watches() {
-        let inotify = "inotify wd:3 ino:9e7e sdev:800013 mask:800afce ignored_mask:0 fhandle-bytes:8";
         assert!(is_seen_by("inotify wd:1 ino:2 sdev:3 mask:20 ignored_mask:0"));
         assert!(!is_seen_by("inotify wd:1 ino:2 sdev:3 mask:2 ignored_mask:20"));
+        assert!(
+            !is_seen_by("inotify wd:3 ino:9e7e sdev:80 mask:800fce ignored_mask:0 fhandle-bytes:8"),
+            "changes"
+        );
         assert!(is_seen_by("fanotify mnt_id:12 mflags:0 mask:10000 ignored_mask:0"));
+        assert!(is_seen_by("fanotify ino:4f9 sdev:8 mflags:0 mask:1 ignored_mask:20 fhandle-bytes:8"));
+        assert!(is_seen_by("fanotify sdev:800013 mflags:0 mask:20 ignored_mask:0"));
+        assert!(!is_seen_by("fanotify sdev:800013 mflags:40 mask:0 ignored_mask:20"));
         assert!(!is_seen_by("fanotify flags:10 event-flags:20") && !is_seen_by("pos:\t0") && !is_seen_by(""));
-        assert!(!is_seen_by(inotify), "only changes");
     }
 
     #[test]
@@ -145,7 +251,6 @@ mod tests {
         assert!(watches(us).unwrap());
         // SAFETY: ours.
         unsafe { libc::close(descriptor) };
-        assert!(watches(u32::MAX >> 1).is_err());
-        assert_eq!(parent(us), Some(std::os::unix::process::parent_id()));
+        assert!(watches(u32::MAX >> 1).is_err_and(|error| is_gone(&error)));
     }
 }
