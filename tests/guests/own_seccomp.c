@@ -5,6 +5,7 @@
 // run: strict
 // run: errno-filter
 // run: vfork
+// run: nowhere
 #include "guest.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -15,6 +16,8 @@
 #define ALLOW(name)                                                                             \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
+static bool is_nowhere;
+
 static void install(uint32_t otherwise) {
     // What a careful reader of files allows itself: no preadv2, no futex, no openat2, no mmap.
     struct sock_filter filter[] = {
@@ -24,11 +27,19 @@ static void install(uint32_t otherwise) {
     };
     struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+    struct sock_fprog *given = &program;
+    // Where memory may be at address 0, that is no question whether there are filters.
+    if (is_nowhere && mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == NULL) {
+        given = NULL;
+        __asm__("" : "+r"(given));
+        memcpy(given, &program, sizeof program);
+    }
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, given) == 0);
 }
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
+    is_nowhere = strcmp(argv[1], "nowhere") == 0;
     int file = open("cold.bin", O_RDONLY);
     static char block[4096], text[200];
     if (strcmp(argv[1], "filter-early") != 0) {

@@ -1,6 +1,7 @@
 //! What the agent does with the calls that reach it.
 
 use crate::arch::{Answer, Frame};
+use crate::state::Fixed;
 use crate::{attach, names, opened, patch, reads, release, rooms, unchecked};
 use core::sync::atomic::Ordering;
 use runahead_abi::reads::{LARGE_MAPPING, maps_small_file, of as read_call};
@@ -9,7 +10,7 @@ use runahead_abi::rights::stays;
 use runahead_abi::session::{care, watch};
 use runahead_abi::sites::ANY_NUMBER;
 use runahead_kernel::arch::syscall;
-use runahead_kernel::memory::{PROT_EXEC, bytes, overlap};
+use runahead_kernel::memory::{PROT_EXEC, bytes, cached_pages, overlap};
 use runahead_kernel::process::{groups, prctl, users};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{
@@ -17,6 +18,7 @@ use runahead_kernel::uapi::prctl::{
     PR_SET_PTRACER, PR_SET_SECCOMP, PR_SET_SECUREBITS, PR_SET_SYSCALL_USER_DISPATCH,
 };
 use runahead_kernel::uapi::ptrace as n_ptrace;
+use runahead_kernel::{Errno, PAGE};
 
 /// Bytes of a file's mapping from which on it is worth watching the page faults. Many a program that reads
 /// nothing maps its locale, 3 to 6 MB, and should not pay 50 us for it.
@@ -105,6 +107,36 @@ fn leaves_as_it_is(number: u32, a: [usize; 6]) -> bool {
         _ => false,
     }
 }
+
+/// Whether this is a call about filters that only finds out what the kernel knows, as libseccomp makes them before
+/// `main` in all that is linked with it (seccomp(2); the kernel's `do_seccomp`).
+fn installs_nothing(state: &Fixed, number: u32, a: [usize; 6]) -> bool {
+    let (operation, flags, filter) = match number {
+        n::__NR_seccomp => (a[0] as u32, a[1] as u32, a[2]),
+        // (By this call the strict mode takes no filter, and does not look at it.)
+        n::__NR_prctl if a[0] as u32 == PR_SET_SECCOMP && a[1] == SECCOMP_MODE_FILTER => {
+            (SECCOMP_SET_MODE_FILTER, 0, a[2])
+        }
+        _ => return false,
+    };
+    // There is hardly ever memory at address 0. To ask that is a call, which may be forbidden until all code is known.
+    let is_nowhere = |address: usize| {
+        address == 0 && !state.wait.unchecked.is_so() && cached_pages(0, PAGE, &mut [0]) == Err(Errno::ENOMEM)
+    };
+    match operation {
+        SECCOMP_SET_MODE_STRICT => flags != 0 || filter != 0,
+        SECCOMP_SET_MODE_FILTER => is_nowhere(filter),
+        SECCOMP_GET_ACTION_AVAIL | SECCOMP_GET_NOTIF_SIZES => true,
+        _ => false,
+    }
+}
+
+/// Operations of seccomp(2), and what prctl(2) calls the second (linux/seccomp.h).
+const SECCOMP_SET_MODE_STRICT: u32 = 0;
+const SECCOMP_SET_MODE_FILTER: u32 = 1;
+const SECCOMP_GET_ACTION_AVAIL: u32 = 2;
+const SECCOMP_GET_NOTIF_SIZES: u32 = 3;
+const SECCOMP_MODE_FILTER: usize = 2;
 
 /// Numbers of the calls, a bit each, that are looked at where a function makes any call and is seen where
 /// it begins: those that forbid calls of ours, or leave us no right to make them, those that close, and some
@@ -251,6 +283,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
             Answer::plain(frame)
         }
         n::__NR_prctl if !option_gives_up_rights(a[0] as u32, a[1] as u32) => Answer::plain(frame),
+        number if installs_nothing(state, number, a) => Answer::plain(frame),
         // A filter of the program's own may forbid the calls that the agent makes.
         number if number == n::__NR_seccomp || a[0] as u32 == PR_SET_SECCOMP && number == n::__NR_prctl => {
             attach::is_filtered(state);

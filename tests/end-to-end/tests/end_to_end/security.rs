@@ -307,6 +307,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 seen = lambda number, *a: libc.syscall(ctypes.c_long(number), *map(ctypes.c_ulong, (*a, 0, 0, 0)))
 call = (lambda *a: unseen(*(list(a) + [0] * (4 - len(a))))) if how.startswith("raw ") else seen
 empty = ctypes.create_string_buffer(struct.pack("<IiII", 0x20080522, 0, 0, 0))
+action = ctypes.addressof(allowed := ctypes.c_uint32(0x7fff0000))
 nothing = ctypes.create_string_buffer(24)
 group = ctypes.create_string_buffer(struct.pack("<I", 4711))
 place_of_root = ctypes.create_string_buffer(b"/usr")
@@ -326,6 +327,8 @@ ways = {
     "seccomp": lambda: call(317, 1, 0, ctypes.addressof(filters)),
     "nothing": lambda: 0,
     "ambient": lambda: call(157, 47, 1, 0),
+    "asks about filters": lambda: (call(317, 0, 1), call(317, 1, 1), call(317, 1, 8), call(317, 2, 0, action),
+        call(317, 3, 0, ctypes.addressof(nothing)), call(157, 22, 2))[3],
     "same user": lambda: call(105, 0) or call(113, 0, 0xffffffff) or call(117, 0xffffffff, 0, 0),
     "same group": lambda: call(106, 0) or call(114, 0xffffffff, 0) or call(119, 0, 0, 0xffffffff),
 }
@@ -352,7 +355,7 @@ const WAYS: [&str; 11] = [
 ];
 
 /// Calls of the same kind by which nothing changes.
-const CHANGES_NOTHING: [&str; 3] = ["ambient", "same user", "same group"];
+const CHANGES_NOTHING: [&str; 4] = ["ambient", "asks about filters", "same user", "same group"];
 
 /// Speculators of the run of this host: each run here has one process that it may be for.
 fn speculators(host: &str) -> usize {
