@@ -115,6 +115,17 @@ pub fn whole_process(state: &Fixed, unknown: Unknown) -> Visited {
 
 /// Calls `action` with each private executable mapping of a file but our own. `lines`: room for some of them.
 fn each_mapping(lines: &mut [u8], mut action: impl FnMut(&text::MapsLine) -> Option<()>) {
+    each_line(lines, |map| {
+        let is_code = map.protection & PROT_EXEC != 0 && !map.shared && map.name.first() == Some(&b'/');
+        // Our own calls must not come back to us.
+        if is_code && !memory::overlap(&(map.start..map.end), &arch::image()) {
+            let _ = action(map);
+        }
+    });
+}
+
+/// Calls `action` with each mapping, in the order of their addresses. `lines`: room for some of them.
+fn each_line(lines: &mut [u8], mut action: impl FnMut(&text::MapsLine)) {
     let Ok(fd) = open_at(n::AT_FDCWD, c"/proc/self/maps", n::O_RDONLY | n::O_CLOEXEC, 0) else {
         return;
     };
@@ -128,12 +139,8 @@ fn each_mapping(lines: &mut [u8], mut action: impl FnMut(&text::MapsLine) -> Opt
         let filled = lines.get(..held).unwrap_or(&[]);
         let complete = filled.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
         for line in filled.get(..complete).unwrap_or(&[]).split(|&b| b == b'\n') {
-            let Some(map) = text::maps_line(line) else { continue };
-            let is_code = map.protection & PROT_EXEC != 0 && !map.shared && map.name.first() == Some(&b'/');
-            // Our own calls must not come back to us.
-            let is_ours = memory::overlap(&(map.start..map.end), &arch::image());
-            if is_code && !is_ours {
-                let _ = action(&map);
+            if let Some(map) = text::maps_line(line) {
+                action(&map);
             }
         }
         if complete <= held && held <= lines.len() {
@@ -798,7 +805,7 @@ fn is_in_reach(start: usize, length: usize, mapping: Mapping) -> bool {
 }
 
 /// The area for code that is out of the pool's reach. At the start it is mapped when it is first wanted:
-/// right below that code (above a program's own text grows its heap).
+/// below that code (above a program's own text grows its heap).
 fn far_area(state: &Fixed, mapping: Mapping, phase: Phase) -> (usize, usize) {
     let start = state.far_start.load(Ordering::Relaxed);
     if start != 0 {
@@ -808,20 +815,44 @@ fn far_area(state: &Fixed, mapping: Mapping, phase: Phase) -> (usize, usize) {
     if phase == Phase::Later || pool_reaches {
         return (0, 0);
     }
-    let below = (mapping.start & !(PAGE - 1)).saturating_sub(16 * PAGE + FAR_BYTES);
-    let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_NORESERVE;
-    // SAFETY: a new mapping; without MAP_FIXED nothing is replaced.
-    let Ok(address) = (unsafe { memory::map(below, FAR_BYTES, PROT_READ | PROT_EXEC, flags, -1, 0) }) else {
-        return (0, 0);
-    };
-    if !is_in_reach(address, FAR_BYTES, mapping) {
-        // SAFETY: just mapped, not used.
-        let _ = unsafe { memory::unmap(address, FAR_BYTES) };
-        return (0, 0);
-    }
+    // Right below it there are the program's names and constants, if it has many.
+    let area = far_below(mapping, mapping.start & !(PAGE - 1))
+        .or_else(|| far_below(mapping, end_of_room_below(mapping.start)?));
+    let Some(address) = area else { return (0, 0) };
     state.far_start.store(address, Ordering::Relaxed);
     state.far_end.store(address + FAR_BYTES, Ordering::Relaxed);
     (address, FAR_BYTES)
+}
+
+/// Bytes between the area and what is above it.
+const FAR_GAP: usize = 16 * PAGE;
+
+/// Maps the area some pages below the address `end`, if nothing is there and the code can be reached.
+fn far_below(mapping: Mapping, end: usize) -> Option<usize> {
+    let below = end.checked_sub(FAR_GAP + FAR_BYTES)?;
+    let flags = n::MAP_PRIVATE | n::MAP_ANONYMOUS | n::MAP_NORESERVE;
+    // SAFETY: a new mapping; without MAP_FIXED nothing is replaced.
+    let address = unsafe { memory::map(below, FAR_BYTES, PROT_READ | PROT_EXEC, flags, -1, 0) }.ok()?;
+    if is_in_reach(address, FAR_BYTES, mapping) {
+        return Some(address);
+    }
+    // SAFETY: just mapped, not used.
+    let _ = unsafe { memory::unmap(address, FAR_BYTES) };
+    None
+}
+
+/// Where the highest room below `code` ends that is large enough for the area.
+fn end_of_room_below(code: usize) -> Option<usize> {
+    // As many bytes as the longest path and what stands before it.
+    let mut lines = [0u8; 2 * PAGE];
+    let (mut end, mut found) = (0, None);
+    each_line(&mut lines, |map| {
+        if map.start <= code && map.start - end >= FAR_BYTES + 2 * FAR_GAP {
+            found = Some(map.start);
+        }
+        end = map.end;
+    });
+    found
 }
 
 const _: () = assert!(MOST_SITES >= crate::state::SCRATCH_BYTES / size_of::<Site>());

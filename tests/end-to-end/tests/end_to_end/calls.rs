@@ -104,9 +104,41 @@ const PROGRAM: &str = r#"
     }
 "#;
 
+/// Makes its reads itself, by a function that makes any call. Before its code there are 256 KB of its file that are no code,
+/// as where a linker puts constants first: what leads its calls elsewhere has no room right below it.
+const FAR: &str = r#"
+    #define _GNU_SOURCE
+    #include <fcntl.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    __asm__(".section .note.large, \"a\", @note\n.balign 4\n.long 4, 262144, 1\n.asciz \"big\"\n.fill 65536, 4, 0\n"
+        ".text\n.type any, @function\nany:\n mov %edi, %eax\n mov %rsi, %rdi\n mov %rdx, %rsi\n mov %rcx, %rdx\n syscall\n ret\n.size any, .-any\n");
+    long any(long, long, const void *, long);
+    static unsigned char data[8192];
+    int main(int words, char **word) {
+        unsigned long sum = 5381;
+        for (long file = 0; file < atol(word[1]); file++) {
+            char name[40];
+            sprintf(name, "%ld", file);
+            int fd = open(name, O_RDONLY);
+            long got = any(SYS_read, fd, data, sizeof data);
+            for (long at = 0; at < got; at++) sum = sum * 33 + data[at];
+            close(fd);
+        }
+        printf("%lu\n", sum);
+        return words == 0;
+    }
+"#;
+
 pub fn add(suite: &mut Suite) {
     let wants = slow_disk::WANTS.into_iter().chain(["command gcc"]);
     suite.add("calls::those that only ask end no speculation", wants.clone(), none_ends);
+    for (what, flags) in [("loader", &["-O1", "-no-pie"]), ("static", &["-O1", "-static"])] {
+        let name = format!("calls::much that is no code before a program's own calls, {what}");
+        suite.add(name, wants.clone(), move || far(what, flags));
+    }
     suite.add("calls::who asks again and again is not run ahead of", wants, in_vain);
 }
 
@@ -125,6 +157,25 @@ fn in_vain() -> Verdict {
             let (ns, waits) = (number(speculator, "processor_ns")?, number(&speculator["endings"], "waits")?);
             let soon = waits > 0 && ns < 30_000_000;
             if soon { Ok(()) } else { Err(format!("ended by waits {waits}, after {ns} ns")) }
+        },
+    );
+    let _ = fs::remove_file(program);
+    verdict
+}
+
+fn far(name: &'static str, flags: &[&str]) -> Verdict {
+    let program = compiled(name, FAR, flags)?;
+    let fill = |folder: &Path| {
+        fs::copy(&program, folder.join("far"))?;
+        (0..FILES).try_for_each(|number| fs::write(folder.join(number.to_string()), bytes(number, 6000)))
+    };
+    let line = format!("cd $0; exec ./far {FILES}");
+    let verdict = Disk::new(name, "cloud", fill)?.until(
+        &|mount: &Path| vec!["bash".into(), "-c".into(), line.clone().into(), mount.into()],
+        1,
+        |counts| match number(counts, "reads_hinted")? {
+            hinted if hinted > FILES / 2 => Ok(()),
+            hinted => Err(format!("{hinted} reads foretold; {}", counts["speculator"]["endings"])),
         },
     );
     let _ = fs::remove_file(program);
