@@ -16,7 +16,8 @@ use runahead_abi::session::{
 use runahead_kernel::files::{read_link, stat_at};
 use runahead_kernel::memory::{PROT_NONE, PROT_READ, PROT_WRITE, protect, show_other_part};
 use runahead_kernel::process::{
-    futex_wait, futex_wake, major_faults_and_blocks, monotonic_ns, prctl, process_id, processor_ns, thread_id,
+    futex_wait, futex_wake, major_faults_and_blocks, monotonic_ns, prctl, process_id, processor_ns, sleep_ns,
+    thread_id,
 };
 use runahead_kernel::text::decimal;
 use runahead_kernel::uapi::{general as n, prctl::PR_SET_PTRACER};
@@ -498,7 +499,7 @@ fn settle(state: &Fixed) {
 }
 
 /// Says what becomes of the program, one of [`care`], for the report. What is left alone at its start has no agent at its
-/// end: the report comes now.
+/// end, which would wait until that is written: so it is written now, and once more then.
 pub fn cares(state: &Fixed, how: u32) {
     let header = state.header();
     if matches!(how, care::BLIND_AT_START | care::UNKNOWN_AT_START) {
@@ -508,8 +509,21 @@ pub fn cares(state: &Fixed, how: u32) {
         return;
     }
     header.care.store(how, Ordering::Release);
-    if matches!(how, care::BLIND_AT_START | care::UNKNOWN_AT_START) {
-        have_reported(state, state.has(flags::REPORT | flags::TRACE).then_some(REPORT_WAIT_NS));
+    if matches!(how, care::BLIND_AT_START | care::UNKNOWN_AT_START) && state.has(flags::REPORT | flags::TRACE)
+    {
+        have_host_come_by(header);
+    }
+}
+
+/// Waits until the host, which may have to begin, has looked at what is in the session now.
+fn have_host_come_by(header: &Header) {
+    const AGAIN_NS: u64 = 200_000;
+    let (rounds, end) =
+        (header.rounds.load(Ordering::Acquire), monotonic_ns().saturating_add(REPORT_WAIT_NS));
+    // The round under way may have passed it.
+    while header.rounds.load(Ordering::Acquire).wrapping_sub(rounds) < 2 && monotonic_ns() < end {
+        ring(header);
+        sleep_ns(AGAIN_NS);
     }
 }
 

@@ -23,7 +23,7 @@ use crate::run::Run;
 use crate::start_files::Cold;
 use crate::watchers::Watchers;
 use runahead_abi::environment::flags;
-use runahead_abi::session::reported;
+use runahead_abi::session::{care, reported};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -58,12 +58,14 @@ pub fn attend(run: Run) -> ! {
         let doorbell = header.doorbell.load(Ordering::Acquire);
         let has_ended = run.main.as_ref().is_none_or(has_ended);
         let is_over = has_ended || header.main_leaves.load(Ordering::Acquire) != 0;
+        let is_left_alone =
+            matches!(header.care.load(Ordering::Acquire), care::BLIND_AT_START | care::UNKNOWN_AT_START);
         let is_wanted = if has_ended { session.is_still_wanted() } else { is_wanted() };
         if run.asks
             || begins.load(Ordering::Relaxed)
             || is_wanted
             || executions.need_tracer()
-            || (is_over && run.wishes.any())
+            || ((is_over || is_left_alone) && run.wishes.any())
         {
             become_host(run);
         }

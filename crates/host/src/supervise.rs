@@ -1058,8 +1058,7 @@ impl Host {
     /// The main process waits at its end, if it does: what it has wanted is looked at.
     fn remember(&mut self) {
         let header = self.session.header();
-        let is_leaving = header.main_leaves.load(Ordering::Acquire) != 0
-            && !matches!(header.care.load(Ordering::Relaxed), care::BLIND_AT_START | care::UNKNOWN_AT_START);
+        let is_leaving = header.main_leaves.load(Ordering::Acquire) != 0;
         if is_leaving && let Some(remembered) = &mut self.remembered {
             let elapsed = Duration::from_nanos(monotonic_ns().saturating_sub(self.began));
             remembered.finish(self.main_process, elapsed);
@@ -1107,8 +1106,17 @@ impl Host {
     /// report is written. It is written once more then.
     fn report_in_advance(&mut self) {
         let care = self.session.header().care.load(Ordering::Acquire);
-        let sees_no_end = matches!(care, care::BLIND_LATER | care::NOT_READY | care::WITHOUT_RIGHTS);
-        if self.reported || self.in_advance.is_some() || !sees_no_end || self.executions.is_left() {
+        let at_start = matches!(care, care::BLIND_AT_START | care::UNKNOWN_AT_START);
+        let sees_no_end =
+            at_start || matches!(care, care::BLIND_LATER | care::NOT_READY | care::WITHOUT_RIGHTS);
+        if self.reported || !sees_no_end || self.executions.is_left() {
+            return;
+        }
+        // In these words there is nothing that changes yet.
+        if at_start && self.wishes.stats.is_none() && std::mem::take(&mut self.wishes.reasons) {
+            let _ = io::stderr().write_all(self.told(None).reasons().as_bytes());
+        }
+        if self.in_advance.is_some() {
             return;
         }
         let is_regular = |file: &&File| file.metadata().is_ok_and(|told| told.is_file());

@@ -332,13 +332,20 @@ pub fn expect_eight(told: &str, reason: &str) -> Verdict {
     }
 }
 
-/// The agent leaves it alone at its start, and is not there at its end.
+/// The agent leaves it alone at its start, and is not there at its end: soon after that the report tells of all of it.
 fn blind(runahead: &Runahead) -> Verdict {
-    let program = format!("{BLIND_CALL} int main(void) {{ return blind() <= 0; }}");
-    let command = "$1 run --verbose --report said.json -- ./program 2> told || exit 1; cat told";
+    let program = format!(
+        "#include <unistd.h>\n{BLIND_CALL} int main(void) {{ usleep(100000); return blind() <= 0; }}"
+    );
+    let command = "$1 run --verbose --report said.json -- ./program 2> told || exit 1; cat told
+        grep plainly_because said.json | tr _ ' '
+        for wait in 1 2 3 4 5 6 7 8 9 10; do
+            grep -E '\"elapsed_ns\": [0-9]{9}' said.json && break; sleep 0.05; done";
     let told =
         reasons("blind", &[("program.c", &program)], "gcc -O1 -o program program.c", command, runahead)?;
     expect_eight(&told, "\"plainly_because\": \"some of its code")?;
+    expect_eight(&told, "\"plainly because\": \"some of its code")?;
+    expect_eight(&told, "elapsed_ns")?;
     expect_eight(&told, "runahead: the command ran plainly: some of its code")
 }
 
