@@ -387,9 +387,14 @@ pub fn retire(state: &Fixed) {
 pub fn withdraw(state: &Fixed) {
     /// A visit takes some us, a hold some ms.
     const LONGEST_NS: u64 = 1_000_000_000;
-    // Before: and where its code is not known yet, calls of ours may be forbidden already.
-    if !state.wait.unchecked.is_so() {
-        goes_unseen(state);
+    match state.wait.asked_as.load(Ordering::Relaxed) {
+        // Where its code is not known yet calls of ours may be forbidden already. It has asked for a check.
+        asked_as if state.wait.unchecked.is_so() => {
+            if asked_as != 0 && !is_borrowed(state) && !state.has(flags::LASTING) {
+                state.header().unseen.note(asked_as);
+            }
+        }
+        _ => goes_unseen(state),
     }
     retire(state);
     state.wait_for_others(LONGEST_NS);
@@ -520,8 +525,14 @@ fn have_host_come_by(header: &Header) {
     const AGAIN_NS: u64 = 200_000;
     let (rounds, end) =
         (header.rounds.load(Ordering::Acquire), monotonic_ns().saturating_add(REPORT_WAIT_NS));
+    // There may be no host any more, or none can begin.
+    let is_there = || {
+        header.reported.load(Ordering::Acquire) == reported::NOT_YET
+            && header.analysis.state.load(Ordering::Acquire) != ANALYSIS_CLOSED
+    };
     // The round under way may have passed it.
-    while header.rounds.load(Ordering::Acquire).wrapping_sub(rounds) < 2 && monotonic_ns() < end {
+    while is_there() && header.rounds.load(Ordering::Acquire).wrapping_sub(rounds) < 2 && monotonic_ns() < end
+    {
         ring(header);
         sleep_ns(AGAIN_NS);
     }

@@ -81,7 +81,9 @@ pub enum Next {
     ByItself,
     /// Its loader cannot, and says so if it is told to; or it would name the agent among what it loads.
     Narrow,
-    /// Whatever else: a tracer may fail.
+    /// The host puts the agent in, if nothing fails.
+    PutIn,
+    /// Whatever else: it is left alone, or a tracer may fail.
     Other,
 }
 
@@ -116,12 +118,14 @@ pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
         // Whoever is answered before may ask the same.
         ask(state, executions, &execution, &file, || is_unanswered(executions.known(key)));
         // Asked once more it would count as left alone once more.
-        known = if carries { executions.known(key) } else { Known::No };
+        let now = executions.known(key);
+        known = if carries || now == Known::ToBePutIn { now } else { Known::No };
     }
     match known {
         Known::Narrow => Next::Narrow,
         // Not into a program that gets rights from its file.
         Known::ByItself if file.st_mode & (n::S_ISUID | n::S_ISGID) == 0 => Next::ByItself,
+        Known::ToBePutIn => Next::PutIn,
         _ => Next::Other,
     }
 }

@@ -817,7 +817,7 @@ fn far_area(state: &Fixed, mapping: Mapping, phase: Phase) -> (usize, usize) {
     }
     // Right below it there are the program's names and constants, if it has many.
     let area = far_below(mapping, mapping.start & !(PAGE - 1))
-        .or_else(|| far_below(mapping, end_of_room_below(mapping.start)?));
+        .or_else(|| far_below(mapping, end_of_room_below(state, mapping.start)?));
     let Some(address) = area else { return (0, 0) };
     state.far_start.store(address, Ordering::Relaxed);
     state.far_end.store(address + FAR_BYTES, Ordering::Relaxed);
@@ -841,13 +841,14 @@ fn far_below(mapping: Mapping, end: usize) -> Option<usize> {
     None
 }
 
-/// Where the highest room below `code` ends that is large enough for the area.
-fn end_of_room_below(code: usize) -> Option<usize> {
-    // As many bytes as the longest path and what stands before it.
-    let mut lines = [0u8; 2 * PAGE];
+/// Where the highest room below `code` ends that is large enough for the area. At the start.
+fn end_of_room_below(state: &Fixed, code: usize) -> Option<usize> {
+    // SAFETY: this is the start, which has gone through all lines by now.
+    let lines = unsafe { state.start_lines() };
     let (mut end, mut found) = (0, None);
-    each_line(&mut lines, |map| {
-        if map.start <= code && map.start - end >= FAR_BYTES + 2 * FAR_GAP {
+    each_line(lines, |map| {
+        let room = map.start.saturating_sub(end);
+        if map.start <= code && room >= FAR_BYTES + 2 * FAR_GAP {
             found = Some(map.start);
         }
         end = map.end;

@@ -96,7 +96,7 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
             let next = executions::announce(frame.state(), number, a);
             if next != Next::ByItself {
                 lets_all_go(frame.state());
-                if let Some(id) = id {
+                if let Some(id) = id.filter(|_| next != Next::PutIn) {
                     frame.state().header().unseen.note(id);
                 }
             }

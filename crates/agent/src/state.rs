@@ -326,6 +326,17 @@ impl Fixed {
         unsafe { core::slice::from_raw_parts_mut(address as *mut u8, SCRATCH_BYTES) }
     }
 
+    /// Room for lines, the first of [`Fixed::start_buffers`].
+    ///
+    /// # Safety
+    /// The caller is the start-up, which has no such room in use.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn start_lines(&self) -> &'static mut [u8] {
+        let address = self as *const Fixed as usize + OFFSET_OF_SCRATCH + SCRATCH_BYTES;
+        // SAFETY: pages of the block's; exclusive by the caller's promise.
+        unsafe { core::slice::from_raw_parts_mut(address as *mut u8, 2 * PAGE) }
+    }
+
     /// What only the start uses: lines, a path, candidates.
     ///
     /// # Safety

@@ -1115,6 +1115,9 @@ impl Host {
         // In these words there is nothing that changes yet.
         if at_start && self.wishes.stats.is_none() && std::mem::take(&mut self.wishes.reasons) {
             let _ = io::stderr().write_all(self.told(None).reasons().as_bytes());
+            if self.trace.is_none() {
+                leave_stderr();
+            }
         }
         if self.in_advance.is_some() {
             return;

@@ -27,7 +27,9 @@ const ABOVE_MOST: usize = 32;
 const KEPT_MOST: usize = 256;
 
 /// A process is not looked at again before so many times as long as that has taken: it may have thousands of
-/// descriptors, and who watches for changes tells of each file.
+/// descriptors, and who watches for changes tells of each file. But who is left alone and has few is whenever something
+/// is to be opened.
+const SHORT: Duration = Duration::from_micros(100);
 const REST: u32 = 50;
 
 /// How often at most those are looked at that were left alone.
@@ -56,9 +58,12 @@ struct Looked {
     next: Option<Instant>,
 }
 
+#[derive(Clone, Copy)]
 struct Look {
     start: u64,
     next: Instant,
+    /// It has said that it is left alone, and may have us in its memory all the same.
+    is_left: bool,
     /// Nobody sees its calls.
     is_unseen: bool,
 }
@@ -81,7 +86,7 @@ impl Watchers {
     /// Looks at those that were left alone, at `process` and at those from which it has come, before something is
     /// opened for it. If one watches nothing is opened from now on.
     pub(crate) fn look_above(&self, process: u32) {
-        self.look_at_unseen();
+        self.look_at_all_unseen();
         let mut next = process;
         for _ in 0..ABOVE_MOST {
             if !self.are_wanted() {
@@ -106,23 +111,17 @@ impl Watchers {
             return;
         }
         let began = Instant::now();
-        let mut looked = self.looked();
-        if looked.next.is_some_and(|next| began < next) {
+        if self.looked().next.is_some_and(|next| began < next) {
             return;
         }
-        looked.next = Some(began + UNSEEN_EVERY);
-        let found = looked.each.iter().filter(|(_, look)| look.is_unseen && look.next <= began);
-        let found: Vec<u32> = found.map(|(&process, _)| process).collect();
-        drop(looked);
-        for process in found {
-            match Stat::of(process) {
-                Ok(told) if self.is_of_the_run(&told) => self.look_at(process, told.start, false),
-                _ => drop(self.looked().each.remove(&process)),
-            }
-        }
+        self.look_at_all_unseen();
+        self.looked().next = Some(Instant::now() + UNSEEN_EVERY.max(began.elapsed() * REST));
+    }
+
+    fn look_at_all_unseen(&self) {
         for place in &self.0.header.unseen.0 {
             let process = place.load(Ordering::Relaxed);
-            if process == 0 {
+            if process == 0 || !self.are_wanted() {
                 continue;
             }
             // Anybody may have written there.
@@ -132,7 +131,18 @@ impl Watchers {
                 _ => drop(place.compare_exchange(process, 0, Ordering::Relaxed, Ordering::Relaxed)),
             }
         }
-        self.looked().next = Some(Instant::now() + UNSEEN_EVERY.max(began.elapsed() * REST));
+        let began = Instant::now();
+        let looked = self.looked();
+        let found = looked.each.iter().filter(|(_, look)| look.is_unseen && look.next <= began);
+        let found: Vec<u32> = found.map(|(&process, _)| process).collect();
+        drop(looked);
+        for process in found {
+            match Stat::of(process) {
+                Ok(told) if self.is_of_the_run(&told) => self.look_at(process, told.start, false),
+                Err(error) if !is_gone(&error) => {}
+                _ => drop(self.looked().each.remove(&process)),
+            }
+        }
     }
 
     fn are_wanted(&self) -> bool {
@@ -147,26 +157,31 @@ impl Watchers {
         self.0.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at a process, if it is time. `is_left`: it has said that it is left alone, and may have us in its memory all
-    /// the same.
+    /// Looks at a process, if it is time. `is_left`: as [`Look::is_left`].
     fn look_at(&self, process: u32, start: u64, is_left: bool) {
         let now = Instant::now();
-        let known = |look: &Look| look.start == start && now < look.next;
-        if self.looked().each.get(&process).is_some_and(known) {
+        let earlier = self.looked().each.get(&process).filter(|look| look.start == start).copied();
+        if earlier.is_some_and(|look| now < look.next) {
             return;
         }
-        // To look means to hold for a moment what it has open.
-        let Some(pass) = self.0.gate.pass_to_our_own(What::All) else { return };
+        let is_left = is_left || earlier.is_some_and(|look| look.is_left);
         let is_unseen = is_left || has_session(process) == Some(false);
-        let does = is_unseen && watches(process).unwrap_or(false);
+        // To look means to hold for a moment what it has open.
+        let pass = is_unseen.then(|| self.0.gate.pass_to_our_own(What::All));
+        let does = match &pass {
+            None => false,
+            Some(Some(_)) => watches(process).unwrap_or(false),
+            Some(None) => return,
+        };
         drop(pass);
         let took = now.elapsed();
+        let rest = if is_unseen && took <= SHORT { Duration::ZERO } else { took * REST };
         let mut looked = self.looked();
         if looked.each.len() >= KEPT_MOST {
-            looked.each.retain(|_, look| look.is_unseen && look.next > now);
+            looked.each.retain(|_, look| look.is_unseen || look.next > now);
         }
         if looked.each.len() < KEPT_MOST {
-            looked.each.insert(process, Look { start, next: now + took + took * REST, is_unseen });
+            looked.each.insert(process, Look { start, next: now + took + rest, is_left, is_unseen });
         }
         drop(looked);
         if does {

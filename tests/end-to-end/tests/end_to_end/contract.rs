@@ -340,12 +340,14 @@ fn blind(runahead: &Runahead) -> Verdict {
     let command = "$1 run --verbose --report said.json -- ./program 2> told || exit 1; cat told
         grep plainly_because said.json | tr _ ' '
         for wait in 1 2 3 4 5 6 7 8 9 10; do
-            grep -E '\"elapsed_ns\": [0-9]{9}' said.json && break; sleep 0.05; done";
+            grep -E '\"elapsed_ns\": [0-9]{9}' said.json && break; sleep 0.05; done
+        grep -c ran.plainly told | sed 's/^/told /'";
     let told =
         reasons("blind", &[("program.c", &program)], "gcc -O1 -o program program.c", command, runahead)?;
     expect_eight(&told, "\"plainly_because\": \"some of its code")?;
     expect_eight(&told, "\"plainly because\": \"some of its code")?;
     expect_eight(&told, "elapsed_ns")?;
+    expect_eight(&told, "told 1")?;
     expect_eight(&told, "runahead: the command ran plainly: some of its code")
 }
 
