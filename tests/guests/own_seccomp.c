@@ -30,7 +30,8 @@ static void install(uint32_t otherwise) {
     CHECK((is_nowhere && geteuid() == 0) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     struct sock_fprog *given = &program;
     // Where memory may be at address 0, that is no question whether there are filters.
-    if (is_nowhere && mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == NULL) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    if (is_nowhere && mmap(NULL, 4096, PROT_READ | PROT_WRITE, flags, -1, 0) == NULL) {
         given = NULL;
         __asm__("" : "+r"(given));
         memcpy(given, &program, sizeof program);

@@ -33,7 +33,8 @@ int main(int count, char **arguments) {
     for (int file = 0; file < 50; file++) add(file);
     int watch = fanotify_init(FAN_CLASS_PRE_CONTENT | FAN_NONBLOCK | FAN_CLOEXEC, O_RDONLY);
     // (Before Linux 6.14, or without the right to, nobody is asked.)
-    int is_watching = watch >= 0 && fanotify_mark(watch, FAN_MARK_ADD, FAN_PRE_ACCESS | FAN_EVENT_ON_CHILD, AT_FDCWD, "many") == 0;
+    uint64_t mask = FAN_PRE_ACCESS | FAN_EVENT_ON_CHILD;
+    int is_watching = watch >= 0 && fanotify_mark(watch, FAN_MARK_ADD, mask, AT_FDCWD, "many") == 0;
     int done[2];
     CHECK(pipe(done) == 0);
     fflush(stdout);
@@ -63,5 +64,6 @@ int main(int count, char **arguments) {
     CHECK(read(done[0], &sum, sizeof sum) == sizeof sum);
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
-    printf("watching %d, asked for itself %d times, for others %d times, sum %016" PRIx64 "\n", is_watching, own, others, sum);
+    printf("watching %d, asked for itself %d times, for others %d times, sum %016" PRIx64 "\n", is_watching, own,
+           others, sum);
 }

@@ -1,5 +1,6 @@
 // trap: a program watches who opens a file that it has executed, whose code is known to nobody: Runahead's host looks at it.
-// In the second run it is left alone, and what it executes is not. In the third one beside it watches, which is left alone.
+// In the second run it is left alone, and what it executes is not. In the third one beside it watches, which
+// is left alone.
 // run:
 // run: alone
 // run: beside

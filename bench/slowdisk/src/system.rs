@@ -96,7 +96,8 @@ pub fn loop_file(device: &Path) -> Option<String> {
     Some(text.ok()?.trim_end_matches('\n').to_string())
 }
 
-/// Who has the device's file system mounted, in a mount namespace of their own: for each a name and a process id.
+/// Who has the device's file system mounted, in a mount namespace of their own: for each a name and a process
+/// id.
 pub fn users_of(device: &Path) -> Vec<String> {
     let Ok(device) = fs::metadata(device).map(|told| told.rdev()) else { return Vec::new() };
     let numbers = format!("{}:{}", libc::major(device), libc::minor(device));

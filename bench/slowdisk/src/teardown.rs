@@ -152,9 +152,9 @@ fn detach_loops(file: &Path, undone: &mut Undone) -> Vec<PathBuf> {
     }
 }
 
-/// The user may be a command of a set-up that was killed in its midst, mkfs for one: its requests have failed since the daemon
-/// has gone, so it ends. Or a process whose mount namespace was copied while the disk was mounted, and has nothing to do
-/// with it: a container that is made beside it.
+/// The user may be a command of a set-up that was killed in its midst, mkfs for one: its requests have failed
+/// since the daemon has gone, so it ends. Or a process whose mount namespace was copied while the disk was
+/// mounted, and has nothing to do with it: a container that is made beside it.
 fn wait_for_users(devices: Vec<(String, PathBuf)>, undone: &mut Undone) {
     let deadline = Instant::now() + Duration::from_secs(60);
     for (file, device) in devices {

@@ -27,12 +27,12 @@ pub enum What {
     Mapping,
 }
 
-/// What opening and reading files ahead does to them, as inotify(7) tells it: IN_ACCESS, IN_CLOSE_NOWRITE, IN_OPEN.
-/// (Most programs watch for changes only.)
+/// What opening and reading files ahead does to them, as inotify(7) tells it: IN_ACCESS, IN_CLOSE_NOWRITE,
+/// IN_OPEN. (Most programs watch for changes only.)
 pub const SEEN_BY_INOTIFY: u32 = 0x1 | 0x10 | 0x20;
 
-/// The same for fanotify(7), by linux/fanotify.h: FAN_ACCESS, FAN_CLOSE_NOWRITE, FAN_OPEN, FAN_OPEN_EXEC, and those that
-/// ask for permission, or before data are read (FAN_PRE_ACCESS).
+/// The same for fanotify(7), by linux/fanotify.h: FAN_ACCESS, FAN_CLOSE_NOWRITE, FAN_OPEN, FAN_OPEN_EXEC, and
+/// those that ask for permission, or before data are read (FAN_PRE_ACCESS).
 pub const SEEN_BY_FANOTIFY: u64 = 0x1 | 0x10 | 0x20 | 0x1000 | 0x10000 | 0x20000 | 0x40000 | 0x10_0000;
 
 /// In the count of those who notice: one of them watches, and is told of code as well, on which nobody has a

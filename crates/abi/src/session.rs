@@ -131,8 +131,8 @@ pub struct Header {
     pub checks: Checks,
 }
 
-/// Processes of the run whose calls nobody sees, so that the host looks whether they watch who opens files: their
-/// ids as the host knows them, 0: none. Where there are more, later ones take the places of others.
+/// Processes of the run whose calls nobody sees, so that the host looks whether they watch who opens files:
+/// their ids as the host knows them, 0: none. Where there are more, later ones take the places of others.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Unseen(pub [AtomicU32; 32]);

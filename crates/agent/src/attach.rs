@@ -158,8 +158,8 @@ pub fn id_for_the_host() -> Option<u32> {
     u32::try_from(decimal(digits).0).ok().filter(|&id| id != 0)
 }
 
-/// Nobody sees the process's calls from now on. To be called before it has given up rights: it may not be allowed what
-/// this takes.
+/// Nobody sees the process's calls from now on. To be called before it has given up rights: it may not be
+/// allowed what this takes.
 pub fn goes_unseen(state: &Fixed) {
     if !state.has(flags::LASTING)
         && let Some(id) = id_for_the_host()
@@ -503,8 +503,8 @@ fn settle(state: &Fixed) {
     }
 }
 
-/// Says what becomes of the program, one of [`care`], for the report. What is left alone at its start has no agent at its
-/// end, which would wait until that is written: so it is written now, and once more then.
+/// Says what becomes of the program, one of [`care`], for the report. What is left alone at its start has no
+/// agent at its end, which would wait until that is written: so it is written now, and once more then.
 pub fn cares(state: &Fixed, how: u32) {
     let header = state.header();
     if matches!(how, care::BLIND_AT_START | care::UNKNOWN_AT_START) {

@@ -108,8 +108,8 @@ fn leaves_as_it_is(number: u32, a: [usize; 6]) -> bool {
     }
 }
 
-/// Whether this is a call about filters that only finds out what the kernel knows, as libseccomp makes them before
-/// `main` in all that is linked with it (seccomp(2); the kernel's `do_seccomp`).
+/// Whether this is a call about filters that only finds out what the kernel knows, as libseccomp makes them
+/// before `main` in all that is linked with it (seccomp(2); the kernel's `do_seccomp`).
 fn installs_nothing(state: &Fixed, number: u32, a: [usize; 6]) -> bool {
     let (operation, flags, filter) = match number {
         n::__NR_seccomp => (a[0] as u32, a[1] as u32, a[2]),
@@ -119,7 +119,8 @@ fn installs_nothing(state: &Fixed, number: u32, a: [usize; 6]) -> bool {
         }
         _ => return false,
     };
-    // There is hardly ever memory at address 0. To ask that is a call, which may be forbidden until all code is known.
+    // There is hardly ever memory at address 0. To ask that is a call, which may be forbidden until all code
+    // is known.
     let is_nowhere = |address: usize| {
         address == 0 && !state.wait.unchecked.is_so() && cached_pages(0, PAGE, &mut [0]) == Err(Errno::ENOMEM)
     };

@@ -348,7 +348,7 @@ impl Fixed {
         // caller's promise.
         unsafe {
             (
-                core::slice::from_raw_parts_mut(address as *mut u8, 2 * PAGE),
+                self.start_lines(),
                 core::slice::from_raw_parts_mut((address + 2 * PAGE) as *mut u8, PAGE),
                 core::slice::from_raw_parts_mut((address + 3 * PAGE) as *mut Candidate, CANDIDATES),
             )

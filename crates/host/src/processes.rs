@@ -169,7 +169,8 @@ pub(crate) struct Stat {
     pub parent: u32,
     /// Field 22: when it was started, in clock ticks since the machine's start.
     pub start: u64,
-    /// Fields 12 and 13: its page faults that waited for a disk, and those of its children that it has waited for.
+    /// Fields 12 and 13: its page faults that waited for a disk, and those of its children that it has waited
+    /// for.
     pub major_faults: u64,
     /// Fields 14 to 17: clock ticks that it has computed, and those children.
     pub ticks: u64,
@@ -220,6 +221,14 @@ pub(crate) fn has_ended(process: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let line = b"7 (a) b\xe9 (1 2) S 5 7 7 0 -1 4 10 11 12 13 14 15 16 17 20 0 1 0 2200 23";
+        let told = Stat::read(line).unwrap();
+        assert_eq!((told.parent, told.start, told.major_faults, told.ticks), (5, 2200, 25, 62));
+        assert!(Stat::read(b"7 (a) S 5").is_none() && Stat::read(b"").is_none());
+    }
 
     #[test]
     fn who_is_another_user_or_has_a_capability_more_has_gained() {

@@ -1,9 +1,9 @@
 //! Programs that watch who opens files (inotify(7), fanotify(7)) and whose calls nobody sees.
 //!
-//! A program that is helped says itself that it begins to watch, before it does (`agent::attach::watches`). One that
-//! is left alone does not, so it is looked at by its descriptors: whoever was left alone in the run
-//! ([`runahead_abi::session::Unseen`]), and the processes from which one has come that something is to be opened
-//! for. A watch that begins after a look, and before the next, is missed.
+//! A program that is helped says itself that it begins to watch, before it does (`agent::attach::watches`).
+//! One that is left alone does not, so it is looked at by its descriptors: whoever was left alone in the run
+//! ([`runahead_abi::session::Unseen`]), and the processes from which one has come that something is to be
+//! opened for. A watch that begins after a look, and before the next, is missed.
 
 use crate::futex::wake;
 use crate::processes::{Stat, has_session};
@@ -27,10 +27,11 @@ const ABOVE_MOST: usize = 32;
 const KEPT_MOST: usize = 256;
 
 /// A process is not looked at again before so many times as long as that has taken: it may have thousands of
-/// descriptors, and who watches for changes tells of each file. But who is left alone and has few is whenever something
-/// is to be opened.
-const SHORT: Duration = Duration::from_micros(100);
+/// descriptors, and who watches for changes tells of each file.
 const REST: u32 = 50;
+
+/// But who is left alone and took no longer than this is looked at whenever something is to be opened.
+const SHORT: Duration = Duration::from_micros(100);
 
 /// How often at most those are looked at that were left alone.
 const UNSEEN_EVERY: Duration = Duration::from_millis(5);
@@ -83,8 +84,8 @@ impl Watchers {
         self.0.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// Looks at those that were left alone, at `process` and at those from which it has come, before something is
-    /// opened for it. If one watches nothing is opened from now on.
+    /// Looks at those that were left alone, at `process` and at those from which it has come, before something
+    /// is opened for it. If one watches nothing is opened from now on.
     pub(crate) fn look_above(&self, process: u32) {
         self.look_at_all_unseen();
         let mut next = process;
@@ -166,14 +167,11 @@ impl Watchers {
         }
         let is_left = is_left || earlier.is_some_and(|look| look.is_left);
         let is_unseen = is_left || has_session(process) == Some(false);
-        // To look means to hold for a moment what it has open.
-        let pass = is_unseen.then(|| self.0.gate.pass_to_our_own(What::All));
-        let does = match &pass {
-            None => false,
-            Some(Some(_)) => watches(process).unwrap_or(false),
-            Some(None) => return,
+        let does = is_unseen && {
+            // To look means to hold for a moment what it has open.
+            let Some(_pass) = self.0.gate.pass_to_our_own(What::All) else { return };
+            watches(process).unwrap_or(false)
         };
-        drop(pass);
         let took = now.elapsed();
         let rest = if is_unseen && took <= SHORT { Duration::ZERO } else { took * REST };
         let mut looked = self.looked();
@@ -196,7 +194,8 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Whether the process has a descriptor by which it is told who opens files. An error if it may not be looked into.
+/// Whether the process has a descriptor by which it is told who opens files. An error if it may not be looked
+/// into.
 fn watches(process: u32) -> io::Result<bool> {
     /// Bytes of what is told of one descriptor: of a thousand watches.
     const MOST: u64 = 128 << 10;

@@ -104,8 +104,9 @@ const PROGRAM: &str = r#"
     }
 "#;
 
-/// Makes its reads itself, by a function that makes any call. Before its code there are 256 KB of its file that are no code,
-/// as where a linker puts constants first: what leads its calls elsewhere has no room right below it.
+/// Makes its reads itself, by a function that makes any call. Before its code there are 256 KB of its file
+/// that are no code, as where a linker puts constants first: what leads its calls elsewhere has no room right
+/// below it.
 const FAR: &str = r#"
     #define _GNU_SOURCE
     #include <fcntl.h>
@@ -113,8 +114,10 @@ const FAR: &str = r#"
     #include <stdlib.h>
     #include <sys/syscall.h>
     #include <unistd.h>
-    __asm__(".section .note.large, \"a\", @note\n.balign 4\n.long 4, 262144, 1\n.asciz \"big\"\n.fill 65536, 4, 0\n"
-        ".text\n.type any, @function\nany:\n mov %edi, %eax\n mov %rsi, %rdi\n mov %rdx, %rsi\n mov %rcx, %rdx\n syscall\n ret\n.size any, .-any\n");
+    __asm__(".section .note.large, \"a\", @note\n.balign 4\n.long 4, 262144, 1\n"
+        ".asciz \"big\"\n.fill 65536, 4, 0\n"
+        ".text\n.type any, @function\nany:\n mov %edi, %eax\n mov %rsi, %rdi\n mov %rdx, %rsi\n"
+        " mov %rcx, %rdx\n syscall\n ret\n.size any, .-any\n");
     long any(long, long, const void *, long);
     static unsigned char data[8192];
     int main(int words, char **word) {

@@ -332,7 +332,8 @@ pub fn expect_eight(told: &str, reason: &str) -> Verdict {
     }
 }
 
-/// The agent leaves it alone at its start, and is not there at its end: soon after that the report tells of all of it.
+/// The agent leaves it alone at its start, and is not there at its end: soon after that the report tells of
+/// all of it.
 fn blind(runahead: &Runahead) -> Verdict {
     let program = format!(
         "#include <unistd.h>\n{BLIND_CALL} int main(void) {{ usleep(100000); return blind() <= 0; }}"
