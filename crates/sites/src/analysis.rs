@@ -187,9 +187,17 @@ pub fn analyse_source(source: Source) -> Analysis {
             let is_musl = image.is_static && image::is_musl(&cache);
             if is_musl {
                 image.sweep(&cache);
+            } else if image.is_static {
+                image.sweep_untold(&cache);
             }
             let syscall = is_musl.then(|| image::function_named(&cache, b"syscall")).flatten();
             let mut analysis = Analyser::new(&image).run(syscall);
+            if !image.is_static && analysis.is_blind() && !image::is_c_library(&cache) {
+                image.sweep_untold(&cache);
+                if image.swept.is_some() {
+                    analysis = Analyser::new(&image).run(None);
+                }
+            }
             let is_cancellation = |site: &Site| site.form == form::CANCELLATION;
             if analysis.sites.iter().any(is_cancellation) && !image::is_c_library(&cache) {
                 analysis.leave_cancellation(&image);
@@ -216,6 +224,8 @@ struct Analyser<'image> {
     identity_handlers: usize,
     /// Where calls are made that may be cancelled, each place with its `syscall`.
     cancellable: Vec<(u64, u64)>,
+    /// Where functions begin that make whatever call they are told.
+    any_calls: Vec<u64>,
 }
 
 impl<'image> Analyser<'image> {
@@ -229,22 +239,24 @@ impl<'image> Analyser<'image> {
             identities: 0,
             identity_handlers: 0,
             cancellable: Vec::new(),
+            any_calls: Vec::new(),
         }
     }
 
     /// `syscall`: where the function begins that C programs make any call by, if its name is known.
     fn run(mut self, syscall: Option<u64>) -> Analysis {
         let mut functions: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-        for code in &self.image.code {
-            let Some(found) = code.find(&[SYSCALL]) else { return Analysis::default() };
-            for (_, address) in found {
-                match self.image.function_at(address) {
-                    Some(index) => functions.entry(index).or_default().push(address),
-                    None if self.image.holds_instructions(address) && !self.is_within_one(address) => {
-                        self.leave_raw(address, Reason::NoFunction);
+        for &address in &self.image.calls {
+            match self.image.function_at(address) {
+                Some(index) => functions.entry(index).or_default().push(address),
+                None if self.image.holds_instructions(address) && !self.is_within_one(address) => {
+                    match self.image.is_executed(address) {
+                        Some(true) => self.leave_executed(address),
+                        Some(false) => {}
+                        None => self.leave_raw(address, Reason::NoFunction),
                     }
-                    None => {}
                 }
+                None => {}
             }
         }
         for (index, candidates) in functions {
@@ -256,7 +268,7 @@ impl<'image> Analyser<'image> {
         }
         self.believe();
         self.see_cancellable_calls();
-        if let Some(start) = syscall {
+        for start in syscall.into_iter().chain(std::mem::take(&mut self.any_calls)) {
             self.see_at_entrance(start);
         }
         self.result.sites.sort_by_key(|site| site.patch_offset);
@@ -298,6 +310,21 @@ impl<'image> Analyser<'image> {
             }
         }
         false
+    }
+
+    /// Notes a `syscall` that something leads to, and of which nothing else is known.
+    fn leave_executed(&mut self, address: u64) {
+        let Some(code) = self.image.code_at(address) else { return };
+        self.result.found += 1;
+        self.result.others.push(Unproven {
+            file_offset: code.file_offset_of(address),
+            address,
+            number: numbers::guess_from_bytes(code.before(address, STREAMS.end as u64)),
+            reason: Reason::NoFunction,
+            first_argument: None,
+            goes_on: true,
+            is_harmless: false,
+        });
     }
 
     /// Notes a candidate of which only the bytes are known.
@@ -348,6 +375,9 @@ impl<'image> Analyser<'image> {
             let draft = if sigreturn { Err(Reason::Never) } else { self.draft(&function, call, &numbers) };
             if number.is_none() && forms::makes_cancellable_calls(&function, call) {
                 self.cancellable.push((function.range().start, function.instructions()[call].ip()));
+            }
+            if number.is_none() && function.is_closed() && forms::makes_the_call_it_is_told(&function, call) {
+                self.any_calls.push(function.range().start);
             }
             match draft {
                 Ok(_) | Err(_) if number.is_none() && self.is_c_librarys(&function, call) => {
@@ -401,8 +431,8 @@ impl<'image> Analyser<'image> {
                 Err(reason) => self.leave(&function, call, &numbers, reason),
             }
         }
-        if self.image.swept.is_some() {
-            let taken: Vec<_> = forms::taken(&function, &numbers, self.image.swept.as_ref()).collect();
+        if let Some(swept) = self.image.swept_at(function.range().start) {
+            let taken: Vec<_> = forms::taken(&function, &numbers, Some(swept)).collect();
             for draft in taken {
                 // Its end is where the instruction behind the jump begins.
                 let end = draft.index + forms::TAKEN_INSTRUCTIONS;
@@ -415,7 +445,7 @@ impl<'image> Analyser<'image> {
 
     fn follow(&mut self, function: &Function, calls: &[usize], relatives: Option<&[u64]>) -> Numbers {
         let numbers = Numbers::follow(function, relatives, &HashSet::new());
-        if self.image.swept.is_none() || calls.iter().all(|call| is_harmless(&numbers, *call)) {
+        if !function.is_closed() || calls.iter().all(|call| is_harmless(&numbers, *call)) {
             return numbers;
         }
         let without_end = self.called_without_end(function, CALLS_DEEP);
@@ -482,11 +512,17 @@ impl<'image> Analyser<'image> {
     }
 
     fn leave(&mut self, function: &Function, call: usize, numbers: &Numbers, reason: Reason) {
-        let (number, first_argument) = (numbers.at(call), numbers.first_argument_at(call));
+        let (mut number, first_argument) = (numbers.at(call), numbers.first_argument_at(call));
         let address = function.instructions()[call].ip();
         let Some(code) = self.image.code_at(address) else {
             return;
         };
+        // glibc's `clone` is told up to where its call stands, as nobody is to unwind from there.
+        if number.is_none()
+            && self.image.swept_at(address).is_some_and(|swept| swept.is_only_gone_on_to(address))
+        {
+            number = numbers::guess_from_bytes(code.before(address, STREAMS.end as u64));
+        }
         self.result.others.push(Unproven {
             file_offset: code.file_offset_of(address),
             address,
@@ -511,7 +547,9 @@ impl<'image> Analyser<'image> {
                     .code_at(range.start)
                     .and_then(|code| code.slice(range.start, range.end))
                     .ok_or(Distrust::Range)?;
-                Function::decode(range, bytes, &image.entries, image.swept.as_ref()).map(Rc::new)
+                let pads = image.landing_pads(&range);
+                let swept = image.swept_at(range.start);
+                Function::decode(range, bytes, &image.entries, pads.as_deref(), swept).map(Rc::new)
             })
             .clone()
     }
@@ -520,7 +558,7 @@ impl<'image> Analyser<'image> {
     /// that they jump to: its cold part, or the function whose cold part it is. `None`: unknown.
     fn jumps_from_relatives(&mut self, position: usize, function: &Function) -> Option<Vec<u64>> {
         let range = function.range();
-        if let Some(swept) = &self.image.swept {
+        if let Some(swept) = self.image.swept_at(range.start) {
             return Some(swept.arrivals_in(range.start, range.end).to_vec());
         }
         let mut seen = HashSet::from([position]);
@@ -629,7 +667,7 @@ impl<'image> Analyser<'image> {
     /// The form that the instruction before the `syscall` with index `call` allows, if its place is proven
     /// and the flags are dead behind it.
     fn draft(&self, function: &Function, call: usize, numbers: &Numbers) -> Result<Draft, Reason> {
-        let swept = self.image.swept.as_ref();
+        let swept = self.image.swept_at(function.range().start);
         let number = numbers.at(call);
         if function.instructions()[call].len() != SYSCALL.len() {
             return Err(Reason::Prefixed);
@@ -702,7 +740,7 @@ impl<'image> Analyser<'image> {
                 && target.full_register() != Register::RSP
                 && numbers.reads_stack(index)
         };
-        forms::may_be_displaced(instruction) || self.image.swept.is_some() && reads_own()
+        forms::may_be_displaced(instruction) || function.is_closed() && reads_own()
     }
 
     /// Where musl does in each thread what one has asked of all: number and arguments are four fields of a
@@ -711,7 +749,7 @@ impl<'image> Analyser<'image> {
     fn identity(&self, function: &Function, call: usize) -> Option<Draft> {
         const FIELDS: [(Register, u64); 4] =
             [(Register::RDI, 0), (Register::RSI, 4), (Register::RDX, 8), (Register::RAX, 12)];
-        let swept = Some(self.image.swept.as_ref()?);
+        let swept = Some(self.image.swept_at(function.range().start)?);
         let first = call.checked_sub(FIELDS.len())?;
         let loads = &function.instructions()[first..call];
         let is_field = |load: &Instruction| {
@@ -784,7 +822,7 @@ impl<'image> Analyser<'image> {
     }
 
     fn entrance(&mut self, start: u64) -> Option<Site> {
-        let swept = self.image.swept.as_ref()?;
+        let swept = self.image.swept_at(start)?;
         let position = self.image.function_at(start)?;
         let function = self.decode(position).ok()?;
         let range = function.range();

@@ -4,10 +4,12 @@
 //! caller's question.
 
 use crate::flags;
-use crate::function::Function;
+use crate::function::{Function, direct_target};
 use crate::numbers::{self, MUST_SEE, NEVER_PATCHED, Numbers};
 use crate::sweep::Swept;
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{
+    Code as Opcode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
 use runahead_abi::sites::{ANY_NUMBER, CANCELLATION_START, CHECKED_BYTES, NEAR_JUMP, SHORT_BRANCH, form};
 
 /// The two bytes of `syscall`.
@@ -127,6 +129,62 @@ pub fn ignores_rax(instructions: &[Instruction]) -> bool {
         }
     }
     false
+}
+
+/// Whether this is C's `syscall()`, where nothing says its name: a function that takes any number of arguments,
+/// saves all of them but its first, in their order, and makes the call whose number that first one is.
+pub fn makes_the_call_it_is_told(function: &Function, call: usize) -> bool {
+    const SAVED: [Register; 5] = [Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
+    let Some(before) = function.instructions().get(..call) else { return false };
+    let is_straight = |instruction: &&Instruction| instruction.flow_control() == FlowControl::Next;
+    let first = before.iter().take_while(is_straight).count();
+    let mut info = InstructionInfoFactory::new();
+    // How many of the first ones leave a register as it is.
+    let mut kept = |instructions: &[Instruction], register: Register| {
+        let mut leaves = |instruction: &Instruction| {
+            let used = info.info(instruction).used_registers();
+            used.iter().all(|used| {
+                used.register().full_register() != register
+                    || matches!(used.access(), OpAccess::Read | OpAccess::CondRead)
+            })
+        };
+        instructions.iter().take_while(|instruction| leaves(instruction)).count()
+    };
+    let mut places = Vec::new();
+    for register in SAVED {
+        let saves = |instruction: &&Instruction| {
+            instruction.code() == Opcode::Mov_rm64_r64
+                && instruction.op1_register() == register
+                && is_stack_slot(instruction)
+        };
+        let as_told = kept(&before[..first], register);
+        places.extend(before[..as_told].iter().find(saves).map(Instruction::memory_displacement64));
+    }
+    let is_area =
+        places.len() == SAVED.len() && places.windows(2).all(|two| two[1] == two[0].wrapping_add(8));
+    let moves_number = |instruction: &Instruction| {
+        instruction.mnemonic() == Mnemonic::Mov
+            && (instruction.op0_register(), instruction.op1_register()) == (Register::RAX, Register::RDI)
+    };
+    let Some(moved) = before[..first].iter().position(moves_number) else { return false };
+    let from_moved = &before[moved + 1..];
+    // On the way to the call nothing else is called, and no way leads back to before it.
+    let goes_on = |instruction: &Instruction| {
+        matches!(
+            instruction.flow_control(),
+            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+        )
+    };
+    let leads_back = |instruction: &Instruction| {
+        let target = direct_target(instruction).and_then(|target| function.arrival(target));
+        target
+            .is_some_and(|target| target <= call && function.instructions()[target].ip() <= instruction.ip())
+    };
+    is_area
+        && kept(&before[..moved], Register::RDI) == moved
+        && kept(from_moved, Register::RAX) == from_moved.len()
+        && from_moved.iter().all(goes_on)
+        && !function.instructions().iter().any(leads_back)
 }
 
 /// Whether the function begins as those that make calls which may be cancelled: it looks at the thread's

@@ -51,6 +51,8 @@ pub struct Function {
     /// Addresses of the instructions that start with a `lock` prefix and are valid without it.
     lock_prefixes: Vec<u64>,
     reached: Vec<bool>,
+    /// Of these, what something is seen to lead to.
+    led_to: Vec<bool>,
     /// Indices of the instructions where flow may come in from elsewhere: the start, function symbols,
     /// what the function itself calls.
     entries: Vec<usize>,
@@ -60,6 +62,8 @@ pub struct Function {
     /// Where direct jumps (not calls) leave the function for.
     exits: Vec<u64>,
     indirect: bool,
+    /// Exceptions may land anywhere in it.
+    lands_anywhere: bool,
     /// Whatever arrives in it is known ([`crate::sweep`]).
     closed: bool,
     /// Indices of the instructions that its indirect jumps lead to, where it is closed.
@@ -68,11 +72,12 @@ pub struct Function {
 
 impl Function {
     /// Decodes `bytes`, the content of `range`. `symbols` are the addresses of all function symbols of
-    /// the file, sorted. `swept`: the file's code is proven as a whole.
+    /// the file, sorted. `pads`: where exceptions land in it; None: anywhere. `swept`: of what this is a part that was proven as a whole.
     pub fn decode(
         range: Range,
         bytes: &[u8],
         symbols: &[u64],
+        pads: Option<&[u64]>,
         swept: Option<&Swept>,
     ) -> Result<Function, Distrust> {
         if range.contradicted {
@@ -90,14 +95,17 @@ impl Function {
             instructions,
             lock_prefixes,
             reached: Vec::new(),
+            led_to: Vec::new(),
             entries: vec![0],
             targets: Vec::new(),
             exits: Vec::new(),
             indirect: false,
+            lands_anywhere: pads.is_none(),
             closed: swept.is_some(),
             by_tables: Vec::new(),
         };
         let called = function.collect_targets()?;
+        function.add_pads(pads.unwrap_or_default());
         match swept {
             None => function.add_entries(symbols)?,
             Some(swept) => {
@@ -110,7 +118,11 @@ impl Function {
         }
         function.targets.sort_unstable();
         function.targets.dedup();
-        function.follow_flow();
+        function.follow_flow(function.entries.clone());
+        function.led_to = function.reached.clone();
+        if function.closed {
+            function.enter_the_rest();
+        }
         // Only now: what is called by something that is not reached is not reached either.
         function.entries.extend(called);
         Ok(function)
@@ -127,6 +139,12 @@ impl Function {
     /// Whether direct flow from the function's start leads to this instruction.
     pub fn is_reached(&self, index: usize) -> bool {
         self.reached[index]
+    }
+
+    /// Whether something is seen to lead to this instruction; what is reached and is not may be executed, but
+    /// leads to nothing in the function that is (compilers do not jump into another function's middle).
+    pub fn is_led_to(&self, index: usize) -> bool {
+        !self.closed || self.led_to[index]
     }
 
     /// Indices of the instructions where flow may come in from elsewhere.
@@ -147,7 +165,7 @@ impl Function {
     /// It has jumps whose targets are not in the instruction: a jump table, or addresses of its own
     /// code that it computes.
     pub fn has_indirect_flow(&self) -> bool {
-        !self.closed && (self.indirect || self.range.landing_pads)
+        !self.closed && (self.indirect || self.lands_anywhere)
     }
 
     /// Whether whatever arrives in it is known.
@@ -231,6 +249,19 @@ impl Function {
         Ok(called)
     }
 
+    /// Where exceptions land flow comes in as well.
+    fn add_pads(&mut self, pads: &[u64]) {
+        let indices = pads.iter().map(|pad| self.index_of(*pad));
+        match indices.collect::<Option<Vec<_>>>() {
+            Some(indices) => {
+                self.targets.extend(pads);
+                self.entries.extend(indices);
+            }
+            // Then the table is not what it was taken for.
+            None => self.lands_anywhere = true,
+        }
+    }
+
     /// Function symbols inside the range are entries too.
     fn add_entries(&mut self, symbols: &[u64]) -> Result<(), Distrust> {
         let first = symbols.partition_point(|symbol| *symbol <= self.range.start);
@@ -243,10 +274,26 @@ impl Function {
         Ok(())
     }
 
-    /// Marks what direct flow reaches from the start and from function symbols inside.
-    fn follow_flow(&mut self) {
-        self.reached = vec![false; self.instructions.len()];
-        let mut work = self.entries.clone();
+    /// What nothing is seen to lead to may be a function whose address is made in a way that nobody sees (code of
+    /// the large model, a packed pointer): where nothing falls through to it, flow may come in.
+    fn enter_the_rest(&mut self) {
+        let mut is_apart = false;
+        for index in 0..self.instructions.len() {
+            let instruction = &self.instructions[index];
+            let pads = is_padding(instruction);
+            if is_apart && !pads && !self.reached[index] {
+                self.entries.push(index);
+                self.targets.push(instruction.ip());
+                self.follow_flow(vec![index]);
+            }
+            is_apart = never_goes_on(&self.instructions[index]) || is_apart && pads;
+        }
+        self.targets.sort_unstable();
+    }
+
+    /// Marks what direct flow reaches from these instructions.
+    fn follow_flow(&mut self, mut work: Vec<usize>) {
+        self.reached.resize(self.instructions.len(), false);
         while let Some(mut index) = work.pop() {
             while index < self.instructions.len() && !self.reached[index] {
                 self.reached[index] = true;

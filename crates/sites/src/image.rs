@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, UnwindSection};
+use iced_x86::{Decoder, DecoderOptions};
 use memchr::memmem;
 use object::elf::{
-    DT_FINI, DT_INIT, EM_X86_64, PF_X, PT_GNU_EH_FRAME, PT_INTERP, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS,
-    SHT_RELR,
+    DT_FINI, DT_INIT, DT_RELASZ, DT_RELRSZ, EM_X86_64, ET_EXEC, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_INTERP,
+    SHF_ALLOC, SHF_EXECINSTR, SHT_DYNAMIC, SHT_NOBITS,
 };
 use object::read::elf::{
     Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _,
@@ -20,9 +21,12 @@ use object::{
     SectionFlags, SegmentFlags, SymbolKind,
 };
 
+use crate::forms::SYSCALL;
 use crate::go;
+use crate::landing;
+use crate::outside::Told;
 use crate::source::Source;
-use crate::sweep::{Section, Swept, sweep};
+use crate::sweep::{Given, Nothing, Section, Swept, is_in, sweep};
 
 /// The file, with a cache of what is looked at again.
 pub type Cached = ReadCache<Source>;
@@ -66,32 +70,36 @@ impl<'data> Code<'data> {
         self.slice(address, address.saturating_add(most).min(self.end()))
     }
 
-    /// Where each of these pairs of bytes occurs: its index, and addresses in order for each pair. None:
-    /// the file cannot be read to the segment's end any more.
-    pub fn find(&self, pairs: &[[u8; 2]]) -> Option<Vec<(usize, u64)>> {
-        let finders: Vec<_> = pairs.iter().map(memmem::Finder::new).collect();
+    /// Where this pair of bytes occurs: addresses, in order. None: the file cannot be read to the segment's end any
+    /// more.
+    fn find(&self, pair: &[u8; 2]) -> Option<Vec<u64>> {
+        let finder = memmem::Finder::new(pair);
         let mut found = Vec::new();
-        let mut search = |address: u64, bytes: &[u8]| {
-            for (index, finder) in finders.iter().enumerate() {
-                found.extend(finder.find_iter(bytes).map(|at| (index, address + at as u64)));
-            }
-        };
+        // A pair may lie across the border of two pieces.
+        self.each_piece(1, |address, bytes| {
+            found.extend(finder.find_iter(bytes).map(|at| address + at as u64));
+        })?;
+        Some(found)
+    }
+
+    /// Calls `action` with all of the segment, in pieces of which each begins with the last `common` bytes of the
+    /// one before, and with their addresses. None: the file cannot be read to the segment's end any more.
+    pub fn each_piece(&self, common: u64, mut action: impl FnMut(u64, &[u8])) -> Option<()> {
         match self.content {
-            Content::Whole(bytes) => search(self.address, bytes),
+            Content::Whole(bytes) => action(self.address, bytes),
             Content::Pieces(_, file) => {
                 let mut piece = vec![0; PIECE];
                 let mut at = 0;
-                // A pair may lie across the border of two pieces.
-                while at + 1 < self.size {
+                while at + common < self.size {
                     let length = PIECE.min((self.size - at) as usize);
                     let bytes = piece.get_mut(..length)?;
                     file.read_exact_at(bytes, self.file_offset + at).ok()?;
-                    search(self.address + at, bytes);
-                    at += length as u64 - 1;
+                    action(self.address + at, bytes);
+                    at += length as u64 - common;
                 }
             }
         }
-        Some(found)
+        Some(())
     }
 
     pub fn contains(&self, address: u64) -> bool {
@@ -122,12 +130,34 @@ pub struct Range {
     pub end: u64,
     /// It is said to last until the next one begins: the linker's traps are at its end.
     pub has_traps: bool,
-    /// It has exception landing pads, which nothing in its instructions points at.
-    pub landing_pads: bool,
+    /// Where exceptions land in it, which nothing in its instructions points at.
+    pub lands: Lands,
     /// A signal trampoline: its range starts one byte early, for the unwinders' sake.
     pub trampoline: bool,
     /// Overlaps another range: one of them is wrong, so neither is used.
     pub contradicted: bool,
+    /// A symbol alone tells of it.
+    pub is_named: bool,
+}
+
+/// Where exceptions land in a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lands {
+    Nowhere,
+    /// Where the table at this address says.
+    Table(u64),
+    Anywhere,
+}
+
+impl Lands {
+    /// Where two tables tell of one function.
+    fn and(self, other: Lands) -> Lands {
+        match (self, other) {
+            (Lands::Nowhere, lands) | (lands, Lands::Nowhere) => lands,
+            (one, other) if one == other => one,
+            _ => Lands::Anywhere,
+        }
+    }
 }
 
 /// All that the analysis needs to know of a file.
@@ -139,14 +169,21 @@ pub struct Image<'data> {
     pub symbols: Vec<u64>,
     /// Addresses of the symbols that are functions, sorted.
     pub entries: Vec<u64>,
-    /// Ranges of addresses that hold instructions, by the section headers; by the segments without.
+    /// Ranges of addresses that hold instructions, by the section headers; by the segments without. Sorted,
+    /// disjoint.
     pub instruction_sections: Vec<(u64, u64)>,
     /// It is a program by itself, without a loader: its C library is a part of it.
     pub is_static: bool,
     /// Go has built it.
     pub is_go: bool,
-    /// All of its code is proven at once ([`crate::sweep`]).
+    /// What of its code is proven at once ([`crate::sweep`]).
     pub swept: Option<Swept>,
+    /// Where the two bytes of `syscall` stand in executable segments; sorted.
+    pub calls: Vec<u64>,
+    /// What is in memory of the file that is no code: addresses, bytes, and where it is in the file.
+    data: Vec<(u64, u64, u64)>,
+    /// Read past the cache: each piece is wanted once.
+    file: &'data Source,
 }
 
 /// Why there is nothing to analyse.
@@ -174,10 +211,19 @@ impl<'data> Image<'data> {
             return Err(NoImage::NotForUs);
         }
         let code = executable_segments(&elf, file, again)?;
+        let mut calls = Vec::new();
+        for segment in &code {
+            calls.extend(segment.find(&SYSCALL).ok_or(NoImage::NotForUs)?);
+        }
+        calls.sort_unstable();
         let (symbols, entries, sized) = symbols_in(&elf, &code);
         let mut functions = unwind_ranges(&elf, &code);
-        add_ranges(&mut functions, sized, false);
-        add_ranges(&mut functions, go::functions(&elf, again, &code), true);
+        add_ranges(&mut functions, sized, Teller::Symbol);
+        let of_go = go::functions(&elf, again, &code);
+        for function in functions.iter_mut().filter(|function| function.is_named) {
+            function.is_named = of_go.binary_search_by_key(&function.start, |(start, _)| *start).is_err();
+        }
+        add_ranges(&mut functions, of_go, Teller::Go);
         mark_contradictions(&mut functions);
         let instruction_sections = instruction_sections(&elf, &code);
         let segments = elf.elf_program_headers();
@@ -192,31 +238,153 @@ impl<'data> Image<'data> {
             is_static,
             is_go: go::has_built(&elf),
             swept: None,
+            calls,
+            data: data_segments(&elf),
+            file: again,
         })
     }
 
     /// Looks at all of the code at once, in the place of what tables say. Nothing changes where that proves
     /// nothing.
     pub fn sweep(&mut self, file: &'data Cached) {
-        let Ok(elf) = Elf::parse(file) else { return };
         // Nothing in the instructions points at a landing pad.
-        if self.functions.iter().any(|function| function.landing_pads) {
+        if self.functions.iter().any(|function| function.lands != Lands::Nowhere) {
             return;
         }
-        let Some((sections, mut given)) = sections_and_pointers(&elf, file) else { return };
-        given.extend(
-            self.functions.iter().filter(|function| !function.trampoline).map(|function| function.start),
-        );
+        let Ok(elf) = Elf::parse(file) else { return };
+        let Some((sections, mut addresses)) = sections_and_pointers(&elf, file) else { return };
+        let told = self.functions.iter().filter(|function| !function.trampoline);
+        addresses.extend(told.map(|function| function.start));
+        self.add_entrances(&elf, &mut addresses);
+        let load = |section: Section<'data>| if section.is_code { section.loaded() } else { Some(section) };
+        let Some(sections) = sections.into_iter().map(load).collect::<Option<Vec<_>>>() else { return };
+        let swept = sweep(&sections, &Given { addresses, ..Given::default() }, &Nothing, false);
+        self.take(swept, Vec::new());
+    }
+
+    /// Looks, in a program that has its C library in it, at all of the code at once that makes system calls and
+    /// has no table that tells its functions. The same holds.
+    pub fn sweep_untold(&mut self, file: &'data Cached) {
+        let Ok(elf) = Elf::parse(file) else { return };
+        let told: Vec<Range> = self.functions.iter().copied().filter(|function| !function.is_named).collect();
+        let Some(stretches) = self.untold(&told).filter(|stretches| !stretches.is_empty()) else { return };
+        let Some((mut sections, addresses)) = sections_and_pointers(&elf, file) else { return };
+        sections.retain(|section| !section.is_code);
+        let mut entrances = self.entries.clone();
+        entrances.push(elf.elf_header().e_entry(ElfEndian));
+        let mut given = Given { addresses, entrances, ..Given::default() };
+        let is_fixed = elf.elf_header().e_type(ElfEndian) == ET_EXEC;
+        let stretch = |&(start, end): &(u64, u64)| {
+            let bytes = self.code_at(start)?.slice(start, end)?;
+            Some(Section::code(start, bytes))
+        };
+        let Some(code) = stretches.iter().map(stretch).collect::<Option<Vec<_>>>() else { return };
+        sections.extend(code);
+        if is_fixed {
+            // Tables of addresses stand among instructions as well.
+            let is_untold = |number: &u64| is_in(&stretches, *number);
+            given.numbers.extend(sections.iter().flat_map(numbers_in).filter(is_untold));
+        }
+        self.add_entrances(&elf, &mut given.addresses);
+        let contradicted = told.iter().filter(|function| function.contradicted);
+        let contradicted = merged(contradicted.map(|function| (function.start, function.end)).collect());
+        let outside = Told {
+            image: self,
+            functions: &told,
+            contradicted: &contradicted,
+            stretches: &stretches,
+            is_fixed,
+        };
+        let swept = sweep(&sections, &given, &outside, is_fixed);
+        let mut kept = self.functions.clone();
+        let is_apart = |function: &Range| {
+            swept.as_ref().is_none_or(|swept| !swept.touches(function.start, function.end))
+        };
+        kept.retain(is_apart);
+        self.take(swept, kept);
+    }
+
+    fn add_entrances(&self, elf: &Elf<'_>, given: &mut Vec<u64>) {
         given.extend(&self.symbols);
         given.push(elf.elf_header().e_entry(ElfEndian));
-        let Some(mut swept) = sweep(&sections, &given) else { return };
+    }
+
+    /// `kept`: functions that were not swept.
+    fn take(&mut self, swept: Option<Swept>, mut kept: Vec<Range>) {
         let is_whole = |range: &Range| {
             self.code.iter().any(|code| code.contains(range.start) && range.end <= code.end())
         };
-        if swept.functions.iter().all(is_whole) {
-            self.functions = std::mem::take(&mut swept.functions);
-            self.swept = Some(swept);
+        let Some(mut swept) = swept.filter(|swept| swept.functions.iter().all(is_whole)) else { return };
+        kept.append(&mut swept.functions);
+        kept.sort_unstable_by_key(|function| function.start);
+        self.functions = kept;
+        self.swept = Some(swept);
+    }
+
+    /// The stretches between functions that are told which have to be looked at: system calls may be made there, or
+    /// what stands there is not one instruction behind the other, so that nobody can say what else it does.
+    /// Sorted. None: the file cannot be read any more.
+    fn untold(&self, told: &[Range]) -> Option<Vec<(u64, u64)>> {
+        /// Between functions there are fewer bytes than this of what fills up to where the next one begins.
+        const PADDING: u64 = 16;
+        let mut wanted = Vec::new();
+        let mut makes_calls = false;
+        for (start, end) in self.gaps(told) {
+            let call = self.calls.partition_point(|call| *call < start);
+            let calls = self.calls.get(call).is_some_and(|call| *call < end);
+            makes_calls |= calls;
+            let has_data =
+                || Some(end - start >= PADDING && !are_instructions(self.code_at(start)?.slice(start, end)?));
+            if calls || has_data()? {
+                wanted.push((start, end));
+            }
         }
+        // Without any there is nothing to prove.
+        Some(if makes_calls { wanted } else { Vec::new() })
+    }
+
+    /// What lies in sections of instructions, and in no function that is told; sorted.
+    fn gaps(&self, told: &[Range]) -> Vec<(u64, u64)> {
+        let covered = merged(told.iter().map(|function| (function.start, function.end)).collect());
+        let mut gaps = Vec::new();
+        for &(first, end) in &self.instruction_sections {
+            let mut start = first;
+            let from = covered.partition_point(|(_, after)| *after <= first);
+            let within = covered[from..].iter().copied().take_while(|(next, _)| *next < end);
+            for (next, after) in within.chain([(end, end)]) {
+                if start < next {
+                    gaps.push((start, next));
+                }
+                start = start.max(after);
+            }
+        }
+        gaps
+    }
+
+    /// Where exceptions land in a function, in order. None: nobody knows.
+    pub fn landing_pads(&self, function: &Range) -> Option<Vec<u64>> {
+        let table = match function.lands {
+            Lands::Nowhere => return Some(Vec::new()),
+            Lands::Table(address) => address,
+            Lands::Anywhere => return None,
+        };
+        let holds =
+            |(start, size, _): &&(u64, u64, u64)| table.checked_sub(*start).is_some_and(|at| at < *size);
+        let (start, size, offset) = self.data.iter().find(holds)?;
+        let at = table - start;
+        let mut bytes = vec![0; landing::MAX_BYTES.min(size - at) as usize];
+        self.file.read_exact_at(&mut bytes, offset + at).ok()?;
+        landing::pads(&bytes, function.start, function.end)
+    }
+
+    /// Whether what stands at this address, in no function, may be executed from there. None: nobody knows.
+    pub fn is_executed(&self, address: u64) -> Option<bool> {
+        self.swept.as_ref()?.is_executed(address)
+    }
+
+    /// What was swept, if that is code at this address.
+    pub fn swept_at(&self, address: u64) -> Option<&Swept> {
+        self.swept.as_ref().filter(|swept| swept.covers(address))
     }
 
     /// The position of the function that holds `address`.
@@ -231,7 +399,7 @@ impl<'data> Image<'data> {
     }
 
     pub fn holds_instructions(&self, address: u64) -> bool {
-        self.instruction_sections.iter().any(|(start, end)| (*start..*end).contains(&address))
+        is_in(&self.instruction_sections, address)
     }
 }
 
@@ -255,19 +423,23 @@ pub fn function_named(file: &Cached, name: &[u8]) -> Option<u64> {
     Some(symbol.address())
 }
 
-/// What is in memory of the file as it stands there, and the addresses that it tells its loader. None: it does
-/// so in a way that is not known here.
+/// What is in memory of the file as it stands there, and the addresses that it tells its loader. None: not all of it
+/// is in sections.
 fn sections_and_pointers<'data>(
     elf: &Elf<'data>,
     file: &'data Cached,
 ) -> Option<(Vec<Section<'data>>, Vec<u64>)> {
     let mut sections = Vec::new();
     let mut pointers = Vec::new();
+    // Places whose content is a pointer before it is relocated; and bytes, of both kinds of relocations.
+    let mut places = Vec::new();
+    let (mut bytes_found, mut bytes_said) = (0, 0);
     for header in elf.elf_section_table().iter() {
-        if header.sh_type(ElfEndian) == SHT_RELR {
-            return None;
-        }
+        let flags = header.sh_flags(ElfEndian);
+        let is_in_memory = flags.0 & SHF_ALLOC.0 != 0;
+        let is_code = flags.0 & SHF_EXECINSTR.0 != 0;
         if let Some((relocations, _)) = header.rela(ElfEndian, file).ok()? {
+            bytes_found += if is_in_memory { header.sh_size(ElfEndian) } else { 0 };
             for relocation in relocations {
                 let index = relocation.symbol(ElfEndian, false);
                 let symbol = match index {
@@ -277,28 +449,65 @@ fn sections_and_pointers<'data>(
                 pointers.push(symbol.wrapping_add_signed(relocation.r_addend(ElfEndian)));
             }
         }
+        if let Some(relocations) = header.relr(ElfEndian, file).ok()? {
+            bytes_found += header.sh_size(ElfEndian);
+            places.extend(relocations);
+        }
         for entry in header.dynamic(ElfEndian, file).ok()?.map_or(&[][..], |(entries, _)| entries) {
-            if matches!(entry.d_tag(ElfEndian), DT_INIT | DT_FINI) {
-                pointers.push(entry.d_val(ElfEndian));
+            match entry.d_tag(ElfEndian) {
+                DT_INIT | DT_FINI => pointers.push(entry.d_val(ElfEndian)),
+                DT_RELASZ | DT_RELRSZ => bytes_said += entry.d_val(ElfEndian),
+                _ => {}
             }
         }
-        let flags = header.sh_flags(ElfEndian);
-        let is_in_memory = flags.0 & SHF_ALLOC.0 != 0;
-        let is_code = flags.0 & SHF_EXECINSTR.0 != 0;
         if !is_in_memory || header.sh_type(ElfEndian) == SHT_NOBITS {
             if is_code {
                 return None;
             }
             continue;
         }
-        let bytes = header.data(ElfEndian, file).ok()?;
-        let address = header.sh_addr(ElfEndian);
-        address.checked_add(bytes.len() as u64)?;
-        if !bytes.is_empty() {
-            sections.push(Section { address, bytes, is_code });
+        let (address, offset, size) =
+            (header.sh_addr(ElfEndian), header.sh_offset(ElfEndian), header.sh_size(ElfEndian));
+        address.checked_add(size)?;
+        let end = offset.checked_add(size)?;
+        if end > file.len().ok()? {
+            return None;
+        }
+        if size != 0 {
+            sections.push(Section::stored(address, is_code, file, offset, size));
         }
     }
+    let has_dynamic = elf.elf_program_headers().iter().any(|header| header.p_type(ElfEndian) == PT_DYNAMIC);
+    let has_section = || {
+        let is_dynamic =
+            |header: &object::elf::SectionHeader64<ElfEndian>| header.sh_type(ElfEndian) == SHT_DYNAMIC;
+        elf.elf_section_table().iter().any(is_dynamic)
+    };
+    if sections.is_empty() || bytes_found < bytes_said || has_dynamic && !has_section() {
+        return None;
+    }
+    places.sort_unstable();
+    sections.sort_unstable_by_key(|section| section.address);
+    for place in places {
+        let next = sections.partition_point(|section| section.address <= place);
+        let section = next.checked_sub(1).map(|last| &sections[last]);
+        let word = section
+            .and_then(|section| section.bytes().get((place - section.address) as usize..)?.first_chunk());
+        pointers.extend(word.map(|word| u64::from_le_bytes(*word)));
+    }
     Some((sections, pointers))
+}
+
+/// Whether one instruction stands behind the other here, to the last byte.
+fn are_instructions(bytes: &[u8]) -> bool {
+    Decoder::new(64, bytes, DecoderOptions::NONE).iter().all(|instruction| !instruction.is_invalid())
+}
+
+/// Numbers that may be addresses, where a file is loaded where it says. Nobody relocates them, so nothing tells
+/// which they are, nor where they are: structures may be packed.
+fn numbers_in<'a>(section: &'a Section<'_>) -> impl Iterator<Item = u64> + 'a {
+    let words = section.bytes().windows(size_of::<u64>());
+    words.filter_map(|word| word.first_chunk()).map(|word| u64::from_le_bytes(*word))
 }
 
 /// Whether frames of the file have something to be done when they are unwound by an exception or a
@@ -358,6 +567,17 @@ fn executable_segments<'data>(
     Ok(code)
 }
 
+fn data_segments(elf: &Elf<'_>) -> Vec<(u64, u64, u64)> {
+    let sound = |segment: object::read::elf::ElfSegment64<'_, '_, ElfEndian, &Cached>| {
+        let (offset, size) = segment.file_range();
+        let (address, length) = (segment.address(), elf.data().len().ok()?);
+        let is_sound =
+            address.checked_add(size).is_some() && offset.checked_add(size).is_some_and(|end| end <= length);
+        is_sound.then_some((address, size, offset))
+    };
+    elf.segments().filter_map(sound).collect()
+}
+
 fn instruction_sections(elf: &Elf<'_>, code: &[Code<'_>]) -> Vec<(u64, u64)> {
     let by_section: Vec<(u64, u64)> = elf
         .sections()
@@ -367,7 +587,24 @@ fn instruction_sections(elf: &Elf<'_>, code: &[Code<'_>]) -> Vec<(u64, u64)> {
         })
         .map(|section| (section.address(), section.address().saturating_add(section.size())))
         .collect();
-    if by_section.is_empty() { code.iter().map(|c| (c.address, c.end())).collect() } else { by_section }
+    merged(if by_section.is_empty() {
+        code.iter().map(|code| (code.address, code.end())).collect()
+    } else {
+        by_section
+    })
+}
+
+/// The same ranges, sorted and disjoint.
+fn merged(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    ranges.sort_unstable();
+    let mut all: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in ranges {
+        match all.last_mut() {
+            Some(last) if start < last.1 => last.1 = last.1.max(end),
+            _ => all.push((start, end)),
+        }
+    }
+    all
 }
 
 /// Addresses of all symbols in the code, those of functions, and the functions' ranges where a size
@@ -402,7 +639,7 @@ fn symbols_in(elf: &Elf<'_>, code: &[Code<'_>]) -> (Vec<u64>, Vec<u64>, Vec<(u64
 
 /// Adds the functions that only this list tells of, which is sorted: those that touch no range that is known.
 /// Where they overlap each other, the marking that follows sees it.
-fn add_ranges(functions: &mut Vec<Range>, sized: Vec<(u64, u64)>, has_traps: bool) {
+fn add_ranges(functions: &mut Vec<Range>, sized: Vec<(u64, u64)>, teller: Teller) {
     functions.sort_unstable_by_key(|f| (f.start, f.end));
     let known = functions.len();
     for (start, end) in sized {
@@ -413,19 +650,30 @@ fn add_ranges(functions: &mut Vec<Range>, sized: Vec<(u64, u64)>, has_traps: boo
         functions.push(Range {
             start,
             end,
-            has_traps,
-            landing_pads: false,
+            has_traps: teller == Teller::Go,
+            lands: Lands::Nowhere,
             trampoline: false,
             contradicted: false,
+            is_named: teller == Teller::Symbol,
         });
     }
+}
+
+/// Who tells of functions beside the unwind tables.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Teller {
+    Symbol,
+    /// The table that Go's own unwinder goes by.
+    Go,
 }
 
 fn mark_contradictions(functions: &mut Vec<Range>) {
     functions.sort_unstable_by_key(|f| (f.start, f.end));
     functions.dedup_by(|later, earlier| {
         let same = later.start == earlier.start && later.end == earlier.end;
-        earlier.landing_pads |= same && later.landing_pads;
+        if same {
+            earlier.lands = earlier.lands.and(later.lands);
+        }
         earlier.trampoline |= same && later.trampoline;
         same
     });
@@ -476,9 +724,14 @@ fn unwind_ranges(elf: &Elf<'_>, code: &[Code<'_>]) -> Vec<Range> {
                 start,
                 end,
                 has_traps: false,
-                landing_pads: fde.lsda().is_some(),
+                lands: match fde.lsda() {
+                    None => Lands::Nowhere,
+                    Some(gimli::Pointer::Direct(address)) => Lands::Table(address),
+                    Some(gimli::Pointer::Indirect(_)) => Lands::Anywhere,
+                },
                 trampoline: fde.is_signal_trampoline(),
                 contradicted: false,
+                is_named: false,
             });
         }
     }

@@ -17,8 +17,11 @@
 //! |---|---|
 //! | `image` | what the ELF file says: executable ranges, function ranges |
 //! | `go` | functions of a Go program, by its run-time's own table |
+//! | `landing` | where exceptions land in a function |
 //! | `function` | one decoded function: boundaries, branches, reachability; the proof |
-//! | `sweep` | all code of a file at once, where its unwind information says nothing; the proof for that |
+//! | `sweep` | all code of a file at once whose functions nothing tells; the proof for that |
+//! | `reached` | what may be executed of code that has data in it |
+//! | `outside` | what the other code has to do with that |
 //! | `flags` | whether the status flags are dead after a system call |
 //! | `numbers` | which call it is; which ones must be seen, which ones are never patched |
 //! | `padding` | bytes that are never executed, for the sites too short for a near jump |
@@ -35,9 +38,12 @@ mod function;
 mod go;
 mod image;
 mod known;
+mod landing;
 pub mod location;
 mod numbers;
+mod outside;
 mod padding;
+mod reached;
 mod site_file;
 mod source;
 mod sweep;

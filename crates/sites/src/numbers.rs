@@ -289,8 +289,11 @@ impl Numbers {
             // Registers that are zero if and only if the last result is said to be.
             let mut zeros = 0;
             for (index, instruction) in instructions.iter().enumerate().skip(start) {
+                let leads_to = |target: usize| function.is_led_to(index) || !function.is_led_to(target);
                 if index > start && (starts[index] || function.is_target(instruction.ip())) {
-                    arrivals.join(index, &known);
+                    if function.is_led_to(index - 1) || !function.is_led_to(index) {
+                        arrivals.join(index, &known);
+                    }
                     break;
                 }
                 if is_syscall(instruction) {
@@ -319,7 +322,8 @@ impl Numbers {
                     Opcode::Jne_rel8_64 | Opcode::Jne_rel32_64 => (0, zeros),
                     _ => (0, 0),
                 };
-                if let Some(target) = jump_target(instruction).and_then(|t| function.arrival(t)) {
+                let target = jump_target(instruction).and_then(|target| function.arrival(target));
+                if let Some(target) = target.filter(|target| leads_to(*target)) {
                     let mut there = known;
                     if let Some((register, true)) = tested {
                         there[register.number()] = Value::constant(0);
@@ -335,7 +339,7 @@ impl Numbers {
                 }
                 set_to_zero(&mut known, goes_on_at_zero);
                 if instruction.flow_control() == FlowControl::IndirectBranch {
-                    for target in function.by_tables() {
+                    for target in function.by_tables().iter().filter(|target| leads_to(**target)) {
                         arrivals.join(*target, &known);
                     }
                 }

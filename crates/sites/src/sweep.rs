@@ -1,9 +1,10 @@
-//! All of a file's code at once, for a file whose unwind information tells of next to nothing: musl's C
-//! library.
+//! All at once of the code whose functions no unwind table tells: musl's C library, as a file or as a part of a
+//! static program.
 //!
 //! # The proof
-//! Each section of instructions is decoded from its first byte to its last. The boundaries so found are true
-//! if nothing that is executed leads anywhere else, and that is looked at for the whole file:
+//! Each stretch of such code is decoded from its first byte to its last. The boundaries so found are true
+//! if nothing that is executed leads anywhere else, and that is looked at for the whole file (for the code whose
+//! functions are told, in [`crate::outside`]):
 //! 1. Every direct branch and call lands on a boundary.
 //! 2. So does every address of code that the file gives away: symbols, relocations, where the loader begins,
 //!    what instructions take the address of.
@@ -15,33 +16,200 @@
 //! A program begins at one of the addresses of 2, and from a boundary execution only gets to the next one or
 //! to one of these. Whatever fails, nothing is taken from here.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use object::ReadRef as _;
 
-use crate::function::{direct_target, leaves};
-use crate::image::Range;
+use crate::function::{direct_target, is_padding, leaves, never_goes_on};
+use crate::image::{Cached, Lands, Range};
+use crate::reached;
 
-/// A section of the file as it is in memory.
+/// A section of the file as it is in memory, or a stretch of one.
 pub struct Section<'data> {
     pub address: u64,
-    pub bytes: &'data [u8],
     pub is_code: bool,
+    /// In bytes.
+    size: u64,
+    content: Content<'data>,
 }
 
-impl Section<'_> {
+enum Content<'data> {
+    Here(&'data [u8]),
+    /// In the file, from this offset on, of which little is looked at: what is asked for is read, and kept.
+    There(&'data Cached, u64),
+}
+
+impl<'data> Section<'data> {
+    pub fn code(address: u64, bytes: &'data [u8]) -> Section<'data> {
+        Section { address, is_code: true, size: bytes.len() as u64, content: Content::Here(bytes) }
+    }
+
+    /// The same with all of its bytes at hand. None: they cannot be read.
+    pub fn loaded(self) -> Option<Section<'data>> {
+        let bytes = self.bytes();
+        let content = Content::Here(bytes);
+        (bytes.len() as u64 == self.size).then_some(Section { content, ..self })
+    }
+
+    pub fn stored(
+        address: u64,
+        is_code: bool,
+        file: &'data Cached,
+        offset: u64,
+        size: u64,
+    ) -> Section<'data> {
+        Section { address, is_code, size, content: Content::There(file, offset) }
+    }
+
     fn end(&self) -> u64 {
-        self.address + self.bytes.len() as u64
+        self.address + self.size
     }
 
     fn contains(&self, address: u64) -> bool {
         (self.address..self.end()).contains(&address)
+    }
+
+    /// At most so many bytes from an address on; none where it is elsewhere, or cannot be read.
+    pub fn from(&self, address: u64, most: u64) -> &'data [u8] {
+        let Some(at) = address.checked_sub(self.address).filter(|at| *at < self.size) else { return &[] };
+        let length = most.min(self.size - at);
+        match self.content {
+            Content::Here(bytes) => bytes.get(at as usize..(at + length) as usize).unwrap_or_default(),
+            Content::There(file, offset) => file.read_bytes_at(offset + at, length).unwrap_or_default(),
+        }
+    }
+
+    pub fn bytes(&self) -> &'data [u8] {
+        self.from(self.address, self.size)
+    }
+}
+
+/// Sections of code, or stretches of them, in the order of their addresses.
+pub struct Stretches<'a> {
+    sorted: Vec<&'a Section<'a>>,
+}
+
+impl<'a> Stretches<'a> {
+    fn of(sections: impl IntoIterator<Item = &'a Section<'a>>) -> Stretches<'a> {
+        let mut sorted: Vec<&Section<'_>> = sections.into_iter().collect();
+        sorted.sort_unstable_by_key(|section| section.address);
+        Stretches { sorted }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &'a Section<'a>> {
+        self.sorted.iter().copied()
+    }
+
+    fn bytes(&self) -> usize {
+        self.each().map(|section| section.size as usize).sum()
+    }
+
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        self.each().map(|section| (section.address, section.end())).collect()
+    }
+
+    fn overlap(&self) -> bool {
+        self.sorted.windows(2).any(|two| two[0].end() > two[1].address)
+    }
+
+    fn hull(&self) -> Option<std::ops::Range<u64>> {
+        Some(self.sorted.first()?.address..self.sorted.last()?.end())
+    }
+
+    fn section_of(&self, address: u64) -> Option<&'a Section<'a>> {
+        let next = self.sorted.partition_point(|section| section.address <= address);
+        self.sorted.get(next.checked_sub(1)?).copied().filter(|section| section.contains(address))
+    }
+
+    /// What stands from an address on.
+    pub fn from(&self, address: u64) -> Option<&'a [u8]> {
+        self.section_of(address).map(|section| section.from(address, u64::MAX))
+    }
+
+    pub fn contains(&self, address: u64) -> bool {
+        self.section_of(address).is_some()
+    }
+}
+
+/// What an instruction may have to do with.
+pub struct Around<'a> {
+    /// Whether this is an address of code that is looked at.
+    pub is_code: &'a dyn Fn(u64) -> bool,
+    /// Of any of the file's.
+    pub is_any_code: &'a dyn Fn(u64) -> bool,
+    /// The file is loaded where it says, so that numbers may be addresses.
+    pub is_fixed: bool,
+}
+
+/// What is not swept of the file's code: functions that tables tell of, and what lies between them.
+pub trait Outside {
+    fn is_nothing(&self) -> bool {
+        false
+    }
+
+    /// Whether this is an address of such code.
+    fn contains(&self, address: u64) -> bool;
+
+    /// What it has to do with the code that is swept. None: something in it speaks against that, or it cannot
+    /// be told.
+    fn looks_in(&self, seen: &Seen<'_>) -> Option<Arriving>;
+}
+
+/// What the sweep has seen when it asks for what is outside.
+pub struct Seen<'a> {
+    /// From the first address that is swept to behind the last one.
+    pub hull: std::ops::Range<u64>,
+    pub is_code: &'a dyn Fn(u64) -> bool,
+    /// Whether there may be data among the instructions at an address.
+    pub may_hold_data: &'a dyn Fn(u64) -> bool,
+    /// Whether execution may arrive at an address.
+    pub is_arrival: &'a dyn Fn(u64) -> bool,
+    /// Where tables of jumps may lie.
+    pub tables: std::ops::Range<u64>,
+}
+
+/// What arrives from outside.
+#[derive(Default)]
+pub struct Arriving {
+    /// Direct calls: where each is, and where it goes.
+    pub calls: Vec<(u64, u64)>,
+    /// Direct jumps, likewise.
+    pub jumps: Vec<(u64, u64)>,
+    /// Addresses of swept code that are taken.
+    pub taken: Vec<u64>,
+    /// Numbers that may be such addresses.
+    pub numbers: Vec<u64>,
+    /// Addresses of data, where tables may lie, that are named.
+    pub named: Vec<u64>,
+}
+
+/// All code is swept.
+pub struct Nothing;
+
+impl Outside for Nothing {
+    fn is_nothing(&self) -> bool {
+        true
+    }
+
+    fn contains(&self, _: u64) -> bool {
+        false
+    }
+
+    fn looks_in(&self, _: &Seen<'_>) -> Option<Arriving> {
+        Some(Arriving::default())
     }
 }
 
 /// What is proven of a file's code.
 #[derive(Debug)]
 pub struct Swept {
+    /// What was swept, from each stretch's first address to behind its last; sorted.
+    stretches: Vec<(u64, u64)>,
+    /// Likewise, what is not one instruction behind the other.
+    data: Vec<(u64, u64)>,
+    /// Where instructions may begin there that are executed; sorted. None: anywhere.
+    executed: Option<Vec<u64>>,
     /// From one place that is called, or whose address is known to somebody, to the next.
     pub functions: Vec<Range>,
     /// Addresses that something arrives at from elsewhere than its own function; sorted.
@@ -54,12 +222,39 @@ pub struct Swept {
     called: Vec<u64>,
     /// Where direct jumps go; sorted.
     pub jumps: Vec<u64>,
+    /// Addresses that are given away, or may be, or are taken; sorted.
+    taken: Vec<u64>,
 }
 
 impl Swept {
+    /// Whether the code at this address was swept.
+    pub fn covers(&self, address: u64) -> bool {
+        is_in(&self.stretches, address)
+    }
+
+    /// Whether what stands at this address, among data, may be executed from there. None: nobody knows.
+    pub fn is_executed(&self, address: u64) -> Option<bool> {
+        let executed = self.executed.as_ref().filter(|_| is_in(&self.data, address))?;
+        Some(executed.binary_search(&address).is_ok())
+    }
+
+    /// Whether some of the code from `start` (inclusive) to `end` (exclusive) was swept.
+    pub fn touches(&self, start: u64, end: u64) -> bool {
+        let next = self.stretches.partition_point(|(_, after)| *after <= start);
+        self.stretches.get(next).is_some_and(|(first, _)| *first < end)
+    }
+
     /// The arrivals from `start` (inclusive) to `end` (exclusive).
     pub fn arrivals_in(&self, start: u64, end: u64) -> &[u64] {
         within(&self.arrivals, start, end)
+    }
+
+    /// Whether a stretch begins at this address, and nothing leads there but what stands before it.
+    pub fn is_only_gone_on_to(&self, address: u64) -> bool {
+        self.stretches.binary_search_by_key(&address, |(start, _)| *start).is_ok()
+            && !self.is_called(address)
+            && self.jumps.binary_search(&address).is_err()
+            && self.taken.binary_search(&address).is_err()
     }
 
     /// Whether some instruction calls this address.
@@ -73,6 +268,12 @@ impl Swept {
     }
 }
 
+/// Whether one of these ranges, which are sorted and disjoint, holds the address.
+pub fn is_in(ranges: &[(u64, u64)], address: u64) -> bool {
+    let next = ranges.partition_point(|(start, _)| *start <= address);
+    next.checked_sub(1).and_then(|last| ranges.get(last)).is_some_and(|(_, end)| address < *end)
+}
+
 fn within(sorted: &[u64], start: u64, end: u64) -> &[u64] {
     let place = |address| sorted.partition_point(|other| *other < address);
     &sorted[place(start)..place(end)]
@@ -84,34 +285,107 @@ const CODE_LIMIT: usize = 8 << 20;
 /// Instructions before an indirect jump among which its table is looked up.
 const LOOKED_UP_WITHIN: usize = 12;
 
-/// `given`: all addresses of code that the file gives away but for those in instructions. None: not proven.
-pub fn sweep(sections: &[Section<'_>], given: &[u64]) -> Option<Swept> {
-    let code = || sections.iter().filter(|section| section.is_code);
-    if code().map(|section| section.bytes.len()).sum::<usize>() > CODE_LIMIT {
+/// What the file gives away of its addresses of code, but for those in instructions.
+#[derive(Default)]
+pub struct Given {
+    pub addresses: Vec<u64>,
+    /// Those of them where something surely begins that is executed.
+    pub entrances: Vec<u64>,
+    /// Numbers in data that may be addresses or not, where the file is loaded where it says.
+    pub numbers: Vec<u64>,
+}
+
+/// None: not proven. A section, or stretch, that is not one instruction behind the other leaves all unproven where
+/// nothing is outside; else it is only looked at what may be executed of it ([`crate::reached`]).
+pub fn sweep(
+    sections: &[Section<'_>],
+    given: &Given,
+    outside: &dyn Outside,
+    is_fixed: bool,
+) -> Option<Swept> {
+    let code = Stretches::of(sections.iter().filter(|section| section.is_code));
+    // Numbers that may be addresses are looked for in four bytes.
+    let is_far = is_fixed && code.hull()?.end > u64::from(u32::MAX);
+    if code.bytes() > CODE_LIMIT || code.overlap() || is_far {
         return None;
     }
-    let is_code = |address: u64| code().any(|section| section.contains(address));
+    let is_code = |address: u64| code.contains(address);
+    let around = Around {
+        is_code: &is_code,
+        is_any_code: &|address| is_code(address) || outside.contains(address),
+        is_fixed,
+    };
     let mut found = Found::default();
-    for section in code() {
-        found.add(section, &is_code)?;
+    let (mut whole, mut broken) = (Vec::new(), Vec::new());
+    for section in code.each() {
+        match Found::of(section, &around) {
+            Some(more) => {
+                found.append(more);
+                whole.push(section);
+            }
+            None if outside.is_nothing() => return None,
+            None => broken.push(section),
+        }
     }
-    found.boundaries.sort_unstable();
+    let (whole, broken) = (Stretches::of(whole), Stretches::of(broken));
+    let is_whole = |address: &u64| whole.contains(*address);
     let is_boundary = |address: &u64| found.boundaries.binary_search(address).is_ok();
     let is_arrival = |address: &u64| {
         // A jump over a `lock` prefix: the rest is the same instruction.
         is_boundary(address) || address.checked_sub(1).is_some_and(|prefix| found.locks.contains(&prefix))
     };
-    let given: Vec<u64> = given.iter().copied().filter(|address| is_code(*address)).collect();
-    let called = found.calls.iter().map(|(_, target)| *target);
-    let mut starts: Vec<u64> = given.into_iter().chain(found.taken.iter().copied()).chain(called).collect();
-    if !starts.iter().all(is_boundary) || !found.jumps.iter().all(|(_, target)| is_arrival(target)) {
+    let table_of = |(_, table): &(u64, u64)| *table;
+    let first_table = found.taken_data.iter().map(table_of).min().unwrap_or(0);
+    let last_table = found.taken_data.iter().map(table_of).max().unwrap_or(0);
+    let mut arriving = outside.looks_in(&Seen {
+        hull: code.hull()?,
+        is_code: &is_code,
+        may_hold_data: &|address| broken.contains(address),
+        is_arrival: &|address| is_arrival(&address) || broken.contains(address),
+        tables: first_table..last_table.saturating_add(TABLE_MOST),
+    })?;
+    let led_to = [&found.calls, &found.jumps, &arriving.calls, &arriving.jumps];
+    let led_to = led_to.into_iter().flatten().map(|(_, target)| (*target, true));
+    let named =
+        [&given.addresses, &given.numbers, &found.taken, &found.numbers, &arriving.taken, &arriving.numbers];
+    let named = named.into_iter().flatten().map(|address| (*address, false));
+    // What stands before a stretch may go on there.
+    let begun = broken.each().map(|section| (section.address, false));
+    let roots = led_to.chain(named).chain(begun).filter(|(address, _)| broken.contains(*address)).collect();
+    let reached = reached::from(&broken, roots, &around)?;
+    arriving.calls.extend(&reached.calls);
+    arriving.jumps.extend(&reached.jumps);
+    arriving.taken.extend(&reached.taken);
+    arriving.numbers.extend(given.numbers.iter().chain(&found.numbers).chain(&reached.numbers));
+    let called = || found.calls.iter().chain(&arriving.calls).map(|(_, target)| *target);
+    let taken = given.addresses.iter().chain(&found.taken).chain(&arriving.taken).copied();
+    let mut taken: Vec<u64> = taken.filter(is_whole).collect();
+    let mut starts: Vec<u64> = taken.iter().copied().chain(called()).filter(is_whole).collect();
+    let jumped_to = found.jumps.iter().chain(&arriving.jumps).map(|(_, target)| *target);
+    let mut jumps: Vec<u64> = jumped_to.filter(is_whole).collect();
+    let names_data = reached.named.iter().any(is_whole);
+    if names_data || !starts.iter().all(is_boundary) || !jumps.iter().all(is_arrival) {
         return None;
     }
-    let tables = tables(sections, &mut found.named, &found.taken_data, &is_code);
+    sort(&mut arriving.named);
+    found.named.extend(&arriving.named);
+    let tables = tables(sections, &mut found.named, &found.taken_data, &is_code)?;
     if !tables.iter().flat_map(|table| &table.targets).all(is_boundary) {
         return None;
     }
-    starts.extend(code().map(|section| section.address));
+    starts.extend(whole.each().map(|section| section.address));
+    arriving.numbers.retain(is_whole);
+    let (numbers, no_addresses): (Vec<u64>, Vec<u64>) =
+        arriving.numbers.iter().copied().partition(is_boundary);
+    let led_to = arriving.calls.iter().chain(&arriving.jumps).map(|(_, target)| *target);
+    let surely: Vec<u64> = led_to.chain(given.entrances.iter().copied()).filter(is_whole).collect();
+    if !found.all_executed(surely, &no_addresses) {
+        return None;
+    }
+    starts.extend(&numbers);
+    taken.extend(numbers);
+    sort(&mut starts);
+    starts.extend(found.only_jumped_to(&starts, &arriving.jumps, &tables));
     sort(&mut starts);
     let function_of = |address: u64| starts.partition_point(|start| *start <= address);
     let with_table: HashSet<usize> =
@@ -126,36 +400,37 @@ pub fn sweep(sections: &[Section<'_>], given: &[u64]) -> Option<Swept> {
         let own = function_of(table.taken_by[0]);
         let is_own = |address: &u64| function_of(*address) == own;
         let is_theirs_alone = table.taken_by.iter().chain(&table.targets).all(is_own)
+            && arriving.named.binary_search(&table.address).is_err()
             && found.indirect_jumps.iter().any(is_own);
-        let may_belong = |target: &&u64| {
-            is_boundary(target)
-                && table.targets.iter().any(|known| function_of(*known) == function_of(**target))
-        };
-        let further = table.further.iter().take_while(may_belong);
+        // Too much arrives rather than too little.
+        let further = table.further.iter().take_while(|target| is_boundary(target));
         if is_theirs_alone { &mut by_tables } else { &mut arrivals }
             .extend(table.targets.iter().chain(further));
     }
-    arrivals.extend(
-        found
-            .jumps
-            .iter()
-            .filter(|(from, target)| function_of(*from) != function_of(*target))
-            .map(|(_, target)| *target),
-    );
-    let mut jumps: Vec<u64> = found.jumps.iter().map(|(_, target)| *target).collect();
-    let mut called: Vec<u64> = found.calls.iter().map(|(_, target)| *target).collect();
-    for addresses in [&mut arrivals, &mut by_tables, &mut called, &mut jumps] {
+    let comes_from_elsewhere = |(from, target): &&(u64, u64)| function_of(*from) != function_of(*target);
+    let from_elsewhere = found.jumps.iter().filter(comes_from_elsewhere).chain(&arriving.jumps);
+    arrivals.extend(from_elsewhere.map(|(_, target)| *target).filter(is_whole));
+    let mut called: Vec<u64> = called().collect();
+    for addresses in [&mut arrivals, &mut by_tables, &mut called, &mut jumps, &mut taken] {
         sort(addresses);
     }
+    found.calls.append(&mut arriving.calls);
     Some(Swept {
-        functions: functions(&starts, code()),
+        functions: functions(&starts, &whole),
+        stretches: whole.ranges(),
+        data: broken.ranges(),
+        executed: reached.executed,
         arrivals,
         by_tables,
         calls: found.calls,
         called,
         jumps,
+        taken,
     })
 }
+
+/// No table of jumps is larger, in bytes.
+const TABLE_MOST: u64 = 64 << 10;
 
 fn sort(addresses: &mut Vec<u64>) {
     addresses.sort_unstable();
@@ -165,8 +440,10 @@ fn sort(addresses: &mut Vec<u64>) {
 /// What the instructions say.
 #[derive(Default)]
 struct Found {
-    /// Sorted, once all sections are there.
+    /// Sorted.
     boundaries: Vec<u64>,
+    /// What comes behind the instruction at each of them: whether the next one does, and where it leads to.
+    onward: Vec<(bool, Option<u64>)>,
     /// Instructions with a `lock` prefix.
     locks: HashSet<u64>,
     calls: Vec<(u64, u64)>,
@@ -174,6 +451,8 @@ struct Found {
     jumps: Vec<(u64, u64)>,
     /// Addresses of code that instructions take.
     taken: Vec<u64>,
+    /// Numbers in instructions that may be addresses of code.
+    numbers: Vec<u64>,
     /// Addresses of anything else that they take, each behind the instruction's.
     taken_data: Vec<(u64, u64)>,
     /// Jumps to where a register says.
@@ -182,31 +461,124 @@ struct Found {
     looked_up: Vec<u64>,
     /// Every address that they name.
     named: Vec<u64>,
+    /// Addresses that nothing falls through to from what stands before them.
+    apart: HashSet<u64>,
 }
 
 impl Found {
+    /// Adds what stands behind all that is here.
+    fn append(&mut self, mut more: Found) {
+        self.boundaries.append(&mut more.boundaries);
+        self.onward.append(&mut more.onward);
+        self.locks.extend(more.locks);
+        self.calls.append(&mut more.calls);
+        self.jumps.append(&mut more.jumps);
+        self.taken.append(&mut more.taken);
+        self.numbers.append(&mut more.numbers);
+        self.taken_data.append(&mut more.taken_data);
+        self.indirect_jumps.append(&mut more.indirect_jumps);
+        self.looked_up.append(&mut more.looked_up);
+        self.named.append(&mut more.named);
+        self.apart.extend(more.apart);
+    }
+
+    /// Whether direct flow from some addresses leads to all instructions that these others belong to.
+    fn all_executed(&self, from: Vec<u64>, addresses: &[u64]) -> bool {
+        if addresses.is_empty() {
+            return true;
+        }
+        let index_of =
+            |address: u64| self.boundaries.partition_point(|start| *start <= address).checked_sub(1);
+        let mut work: Vec<usize> = from.into_iter().filter_map(index_of).collect();
+        let mut executed = vec![false; self.boundaries.len()];
+        while let Some(mut index) = work.pop() {
+            while executed.get(index) == Some(&false) {
+                executed[index] = true;
+                let (goes_on, target) = self.onward[index];
+                let is_here = |target: &u64| self.boundaries.binary_search(target).is_ok();
+                work.extend(target.filter(is_here).and_then(index_of));
+                if !goes_on {
+                    break;
+                }
+                index += 1;
+            }
+        }
+        addresses.iter().all(|address| index_of(*address).is_some_and(|index| executed[index]))
+    }
+
+    /// Where functions begin that others only ever jump to, as their last call: nothing in the function that they
+    /// would else be a part of leads over their first instruction. `starts`: of the functions that are known,
+    /// sorted.
+    fn only_jumped_to(&self, starts: &[u64], arriving: &[(u64, u64)], tables: &[Table]) -> Vec<u64> {
+        let function_of = |address: u64| starts.partition_point(|start| *start <= address);
+        let is_apart = |from: u64, target: u64| function_of(from) != function_of(target);
+        let of_tables = || {
+            tables.iter().flat_map(|table| {
+                table.targets.iter().chain(&table.further).map(|target| (table.taken_by[0], *target))
+            })
+        };
+        // Of the jumps within each function: where they begin in its order, and the farthest that those up to there
+        // go.
+        let mut within: HashMap<usize, Vec<(u64, u64)>> = HashMap::new();
+        for (from, target) in self.jumps.iter().copied().chain(of_tables()) {
+            if !is_apart(from, target) {
+                within.entry(function_of(from)).or_default().push((from.min(target), from.max(target)));
+            }
+        }
+        for jumps in within.values_mut() {
+            jumps.sort_unstable();
+            let mut farthest = 0;
+            for (_, high) in jumps {
+                farthest = farthest.max(*high);
+                *high = farthest;
+            }
+        }
+        let from_elsewhere =
+            self.jumps.iter().filter(|(from, target)| is_apart(*from, *target)).chain(arriving);
+        let mut found: Vec<u64> = from_elsewhere
+            .map(|(_, target)| *target)
+            .filter(|target| self.apart.contains(target) && starts.binary_search(target).is_err())
+            .collect();
+        sort(&mut found);
+        found.retain(|target| {
+            let jumps = within.get(&function_of(*target)).map_or(&[][..], Vec::as_slice);
+            let before = jumps.partition_point(|(low, _)| low < target);
+            before.checked_sub(1).is_none_or(|last| jumps[last].1 < *target)
+        });
+        found
+    }
+
     /// None: the section is not one instruction behind the other, or something is against it.
-    fn add(&mut self, section: &Section<'_>, is_code: &dyn Fn(u64) -> bool) -> Option<()> {
-        let mut decoder = Decoder::with_ip(64, section.bytes, section.address, DecoderOptions::NONE);
+    fn of(section: &Section<'_>, around: &Around<'_>) -> Option<Found> {
+        let Around { is_code, is_any_code, is_fixed } = *around;
+        let mut found = Found::default();
+        let mut decoder = Decoder::with_ip(64, section.bytes(), section.address, DecoderOptions::NONE);
         let mut latest: Vec<Instruction> = Vec::with_capacity(2 * LOOKED_UP_WITHIN);
+        let mut is_apart = true;
         while decoder.can_decode() {
             let instruction = decoder.decode();
             if instruction.is_invalid() {
                 return None;
             }
             let address = instruction.ip();
-            self.boundaries.push(address);
+            found.boundaries.push(address);
+            found.onward.push((!never_goes_on(&instruction), direct_target(&instruction)));
+            if is_apart {
+                found.apart.insert(address);
+            }
+            is_apart = never_goes_on(&instruction) || is_apart && is_padding(&instruction);
             if instruction.has_lock_prefix() {
-                self.locks.insert(address);
+                found.locks.insert(address);
             }
             if let Some(target) = direct_target(&instruction) {
                 // Where a jump leaves the file's code nobody knows anything.
-                if !is_code(target) {
+                // A weak function that is not there is at 0, and is not called.
+                if !is_any_code(target) && target != 0 {
                     return None;
                 }
                 match instruction.flow_control() {
-                    FlowControl::Call => self.calls.push((address, target)),
-                    _ => self.jumps.push((address, target)),
+                    FlowControl::Call => found.calls.push((address, target)),
+                    _ => found.jumps.push((address, target)),
                 }
             }
             if instruction.is_ip_rel_memory_operand() {
@@ -214,11 +586,17 @@ impl Found {
                 let is_taken = instruction.mnemonic() == Mnemonic::Lea;
                 match (is_code(named), is_taken) {
                     (true, false) => return None,
-                    (true, true) => self.taken.push(named),
-                    (false, true) => self.taken_data.push((address, named)),
+                    (true, true) => found.taken.push(named),
+                    (false, true) => found.taken_data.push((address, named)),
                     (false, false) => {}
                 }
-                self.named.push(named);
+                found.named.push(named);
+            }
+            if is_fixed {
+                if displacement(&instruction).is_some_and(is_code) {
+                    return None;
+                }
+                found.numbers.extend(plain_addresses(&instruction).filter(|address| is_code(*address)));
             }
             if instruction.flow_control() == FlowControl::IndirectBranch
                 && instruction.op0_kind() == OpKind::Register
@@ -227,18 +605,18 @@ impl Found {
                 if before.iter().any(looks_up_elsewhere) {
                     return None;
                 }
-                match target_of(before, instruction.op0_register(), is_code)? {
+                match target_of(before, instruction.op0_register(), is_any_code)? {
                     Target::Pointer => {}
-                    Target::Table => self.looked_up.push(address),
+                    Target::Table => found.looked_up.push(address),
                 }
-                self.indirect_jumps.push(address);
+                found.indirect_jumps.push(address);
             }
             if latest.len() == 2 * LOOKED_UP_WITHIN {
                 latest.drain(..LOOKED_UP_WITHIN);
             }
             latest.push(instruction);
         }
-        Some(())
+        Some(found)
     }
 }
 
@@ -316,8 +694,30 @@ fn target_of(
     Some(Target::Pointer)
 }
 
+/// The numbers in an instruction that may be addresses, where the file is loaded where it says.
+pub fn plain_addresses(instruction: &Instruction) -> impl Iterator<Item = u64> {
+    let operands = 0..instruction.op_count();
+    let wide =
+        |kind: OpKind| matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64);
+    let immediate = operands
+        .clone()
+        .find(|operand| wide(instruction.op_kind(*operand)))
+        .map(|at| instruction.immediate(at));
+    immediate.into_iter().chain(displacement(instruction))
+}
+
+/// The distance in a memory operand that may be an address: it counts from no instruction.
+fn displacement(instruction: &Instruction) -> Option<u64> {
+    let mut operands = 0..instruction.op_count();
+    let is_wide = operands.any(|operand| instruction.op_kind(operand) == OpKind::Memory)
+        && !instruction.is_ip_rel_memory_operand()
+        && instruction.memory_displ_size() >= 4;
+    is_wide.then(|| instruction.memory_displacement64())
+}
+
 /// What may be a table of jumps.
 struct Table {
+    address: u64,
     /// The instructions that take its address; one at least.
     taken_by: Vec<u64>,
     targets: Vec<u64>,
@@ -326,14 +726,18 @@ struct Table {
     further: Vec<u64>,
 }
 
-/// `named`: every address that instructions name; `taken`: those that they take, behind the instructions'.
+/// `named`: every address that instructions name; `taken`: those that they take, behind the instructions'. None:
+/// there is too much of them.
 fn tables(
     sections: &[Section<'_>],
     named: &mut Vec<u64>,
     taken: &[(u64, u64)],
     is_code: &dyn Fn(u64) -> bool,
-) -> Vec<Table> {
+) -> Option<Vec<Table>> {
     const ENTRY: usize = 4;
+    /// More than a C library has, by far.
+    const MAX_ENTRIES: usize = 1 << 20;
+    let mut all = 0;
     sort(named);
     let mut tables: BTreeMap<u64, Table> = BTreeMap::new();
     for &(by, table) in taken {
@@ -347,33 +751,39 @@ fn tables(
         };
         let next = named.get(named.partition_point(|address| *address <= table)).copied();
         let end = next.map_or(section.end(), |next| next.min(section.end()));
-        let entries = section.bytes[(table - section.address) as usize..]
+        let entries = section
+            .from(table, TABLE_MOST)
             .chunks_exact(ENTRY)
             .filter_map(|entry| entry.first_chunk())
             .map(|entry| table.wrapping_add_signed(i64::from(i32::from_le_bytes(*entry))));
         let mut targets: Vec<u64> = entries.take_while(|target| is_code(*target)).collect();
+        all += targets.len();
+        if all > MAX_ENTRIES {
+            return None;
+        }
         let further = targets.split_off(targets.len().min((end - table) as usize / ENTRY));
         if !targets.is_empty() {
-            tables.insert(table, Table { taken_by: vec![by], targets, further });
+            tables.insert(table, Table { address: table, taken_by: vec![by], targets, further });
         }
     }
-    tables.into_values().collect()
+    Some(tables.into_values().collect())
 }
 
-fn functions<'a>(starts: &[u64], code: impl Iterator<Item = &'a Section<'a>>) -> Vec<Range> {
+/// `starts`: sorted.
+fn functions(starts: &[u64], code: &Stretches<'_>) -> Vec<Range> {
     let mut functions = Vec::new();
-    for section in code {
-        let own = starts.iter().copied().filter(|start| section.contains(*start));
+    for section in code.each() {
+        let own = within(starts, section.address, section.end()).iter().copied();
         let next = own.clone().skip(1).chain([section.end()]);
         functions.extend(own.zip(next).map(|(start, end)| Range {
             start,
             end,
-            landing_pads: false,
+            lands: Lands::Nowhere,
             trampoline: false,
             has_traps: false,
             contradicted: false,
+            is_named: false,
         }));
     }
-    functions.sort_unstable_by_key(|function| function.start);
     functions
 }

@@ -164,11 +164,12 @@ fn sites(functions: &str) -> Vec<Site> {
 }
 
 #[test]
-fn a_function_of_which_nothing_tells_is_proven_in_musl_alone() {
+fn a_function_of_which_nothing_tells_is_proven() {
     let found = sites(F);
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].form, found[0].number), (form::MOV_IMM32, 257));
-    assert_eq!(built("start", F).0.sites, []);
+    // Whoever it is.
+    assert_eq!(built("start", F).0.sites, found);
 }
 
 /// Each leads, or may lead, to where no instruction begins, or makes data of what was decoded as instructions.

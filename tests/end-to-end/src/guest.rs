@@ -53,6 +53,8 @@ enum Kind {
     Static,
     /// With musl's loader, which is its C library as well.
     Musl,
+    /// With that C library in it, and nothing that tells where its functions are.
+    MuslStatic,
 }
 
 impl Kind {
@@ -62,7 +64,12 @@ impl Kind {
             Kind::Usual => "guest",
             Kind::Static => "static",
             Kind::Musl => "musl",
+            Kind::MuslStatic => "musl-static",
         }
+    }
+
+    fn is_musl(self) -> bool {
+        matches!(self, Kind::Musl | Kind::MuslStatic)
     }
 }
 
@@ -131,6 +138,11 @@ impl Guest {
         self.first("glibc").is_none().then(|| self.built_as(Kind::Musl)).flatten()
     }
 
+    /// The same guest with musl's C library in it, where both make sense.
+    pub fn statically_with_musl(&self) -> Option<Guest> {
+        self.with_musl().filter(|guest| guest.first("loaded").is_none())?.built_as(Kind::MuslStatic)
+    }
+
     fn built_as(&self, kind: Kind) -> Option<Guest> {
         let is_c = self.source.extension().is_some_and(|kind| kind == "c");
         let has_libraries = self.first("library").is_some()
@@ -159,7 +171,7 @@ impl Guest {
     pub fn needs(&self) -> Vec<String> {
         let toolchain = self.is_go().then(|| "go".to_owned());
         let release = self.release().map(|release| format!("release {release}"));
-        let musl = (self.kind == Kind::Musl).then(|| format!("command {MUSL_COMPILER}"));
+        let musl = self.kind.is_musl().then(|| format!("command {MUSL_COMPILER}"));
         self.every("needs").map(str::to_owned).chain(toolchain).chain(release).chain(musl).collect()
     }
 
@@ -179,9 +191,11 @@ impl Guest {
                 let folder = folder.display();
                 words += &format!(" -Wl,-rpath,{folder} -Wl,--dynamic-linker={folder}/{}", locate::LOADER);
             }
-            if self.kind == Kind::Static {
-                words += " -static";
-            }
+            words += match self.kind {
+                Kind::Usual | Kind::Musl => "",
+                Kind::Static => " -static",
+                Kind::MuslStatic => " -static-pie -s",
+            };
             let kind = if self.kind == Kind::Usual { "" } else { self.kind.name() };
             compile(&self.source, kind, &words.split_whitespace().collect::<Vec<_>>())
         };
@@ -194,7 +208,7 @@ impl Guest {
     }
 
     fn release(&self) -> Option<&str> {
-        (self.kind != Kind::Musl).then(|| self.first("release")).flatten()
+        (!self.kind.is_musl()).then(|| self.first("release")).flatten()
     }
 
     /// The guest's tests: a name and the arguments of each.
@@ -273,8 +287,11 @@ impl Guest {
 
     fn modes(&self) -> Result<Vec<Mode>, String> {
         let words = self.first("modes").unwrap_or("cold warm no-speculation");
+        // How its calls are found is what makes it another program, which is the same in each.
+        let most = if self.kind == Kind::MuslStatic { 1 } else { usize::MAX };
         words
             .split_whitespace()
+            .take(most)
             .map(|word| match word {
                 "cold" => Ok(COLD),
                 "warm" => Ok(WARM),
@@ -355,7 +372,7 @@ fn compile(source: &Path, kind: &str, flags: &[&str]) -> Result<PathBuf, String>
     let mut compiler = match source.extension().and_then(|kind| kind.to_str()) {
         Some("go") => go_compiler(&folder),
         Some("cc") => c_compiler("g++"),
-        _ if kind == Kind::Musl.name() => {
+        _ if [Kind::Musl, Kind::MuslStatic].map(Kind::name).contains(&kind) => {
             let mut compiler = c_compiler(MUSL_COMPILER);
             // The kernel's headers, of which musl has none of its own.
             for folder in ["/usr/include/x86_64-linux-gnu", "/usr/include"] {

@@ -16,7 +16,7 @@ pub fn add(suite: &mut Suite) {
     // it.
     let otherwise: Vec<_> = guests
         .iter()
-        .flat_map(|guest| [guest.statically(), guest.with_musl()])
+        .flat_map(|guest| [guest.statically(), guest.with_musl(), guest.statically_with_musl()])
         .flatten()
         .map(Arc::new)
         .collect();
