@@ -614,7 +614,9 @@ impl Host {
             }
             self.ends.watch(&self.session.share(), &handle);
             let faults = Faults::new(self.block_costs.clone(), self.gate);
-            let rights = if self.compromised { None } else { self.rights_of(process) };
+            let told = Watched::begin(Path::new(&format!("/proc/{process}"))).filter(|_| !self.compromised);
+            let is_told = told.is_some();
+            let rights = told.filter(|rights| self.is_as_we_are(rights));
             let attached = Attached {
                 process,
                 handle,
@@ -632,7 +634,11 @@ impl Host {
                 rights,
                 rights_looked: Instant::now(),
             };
-            if attached.rights.is_none() && standing == Standing::Program {
+            // The kernel tells nothing of an exiting process either, but its memory is gone by then.
+            let is_alive = || {
+                self::standing(process, self.session.slot(index), self.session.cookie) == Standing::Program
+            };
+            if attached.rights.is_none() && standing == Standing::Program && (is_told || is_alive()) {
                 self.barred = self.barred.or(Some(OTHER_RIGHTS));
             }
             if attached.rights.is_none() {
@@ -735,10 +741,9 @@ impl Host {
         most.saturating_sub(wanting)
     }
 
-    /// What a process is allowed, if that is what we are.
-    fn rights_of(&self, process: u32) -> Option<Watched> {
-        let rights = Watched::begin(Path::new(&format!("/proc/{process}")))?;
-        self.own_rights.as_ref().is_some_and(|own| rights.is_as(own)).then_some(rights)
+    /// Whether a process is allowed what we are.
+    fn is_as_we_are(&self, rights: &Watched) -> bool {
+        self.own_rights.as_ref().is_some_and(|own| rights.is_as(own))
     }
 
     /// A process has given up rights. If its agent has not seen it (that would have left the session before), the session may

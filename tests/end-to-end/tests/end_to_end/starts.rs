@@ -2,11 +2,14 @@
 //! that forbids everything, under Runahead twice. What the program sees of itself is compared.
 
 use crate::programs::files;
+use crate::slow_disk::{self, Disk};
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
 use runahead_end_to_end::guest::Guest;
 use runahead_end_to_end::locate::Runahead;
-use runahead_end_to_end::scenario::{COLD, Scenario, WARM};
+use runahead_end_to_end::scenario::{COLD, Scenario, WARM, bytes};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// A bash line that ends in `exec "$@"`, and what it needs.
 const STARTS: &[(&str, &[&str], &str)] = &[
@@ -78,12 +81,35 @@ pub fn add(suite: &mut Suite) {
         let line = "$UNDER bash -c 'for at in $(seq 25); do for folder in tree/folder-*; do cat $folder/file-1.txt; done; done' | cksum";
         shell("two hundred children", line)
     });
+    suite.add("start::short programs have no other rights", slow_disk::WANTS, short_programs);
     suite.add("start::real-time", ["root", "command chrt"], real_time);
     suite.add("start::few processes in the control group", ["root", "command python3"], few_processes);
     suite.add_plain("start::in a deleted directory", || {
         let line = "mkdir gone; cd gone; rmdir ../gone; exec $UNDER bash -c 'md5sum '$OLDPWD'/tree/*/*.txt; ls; pwd'";
         shell("deleted directory", line)
     });
+}
+
+/// The kernel does not tell the rights of an exiting process. The report must not take them for
+/// other rights.
+fn short_programs() -> Verdict {
+    let fill = |folder: &Path| {
+        (0..80).try_for_each(|file| fs::write(folder.join(file.to_string()), bytes(file, 3000)))
+    };
+    let disk = Disk::new("short", "cloud", fill)?;
+    let line = "for file in $0/*[0-9]; do cat $file; basename $file; done | cksum";
+    let words =
+        |mount: &Path| -> Vec<PathBuf> { vec!["bash".into(), "-c".into(), line.into(), mount.into()] };
+    for _ in 0..5 {
+        let Some((_, outcome)) = disk.counts_and_outcome(&words)? else { return Ok(()) };
+        let report = outcome.tree.get(Path::new("report.json")).ok_or("no report was written")?;
+        let report: serde_json::Value =
+            serde_json::from_slice(&report.contents).map_err(|error| format!("not JSON: {error}"))?;
+        if let Some(reason) = report["left_because"].as_str() {
+            return Err(format!("left alone: {reason}"));
+        }
+    }
+    Ok(())
 }
 
 fn observer(start: &str) -> Result<Scenario, String> {
