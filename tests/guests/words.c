@@ -1,6 +1,7 @@
 // trap: nothing but page faults at computed places of a file, which may lie where nobody can ask what is cached
 // run: cold.bin 500
 // run: cold.bin 500 read
+// run: cold.bin 500 code
 // data: cold.bin 16M
 #include "guest.h"
 #include <sys/resource.h>
@@ -15,7 +16,7 @@ static void say_waits(const char *path) {
     CHECK(fprintf(file, "%ld\n", usage.ru_majflt) > 0 && fclose(file) == 0);
 }
 
-// Words of a file at places that nobody reads anywhere: mapped, or read one by one.
+// Words of a file at places that nobody reads anywhere: mapped, mapped as code, or read one by one.
 int main(int arguments, char **argument) {
     CHECK(arguments == 3 || arguments == 4);
     int file = open(argument[1], O_RDONLY);
@@ -28,11 +29,13 @@ int main(int arguments, char **argument) {
             sum = sum * 31 + word;
         }
     } else {
-        const uint64_t *data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+        bool is_code = arguments == 4 && strcmp(argument[3], "code") == 0;
+        int protection = PROT_READ | (is_code ? PROT_EXEC : 0);
+        const uint64_t *data = mmap(NULL, (size_t)status.st_size, protection, MAP_PRIVATE, file, 0);
         CHECK(data != MAP_FAILED && madvise((void *)data, (size_t)status.st_size, MADV_RANDOM) == 0);
         for (uint64_t step = 0; step < count; step++)
             sum = sum * 31 + data[place(step, words)];
-        if (arguments == 4)
+        if (arguments == 4 && !is_code)
             say_waits(argument[3]);
     }
     printf("%016llx\n", (unsigned long long)sum);

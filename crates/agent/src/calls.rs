@@ -424,5 +424,9 @@ fn map_executable(frame: &Frame, a: [usize; 6]) -> Answer {
             attach::withdraw(frame.state());
         }
     }
+    // It may be the saved memory of a run-time system, most of it data.
+    if returned > 0 && a[1] >= WATCHED_LEAST && !unchecked::watch_later(frame.state(), watch::FILE) {
+        reads::with_process(frame, |visit| attach::want_watch(visit.state, watch::FILE));
+    }
     Answer::done(frame, returned as usize)
 }

@@ -52,6 +52,7 @@ pub fn add(suite: &mut Suite) {
     }
     suite.add_plain("kin::speculation that was of no use to others is not tried by each", kin_are_heard);
     suite.add("faults::what is asked for together comes", slow_disk::WANTS, mapped_come_together);
+    suite.add("faults::what is mapped as code is watched", slow_disk::WANTS, mapped_as_code);
     suite.add("reads::what is asked for together comes", slow_disk::WANTS, reads_come_together);
     suite.add("faults::faults_nameless is run ahead of", slow_disk::WANTS, nameless);
     suite.add(
@@ -124,6 +125,21 @@ fn mapped_come_together() -> Verdict {
         seen.push(said);
     }
     Err(format!("of {TOGETHER} words, waits: {seen:?}"))
+}
+
+/// As the saved memory of a run-time system (SBCL's cores) is mapped. The first of the two programs
+/// runs until its code is known.
+fn mapped_as_code() -> Verdict {
+    let program = guest("words")?.build()?;
+    let line = format!(
+        "cd $0; {0} cold.bin 300 code; sleep 1; exec {0} cold.bin {TOGETHER} code",
+        program.display()
+    );
+    let words = |mount: &Path| vec!["bash".into(), "-c".into(), line.clone().into(), mount.to_owned()];
+    disk_of_words("code", "cloud")?.until(&words, 1, |counts| match number(&counts["faults"], "seen")? {
+        0 => Err("none was seen".to_owned()),
+        _ => Ok(()),
+    })
 }
 
 fn reads_come_together() -> Verdict {
