@@ -188,12 +188,12 @@ pub fn analyse_source(source: Source) -> Analysis {
             if is_musl {
                 image.sweep(&cache);
             } else if image.is_static {
-                image.sweep_untold(&cache);
+                image.sweep_unlisted(&cache);
             }
             let syscall = is_musl.then(|| image::function_named(&cache, b"syscall")).flatten();
             let mut analysis = Analyser::new(&image).run(syscall);
             if !image.is_static && analysis.is_blind() && !image::is_c_library(&cache) {
-                image.sweep_untold(&cache);
+                image.sweep_unlisted(&cache);
                 if image.swept.is_some() {
                     analysis = Analyser::new(&image).run(None);
                 }
@@ -517,11 +517,11 @@ impl<'image> Analyser<'image> {
         let Some(code) = self.image.code_at(address) else {
             return;
         };
-        // glibc's `clone` is told up to where its call stands, as nobody is to unwind from there.
+        // glibc's `clone` is listed up to where its call stands, as nobody is to unwind from there.
         if number.is_none()
             && self.image.swept_at(address).is_some_and(|swept| swept.is_only_gone_on_to(address))
         {
-            number = numbers::guess_from_bytes(code.before(address, STREAMS.end as u64));
+            number = self.number_at_end(address);
         }
         self.result.others.push(Unproven {
             file_offset: code.file_offset_of(address),
@@ -532,6 +532,17 @@ impl<'image> Analyser<'image> {
             goes_on: true,
             is_harmless: is_harmless(numbers, call),
         });
+    }
+
+    /// The number that the function which ends at an address loads right before.
+    fn number_at_end(&mut self, address: u64) -> Option<u32> {
+        let position = self.image.function_at(address.checked_sub(1)?)?;
+        let function = self.decode(position).ok().filter(|function| function.range().end == address)?;
+        let last = function.instructions().len().checked_sub(1).filter(|last| function.is_reached(*last))?;
+        match numbers::load_of(&function.instructions()[last])? {
+            Load::Constant(number) => Some(number),
+            Load::Zero => Some(0),
+        }
     }
 
     fn decode(&mut self, position: usize) -> Result<Rc<Function>, Distrust> {
@@ -790,11 +801,15 @@ impl<'image> Analyser<'image> {
         if swept.jumps.binary_search(&place).is_ok() {
             return;
         }
-        let Some(caller) = self.image.function_at(*call).map(|index| self.image.functions[index]) else {
+        let Ok(function) =
+            self.image.function_at(*call).ok_or(Distrust::Range).and_then(|at| self.decode(at))
+        else {
             return;
         };
+        // There may be something else in its range that nothing leads to.
+        let is_its = |address: u64| function.index_of(address).is_some_and(|index| function.is_led_to(index));
         for other in &mut self.result.others {
-            if other.number.is_none() && (caller.start..caller.end).contains(&other.address) {
+            if other.number.is_none() && is_its(other.address) {
                 other.reason = Reason::CLibrarys;
             }
         }
@@ -807,9 +822,12 @@ impl<'image> Analyser<'image> {
     /// Has the function that makes any call be seen where it begins, if it is not seen where it makes it.
     fn see_at_entrance(&mut self, start: u64) {
         let Some(site) = self.entrance(start).filter(|site| !self.is_rewritten(site)) else { return };
-        let range = self.image.function_at(start).map(|index| self.image.functions[index]);
+        let function = self.image.function_at(start).and_then(|index| self.decode(index).ok());
         let is_there = |other: &&mut Unproven| {
-            range.is_some_and(|range| (range.start..range.end).contains(&other.address))
+            let function = function.as_ref();
+            function.is_some_and(|function| {
+                function.index_of(other.address).is_some_and(|index| function.is_led_to(index))
+            })
         };
         let mut is_needed = false;
         for other in self.result.others.iter_mut().filter(is_there).filter(|other| other.may_filter()) {

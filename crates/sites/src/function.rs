@@ -9,7 +9,8 @@
 //! 4. Nothing in the function addresses the function's own bytes as data (a table in the text would be
 //!    decoded as if it were instructions).
 //! 5. An instruction counts as *reached* only if direct flow (falling through, direct branches, returns
-//!    from calls) leads to it from the start or a function symbol. Only reached ones are ever patched:
+//!    from calls) leads to it from the start, a function symbol or a landing pad; in code that was swept
+//!    ([`crate::sweep`]) also from what nothing is seen to lead to. Only reached ones are ever patched:
 //!    what looks like code behind data in the text is not reached by anything.
 //!
 //! What may speak against a function from outside (another function, such as its cold part, jumping
@@ -136,7 +137,7 @@ impl Function {
         &self.instructions
     }
 
-    /// Whether direct flow from the function's start leads to this instruction.
+    /// Whether direct flow from where it may be entered leads to this instruction.
     pub fn is_reached(&self, index: usize) -> bool {
         self.reached[index]
     }

@@ -24,9 +24,9 @@ use object::{
 use crate::forms::SYSCALL;
 use crate::go;
 use crate::landing;
-use crate::outside::Told;
+use crate::outside::Listed;
 use crate::source::Source;
-use crate::sweep::{Given, Nothing, Section, Swept, is_in, sweep};
+use crate::sweep::{CODE_LIMIT as SWEEP_LIMIT, Given, Nothing, Section, Swept, is_in, sweep};
 
 /// The file, with a cache of what is looked at again.
 pub type Cached = ReadCache<Source>;
@@ -51,6 +51,10 @@ enum Content<'data> {
 
 /// A segment with more bytes than this is read in pieces.
 const WHOLE_MOST: u64 = 4 << 20;
+
+/// Bytes that are asked for before they are read: whoever waits for the analysis does not wait for one request
+/// after the other.
+const AHEAD: u64 = 8 << 20;
 
 /// Bytes that are searched at a time: they stay in the processor's cache.
 const PIECE: usize = 256 << 10;
@@ -90,9 +94,13 @@ impl<'data> Code<'data> {
             Content::Pieces(_, file) => {
                 let mut piece = vec![0; PIECE];
                 let mut at = 0;
+                file.will_read(self.file_offset, AHEAD.min(self.size));
                 while at + common < self.size {
                     let length = PIECE.min((self.size - at) as usize);
                     let bytes = piece.get_mut(..length)?;
+                    if let Some(left) = self.size.checked_sub(at + AHEAD) {
+                        file.will_read(self.file_offset + at + AHEAD, left.min(length as u64));
+                    }
                     file.read_exact_at(bytes, self.file_offset + at).ok()?;
                     action(self.address + at, bytes);
                     at += length as u64 - common;
@@ -253,8 +261,8 @@ impl<'data> Image<'data> {
         }
         let Ok(elf) = Elf::parse(file) else { return };
         let Some((sections, mut addresses)) = sections_and_pointers(&elf, file) else { return };
-        let told = self.functions.iter().filter(|function| !function.trampoline);
-        addresses.extend(told.map(|function| function.start));
+        let listed = self.functions.iter().filter(|function| !function.trampoline);
+        addresses.extend(listed.map(|function| function.start));
         self.add_entrances(&elf, &mut addresses);
         let load = |section: Section<'data>| if section.is_code { section.loaded() } else { Some(section) };
         let Some(sections) = sections.into_iter().map(load).collect::<Option<Vec<_>>>() else { return };
@@ -264,10 +272,17 @@ impl<'data> Image<'data> {
 
     /// Looks, in a program that has its C library in it, at all of the code at once that makes system calls and
     /// has no table that tells its functions. The same holds.
-    pub fn sweep_untold(&mut self, file: &'data Cached) {
+    pub fn sweep_unlisted(&mut self, file: &'data Cached) {
         let Ok(elf) = Elf::parse(file) else { return };
-        let told: Vec<Range> = self.functions.iter().copied().filter(|function| !function.is_named).collect();
-        let Some(stretches) = self.untold(&told).filter(|stretches| !stretches.is_empty()) else { return };
+        let listed: Vec<Range> =
+            self.functions.iter().copied().filter(|function| !function.is_named).collect();
+        let Some(stretches) = self.unlisted(&listed).filter(|stretches| !stretches.is_empty()) else {
+            return;
+        };
+        let size: u64 = stretches.iter().map(|(start, end)| end - start).sum();
+        if size > SWEEP_LIMIT as u64 {
+            return;
+        }
         let Some((mut sections, addresses)) = sections_and_pointers(&elf, file) else { return };
         sections.retain(|section| !section.is_code);
         let mut entrances = self.entries.clone();
@@ -282,15 +297,15 @@ impl<'data> Image<'data> {
         sections.extend(code);
         if is_fixed {
             // Tables of addresses stand among instructions as well.
-            let is_untold = |number: &u64| is_in(&stretches, *number);
-            given.numbers.extend(sections.iter().flat_map(numbers_in).filter(is_untold));
+            let Some(numbers) = self.numbers(&elf, &sections, &stretches) else { return };
+            given.numbers = numbers;
         }
         self.add_entrances(&elf, &mut given.addresses);
-        let contradicted = told.iter().filter(|function| function.contradicted);
+        let contradicted = listed.iter().filter(|function| function.contradicted);
         let contradicted = merged(contradicted.map(|function| (function.start, function.end)).collect());
-        let outside = Told {
+        let outside = Listed {
             image: self,
-            functions: &told,
+            functions: &listed,
             contradicted: &contradicted,
             stretches: &stretches,
             is_fixed,
@@ -302,6 +317,35 @@ impl<'data> Image<'data> {
         };
         kept.retain(is_apart);
         self.take(swept, kept);
+    }
+
+    /// Numbers that may be addresses in these stretches, where a file is loaded where it says. Nobody relocates them,
+    /// so nothing tells which they are, nor where they are: structures may be packed. None: they cannot be read.
+    fn numbers(&self, elf: &Elf<'_>, sections: &[Section<'_>], stretches: &[(u64, u64)]) -> Option<Vec<u64>> {
+        let mut numbers = Vec::new();
+        let mut look = |bytes: &[u8]| {
+            let words = bytes.windows(size_of::<u64>()).filter_map(|word| word.first_chunk());
+            let addresses = words.map(|word| u64::from_le_bytes(*word));
+            numbers.extend(addresses.filter(|number| is_in(stretches, *number)));
+        };
+        for segment in elf.segments() {
+            let SegmentFlags::Elf { p_flags, .. } = segment.flags() else { continue };
+            let (offset, size) = segment.file_range();
+            if p_flags.0 & PF_X.0 != 0 || size == 0 {
+                continue;
+            }
+            if offset.checked_add(size)? > elf.data().len().ok()? {
+                return None;
+            }
+            let mut bytes = vec![0; usize::try_from(size).ok()?];
+            self.file.read_exact_at(&mut bytes, offset).ok()?;
+            look(&bytes);
+        }
+        let beside_code = |section: &&Section<'_>| self.code_at(section.address).is_some();
+        for section in sections.iter().filter(beside_code) {
+            look(section.bytes());
+        }
+        Some(numbers)
     }
 
     fn add_entrances(&self, elf: &Elf<'_>, given: &mut Vec<u64>) {
@@ -321,15 +365,15 @@ impl<'data> Image<'data> {
         self.swept = Some(swept);
     }
 
-    /// The stretches between functions that are told which have to be looked at: system calls may be made there, or
+    /// The stretches between functions that are listed which have to be looked at: system calls may be made there, or
     /// what stands there is not one instruction behind the other, so that nobody can say what else it does.
     /// Sorted. None: the file cannot be read any more.
-    fn untold(&self, told: &[Range]) -> Option<Vec<(u64, u64)>> {
+    fn unlisted(&self, listed: &[Range]) -> Option<Vec<(u64, u64)>> {
         /// Between functions there are fewer bytes than this of what fills up to where the next one begins.
         const PADDING: u64 = 16;
         let mut wanted = Vec::new();
         let mut makes_calls = false;
-        for (start, end) in self.gaps(told) {
+        for (start, end) in self.gaps(listed) {
             let call = self.calls.partition_point(|call| *call < start);
             let calls = self.calls.get(call).is_some_and(|call| *call < end);
             makes_calls |= calls;
@@ -343,9 +387,9 @@ impl<'data> Image<'data> {
         Some(if makes_calls { wanted } else { Vec::new() })
     }
 
-    /// What lies in sections of instructions, and in no function that is told; sorted.
-    fn gaps(&self, told: &[Range]) -> Vec<(u64, u64)> {
-        let covered = merged(told.iter().map(|function| (function.start, function.end)).collect());
+    /// What lies in sections of instructions, and in no function that is listed; sorted.
+    fn gaps(&self, listed: &[Range]) -> Vec<(u64, u64)> {
+        let covered = merged(listed.iter().map(|function| (function.start, function.end)).collect());
         let mut gaps = Vec::new();
         for &(first, end) in &self.instruction_sections {
             let mut start = first;
@@ -433,13 +477,17 @@ fn sections_and_pointers<'data>(
     let mut pointers = Vec::new();
     // Places whose content is a pointer before it is relocated; and bytes, of both kinds of relocations.
     let mut places = Vec::new();
-    let (mut bytes_found, mut bytes_said) = (0, 0);
+    let (mut bytes_found, mut bytes_said) = (0_u64, 0_u64);
     for header in elf.elf_section_table().iter() {
         let flags = header.sh_flags(ElfEndian);
         let is_in_memory = flags.0 & SHF_ALLOC.0 != 0;
         let is_code = flags.0 & SHF_EXECINSTR.0 != 0;
         if let Some((relocations, _)) = header.rela(ElfEndian, file).ok()? {
-            bytes_found += if is_in_memory { header.sh_size(ElfEndian) } else { 0 };
+            bytes_found = header
+                .sh_size(ElfEndian)
+                .checked_add(bytes_found)
+                .filter(|_| is_in_memory)
+                .unwrap_or(bytes_found);
             for relocation in relocations {
                 let index = relocation.symbol(ElfEndian, false);
                 let symbol = match index {
@@ -450,13 +498,13 @@ fn sections_and_pointers<'data>(
             }
         }
         if let Some(relocations) = header.relr(ElfEndian, file).ok()? {
-            bytes_found += header.sh_size(ElfEndian);
+            bytes_found = header.sh_size(ElfEndian).checked_add(bytes_found)?;
             places.extend(relocations);
         }
         for entry in header.dynamic(ElfEndian, file).ok()?.map_or(&[][..], |(entries, _)| entries) {
             match entry.d_tag(ElfEndian) {
                 DT_INIT | DT_FINI => pointers.push(entry.d_val(ElfEndian)),
-                DT_RELASZ | DT_RELRSZ => bytes_said += entry.d_val(ElfEndian),
+                DT_RELASZ | DT_RELRSZ => bytes_said = entry.d_val(ElfEndian).checked_add(bytes_said)?,
                 _ => {}
             }
         }
@@ -491,9 +539,9 @@ fn sections_and_pointers<'data>(
     for place in places {
         let next = sections.partition_point(|section| section.address <= place);
         let section = next.checked_sub(1).map(|last| &sections[last]);
-        let word = section
-            .and_then(|section| section.bytes().get((place - section.address) as usize..)?.first_chunk());
-        pointers.extend(word.map(|word| u64::from_le_bytes(*word)));
+        let section = section?;
+        let word = section.bytes().get(usize::try_from(place.checked_sub(section.address)?).ok()?..)?;
+        pointers.push(u64::from_le_bytes(*word.first_chunk()?));
     }
     Some((sections, pointers))
 }
@@ -501,13 +549,6 @@ fn sections_and_pointers<'data>(
 /// Whether one instruction stands behind the other here, to the last byte.
 fn are_instructions(bytes: &[u8]) -> bool {
     Decoder::new(64, bytes, DecoderOptions::NONE).iter().all(|instruction| !instruction.is_invalid())
-}
-
-/// Numbers that may be addresses, where a file is loaded where it says. Nobody relocates them, so nothing tells
-/// which they are, nor where they are: structures may be packed.
-fn numbers_in<'a>(section: &'a Section<'_>) -> impl Iterator<Item = u64> + 'a {
-    let words = section.bytes().windows(size_of::<u64>());
-    words.filter_map(|word| word.first_chunk()).map(|word| u64::from_le_bytes(*word))
 }
 
 /// Whether frames of the file have something to be done when they are unwound by an exception or a

@@ -19,7 +19,7 @@
 //! | `go` | functions of a Go program, by its run-time's own table |
 //! | `landing` | where exceptions land in a function |
 //! | `function` | one decoded function: boundaries, branches, reachability; the proof |
-//! | `sweep` | all code of a file at once whose functions nothing tells; the proof for that |
+//! | `sweep` | all code of a file at once whose functions nothing lists; the proof for that |
 //! | `reached` | what may be executed of code that has data in it |
 //! | `outside` | what the other code has to do with that |
 //! | `flags` | whether the status flags are dead after a system call |

@@ -339,7 +339,7 @@ impl Numbers {
                 }
                 set_to_zero(&mut known, goes_on_at_zero);
                 if instruction.flow_control() == FlowControl::IndirectBranch {
-                    for target in function.by_tables().iter().filter(|target| leads_to(**target)) {
+                    for target in function.by_tables() {
                         arrivals.join(*target, &known);
                     }
                 }

@@ -1,4 +1,4 @@
-//! What the code whose functions are told has to do with the code that is swept ([`crate::sweep`]).
+//! What the code whose functions tables list has to do with the code that is swept ([`crate::sweep`]).
 //!
 //! # The proof
 //! To decode all of it would take ten times as long as to look where four bytes could be a distance that leads
@@ -31,9 +31,9 @@ const MANY: usize = 4;
 const MAX_HITS: usize = 1 << 20;
 
 /// The code beside what is swept.
-pub struct Told<'a, 'data> {
+pub struct Listed<'a, 'data> {
     pub image: &'a Image<'data>,
-    /// Functions that tables tell of; sorted, disjoint but for those that contradict each other.
+    /// Functions that tables list; sorted, disjoint but for those that contradict each other.
     pub functions: &'a [Range],
     /// Where those are that contradict each other.
     pub contradicted: &'a [(u64, u64)],
@@ -44,13 +44,14 @@ pub struct Told<'a, 'data> {
 }
 
 /// A place that looks as if it led to swept code.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Hit {
     at: u64,
     target: u64,
     kind: Kind,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Call,
     Jump,
@@ -88,7 +89,7 @@ struct Named {
     jumps: Vec<(u64, u64)>,
 }
 
-impl Outside for Told<'_, '_> {
+impl Outside for Listed<'_, '_> {
     fn contains(&self, address: u64) -> bool {
         self.image.holds_instructions(address) && self.image.code_at(address).is_some()
     }
@@ -107,11 +108,14 @@ impl Outside for Told<'_, '_> {
             return None;
         }
         let decoded = RefCell::new(HashMap::new());
-        let is_told = |hit: &Hit| {
+        let is_listed = |hit: &Hit| {
             let is_data = hit.kind == Kind::Named && (seen.may_hold_data)(hit.target);
             !is_data && !self.is_swept(hit.at) && self.contains(hit.at)
         };
-        hits.retain(is_told);
+        hits.retain(is_listed);
+        // Pieces have something in common.
+        hits.sort_unstable();
+        hits.dedup();
         let is_begin = |hit: &&Hit| matches!(hit.kind, Kind::Call | Kind::Taken);
         let mut begun: HashMap<u64, usize> = HashMap::new();
         for hit in hits.iter().filter(is_begin) {
@@ -123,6 +127,9 @@ impl Outside for Told<'_, '_> {
             let is_plain = may_be && is_many && (seen.is_arrival)(target);
             if !is_plain && !self.is_named(at, target, &decoded)? {
                 continue;
+            }
+            if !is_plain && matches!(kind, Kind::Call | Kind::Jump) {
+                arriving.sure.push(target);
             }
             match kind {
                 Kind::Call => arriving.calls.push((at, target)),
@@ -143,7 +150,7 @@ impl Outside for Told<'_, '_> {
 
 type Decoded = RefCell<HashMap<u64, Option<Named>>>;
 
-impl Told<'_, '_> {
+impl Listed<'_, '_> {
     fn is_swept(&self, address: u64) -> bool {
         is_in(self.stretches, address)
     }
@@ -165,6 +172,9 @@ impl Told<'_, '_> {
             if near.may_hold(number.wrapping_add(end)) | numbers.may_hold(number) {
                 let before = index.checked_sub(2).map_or(0, |before| bytes[before]);
                 let at = address + index as u64 - 1;
+                if hits.len().max(named.len()) > MAX_HITS {
+                    return;
+                }
                 self.look(at, [before, bytes[index - 1]], number.cast_signed(), seen, hits, named);
             }
         }

@@ -6,11 +6,13 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use runahead_abi::sites::FileKey;
+use rustix::fs::{Advice, fadvise};
 
 use crate::site_file::{file_key, open_to_read};
 
@@ -29,11 +31,27 @@ pub trait Turns {
 pub trait Pieces {
     /// Fills `bytes` from `offset` on.
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// So many bytes from `offset` on will be read soon.
+    fn will_read(&self, _offset: u64, _length: u64) {}
 }
 
 impl Pieces for File {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         FileExt::read_exact_at(self, bytes, offset)
+    }
+
+    fn will_read(&self, offset: u64, length: u64) {
+        /// The kernel brings in no more at once than a disk's read-ahead, which is this at least as distributed
+        /// (Documentation/block/queue-sysfs.rst).
+        const AT_ONCE: u64 = 128 << 10;
+        let end = offset.saturating_add(length);
+        let mut at = offset;
+        while let Some(part) = NonZeroU64::new(AT_ONCE.min(end - at)) {
+            // A hint.
+            let _ = fadvise(self, at, Some(part), Advice::WillNeed);
+            at += part.get();
+        }
     }
 }
 
@@ -94,6 +112,11 @@ impl Source {
 
     pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         self.pieces.read_exact_at(bytes, offset)
+    }
+
+    /// So many bytes from `offset` on will be read soon.
+    pub fn will_read(&self, offset: u64, length: u64) {
+        self.pieces.will_read(offset, length);
     }
 }
 

@@ -1,10 +1,10 @@
-//! All at once of the code whose functions no unwind table tells: musl's C library, as a file or as a part of a
+//! All at once of the code whose functions no unwind table lists: musl's C library, as a file or as a part of a
 //! static program.
 //!
 //! # The proof
 //! Each stretch of such code is decoded from its first byte to its last. The boundaries so found are true
 //! if nothing that is executed leads anywhere else, and that is looked at for the whole file (for the code whose
-//! functions are told, in [`crate::outside`]):
+//! functions tables list, in [`crate::outside`]):
 //! 1. Every direct branch and call lands on a boundary.
 //! 2. So does every address of code that the file gives away: symbols, relocations, where the loader begins,
 //!    what instructions take the address of.
@@ -14,7 +14,11 @@
 //!    indirect jump that computes its target in any other way speaks against the file.
 //!
 //! A program begins at one of the addresses of 2, and from a boundary execution only gets to the next one or
-//! to one of these. Whatever fails, nothing is taken from here.
+//! to one of these. Whatever fails, nothing is taken from here; but in a program with other code as well a stretch
+//! that is not one instruction behind the other is only looked at for what may be executed ([`crate::reached`]).
+//!
+//! Where nothing falls through to, and nothing in the function leads over, a function may begin whose address is
+//! made in a way that nobody sees: it is taken for one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -142,7 +146,7 @@ pub struct Around<'a> {
     pub is_fixed: bool,
 }
 
-/// What is not swept of the file's code: functions that tables tell of, and what lies between them.
+/// What is not swept of the file's code: functions that tables list, and what lies between them.
 pub trait Outside {
     fn is_nothing(&self) -> bool {
         false
@@ -176,6 +180,8 @@ pub struct Arriving {
     pub calls: Vec<(u64, u64)>,
     /// Direct jumps, likewise.
     pub jumps: Vec<(u64, u64)>,
+    /// Where those of both go that are surely what they look like.
+    pub sure: Vec<u64>,
     /// Addresses of swept code that are taken.
     pub taken: Vec<u64>,
     /// Numbers that may be such addresses.
@@ -280,7 +286,7 @@ fn within(sorted: &[u64], start: u64, end: u64) -> &[u64] {
 }
 
 /// Code with more bytes than this is not looked at: a C library has a tenth of it.
-const CODE_LIMIT: usize = 8 << 20;
+pub const CODE_LIMIT: usize = 8 << 20;
 
 /// Instructions before an indirect jump among which its table is looked up.
 const LOOKED_UP_WITHIN: usize = 12;
@@ -353,6 +359,8 @@ pub fn sweep(
     let begun = broken.each().map(|section| (section.address, false));
     let roots = led_to.chain(named).chain(begun).filter(|(address, _)| broken.contains(*address)).collect();
     let reached = reached::from(&broken, roots, &around)?;
+    let entrances = given.entrances.iter().copied();
+    let surely: Vec<u64> = arriving.sure.iter().copied().chain(entrances).collect();
     arriving.calls.extend(&reached.calls);
     arriving.jumps.extend(&reached.jumps);
     arriving.taken.extend(&reached.taken);
@@ -377,15 +385,13 @@ pub fn sweep(
     arriving.numbers.retain(is_whole);
     let (numbers, no_addresses): (Vec<u64>, Vec<u64>) =
         arriving.numbers.iter().copied().partition(is_boundary);
-    let led_to = arriving.calls.iter().chain(&arriving.jumps).map(|(_, target)| *target);
-    let surely: Vec<u64> = led_to.chain(given.entrances.iter().copied()).filter(is_whole).collect();
     if !found.all_executed(surely, &no_addresses) {
         return None;
     }
     starts.extend(&numbers);
     taken.extend(numbers);
     sort(&mut starts);
-    starts.extend(found.only_jumped_to(&starts, &arriving.jumps, &tables));
+    starts.extend(found.hidden(&starts, &arriving.jumps, &tables));
     sort(&mut starts);
     let function_of = |address: u64| starts.partition_point(|start| *start <= address);
     let with_table: HashSet<usize> =
@@ -437,13 +443,46 @@ fn sort(addresses: &mut Vec<u64>) {
     addresses.dedup();
 }
 
+/// What comes behind an instruction.
+#[derive(Clone, Copy)]
+struct Onward {
+    /// Where the next one would be.
+    next: u64,
+    /// Where it says that it goes.
+    target: Option<u64>,
+    kind: Flow,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    /// The next one.
+    Next,
+    /// The next one, if what is called returns.
+    Call,
+    Return,
+    /// Neither.
+    Elsewhere,
+}
+
+impl Onward {
+    fn of(instruction: &Instruction) -> Onward {
+        let kind = match instruction.flow_control() {
+            FlowControl::Return => Flow::Return,
+            FlowControl::Call if instruction.mnemonic() == Mnemonic::Call => Flow::Call,
+            _ if never_goes_on(instruction) => Flow::Elsewhere,
+            _ => Flow::Next,
+        };
+        Onward { next: instruction.next_ip(), target: direct_target(instruction), kind }
+    }
+}
+
 /// What the instructions say.
 #[derive(Default)]
 struct Found {
     /// Sorted.
     boundaries: Vec<u64>,
-    /// What comes behind the instruction at each of them: whether the next one does, and where it leads to.
-    onward: Vec<(bool, Option<u64>)>,
+    /// What comes behind the instruction at each of them.
+    onward: Vec<Onward>,
     /// Instructions with a `lock` prefix.
     locks: HashSet<u64>,
     calls: Vec<(u64, u64)>,
@@ -461,8 +500,10 @@ struct Found {
     looked_up: Vec<u64>,
     /// Every address that they name.
     named: Vec<u64>,
-    /// Addresses that nothing falls through to from what stands before them.
-    apart: HashSet<u64>,
+    /// Addresses that nothing falls through to from what stands before them; sorted.
+    apart: Vec<u64>,
+    /// Those of them where what does nothing, or traps, stands; sorted.
+    paddings: Vec<u64>,
 }
 
 impl Found {
@@ -479,39 +520,77 @@ impl Found {
         self.indirect_jumps.append(&mut more.indirect_jumps);
         self.looked_up.append(&mut more.looked_up);
         self.named.append(&mut more.named);
-        self.apart.extend(more.apart);
+        self.apart.append(&mut more.apart);
+        self.paddings.append(&mut more.paddings);
     }
 
-    /// Whether direct flow from some addresses leads to all instructions that these others belong to.
+    fn index_of(&self, address: u64) -> Option<usize> {
+        self.boundaries.binary_search(&address).ok()
+    }
+
+    /// Marks what direct flow leads to from an instruction on; calls are taken to return as `returns` says.
+    fn flow(&self, from: usize, seen: &mut [bool], returns: &mut dyn FnMut(u64) -> bool) {
+        let mut work = vec![from];
+        while let Some(index) = work.pop() {
+            if seen.get(index) != Some(&false) {
+                continue;
+            }
+            seen[index] = true;
+            let Onward { next, target, kind } = self.onward[index];
+            work.extend(target.and_then(|target| self.index_of(target)));
+            let goes_on = match kind {
+                Flow::Next => true,
+                Flow::Call => target.is_none_or(&mut *returns),
+                Flow::Return | Flow::Elsewhere => false,
+            };
+            work.extend(if goes_on { self.index_of(next) } else { None });
+        }
+    }
+
+    /// Whether direct flow from some addresses surely leads to all instructions that these others belong to.
     fn all_executed(&self, from: Vec<u64>, addresses: &[u64]) -> bool {
         if addresses.is_empty() {
             return true;
         }
-        let index_of =
-            |address: u64| self.boundaries.partition_point(|start| *start <= address).checked_sub(1);
-        let mut work: Vec<usize> = from.into_iter().filter_map(index_of).collect();
+        let mut known: HashMap<u64, bool> = HashMap::new();
+        let mut returns = |target: u64| *known.entry(target).or_insert_with(|| self.has_return(target));
         let mut executed = vec![false; self.boundaries.len()];
-        while let Some(mut index) = work.pop() {
-            while executed.get(index) == Some(&false) {
-                executed[index] = true;
-                let (goes_on, target) = self.onward[index];
-                let is_here = |target: &u64| self.boundaries.binary_search(target).is_ok();
-                work.extend(target.filter(is_here).and_then(index_of));
-                if !goes_on {
-                    break;
-                }
-                index += 1;
-            }
+        for index in from.into_iter().filter_map(|address| self.index_of(address)) {
+            self.flow(index, &mut executed, &mut returns);
         }
-        addresses.iter().all(|address| index_of(*address).is_some_and(|index| executed[index]))
+        let holder = |address: u64| self.boundaries.partition_point(|start| *start <= address).checked_sub(1);
+        addresses.iter().all(|address| holder(*address).is_some_and(|index| executed[index]))
     }
 
-    /// Where functions begin that others only ever jump to, as their last call: nothing in the function that they
-    /// would else be a part of leads over their first instruction. `starts`: of the functions that are known,
-    /// sorted.
-    fn only_jumped_to(&self, starts: &[u64], arriving: &[(u64, u64)], tables: &[Table]) -> Vec<u64> {
+    /// Whether a function returns on some way that is seen.
+    fn has_return(&self, target: u64) -> bool {
+        /// A function has fewer instructions.
+        const MAX_STEPS: usize = 4096;
+        let mut seen = HashSet::new();
+        let mut work: Vec<usize> = self.index_of(target).into_iter().collect();
+        while let Some(index) = work.pop() {
+            if !seen.insert(index) || seen.len() > MAX_STEPS {
+                continue;
+            }
+            let Onward { next, target, kind } = self.onward[index];
+            match kind {
+                Flow::Return => return true,
+                Flow::Next => {
+                    work.extend(target.into_iter().chain([next]).filter_map(|to| self.index_of(to)))
+                }
+                Flow::Call => work.extend(self.index_of(next)),
+                Flow::Elsewhere => work.extend(target.and_then(|target| self.index_of(target))),
+            }
+        }
+        false
+    }
+
+    /// Where functions begin that nobody is seen to call: where nothing falls through to, and nothing in the
+    /// function that they would else be a part of leads over. Those that something jumps to, as its last call or for
+    /// another reason; and those that nothing leads to, whose address may be made in a way that nobody sees.
+    /// `starts`: of the functions that are known, sorted.
+    fn hidden(&self, starts: &[u64], arriving: &[(u64, u64)], tables: &[Table]) -> Vec<u64> {
         let function_of = |address: u64| starts.partition_point(|start| *start <= address);
-        let is_apart = |from: u64, target: u64| function_of(from) != function_of(target);
         let of_tables = || {
             tables.iter().flat_map(|table| {
                 table.targets.iter().chain(&table.further).map(|target| (table.taken_by[0], *target))
@@ -520,9 +599,13 @@ impl Found {
         // Of the jumps within each function: where they begin in its order, and the farthest that those up to there
         // go.
         let mut within: HashMap<usize, Vec<(u64, u64)>> = HashMap::new();
+        let is_last =
+            |from: u64| self.index_of(from).is_some_and(|index| self.onward[index].kind == Flow::Elsewhere);
         for (from, target) in self.jumps.iter().copied().chain(of_tables()) {
-            if !is_apart(from, target) {
-                within.entry(function_of(from)).or_default().push((from.min(target), from.max(target)));
+            if function_of(from) == function_of(target) {
+                // Where a function ends by a jump another one may begin.
+                let end = if from < target && is_last(from) { target - 1 } else { from.max(target) };
+                within.entry(function_of(from)).or_default().push((from.min(target), end));
             }
         }
         for jumps in within.values_mut() {
@@ -533,18 +616,53 @@ impl Found {
                 *high = farthest;
             }
         }
-        let from_elsewhere =
-            self.jumps.iter().filter(|(from, target)| is_apart(*from, *target)).chain(arriving);
-        let mut found: Vec<u64> = from_elsewhere
+        let nothing_leads_over = |target: u64| {
+            let jumps = within.get(&function_of(target)).map_or(&[][..], Vec::as_slice);
+            let before = jumps.partition_point(|(low, _)| *low < target);
+            before.checked_sub(1).is_none_or(|last| jumps[last].1 < target)
+        };
+        let mut found: Vec<u64> = self
+            .jumps
+            .iter()
+            .chain(arriving)
             .map(|(_, target)| *target)
-            .filter(|target| self.apart.contains(target) && starts.binary_search(target).is_err())
+            .filter(|target| self.apart.binary_search(target).is_ok())
+            .chain(self.led_to_by_nobody(starts, arriving, of_tables().map(|(_, target)| target)))
+            .filter(|target| starts.binary_search(target).is_err())
             .collect();
         sort(&mut found);
-        found.retain(|target| {
-            let jumps = within.get(&function_of(*target)).map_or(&[][..], Vec::as_slice);
-            let before = jumps.partition_point(|(low, _)| low < target);
-            before.checked_sub(1).is_none_or(|last| jumps[last].1 < *target)
-        });
+        found.retain(|target| nothing_leads_over(*target));
+        found
+    }
+
+    /// Where what begins that no direct flow leads to; the padding in front of it is a part of it.
+    fn led_to_by_nobody(
+        &self,
+        starts: &[u64],
+        arriving: &[(u64, u64)],
+        of_tables: impl Iterator<Item = u64>,
+    ) -> Vec<u64> {
+        let arrivals =
+            starts.iter().copied().chain(arriving.iter().map(|(_, target)| *target)).chain(of_tables);
+        let mut seen = vec![false; self.boundaries.len()];
+        for index in arrivals.filter_map(|address| self.index_of(address)) {
+            self.flow(index, &mut seen, &mut |_| true);
+        }
+        let mut found = Vec::new();
+        let mut begun = None;
+        for index in 0..self.boundaries.len() {
+            let address = self.boundaries[index];
+            let is_apart = self.apart.binary_search(&address).is_ok();
+            begun =
+                begun.filter(|_| is_apart && !seen[index]).or((is_apart && !seen[index]).then_some(address));
+            if let Some(start) = begun
+                && self.paddings.binary_search(&address).is_err()
+            {
+                found.push(start);
+                self.flow(index, &mut seen, &mut |_| true);
+                begun = None;
+            }
+        }
         found
     }
 
@@ -562,9 +680,10 @@ impl Found {
             }
             let address = instruction.ip();
             found.boundaries.push(address);
-            found.onward.push((!never_goes_on(&instruction), direct_target(&instruction)));
+            found.onward.push(Onward::of(&instruction));
             if is_apart {
-                found.apart.insert(address);
+                found.apart.push(address);
+                found.paddings.extend(is_padding(&instruction).then_some(address));
             }
             is_apart = never_goes_on(&instruction) || is_apart && is_padding(&instruction);
             if instruction.has_lock_prefix() {
@@ -751,6 +870,10 @@ fn tables(
         };
         let next = named.get(named.partition_point(|address| *address <= table)).copied();
         let end = next.map_or(section.end(), |next| next.min(section.end()));
+        let first = section.from(table, ENTRY as u64).first_chunk().map(|entry| i32::from_le_bytes(*entry));
+        if !first.is_some_and(|distance| is_code(table.wrapping_add_signed(distance.into()))) {
+            continue;
+        }
         let entries = section
             .from(table, TABLE_MOST)
             .chunks_exact(ENTRY)

@@ -334,7 +334,7 @@ fn an_address_that_is_named_in_a_table_does_not_end_it() {
     let numbers = |named: &str, second: &str| {
         let found = sites(&format!(
             "f: mov $3, %r12d\nlea 5f(%rip), %rdx\nmovslq (%rdx,%rdi,4), %rax\nadd %rdx, %rax\njmp *%rax\n\
-             1: mov $257, %r12d\n2: jmp 3f\nnop\nnop\n4: ret\n3: mov %r12, %rax\nmov %rdx, %rsi\nsyscall\nret\n\
+             1: mov $257, %r12d\n2: jne 3f\njmp 3f\nnop\nnop\n4: ret\n3: mov %r12, %rax\nmov %rdx, %rsi\nsyscall\nret\n\
              h: lea {named}(%rip), %rcx\nmov 4(%rcx,%rdi,4), %eax\nret\n\
              .section .rodata\n.p2align 2\n5: .long 1b-5b, {second}-5b\n6: .long 0x7fffffff\n.text\n"
         ));

@@ -1,4 +1,4 @@
-//! Programs that have code in them whose functions nothing tells, beside such of which unwind tables do: a C
+//! Programs that have code in them whose functions nothing lists, beside such that unwind tables list: a C
 //! library without tables in a static program. That code is proven as a whole, or none of it is.
 
 mod common;
@@ -11,13 +11,13 @@ use std::process::Command;
 /// How a static program is linked: loaded anywhere, or where it says.
 const LINKED: [&[&str]; 2] = [&["-static-pie"], &["-static", "-no-pie"]];
 
-/// The analysis of a program that begins in a function that is told, which does `told`; `untold` is the rest, and
-/// `other` further functions that are told.
-fn linked(how: &[&str], told: &str, untold: &str, other: &str) -> Analysis {
+/// The analysis of a program that begins in a function that is listed, which does `listed`; `unlisted` is the rest, and
+/// `other` further functions that are listed.
+fn linked(how: &[&str], listed: &str, unlisted: &str, other: &str) -> Analysis {
     let directory = tempfile::tempdir().unwrap();
     let (source, program) = (directory.path().join("program.s"), directory.path().join("program"));
     let text = format!(
-        ".text\n.globl _start\n_start:\n.cfi_startproc\n{told}\nhlt\n.cfi_endproc\n{other}\n{untold}\n{TAIL}\n\
+        ".text\n.globl _start\n_start:\n.cfi_startproc\n{listed}\nhlt\n.cfi_endproc\n{other}\n{unlisted}\n{TAIL}\n\
          .section .note.GNU-stack,\"\",@progbits\n"
     );
     std::fs::write(&source, text).unwrap();
@@ -28,18 +28,18 @@ fn linked(how: &[&str], told: &str, untold: &str, other: &str) -> Analysis {
         .args([&program, &source])
         .status()
         .expect("these tests need cc (Debian: gcc)");
-    assert!(status.success(), "cc failed on {untold}");
+    assert!(status.success(), "cc failed on {unlisted}");
     analyse(&program).unwrap()
 }
 
 /// The same of both kinds of programs, of which the same is expected.
-fn programs(told: &str, untold: &str, other: &str) -> [Analysis; 2] {
-    LINKED.map(|how| linked(how, told, untold, other))
+fn programs(listed: &str, unlisted: &str, other: &str) -> [Analysis; 2] {
+    LINKED.map(|how| linked(how, listed, unlisted, other))
 }
 
 const F: &str = "f: mov $257, %eax\nsyscall\ncmp $-4095, %rax\njae 9f\nret\n9: neg %eax\nret\n";
 
-fn told(name: &str, body: &str) -> String {
+fn listed(name: &str, body: &str) -> String {
     format!("{name}:\n.cfi_startproc\n{body}\n.cfi_endproc\n")
 }
 
@@ -52,15 +52,15 @@ fn what_nothing_tells_is_proven_in_a_program() {
     }
 }
 
-/// Each leads, or may lead, from there or from code that is told, to where no instruction begins, or makes data of
+/// Each leads, or may lead, from there or from code that is listed, to where no instruction begins, or makes data of
 /// what was decoded as instructions.
 #[test]
 fn whatever_speaks_against_one_instruction_speaks_against_all() {
     const G: &str = "g: ret\n1: mov $1, %eax\nret\n";
     let traps = [
         ("a jump into an instruction", "call f", "g: jmp 1f+1\n1: mov $1, %eax\nret\n", ""),
-        ("a call from what is told", "call f\ncall 1f+1", G, ""),
-        ("a jump from what is told", "call f\njmp 1f+1", G, ""),
+        ("a call from what is listed", "call f\ncall 1f+1", G, ""),
+        ("a jump from what is listed", "call f\njmp 1f+1", G, ""),
         ("a conditional one", "call f\nje 1f+1\n.skip 300, 0x90", G, ""),
         (
             "one where the segment begins",
@@ -81,12 +81,12 @@ fn whatever_speaks_against_one_instruction_speaks_against_all() {
             G,
             "",
         ),
-        ("an address from what is told", "call f\nlea 1f+1(%rip), %rax", G, ""),
-        ("data that what is told reads", "call f\nmov 1f(%rip), %eax", G, ""),
+        ("an address from what is listed", "call f\nlea 1f+1(%rip), %rax", G, ""),
+        ("data that what is listed reads", "call f\nmov 1f(%rip), %eax", G, ""),
         ("data that it compares with a number", "call f\ncmpl $5, 1f(%rip)", G, ""),
     ];
-    for (what, start, untold, other) in traps {
-        for analysis in programs(start, &format!("{F}{untold}"), other) {
+    for (what, start, unlisted, other) in traps {
+        for analysis in programs(start, &format!("{F}{unlisted}"), other) {
             assert_eq!(analysis.sites, [], "{what}");
             assert_eq!(analysis.others.len(), 1, "{what}");
         }
@@ -117,7 +117,8 @@ fn a_pointer_into_an_instruction_speaks_against_all() {
 #[test]
 fn numbers_are_addresses_where_they_may_be() {
     let g = "g: ret\n1: mov $1, %eax\nret\n";
-    let sites = |start: &str, untold: &str| linked(LINKED[1], start, &format!("{F}{untold}"), "").sites.len();
+    let sites =
+        |start: &str, unlisted: &str| linked(LINKED[1], start, &format!("{F}{unlisted}"), "").sites.len();
     assert_eq!(sites("call f\nmov $1f, %edi", g), 1);
     assert_eq!(sites("call f\nmov $1f+1, %edi", g), 0);
     assert_eq!(sites("call f\ncall g\nmov $1f+1, %edi", "g: nop\n1: mov $1, %eax\nret\n"), 1);
@@ -148,7 +149,7 @@ fn data_among_instructions_makes_no_calls() {
             "g: {before}ret\n.p2align 4\n5: .byte 0x06\n.skip 64, 0x90\n.byte 0x0f, 0x05, 0xc3, 0x06, 0x06\n"
         )
     };
-    let other = told("h", "ret");
+    let other = listed("h", "ret");
     for (what, before, is_blind) in [
         ("a table that is read", "mov 5f(%rip), %eax\n", false),
         ("one whose address is taken", "lea 5f(%rip), %rax\n", false),
@@ -170,7 +171,7 @@ fn what_looks_like_a_jump_in_data_is_none() {
     let g = "g: ret\n1: mov $1, %eax\nret\n";
     for (name, sites) in [("nobody", 1), ("4f+1", 0)] {
         let start = if name == "nobody" { "call f".to_owned() } else { format!("call f\njmp {name}") };
-        let other = format!("{}4: {gap}{}", told("h", "ret"), told("k", "ret"));
+        let other = format!("{}4: {gap}{}", listed("h", "ret"), listed("k", "ret"));
         for analysis in programs(&start, &format!("{F}{g}"), &other) {
             assert_eq!(analysis.sites.len(), sites, "{name}");
         }
@@ -179,14 +180,14 @@ fn what_looks_like_a_jump_in_data_is_none() {
 
 #[test]
 fn what_is_executed_beside_data_is_a_call() {
-    // Behind data that is no instruction; where the stretch begins, in which something goes on that is told; with a
+    // Behind data that is no instruction; where the stretch begins, in which something goes on that is listed; with a
     // prefix.
-    for (what, start, untold) in [
+    for (what, start, unlisted) in [
         ("called", "call g", "h: ret\n.skip 64, 0x06\ng: mov %rdi, %rax\nsyscall\nret\n.byte 0x06, 0x06\n"),
         ("gone on to", "nop", "mov %rdi, %rax\nsyscall\nret\n.byte 0x06, 0x06\n"),
         ("prefixed", "call g", "g: mov %rdi, %rax\n.byte 0x48\nsyscall\nret\n.byte 0x06, 0x06\n"),
     ] {
-        let start = format!("{start}\n.cfi_endproc\n{untold}\nk:\n.cfi_startproc\nnop");
+        let start = format!("{start}\n.cfi_endproc\n{unlisted}\nk:\n.cfi_startproc\nnop");
         for analysis in programs(&start, "", "") {
             assert!(analysis.is_blind(), "{what}: {:x?}", analysis.others);
         }
@@ -207,7 +208,7 @@ fn what_nothing_leads_to_may_be_a_function() {
     // But what it may jump to has the numbers of those that surely do.
     let with = |dead: &str| {
         let f = format!(
-            "f: mov $3, %r8d\njmp 2f\nhlt\n{dead}2: mov %r8, %rax\nmov %rsi, %r10\nsyscall\ntest %eax, %eax\nret\n"
+            "f: mov $3, %r8d\nje 2f\njmp 2f\nhlt\n{dead}2: mov %r8, %rax\nmov %rsi, %r10\nsyscall\ntest %eax, %eax\nret\n"
         );
         programs("call f", &f, "").map(|analysis| analysis.sites.first().map(|site| site.number))
     };
@@ -226,8 +227,66 @@ fn what_is_told_up_to_its_call_makes_the_call_that_it_says() {
     assert_eq!(is_blind(56, ""), [false; 2]);
     assert_eq!(is_blind(317, ""), [true; 2]);
     for arrives in ["jmp 1b", "call 1b", "lea 1b(%rip), %rax"] {
-        assert_eq!(is_blind(56, &told("k", arrives)), [true; 2], "{arrives}");
+        assert_eq!(is_blind(56, &listed("k", arrives)), [true; 2], "{arrives}");
     }
+}
+
+/// Calls `g` by a distance in a table, so that nothing is seen to lead there.
+const CALLS_HIDDEN: &str = "call f\nlea 5f(%rip), %rdx\nmovslq (%rdx), %rax\nadd %rdx, %rax\ncall *%rax\nret\n\
+    .section .rodata\n.p2align 2\n5: .long g-5b\n.text";
+
+#[test]
+fn a_function_that_nobody_is_seen_to_call_has_numbers_of_its_own() {
+    let numbers = |unlisted: &str| {
+        programs(CALLS_HIDDEN, unlisted, "")
+            .map(|analysis| analysis.sites.iter().map(|site| site.number).collect::<Vec<_>>())
+    };
+    let any = "mov %rdi, %rax\nmov %rsi, %r10\nsyscall\ntest %eax, %eax\nret\n";
+    // Its neighbour ends by a jump to it.
+    let neighbour = format!("f: mov $39, %edi\njmp g\n.p2align 4\ng: {any}");
+    assert_eq!(numbers(&neighbour), [vec![ANY_NUMBER], vec![ANY_NUMBER]]);
+    // Both have a table of jumps.
+    let tables = |name: &str, first: &str| {
+        format!(
+            "{name}: {first}lea 6f(%rip), %rdx\nmovslq (%rdx,%rsi,4), %rcx\nadd %rdx, %rcx\njmp *%rcx\n\
+             1: mov %rsi, %r10\nsyscall\ntest %eax, %eax\nret\n.section .rodata\n6: .long 1b-6b, 1b-6b\n.text\n"
+        )
+    };
+    let both = format!("{}{}", tables("f", "mov $39, %eax\n"), tables("g", "mov %rdi, %rax\n"));
+    for analysis in programs(CALLS_HIDDEN, &both, "") {
+        let of_sites = analysis.sites.iter().map(|site| u32::from(site.number));
+        let numbers: Vec<u32> =
+            of_sites.chain(analysis.others.iter().filter_map(|other| other.number)).collect();
+        assert!(
+            analysis.found == 2 && numbers.iter().filter(|number| **number == 39).count() < 2,
+            "{numbers:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_known_of_a_place_is_not_believed_of_what_stands_behind_it() {
+    let hidden = "g: mov %rdi, %rax\nmov (%rsi), %rdi\nsyscall\nret\n";
+    for analysis in programs(CALLS_HIDDEN, &format!("{SYSCALL}{hidden}"), "") {
+        assert!(analysis.is_blind(), "{:x?}", analysis.others);
+    }
+    // Nor are the bytes in front of a stretch, where they are no instruction that goes on there.
+    let other = "h:\n.cfi_startproc\nmov $0x1b8, %ecx\nret\n.cfi_endproc\ng: syscall\nret\n";
+    for analysis in programs(CALLS_HIDDEN, F, &format!("{other}{}", listed("k", "ret"))) {
+        assert!(analysis.is_blind(), "{:x?}", analysis.others);
+    }
+}
+
+#[test]
+fn what_a_function_that_nobody_is_seen_to_call_begins_with_is_no_padding() {
+    let with = |g: &str| {
+        let f = format!(
+            "f: xor %eax, %eax\nsyscall\ntest %eax, %eax\nret\n{g}nopl 0x12345678(%rax)\nmov $39, %eax\nsyscall\ntest %eax, %eax\nret\n.skip 200, 0xc3\n"
+        );
+        linked(LINKED[0], if g.is_empty() { "call f" } else { CALLS_HIDDEN }, &f, "")
+    };
+    let is_short = |site: &&Site| site.is_short();
+    assert_eq!(with("g: ").sites.iter().filter(is_short).count(), 0);
 }
 
 #[test]
@@ -280,8 +339,8 @@ fn what_is_only_jumped_to_is_a_function() {
              mov 8(%rsp), %r9\nmov %rcx, %rdx\nsyscall\nret\nh: jmp g\n"
         )
     };
-    let forms = |untold: &str| {
-        programs("call f\ncall h", untold, "")
+    let forms = |unlisted: &str| {
+        programs("call f\ncall h", unlisted, "")
             .map(|analysis| analysis.sites.iter().map(|site| (site.form, site.number)).collect::<Vec<_>>())
     };
     // Where functions begin as those that make cancellable calls, nothing in them is rewritten.
@@ -298,7 +357,7 @@ fn lands(table: &str) -> Vec<Site> {
          2: call f\nud2\n1: mov %rdx, %r10\nmov %rsi, %r8\nsyscall\ntest %eax, %eax\nret\n\
          .section .gcc_except_table,\"a\",@progbits\n8: {table}\n.text"
     );
-    let other = format!("{}{}", told("h", &body), told("personality", "ret"));
+    let other = format!("{}{}", listed("h", &body), listed("personality", "ret"));
     linked(LINKED[0], "call h", "f: ret\n", &other).sites
 }
 
