@@ -341,8 +341,13 @@ impl Drop for Kept {
 /// Waits for a child that another test forks at this moment, and that has our files open until it executes
 /// its program.
 fn unmount(folder: &Path) -> Verdict {
+    until_done(|| command("umount", &[&folder.to_string_lossy()]))
+}
+
+/// Does something to a mount as often as that is busy.
+fn until_done(does: impl Fn() -> Verdict) -> Verdict {
     let end = Instant::now() + Duration::from_secs(60);
-    while let Err(why) = command("umount", &[&folder.to_string_lossy()]) {
+    while let Err(why) = does() {
         if !why.contains("busy") || Instant::now() > end {
             return Err(why);
         }
@@ -516,11 +521,11 @@ fn nowhere() -> Verdict {
         let ran = kept.run(Some(&[])).and_then(|_| {
             match name {
                 "full" => drop(fs::write(folder.join("filler"), vec![1; 2 << 20])),
-                _ => command("mount", &["-o", "remount,ro", &place])?,
+                // The host has the folder open a moment longer.
+                _ => until_done(|| command("mount", &["-o", "remount,ro", &place]))?,
             }
             kept.run(Some(REMEMBER))
         });
-        // The host has the folder open a moment longer.
         unmount(&folder)?;
         let ran = ran.and_then(|ran| is_same(&expected.output, &ran.output).map(|()| ran));
         let counts = ran.map_err(|why| format!("{name}: {why}"))?.counts;
