@@ -114,8 +114,8 @@ pub struct Unproven {
 }
 
 impl Unproven {
-    /// Whether it may install a filter. What looks like an instruction, but stands in no function and has nothing sensible
-    /// behind it, is data.
+    /// Whether it may install a filter. What looks like an instruction, but stands in no function and has
+    /// nothing sensible behind it, is data.
     fn may_filter(&self) -> bool {
         match (self.number, self.reason) {
             (None, Reason::NoFunction) => self.goes_on,
@@ -290,8 +290,8 @@ impl<'image> Analyser<'image> {
         }
     }
 
-    /// Whether the address lies inside an instruction of a short section, decoded from its start. (`.init` is one: nothing
-    /// says which function it is, and what it loads may be at a distance that has the two bytes.)
+    /// Whether the address lies inside an instruction of a short section, decoded from its start. (`.init` is
+    /// one: nothing says which function it is, and what it loads may be at a distance that has the two bytes.)
     fn is_within_one(&self, address: u64) -> bool {
         const SHORT: u64 = 64;
         let within = |(start, end): &&(u64, u64)| (*start..*end).contains(&address) && *end - *start <= SHORT;

@@ -131,8 +131,9 @@ pub fn ignores_rax(instructions: &[Instruction]) -> bool {
     false
 }
 
-/// Whether this is C's `syscall()`, where nothing says its name: a function that takes any number of arguments,
-/// saves all of them but its first, in their order, and makes the call whose number that first one is.
+/// Whether this is C's `syscall()`, where nothing says its name: a function that takes any number of
+/// arguments, saves all of them but its first, in their order, and makes the call whose number that first one
+/// is.
 pub fn makes_the_call_it_is_told(function: &Function, call: usize) -> bool {
     const SAVED: [Register; 5] = [Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
     let Some(before) = function.instructions().get(..call) else { return false };

@@ -72,8 +72,9 @@ pub struct Function {
 }
 
 impl Function {
-    /// Decodes `bytes`, the content of `range`. `symbols` are the addresses of all function symbols of
-    /// the file, sorted. `pads`: where exceptions land in it; None: anywhere. `swept`: of what this is a part that was proven as a whole.
+    /// Decodes `bytes`, the content of `range`. `symbols` are the addresses of all function symbols of the
+    /// file, sorted. `pads`: where exceptions land in it; None: anywhere. `swept`: what this is a part of that
+    /// was proven as a whole.
     pub fn decode(
         range: Range,
         bytes: &[u8],
@@ -275,8 +276,8 @@ impl Function {
         Ok(())
     }
 
-    /// What nothing is seen to lead to may be a function whose address is made in a way that nobody sees (code of
-    /// the large model, a packed pointer): where nothing falls through to it, flow may come in.
+    /// What nothing is seen to lead to may be a function whose address is made in a way that nobody sees (code
+    /// of the large model, a packed pointer): where nothing falls through to it, flow may come in.
     fn enter_the_rest(&mut self) {
         let mut is_apart = false;
         for index in 0..self.instructions.len() {

@@ -74,8 +74,8 @@ impl<'data> Code<'data> {
         self.slice(address, address.saturating_add(most).min(self.end()))
     }
 
-    /// Where this pair of bytes occurs: addresses, in order. None: the file cannot be read to the segment's end any
-    /// more.
+    /// Where this pair of bytes occurs: addresses, in order. None: the file cannot be read to the segment's
+    /// end any more.
     fn find(&self, pair: &[u8; 2]) -> Option<Vec<u64>> {
         let finder = memmem::Finder::new(pair);
         let mut found = Vec::new();
@@ -86,8 +86,8 @@ impl<'data> Code<'data> {
         Some(found)
     }
 
-    /// Calls `action` with all of the segment, in pieces of which each begins with the last `common` bytes of the
-    /// one before, and with their addresses. None: the file cannot be read to the segment's end any more.
+    /// Calls `action` with all of the segment, in pieces of which each begins with the last `common` bytes of
+    /// the one before, and with their addresses. None: the file cannot be read to the segment's end any more.
     pub fn each_piece(&self, common: u64, mut action: impl FnMut(u64, &[u8])) -> Option<()> {
         match self.content {
             Content::Whole(bytes) => action(self.address, bytes),
@@ -270,8 +270,8 @@ impl<'data> Image<'data> {
         self.take(swept, Vec::new());
     }
 
-    /// Looks, in a program that has its C library in it, at all of the code at once that makes system calls and
-    /// has no table that tells its functions. The same holds.
+    /// Looks, in a program that has its C library in it, at all of the code at once that makes system calls
+    /// and has no table that tells its functions. The same holds.
     pub fn sweep_unlisted(&mut self, file: &'data Cached) {
         let Ok(elf) = Elf::parse(file) else { return };
         let listed: Vec<Range> =
@@ -319,8 +319,9 @@ impl<'data> Image<'data> {
         self.take(swept, kept);
     }
 
-    /// Numbers that may be addresses in these stretches, where a file is loaded where it says. Nobody relocates them,
-    /// so nothing tells which they are, nor where they are: structures may be packed. None: they cannot be read.
+    /// Numbers that may be addresses in these stretches, where a file is loaded where it says. Nobody
+    /// relocates them, so nothing tells which they are, nor where they are: structures may be packed. None:
+    /// they cannot be read.
     fn numbers(&self, elf: &Elf<'_>, sections: &[Section<'_>], stretches: &[(u64, u64)]) -> Option<Vec<u64>> {
         let mut numbers = Vec::new();
         let mut look = |bytes: &[u8]| {
@@ -365,9 +366,9 @@ impl<'data> Image<'data> {
         self.swept = Some(swept);
     }
 
-    /// The stretches between functions that are listed which have to be looked at: system calls may be made there, or
-    /// what stands there is not one instruction behind the other, so that nobody can say what else it does.
-    /// Sorted. None: the file cannot be read any more.
+    /// The stretches between functions that are listed which have to be looked at: system calls may be made
+    /// there, or what stands there is not one instruction behind the other, so that nobody can say what else
+    /// it does. Sorted. None: the file cannot be read any more.
     fn unlisted(&self, listed: &[Range]) -> Option<Vec<(u64, u64)>> {
         /// Between functions there are fewer bytes than this of what fills up to where the next one begins.
         const PADDING: u64 = 16;
@@ -467,8 +468,8 @@ pub fn function_named(file: &Cached, name: &[u8]) -> Option<u64> {
     Some(symbol.address())
 }
 
-/// What is in memory of the file as it stands there, and the addresses that it tells its loader. None: not all of it
-/// is in sections.
+/// What is in memory of the file as it stands there, and the addresses that it tells its loader. None: not all
+/// of it is in sections.
 fn sections_and_pointers<'data>(
     elf: &Elf<'data>,
     file: &'data Cached,

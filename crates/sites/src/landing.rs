@@ -1,6 +1,6 @@
-//! Where an exception may land in a function: its landing pads, which nothing in its instructions points at, by
-//! the table of call sites that C++, Rust and C with clean-ups have for their unwinder (LSB, "Exception Frames"
-//! and what GCC and LLVM write into `.gcc_except_table`).
+//! Where an exception may land in a function: its landing pads, which nothing in its instructions points at,
+//! by the table of call sites that C++, Rust and C with clean-ups have for their unwinder (LSB, "Exception
+//! Frames" and what GCC and LLVM write into `.gcc_except_table`).
 
 use gimli::{LittleEndian, Reader as _};
 
@@ -12,8 +12,8 @@ const UDATA4: u8 = 0x03;
 /// Bytes of a table that are read at most; a function with more is not looked at.
 pub const MAX_BYTES: u64 = 8 << 10;
 
-/// The landing pads of the function with this range, in order; `table` begins where its table does. None: it says
-/// so in a way that is not known here, or contradicts itself, or they are elsewhere.
+/// The landing pads of the function with this range, in order; `table` begins where its table does. None: it
+/// says so in a way that is not known here, or contradicts itself, or they are elsewhere.
 pub fn pads(table: &[u8], start: u64, end: u64) -> Option<Vec<u64>> {
     let mut bytes = gimli::EndianSlice::new(table, LittleEndian);
     // Counted from anywhere but the function's start they may be in another one.
@@ -52,7 +52,8 @@ pub fn pads(table: &[u8], start: u64, end: u64) -> Option<Vec<u64>> {
 mod tests {
     use super::*;
 
-    /// No start of its own, no types; then how numbers are written, and how many bytes there are of call sites.
+    /// No start of its own, no types; then how numbers are written, and how many bytes there are of call
+    /// sites.
     fn table(encoding: u8, sites: &[u8]) -> Vec<u8> {
         [&[OMITTED, OMITTED, encoding, sites.len() as u8], sites].concat()
     }

@@ -1,10 +1,10 @@
 //! What the code whose functions tables list has to do with the code that is swept ([`crate::sweep`]).
 //!
 //! # The proof
-//! To decode all of it would take ten times as long as to look where four bytes could be a distance that leads
-//! into swept code. The functions of the places so found are decoded, and only what an instruction there says
-//! counts, whether it speaks for the sweep's boundaries or against them (but what leads to where many lead needs
-//! no second look). So nothing that leads there is passed over. Jumps of one byte's distance reach swept code from near it alone: all that lies there is decoded.
+//! Not all of it is decoded: it is looked where four bytes could be a distance that leads into swept code. The
+//! functions of the places so found are decoded, and only what an instruction there says counts, whether it
+//! speaks for the sweep's boundaries or against them (but what leads to where many lead needs no second look).
+//! Jumps of one byte's distance reach swept code from near it alone: all that lies there is decoded.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -155,8 +155,8 @@ impl Listed<'_, '_> {
         is_in(self.stretches, address)
     }
 
-    /// Collects the places in these bytes that look as if they led to swept code, and what addresses of possible
-    /// tables are taken.
+    /// Collects the places in these bytes that look as if they led to swept code, and what addresses of
+    /// possible tables are taken.
     fn scan(&self, address: u64, bytes: &[u8], seen: &Seen<'_>, hits: &mut Vec<Hit>, named: &mut Vec<u64>) {
         let longest = IMMEDIATES[IMMEDIATES.len() - 1];
         let low = seen.hull.start.min(seen.tables.start).saturating_sub(longest);
@@ -241,7 +241,8 @@ impl Listed<'_, '_> {
         Some(())
     }
 
-    /// The function at an address, or what lies there between two. None: nobody can say where to begin to decode.
+    /// The function at an address, or what lies there between two. None: nobody can say where to begin to
+    /// decode.
     fn around(&self, at: u64) -> Option<(u64, u64)> {
         let next = self.functions.partition_point(|function| function.start <= at);
         let last = next.checked_sub(1).and_then(|last| self.functions.get(last));

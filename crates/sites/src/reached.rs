@@ -1,8 +1,8 @@
 //! What may be executed of code that has data among its instructions, as hand-written code does.
 //!
 //! From each address that something leads to, instructions are followed to where they lead. What is data and
-//! has its address taken is decoded as if it were executed: so too much is rather taken for an instruction than
-//! too little, and what looks like a call of the system elsewhere is none.
+//! has its address taken is decoded as if it were executed: so too much is rather taken for an instruction
+//! than too little, and what looks like a call of the system elsewhere is none.
 
 use std::collections::HashMap;
 
@@ -85,8 +85,8 @@ pub fn from(stretches: &Stretches<'_>, roots: Vec<(u64, bool)>, around: &Around<
         let returns_to_pushed = instruction.mnemonic() == Mnemonic::Push
             && stretches.from(instruction.next_ip()).is_some_and(|next| next[0] == RET);
         is_known &= !(is_indirect && instruction.op0_kind() == OpKind::Register || returns_to_pushed);
-        // A handler may go on behind a trap. What stands behind a jump or a return may be a function whose address
-        // is made in a way that nobody sees.
+        // A handler may go on behind a trap. What stands behind a jump or a return may be a function whose
+        // address is made in a way that nobody sees.
         work.push((instruction.next_ip(), is_sure && !leaves(&instruction)));
     }
     if is_known {

@@ -42,8 +42,8 @@ impl Pieces for File {
     }
 
     fn will_read(&self, offset: u64, length: u64) {
-        /// The kernel brings in no more at once than a disk's read-ahead, which is this at least as distributed
-        /// (Documentation/block/queue-sysfs.rst).
+        /// The kernel brings in no more at once than a disk's read-ahead, which is this at least as
+        /// distributed (Documentation/block/queue-sysfs.rst).
         const AT_ONCE: u64 = 128 << 10;
         let end = offset.saturating_add(length);
         let mut at = offset;

@@ -1,5 +1,5 @@
-//! All at once of the code whose functions no unwind table lists: musl's C library, as a file or as a part of a
-//! static program.
+//! All at once of the code whose functions no unwind table lists: musl's C library, as a file or as a part of
+//! a static program.
 //!
 //! # The proof
 //! Each stretch of such code is decoded from its first byte to its last. The boundaries so found are true
@@ -14,11 +14,12 @@
 //!    indirect jump that computes its target in any other way speaks against the file.
 //!
 //! A program begins at one of the addresses of 2, and from a boundary execution only gets to the next one or
-//! to one of these. Whatever fails, nothing is taken from here; but in a program with other code as well a stretch
-//! that is not one instruction behind the other is only looked at for what may be executed ([`crate::reached`]).
+//! to one of these. Whatever fails, nothing is taken from here; but in a program with other code as well a
+//! stretch that is not one instruction behind the other is only looked at for what may be executed
+//! ([`crate::reached`]).
 //!
-//! Where nothing falls through to, and nothing in the function leads over, a function may begin whose address is
-//! made in a way that nobody sees: it is taken for one.
+//! Where nothing falls through to, and nothing in the function leads over, a function may begin whose address
+//! is made in a way that nobody sees: it is taken for one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -301,8 +302,8 @@ pub struct Given {
     pub numbers: Vec<u64>,
 }
 
-/// None: not proven. A section, or stretch, that is not one instruction behind the other leaves all unproven where
-/// nothing is outside; else it is only looked at what may be executed of it ([`crate::reached`]).
+/// None: not proven. A section, or stretch, that is not one instruction behind the other leaves all unproven
+/// where nothing is outside; else it is only looked at what may be executed of it ([`crate::reached`]).
 pub fn sweep(
     sections: &[Section<'_>],
     given: &Given,
@@ -596,8 +597,8 @@ impl Found {
                 table.targets.iter().chain(&table.further).map(|target| (table.taken_by[0], *target))
             })
         };
-        // Of the jumps within each function: where they begin in its order, and the farthest that those up to there
-        // go.
+        // Of the jumps within each function: where they begin in its order, and the farthest that those up to
+        // there go.
         let mut within: HashMap<usize, Vec<(u64, u64)>> = HashMap::new();
         let is_last =
             |from: u64| self.index_of(from).is_some_and(|index| self.onward[index].kind == Flow::Elsewhere);
