@@ -10,6 +10,7 @@
 // run: umount
 // run: child
 // run: exec
+// run: left
 // run: stopped
 // timeout: 120
 #include "guest.h"
@@ -176,9 +177,15 @@ int main(int argc, char **argv) {
     for (int round = 0; round < ROUNDS; round++) {
         CHECK(umount("disk") == 0);
         mount_disk();
-        bool keeps = strcmp(kind, "exec") == 0 || strcmp(kind, "stopped") == 0;
+        bool is_left = strcmp(kind, "left") == 0, executes = is_left || strcmp(kind, "exec") == 0;
+        bool keeps = executes || strcmp(kind, "stopped") == 0;
         read_files(!keeps);
-        if (strcmp(kind, "exec") == 0) {
+        if (is_left) {
+            // Nobody asks for what is given back from then on.
+            stop_others();
+            CHECK(setenv("RUNAHEAD", "off", 1) == 0);
+        }
+        if (executes) {
             // All of them are open, until that.
             execl("/proc/self/exe", argv[0], kind, "after", NULL);
             CHECK(!"exec came back");

@@ -35,7 +35,8 @@ const LONGEST_NS: u64 = 1_000_000_000;
 /// for seconds, and so may one that is being ended.
 const ALIVE_LONGEST_NS: u64 = 10_000_000_000;
 
-/// The same before a program of which nobody knows whether it gives anything back.
+/// The same before a program of which nobody knows whether it gives anything back: so long without ending
+/// anybody, then for [`LONGEST_NS`].
 const UNSEEN_LONGEST_NS: u64 = 20_000_000;
 
 /// How often sleepers are woken: one may look, and fall asleep behind our call.
@@ -160,7 +161,12 @@ fn all_is_let_go(state: &Fixed) {
 fn lets_all_go(state: &Fixed) {
     let header = state.header();
     opened::ends_replay(state);
-    Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS)).for_all(What::All);
+    let mut wait = Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS));
+    wait.for_all(What::All);
+    if wait.patience.is_spent {
+        wait.patience = Patience { is_spent: true, ..Patience::within(header, LONGEST_NS) };
+        wait.for_all(What::All);
+    }
     header.releasing.ends(What::All);
 }
 
@@ -175,7 +181,7 @@ struct Patience<'a> {
     rounds: u32,
     /// The slot of the speculator that is waited for, if it is one.
     late: Option<u32>,
-    /// Somebody was late: no other one is given so much time again.
+    /// Somebody was late: no other one is given so much time again, and speculators are ended.
     is_spent: bool,
 }
 
@@ -219,10 +225,10 @@ impl<'a> Patience<'a> {
         if now < self.end {
             return false;
         }
+        self.is_spent = true;
         if self.last == 0 {
             return true;
         }
-        self.is_spent = true;
         self.has_it_ended();
         let rounds = self.header.rounds.load(Ordering::Acquire);
         let lives = core::mem::replace(&mut self.rounds, rounds) != rounds;

@@ -168,17 +168,18 @@ for name in sys.argv[1:]:
     os.fdatasync(file)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)";
 
-/// What is said of the files' reading behind some words, after a line that sets the scene. The program lives
-/// on until the speculator has been tried.
+/// What is said of the files' reading behind some words, after a line that sets the scene. Who reads waits often,
+/// and lives on until the speculator has been tried.
 fn said(name: &str, scene: &str, before: &str, runahead: &Runahead) -> Result<String, String> {
     let command = format!(
-        "python3 evict.py tree/*/*.txt
-        ({scene}; {before} $1 run --verbose --report said.json -- bash -c 'cat tree/*/*.txt; sleep 0.1' 2> told \
+        "python3 evict.py cold.*
+        ({scene}; {before} $1 run --verbose --report said.json -- bash -c 'cat cold.* <(sleep 0.1)' 2> told \
             | cksum >&2)
         cat told"
     );
     let files = [("filter.c", FILTER), ("evict.py", EVICT)];
-    reasons(name, &files, "gcc -o filter filter.c", &command, runahead)
+    let build = "gcc -o filter filter.c && seq 300000 | head -c 1800000 | split -a 3 -b 6000 - cold.";
+    reasons(name, &files, build, &command, runahead)
 }
 
 fn refused(runahead: &Runahead) -> Verdict {
