@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::faults::{Fault, Watcher};
 use crate::trace::{Known, PAGE, Step, Trace, What};
 use runahead_policy::attention::Attention;
-use runahead_policy::coldness::Coldness;
+use runahead_policy::coldness::{Coldness, Slept};
 use runahead_policy::depth::{Depth, Disk};
 use runahead_policy::following::Following;
 use runahead_policy::futile::Futile;
@@ -543,7 +543,7 @@ impl Player<'_> {
     }
 
     fn looked_up(&mut self, took: u64) {
-        if self.process.coldness.passed(took) {
+        if self.process.coldness.passed(took, || Slept::Yes) {
             self.process.run_waited = self.process.run_waited.saturating_add(took);
             self.process.attention.stall();
             self.process.calm = 0;

@@ -62,6 +62,9 @@ pub const CANCELLATION_START: usize = 2;
 /// library's `syscall()`: only `eax` tells.
 pub const ANY_NUMBER: u16 = u16::MAX;
 
+/// Where in the agent's state page (`agent::state::Fixed`) it stands where the stubs of such sites enter.
+pub const ENTRY_BY_NUMBER_AT: usize = 88;
+
 /// Where the index starts in the file.
 pub const INDEX_OFFSET: usize = size_of::<FileHeader>();
 

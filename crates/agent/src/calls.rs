@@ -1,6 +1,6 @@
 //! What the agent does with the calls that reach it.
 
-use crate::arch::{Answer, Frame};
+use crate::arch::{Answer, Frame, Sampled};
 use crate::state::Fixed;
 use crate::{attach, names, opened, patch, reads, release, rooms, unchecked};
 use core::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ const FAN_MARK_ADD: u32 = 1;
 pub const SWAPPED_LEAST: usize = 32 << 20;
 
 /// The calls whose sites are rewritten.
-pub fn is_wanted(number: u16) -> bool {
+pub const fn is_wanted(number: u16) -> bool {
     #[cfg(feature = "forked")]
     if crate::forked::wanted(number) {
         return true;
@@ -40,7 +40,7 @@ pub fn is_wanted(number: u16) -> bool {
         || release::wanted(number)
         || number == ANY_NUMBER
         || matches!(
-            u32::from(number),
+            number as u32,
             n::__NR_mmap
                 | n::__NR_munmap
                 | n::__NR_mremap
@@ -55,7 +55,7 @@ pub fn is_wanted(number: u16) -> bool {
                 | n::__NR_inotify_add_watch
                 | n::__NR_fanotify_mark
         )
-        || gives_up_rights(u32::from(number))
+        || gives_up_rights(number as u32)
 }
 
 /// The calls after which a process may be allowed less than before, or is elsewhere, whatever else they are given.
@@ -194,22 +194,32 @@ const _: () = {
 };
 
 /// The calls that may pass unseen while the agent is calm.
-pub fn is_sampled(number: u16) -> bool {
-    is_measured(number) || read_call(usize::from(number)).is_some()
+pub const fn is_sampled(number: u16) -> bool {
+    is_measured(number) || read_call(number as usize).is_some()
 }
 
 /// Those that may as long as nobody wants to know what the program opens. Their sites are rewritten in runs
 /// that remember alone (`flags::REMEMBERS`).
-pub fn is_opening(number: u16) -> bool {
-    matches!(u32::from(number), n::__NR_open | n::__NR_openat)
+pub const fn is_opening(number: u16) -> bool {
+    matches!(number as u32, n::__NR_open | n::__NR_openat)
 }
 
 /// The calls that the agent makes itself, to see how long they take.
-pub fn is_measured(number: u16) -> bool {
+pub const fn is_measured(number: u16) -> bool {
     matches!(
-        u32::from(number),
+        number as u32,
         n::__NR_newfstatat | n::__NR_statx | n::__NR_stat | n::__NR_lstat | n::__NR_getdents64
     )
+}
+
+/// Which of a site's calls may pass unseen; `number`: one that is wanted, or [`ANY_NUMBER`].
+pub const fn sampled(number: u16) -> Sampled {
+    match number {
+        ANY_NUMBER => Sampled::ByNumber,
+        number if is_opening(number) => Sampled::Openings,
+        number if is_sampled(number) => Sampled::Calm,
+        _ => Sampled::Never,
+    }
 }
 
 /// Called by the entry code for each call that reaches the agent, on a stack of the agent's and with all

@@ -32,8 +32,8 @@ use runahead_kernel::uapi::prctl::PR_SET_PDEATHSIG;
 const LOOKS_EVERY: u64 = 1_000_000_000;
 
 /// The calls at which the program stops being what was copied: the copy must not outlast them.
-pub fn wanted(number: u16) -> bool {
-    matches!(u32::from(number), n::__NR_execve | n::__NR_execveat)
+pub const fn wanted(number: u16) -> bool {
+    matches!(number as u32, n::__NR_execve | n::__NR_execveat)
 }
 
 /// The program stalls and posts: a new copy takes the place of the old one.

@@ -8,7 +8,7 @@
 //!
 //! Opening is left alone: it may wait for other reasons than the disk (a pipe's other end, a lease).
 
-use crate::arch::{Answer, Frame, areas_in_use};
+use crate::arch::{Answer, Frame, Measured, areas_in_use};
 use crate::reads::{Visit, with_process};
 use crate::state::count;
 use crate::trace::trace;
@@ -23,7 +23,7 @@ use runahead_kernel::files::{IoVec, Stat};
 use runahead_kernel::memory::{bytes, overlap};
 use runahead_kernel::process::{monotonic_ns, process_id, sleeps_and_blocks, thread_id};
 use runahead_kernel::uapi::general as n;
-use runahead_policy::coldness::{Coldness, Sleeps, WAITED_NS};
+use runahead_policy::coldness::{Coldness, Sleeps, Usage, WAITED_NS};
 use runahead_policy::crowd::{Crowd, Wait};
 use runahead_policy::noting::Noting;
 
@@ -54,6 +54,25 @@ struct LookedUp {
     extended: bool,
 }
 
+/// How long a call took, ns, and what its thread had done before, if that was asked.
+#[derive(Clone, Copy)]
+struct Took {
+    ns: u64,
+    before: Option<Usage>,
+}
+
+const fn usage((sleeps, blocks): (u64, u64)) -> Usage {
+    Usage { sleeps, blocks }
+}
+
+impl Took {
+    /// Makes a system call.
+    fn of(call: &Measured) -> Took {
+        let before = call.sleeps_and_blocks.map(usage);
+        Took { ns: monotonic_ns().saturating_sub(call.began), before }
+    }
+}
+
 /// `newfstatat`, `statx`, `stat`, `lstat`.
 pub fn look_up(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
     let flags = match number {
@@ -72,7 +91,7 @@ pub fn look_up(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
     };
     let found = call.returned == 0;
     let looked_up = LookedUp { directory, path, told, found, extended: number == n::__NR_statx };
-    let took = monotonic_ns().saturating_sub(call.began);
+    let took = Took::of(&call);
     // Whoever else is inside the agent is looking a name up, but for some us, or holds.
     let holds = frame.state().process().holds.load(Ordering::Relaxed);
     let beside = (areas_in_use(frame.state()).saturating_sub(1) as u32).saturating_sub(holds);
@@ -83,15 +102,15 @@ pub fn look_up(frame: &Frame, number: u32, a: [usize; 6]) -> Answer {
 /// `getdents64`.
 pub fn list(frame: &Frame, a: [usize; 6]) -> Answer {
     if let Some(call) = frame.measured() {
-        let took = monotonic_ns().saturating_sub(call.began);
+        let took = Took::of(&call);
         with_process(frame, |visit| visit.listed(a[0] as i32, call.returned > 0, took));
     }
     Answer::plain(frame)
 }
 
 impl Visit<'_> {
-    /// A look-up took `took` ns; so many other threads are looking names up.
-    fn looked_up(&mut self, looked_up: &LookedUp, took: u64, beside: u32) {
+    /// A look-up is over; so many other threads are looking names up.
+    fn looked_up(&mut self, looked_up: &LookedUp, took: Took, beside: u32) {
         if self.names_are_off() || !self.name_passed(took) {
             return;
         }
@@ -107,7 +126,7 @@ impl Visit<'_> {
         match self.inner.names.crowd.waited(beside) {
             Wait::Alone => {
                 if let Some(path) = path_at(looked_up.path, &looked_up.told, &mut copied) {
-                    self.note(kind::LOOKED_UP, looked_up.directory, path, took);
+                    self.note(kind::LOOKED_UP, looked_up.directory, path, took.ns);
                 }
             }
             Wait::Tell => {
@@ -119,7 +138,7 @@ impl Visit<'_> {
         }
     }
 
-    fn listed(&mut self, fd: i32, more: bool, took: u64) {
+    fn listed(&mut self, fd: i32, more: bool, took: Took) {
         if self.names_are_off() {
             return;
         }
@@ -136,7 +155,7 @@ impl Visit<'_> {
         if self.inner.names.coldness.is_cold() && !self.need_not_tell() {
             // Each listing is news, though the descriptor's number may be the same.
             self.inner.names.noting.forget();
-            self.note(kind::LISTED, fd, &[], took);
+            self.note(kind::LISTED, fd, &[], took.ns);
         }
     }
 
@@ -151,9 +170,15 @@ impl Visit<'_> {
     }
 
     /// Counts a look-up; true if it had to wait.
-    fn name_passed(&mut self, took: u64) -> bool {
-        let ns = self.waited_for(took);
-        let waited = self.inner.names.coldness.passed(ns);
+    fn name_passed(&mut self, took: Took) -> bool {
+        let Names { coldness, sleeps, .. } = &mut self.inner.names;
+        let waited = coldness.passed(took.ns, || {
+            sleeps.since(thread_id() as u32, took.before, usage(sleeps_and_blocks()), took.ns)
+        });
+        let took = took.ns;
+        if took >= WAITED_NS {
+            self.state.asks_usage.store(coldness.lasts() as i32, Ordering::Relaxed);
+        }
         if waited {
             attach::has_waited(self.state, took);
             self.attention_stall();
@@ -176,16 +201,6 @@ impl Visit<'_> {
             }
         }
         waited
-    }
-
-    /// How much of the time that a look-up took the thread may have waited, ns.
-    fn waited_for(&mut self, took: u64) -> u64 {
-        if took < WAITED_NS {
-            return took;
-        }
-        let (sleeps, _) = sleeps_and_blocks();
-        let may_have = self.inner.names.sleeps.since(thread_id() as u32, sleeps);
-        if may_have { took } else { 0 }
     }
 
     /// Leaves a note for the host, if one is due.

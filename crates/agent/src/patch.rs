@@ -13,10 +13,10 @@
 
 use crate::arch::{
     self, Ahead, CODE_BYTES, Description, Frame, HOOK_BYTES, Load, POOL_BYTES, Patch, STUB_BYTES,
-    SYSCALL_BYTES, Sampled, Tail, Way,
+    SYSCALL_BYTES, Tail, Way,
 };
 use crate::attach;
-use crate::calls::{is_measured, is_opening, is_sampled, is_wanted};
+use crate::calls::{is_measured, is_opening, is_wanted, sampled};
 use crate::state::{Fixed, NO_DESCRIPTOR};
 use crate::{prepared, unchecked, unwind};
 use core::ffi::CStr;
@@ -589,14 +589,6 @@ fn draft(
     let behind = if may_be_hooked { site.expected.get(distance + SYSCALL_BYTES..) } else { None };
     let tail = behind.map(|code| Tail { code, into_function: into_function + SYSCALL_BYTES });
     arch::write_stub(stub, load, &description, sampled(site.number), tail).then_some(())
-}
-
-fn sampled(number: u16) -> Sampled {
-    match number {
-        number if is_opening(number) => Sampled::Openings,
-        number if is_sampled(number) => Sampled::Calm,
-        _ => Sampled::Never,
-    }
 }
 
 /// Makes the site jump to its stub. The site's code is writable.

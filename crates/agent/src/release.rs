@@ -43,8 +43,8 @@ const UNSEEN_LONGEST_NS: u64 = 20_000_000;
 const AGAIN_NS: u64 = 1_000_000;
 
 /// The calls that give something back, and the one by which a program serves its own page faults.
-pub fn wanted(number: u16) -> bool {
-    let number = u32::from(number);
+pub const fn wanted(number: u16) -> bool {
+    let number = number as u32;
     gives_back(number).is_some()
         || matches!(
             number,
@@ -60,7 +60,7 @@ pub fn wanted(number: u16) -> bool {
 }
 
 /// What a call gives back that others may hold.
-fn gives_back(number: u32) -> Option<What> {
+const fn gives_back(number: u32) -> Option<What> {
     match number {
         n::__NR_unlink
         | n::__NR_unlinkat

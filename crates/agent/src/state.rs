@@ -28,6 +28,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use runahead_abi::opened::OPENINGS_AT;
 use runahead_abi::session::{HEADER_BYTES, Header, LANES, SLOT_BYTES, Slot, slot_offset};
+use runahead_abi::sites::ENTRY_BY_NUMBER_AT;
 use runahead_kernel::memory::{self, PROT_NONE, PROT_READ, PROT_WRITE};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{PAGE, process};
@@ -94,9 +95,14 @@ pub struct Fixed {
     pub counts_memory: AtomicU32,
     /// 1: the program has said itself who may trace it.
     pub names_tracer: AtomicU32,
+    /// Where a stub enters whose call may be any; leads to `entry`. The speculator replaces it, too.
+    pub entry_by_number: AtomicUsize,
     /// Where stubs lie that are out of the pool's reach; both 0: nowhere. The entry code reads them.
     pub far_start: AtomicUsize,
     pub far_end: AtomicUsize,
+    /// Measured calls before which it is still asked what their thread has done (`names`). The entry code counts it
+    /// down, and below zero where several threads do at once.
+    pub asks_usage: AtomicI32,
     /// The site file's mapping, which reaches beyond its end; length 0: there is none. Only ever read
     /// through the kernel, as somebody may cut the file, and readable for that moment alone.
     pub site_file: AtomicUsize,
@@ -463,6 +469,7 @@ pub fn create(entry: usize, session: i32) -> Option<&'static mut Fixed> {
     // SAFETY: zeros are a valid `Fixed`; exclusive, as nobody else knows the address.
     let fixed = unsafe { &mut *(address as *mut Fixed) };
     fixed.entry = AtomicUsize::new(entry);
+    fixed.entry_by_number = AtomicUsize::new(arch::by_number_address());
     fixed.site_descriptor = AtomicI32::new(NO_DESCRIPTOR);
     fixed.prepared_descriptor = AtomicI32::new(NO_DESCRIPTOR);
     // Not a secret: it only has to differ between processes that could be mistaken for each other.
@@ -499,3 +506,4 @@ const _: () = assert!(size_of::<Process>() == PAGE);
 const _: () = assert!(size_of::<Stubs>() <= PAGE);
 const _: () = assert!(core::mem::offset_of!(Fixed, cookie) == 16);
 const _: () = assert!(core::mem::offset_of!(Fixed, openings) == OPENINGS_AT);
+const _: () = assert!(core::mem::offset_of!(Fixed, entry_by_number) == ENTRY_BY_NUMBER_AT);

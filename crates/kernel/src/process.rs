@@ -165,8 +165,6 @@ pub fn idle_ns() -> u64 {
 /// How often the calling thread has given its processor away by itself, as who waits does, and how many blocks of 512 bytes were
 /// brought in for it (getrusage(2), `ru_nvcsw` and `ru_inblock`).
 pub fn sleeps_and_blocks() -> (u64, u64) {
-    // The thirteenth of the counts.
-    const SLEEPS: usize = 4 + 12;
     let usage = usage(THREAD);
     (usage[SLEEPS], usage[BLOCKS])
 }
@@ -184,19 +182,26 @@ pub fn major_faults_of_thread() -> u64 {
     usage(THREAD)[MAJOR]
 }
 
-const THREAD: usize = 1;
+/// RUSAGE_THREAD.
+pub const THREAD: usize = 1;
+
+/// What getrusage(2) tells, in words.
+pub type Usage = [u64; 18];
+
+/// The place of `ru_nvcsw` there: the thirteenth of the counts.
+pub const SLEEPS: usize = 4 + 12;
 
 /// The place of `ru_majflt` in what [`usage`] returns: the sixth of the counts, behind the faults that have
 /// not waited.
 const MAJOR: usize = 4 + 5;
 
 /// The place of `ru_inblock` in what [`usage`] returns: the eighth of the counts.
-const BLOCKS: usize = 4 + 7;
+pub const BLOCKS: usize = 4 + 7;
 
 /// `struct rusage` of the calling thread or process, word by word: two times of two words each, then fourteen counts. Zeros
 /// if it cannot be had.
-fn usage(of_whom: usize) -> [u64; 18] {
-    let mut usage = [0u64; 18];
+fn usage(of_whom: usize) -> Usage {
+    let mut usage: Usage = [0; 18];
     let a = [of_whom, usage.as_mut_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: the array is as long as the structure.
     let _ = check(unsafe { syscall(n::__NR_getrusage as usize, a) });

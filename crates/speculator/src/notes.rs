@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 use runahead_abi::names::{PATH_BYTES, directory_mark, directory_of, kind, may_be_argument};
 use runahead_abi::session::names_ahead;
 use runahead_kernel::memory::{bytes, overlap};
-use runahead_policy::coldness::{Coldness, WORTH_HELPING_NS};
+use runahead_policy::coldness::{Coldness, Slept, WORTH_HELPING_NS};
 use runahead_policy::noting::Noting;
 
 struct Notes {
@@ -38,7 +38,8 @@ pub fn looked_up_at(directory: i32, path: usize, length: usize, written: Range<u
 pub fn looked_up(directory: i32, path: &[u8], took: u64) {
     run::looked_up();
     let notes = NOTES.get();
-    let waited = notes.coldness.passed(took);
+    // What a look-up has asked disks for is not told apart here: one that matters takes longer than others.
+    let waited = notes.coldness.passed(took, || Slept::Yes);
     if !waited || took < WORTH_HELPING_NS || !(1..PATH_BYTES).contains(&path.len()) {
         return;
     }

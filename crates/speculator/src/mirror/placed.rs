@@ -3,6 +3,7 @@
 use super::Mirror;
 use crate::absent::ABSENT;
 use runahead_abi::opened::OPENINGS_AT;
+use runahead_abi::sites::ENTRY_BY_NUMBER_AT;
 use runahead_kernel::PAGE;
 use runahead_kernel::memory::{self, PROT_READ, PROT_WRITE};
 use runahead_kernel::uapi::general as n;
@@ -31,9 +32,11 @@ impl Mirror {
         if area.is_none_or(|area| ABSENT.get().place_zeros(area, self.state_page).is_err()) {
             return false;
         }
-        // SAFETY: a page that is there, of a region that is writable; the layout is that of
-        // `agent::state::Fixed`.
-        unsafe { (self.state_page as *mut usize).write(self.stub_entry) };
+        for at in [0, ENTRY_BY_NUMBER_AT] {
+            // SAFETY: a page that is there, of a region that is writable; the layout is that of
+            // `agent::state::Fixed`.
+            unsafe { ((self.state_page + at) as *mut usize).write(self.stub_entry) };
+        }
         self.keep_calm_off();
         true
     }

@@ -40,6 +40,7 @@ use runahead_abi::registers::Registers;
 use runahead_abi::release::{COUNTS, Closings, NUMBERS};
 use runahead_abi::session::{AgentPart, HOLDERS_AT, Header, SLOTS, Slot, SpeculatorPart, remembering, watch};
 use runahead_kernel::PAGE;
+use runahead_kernel::process::{BLOCKS, SLEEPS, THREAD, Usage};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{
     PR_CAP_AMBIENT, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_PTRACER, PR_SET_SECCOMP, PR_SET_SECUREBITS,
@@ -83,8 +84,13 @@ pub struct Frame {
     measured: u64,
     began: [u64; 2],
     returned: i64,
+    /// What getrusage(2) told of the thread before that call; where it was not asked the sleeps are
+    /// [`NOT_TOLD`], and the rest is nothing.
+    usage: Usage,
     pub sse: SseRegisters,
 }
+
+const NOT_TOLD: u64 = u64::MAX;
 
 /// The flag by which a processor stops at each instruction.
 const TRAP_FLAG: u32 = 0x100;
@@ -102,6 +108,8 @@ pub struct Measured {
     pub returned: isize,
     /// Monotonic time of its beginning, ns.
     pub began: u64,
+    /// What `sleeps_and_blocks` says, before; None: it was not asked (`Fixed::asks_usage`).
+    pub sleeps_and_blocks: Option<(u64, u64)>,
 }
 
 impl Frame {
@@ -143,7 +151,13 @@ impl Frame {
     pub fn measured(&self) -> Option<Measured> {
         let [seconds, ns] = self.began;
         let began = seconds.wrapping_mul(1_000_000_000).wrapping_add(ns);
-        (self.measured != 0).then_some(Measured { returned: self.returned as isize, began })
+        let told = (self.usage[SLEEPS], self.usage[BLOCKS]);
+        let sleeps_and_blocks = Some(told).filter(|&(sleeps, _)| sleeps != NOT_TOLD);
+        (self.measured != 0).then_some(Measured {
+            returned: self.returned as isize,
+            began,
+            sleeps_and_blocks,
+        })
     }
 
     /// The registers as the program left them at the site.
@@ -520,10 +534,19 @@ global_asm!(
     "  cmp eax, {mmap}",
     "  je 31b",
     "  jmp 49b",
-    // ---- A measured call.
+    // ---- A measured call. Where names may be cold it is asked what the thread has done before.
     ".cfi_escape 0x10, 3, 2, 0x73, 24",
     ".cfi_escape 0x16, 0x10, 4, 0x73, 8, 0x06, 0x06",
     "50:",
+    "  mov qword ptr [rbx + {sleeps}], -1",
+    "  cmp dword ptr [rdx + {asks_usage}], 0",
+    "  jle 51f",
+    "  dec dword ptr [rdx + {asks_usage}]",
+    "  mov eax, {getrusage}",
+    "  mov edi, {thread}",
+    "  lea rsi, [rbx + {usage}]",
+    "  syscall",
+    "51:",
     "  mov eax, {clock_gettime}",
     "  mov edi, 1", // CLOCK_MONOTONIC
     "  lea rsi, [rbx + {began}]",
@@ -923,6 +946,11 @@ global_asm!(
     result = const offset_of!(Frame, result),
     measured = const offset_of!(Frame, measured),
     began = const offset_of!(Frame, began),
+    usage = const offset_of!(Frame, usage),
+    sleeps = const offset_of!(Frame, usage) + 8 * SLEEPS,
+    asks_usage = const offset_of!(Fixed, asks_usage),
+    getrusage = const n::__NR_getrusage,
+    thread = const THREAD,
     returned = const offset_of!(Frame, returned),
     sse = const offset_of!(Frame, sse),
     trap_flag = const TRAP_FLAG,

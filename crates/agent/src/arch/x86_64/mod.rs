@@ -1,7 +1,9 @@
 //! x86-64: [`entry`] from a stub into the agent and back, [`cancellation`] to there from one place of a C
-//! library, [`any_call`] from C's `syscall()`, the [`stub`] of a site, and what else the processor decides.
+//! library, [`any_call`] from C's `syscall()`, [`by_number`] from where any call is made, the [`stub`] of a site, and what
+//! else the processor decides.
 
 mod any_call;
+mod by_number;
 mod cancellation;
 mod entry;
 mod execute;
@@ -10,10 +12,11 @@ mod stub;
 
 use crate::loader::Debug;
 use crate::state::Fixed;
+pub use by_number::by_number_address;
 use core::arch::asm;
 use core::sync::atomic::Ordering;
 pub use entry::{
-    Answer, Frame, SseRegisters, areas_in_use, entry_address, image, own_code, past_address,
+    Answer, Frame, Measured, SseRegisters, areas_in_use, entry_address, image, own_code, past_address,
     unchecked_address,
 };
 use runahead_abi::registers::VECTOR_STATE_MASK;

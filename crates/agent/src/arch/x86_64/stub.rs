@@ -117,15 +117,25 @@ pub enum Sampled {
     Calm,
     /// While nobody wants to know what is opened.
     Openings,
+    /// Any call is made there: its number says it (`super::by_number`).
+    ByNumber,
 }
 
 impl Sampled {
     /// Where in [`Fixed`] it is counted how many may.
     const fn place(self) -> Option<u8> {
         match self {
-            Sampled::Never => None,
+            Sampled::Never | Sampled::ByNumber => None,
             Sampled::Calm => Some(offset_of!(Fixed, calm) as u8),
             Sampled::Openings => Some(offset_of!(Fixed, openings) as u8),
+        }
+    }
+
+    /// Where in [`Fixed`] it stands where the others enter.
+    const fn entry(self) -> u8 {
+        match self {
+            Sampled::ByNumber => offset_of!(Fixed, entry_by_number) as u8,
+            _ => offset_of!(Fixed, entry) as u8,
         }
     }
 }
@@ -171,7 +181,7 @@ fn write_without_tail(
     }
     code.put(&[0x48, 0x8d, 0x0d]); // lea rcx, [description]
     code.put_distance_to_description();
-    code.put(&[0x41, 0xff, 0x63, offset_of!(Fixed, entry) as u8]); // jmp [r11 + entry]
+    code.put(&[0x41, 0xff, 0x63, sampled.entry()]); // jmp [r11 + entry]
     code.describe(description)
 }
 
@@ -214,7 +224,7 @@ fn write_with_tail(
         code.put(&[0x41, 0xff, 0x4b, place]); // dec dword [r11 + place]
         code.put(&[0x79, 4]); // jns over the jump, to the tail
     }
-    code.put(&[0x41, 0xff, 0x63, offset_of!(Fixed, entry) as u8]); // jmp [r11 + entry]
+    code.put(&[0x41, 0xff, 0x63, sampled.entry()]); // jmp [r11 + entry]
     let tail_at = code.length;
     let [low, high] = SYSCALL;
     code.put(&[0x66, 0x81, 0x3d]); // cmp word [syscall], the bytes of one
@@ -498,3 +508,4 @@ const _: () = assert!(DESCRIPTION_AT.is_multiple_of(align_of::<Description>()));
 const _: () = assert!(offset_of!(Description, owner) == 8);
 // Displacements of one byte.
 const _: () = assert!(offset_of!(Fixed, calm) < 128 && offset_of!(Fixed, openings) < 128);
+const _: () = assert!(offset_of!(Fixed, entry_by_number) < 128);
