@@ -4,13 +4,15 @@
 // run: over . 40
 // run: crowd . 400
 // run: long . 400
+// run: between . 400
 #include "guest.h"
 
 #include <pthread.h>
 
 // Looks up "d0/x", "d1/x" and so on in a folder. `apart`: one after the other. `over`: the same, with the name where the kernel
 // writes the size. `crowd`: the first few by one thread, the others by many. `long`: the first one, so often, through links that
-// have the kernel walk for some hundred microseconds without waiting for anything.
+// have the kernel walk for some hundred microseconds without waiting for anything. `between`: the same, with some sleep before
+// each.
 enum { THREADS = 8, ALONE = 24 };
 
 static int count, next = ALONE, found[THREADS];
@@ -32,7 +34,7 @@ static void *look_up_all(void *thread) {
     return NULL;
 }
 
-static void look_up_long(void) {
+static void look_up_long(bool sleeps) {
     char link[1000], *end = link;
     for (; end + 2 < link + sizeof link; end += 2) memcpy(end, "./", 2);
     *end = 0;
@@ -46,6 +48,7 @@ static void look_up_long(void) {
     usleep(1000);
     for (int time = 0; time < count; time++) {
         struct stat status;
+        if (sleeps) usleep(50);
         if (stat(path, &status) == 0) found[0]++, bytes[0] += status.st_size;
     }
     CHECK(unlink("long") == 0);
@@ -55,8 +58,9 @@ int main(int arguments, char **argument) {
     CHECK(arguments == 4 && chdir(argument[2]) == 0);
     count = atoi(argument[3]);
     bool over = strcmp(argument[1], "over") == 0, crowd = strcmp(argument[1], "crowd") == 0;
-    if (strcmp(argument[1], "long") == 0) {
-        look_up_long();
+    bool sleeps = strcmp(argument[1], "between") == 0;
+    if (sleeps || strcmp(argument[1], "long") == 0) {
+        look_up_long(sleeps);
         count = 0;
     }
     for (int number = 0; number < (crowd ? ALONE : count); number++) look_up(number, over, 0);
