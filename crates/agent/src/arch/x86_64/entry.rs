@@ -266,6 +266,8 @@ global_asm!(
     "  je 38f",
     "  cmp eax, {close}",
     "  je 37f",
+    "  cmp eax, {fcntl}",
+    "  je 39f",
     "  cmp eax, {dup2}",
     "  je 35f",
     "  cmp eax, {dup3}",
@@ -492,6 +494,13 @@ global_asm!(
     "38:",
     "  test r10d, {at_empty_path}",
     "  jz 20b",
+    "  jmp 49b",
+    // ---- fcntl: leases and watches. (musl makes one for each file that it opens.)
+    "39:",
+    "  cmp esi, {set_lease}",
+    "  je 20b",
+    "  cmp esi, {notify}",
+    "  je 20b",
     "  jmp 49b",
     // ---- munmap: of a process whose page faults are watched the agent looks at all.
     "36:",
