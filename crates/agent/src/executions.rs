@@ -81,9 +81,9 @@ pub enum Next {
     ByItself,
     /// Its loader cannot, and says so if it is told to; or it would name the agent among what it loads.
     Narrow,
-    /// The host puts the agent in, if nothing fails.
+    /// The host puts the agent in, or sees to it that nothing is held if it fails.
     PutIn,
-    /// Whatever else: it is left alone, or a tracer may fail.
+    /// Whatever else: it is left alone.
     Other,
 }
 
@@ -111,21 +111,21 @@ pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
     // What is not there will not be executed either.
     let Some(file) = execution.file() else { return Next::ByItself };
     let key = kin::key(file.st_dev, file.st_ino);
-    let mut known = executions.known(key);
+    let (mut known, mut is_traced) = (executions.known(key), false);
     let is_unanswered =
         |known| matches!(known, Known::No | Known::ToBePutIn) || known == Known::ByItself && !carries;
     if is_unanswered(known) {
         // Whoever is answered before may ask the same.
-        ask(state, executions, &execution, &file, || is_unanswered(executions.known(key)));
+        is_traced = ask(state, executions, &execution, &file, || is_unanswered(executions.known(key)));
         // Asked once more it would count as left alone once more.
         let now = executions.known(key);
         known = if carries || now == Known::ToBePutIn { now } else { Known::No };
     }
     match known {
+        _ if is_traced => Next::PutIn,
         Known::Narrow => Next::Narrow,
         // Not into a program that gets rights from its file.
         Known::ByItself if file.st_mode & (n::S_ISUID | n::S_ISGID) == 0 => Next::ByItself,
-        Known::ToBePutIn => Next::PutIn,
         _ => Next::Other,
     }
 }
@@ -226,20 +226,21 @@ pub fn names_agent(state: &Fixed, address: usize) -> bool {
     !ours.is_empty() && find_preloaded(value.get(..bytes).unwrap_or_default(), is_ours).is_some()
 }
 
+/// True: the host traces the process, which makes no call from here on but those that lead to the execution.
 fn ask(
     state: &Fixed,
     executions: &Executions,
     execution: &Execution,
     file: &Stat,
     is_unanswered: impl Fn() -> bool,
-) {
-    let Some(me) = attach::id_for_the_host() else { return };
+) -> bool {
+    let Some(me) = attach::id_for_the_host() else { return false };
     if !has_turn(executions, me, &is_unanswered) {
-        return;
+        return false;
     }
     if !is_unanswered() {
         let _ = executions.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
-        return;
+        return false;
     }
     executions.state_address.store(state as *const Fixed as u64, Ordering::Relaxed);
     executions.directory.store(execution.directory.cast_unsigned(), Ordering::Relaxed);
@@ -251,10 +252,22 @@ fn ask(
     let asked = answer::word(number, answer::ASKED);
     executions.state.store(asked, Ordering::Release);
     attach::ring(state.header());
-    if wait_for_answer(executions, asked) {
+    let given = wait_for_answer(executions, asked);
+    if given != Given::None {
         // The host has it for good, when it has left the command.
         let _ = executions.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
+    given == Given::Traced
+}
+
+/// What has come of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Given {
+    /// Nobody has even looked.
+    None,
+    /// It is left alone, or was given up.
+    Left,
+    Traced,
 }
 
 /// Whether it is this process's turn to ask, for which it waits while others are answered: a shell starts the
@@ -286,22 +299,22 @@ fn has_turn(executions: &Executions, me: u32, is_unanswered: impl Fn() -> bool) 
     }
 }
 
-/// Waits for the answer to a request, or gives it up. False: nobody has even looked.
-fn wait_for_answer(executions: &Executions, asked: u32) -> bool {
+/// Waits for the answer to a request, or gives it up.
+fn wait_for_answer(executions: &Executions, asked: u32) -> Given {
     let mut end = monotonic_ns().saturating_add(LONGEST_NS);
     let mut is_stopping = false;
     loop {
         let seen = executions.state.load(Ordering::Acquire);
         if answer::to(seen, answer::ASKED) != asked {
-            return true;
+            return Given::Left;
         }
         let kind = answer::of(seen);
         if kind == answer::ABANDONED {
-            return false;
+            return Given::None;
         }
         if !matches!(kind, answer::ASKED | answer::TAKEN | answer::TRACING) {
             executions.state.store(answer::EMPTY, Ordering::Release);
-            return true;
+            return if kind == answer::TRACED { Given::Traced } else { Given::Left };
         }
         let now = monotonic_ns();
         if kind == answer::TRACING && !is_stopping {
@@ -314,7 +327,7 @@ fn wait_for_answer(executions: &Executions, asked: u32) -> bool {
             let is_looked_at = kind != answer::ASKED;
             let left = if is_looked_at { answer::EMPTY } else { answer::to(seen, answer::ABANDONED) };
             if executions.state.compare_exchange(seen, left, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return is_looked_at;
+                return if is_looked_at { Given::Left } else { Given::None };
             }
         }
     }

@@ -35,8 +35,7 @@ const LONGEST_NS: u64 = 1_000_000_000;
 /// for seconds, and so may one that is being ended.
 const ALIVE_LONGEST_NS: u64 = 10_000_000_000;
 
-/// The same before a program of which nobody knows whether it gives anything back: so long without ending
-/// anybody, then for [`LONGEST_NS`].
+/// The same before a program of which nobody knows whether it gives anything back.
 const UNSEEN_LONGEST_NS: u64 = 20_000_000;
 
 /// How often sleepers are woken: one may look, and fall asleep behind our call.
@@ -94,14 +93,15 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
             let mut answer = substitute::execution(frame, number, a);
             let me = process_id() as u32;
             let id = if frame.state().has(flags::LASTING) { None } else { attach::id_for_the_host() };
+            // Where it is traced from then on: no call but those that lead out (`runahead_insert`), of which the clocks
+            // are. If the agent is not put in, the host sees to the rest.
             let next = executions::announce(frame.state(), number, a);
-            if next != Next::ByItself {
+            if matches!(next, Next::Narrow | Next::Other) {
                 lets_all_go(frame.state());
-                if let Some(id) = id.filter(|_| next != Next::PutIn) {
+                if let Some(id) = id {
                     frame.state().header().unseen.note(id);
                 }
             }
-            // It may be traced by now: no call but those that lead out (`runahead_insert`), of which the clocks are.
             frame.state().header().latest.executes(me, idle_ns());
             if next == Next::Narrow {
                 answer = substitute::narrow(frame, number, a, answer);
@@ -161,12 +161,7 @@ fn all_is_let_go(state: &Fixed) {
 fn lets_all_go(state: &Fixed) {
     let header = state.header();
     opened::ends_replay(state);
-    let mut wait = Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS));
-    wait.for_all(What::All);
-    if wait.patience.is_spent {
-        wait.patience = Patience { is_spent: true, ..Patience::within(header, LONGEST_NS) };
-        wait.for_all(What::All);
-    }
+    Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS)).for_all(What::All);
     header.releasing.ends(What::All);
 }
 
@@ -181,7 +176,7 @@ struct Patience<'a> {
     rounds: u32,
     /// The slot of the speculator that is waited for, if it is one.
     late: Option<u32>,
-    /// Somebody was late: no other one is given so much time again, and speculators are ended.
+    /// Somebody was late: no other one is given so much time again.
     is_spent: bool,
 }
 
@@ -225,10 +220,10 @@ impl<'a> Patience<'a> {
         if now < self.end {
             return false;
         }
-        self.is_spent = true;
         if self.last == 0 {
             return true;
         }
+        self.is_spent = true;
         self.has_it_ended();
         let rounds = self.header.rounds.load(Ordering::Acquire);
         let lives = core::mem::replace(&mut self.rounds, rounds) != rounds;
@@ -351,8 +346,8 @@ fn have_closed(state: &Fixed, slot: &Slot, first: usize, last: usize) {
     (first..=last).for_each(|number| agent.closing.remove(number));
 }
 
-/// The program is about to become another one: what was posted so far is void, and its speculator lets go. If the call fails,
-/// speculation goes on at the next stall.
+/// The program is about to become another one: what was posted so far is void, and its speculator lets go, or is ended. If the
+/// call fails, speculation goes on at the next stall, if there is a speculator.
 fn is_replaced(state: &Fixed) {
     let Some(slot) = speculated(state) else { return };
     if attach::own_slot(state).is_none() {
@@ -361,8 +356,13 @@ fn is_replaced(state: &Fixed) {
     slot.agent.voids.fetch_add(1, Ordering::AcqRel);
     fence(Ordering::SeqCst);
     let number = slot.agent.number.load(Ordering::Relaxed) as usize;
-    if let Some(holding) = state.header().holders.speculators.get(number) {
-        comes_forward(slot, &holding.0, Patience::within(state.header(), LONGEST_NS), |holding| holding != 0);
+    let header = state.header();
+    let Some(Holding(word)) = header.holders.speculators.get(number) else { return };
+    let is_held = |holding| holding != 0;
+    if !comes_forward(slot, word, Patience::within(header, LONGEST_NS), is_held) {
+        let patience = Patience { late: Some(number as u32), ..Patience::insists(header) };
+        patience.has_it_ended();
+        comes_forward(slot, word, patience, is_held);
     }
 }
 

@@ -14,10 +14,14 @@ use runahead_abi::enabled::takes;
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::executions::{Executions as Mailbox, Known, state};
 use runahead_abi::kin;
+use runahead_abi::opened::ends_replay;
 use runahead_abi::release::What::Files;
+use runahead_abi::release::{Holding, What};
+use runahead_abi::session::Header;
 use runahead_gate::Gate;
 use runahead_insert::file::{self, Look};
 use runahead_insert::{Bytes, Entrance, Fresh, Image, Refusal, Traced, Who, bytes_at, string_at};
+use runahead_kernel::process::monotonic_ns;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -184,6 +188,11 @@ impl Executions {
     }
 }
 
+fn is_anything_held(header: &Header) -> bool {
+    let of_the_host = [&header.host_nameless, &header.host_files, &header.host_places];
+    of_the_host.into_iter().chain(&header.holders.speculators).any(Holding::is_any)
+}
+
 /// Brings a request on, from the word as it was. False: whoever has asked does not wait any more.
 fn step(mailbox: &Mailbox, from: u32, to: u32) -> bool {
     let to = state::to(from, to);
@@ -296,14 +305,37 @@ impl Common {
         }
         step(mailbox, tracing, state::TRACED);
         let who = if is_launcher { Who::Launcher } else { Who::Program };
-        let Some(fresh) = traced.wait_for_program(who) else { return };
-        match self.put_in(fresh, &request, &rights) {
-            Ok(()) => self.lives().begin(request.process, kin::key(request.file.0, request.file.1)),
-            Err(refusal) if is_launcher => {
+        let fresh = traced.wait_for_program(who);
+        match fresh.as_ref().map(|fresh| self.put_in(fresh, &request, &rights)) {
+            Some(Ok(())) => self.lives().begin(request.process, kin::key(request.file.0, request.file.1)),
+            Some(Err(refusal)) if is_launcher => {
                 let _ = self.refused.set(because(&refusal));
             }
-            Err(_) => {}
+            _ if is_launcher => {}
+            // It stands still meanwhile, if it is there.
+            _ => self.is_unseen(request.process),
         }
+    }
+
+    /// The process goes on without the agent, which has taken for granted that it would not: what the agent does
+    /// before a program that is left alone is done here (`agent::release`).
+    fn is_unseen(&self, process: u32) {
+        const LONGEST: Duration = Duration::from_millis(20);
+        const AGAIN: Duration = Duration::from_millis(1);
+        let header = self.session.header();
+        if self.address.flags & flags::LASTING == 0 {
+            header.unseen.note(process);
+        }
+        ends_replay(&header.remembering);
+        let until = monotonic_ns().saturating_add(2 * LONGEST.as_nanos() as u64);
+        header.releasing.begins(What::All, until);
+        let end = Instant::now() + LONGEST;
+        while is_anything_held(header) && Instant::now() < end {
+            header.doorbell.fetch_add(1, Ordering::Release);
+            wake(&header.doorbell);
+            std::thread::sleep(AGAIN);
+        }
+        header.releasing.ends(What::All);
     }
 
     fn who_asks(&self, process: u32, address: u64) -> Asks {
@@ -394,7 +426,7 @@ impl Common {
     }
 
     /// The program is there and has not begun.
-    fn put_in(&self, fresh: Fresh, request: &Request, rights: &Watched) -> Result<(), Refusal> {
+    fn put_in(&self, fresh: &Fresh, request: &Request, rights: &Watched) -> Result<(), Refusal> {
         // Nobody is served who is allowed more now, or less.
         if !rights.still_is() {
             return Err(Refusal::NotForUs);

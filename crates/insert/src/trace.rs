@@ -231,7 +231,7 @@ impl Fresh {
     }
 
     /// Gives the program two more variables, at the end of its environment.
-    pub fn add_variables(self, variables: [&[u8]; 2]) -> Result<(), Refusal> {
+    pub fn add_variables(&self, variables: [&[u8]; 2]) -> Result<(), Refusal> {
         let (mut registers, start, block) = self.start()?;
         let (stack, bytes) = block.with_variables(start.stack, variables).ok_or(Refusal::NoRoom)?;
         self.memory().write(stack, &bytes)?;
@@ -240,7 +240,7 @@ impl Fresh {
     }
 
     /// Has the program begin with the image's start; `session`: what that is told (`environment::Session`).
-    pub fn put_in(self, image: &Image, session: &str) -> Result<(), Refusal> {
+    pub fn put_in(&self, image: &Image, session: &str) -> Result<(), Refusal> {
         let (mut registers, start, block) = self.start()?;
         let place = self.place(&block)?.ok_or(Refusal::NoPlace)?;
         let mut told = image.told(session).ok_or(Refusal::NoRoom)?;

@@ -10,9 +10,13 @@
 /// takes 1 us, and 5 where the processor's caches are cold.
 pub const WAITED_NS: u64 = 20_000;
 
-/// Who sleeps for a shorter time, in ns, and has asked no disk for anything, has waited for another thread: for
+/// Who sleeps for a shorter time, in ns, and has asked no disk for anything, may have waited for another thread: for
 /// the memory's lock, where the other maps something, some 30 us were seen. A server at a network takes longer.
 pub const BLOCKED_NS: u64 = 100_000;
+
+/// Such sleeps, less the look-ups without one, from which on they are a slow file system's (FUSE, virtiofs, 9p; a
+/// kernel that does not tell who has asked a disk). Threads that meet do so now and then.
+pub const BRIEF_MOST: u32 = 8;
 
 /// Look-ups within which a second slow one proves the first. (On a busy machine, with a single one taken for
 /// proof, a warm `du` took half as much processor time again, from being watched and helped for nothing.)
@@ -31,11 +35,12 @@ pub const WORTH_HELPING_NS: u64 = 250_000;
 pub struct Coldness {
     cold: u32,
     suspect: u32,
+    brief: u32,
 }
 
 impl Coldness {
     pub const fn new() -> Coldness {
-        Coldness { cold: 0, suspect: 0 }
+        Coldness { cold: 0, suspect: 0, brief: 0 }
     }
 
     /// A look-up took so many ns; `slept` is asked if that is long. True if it is thought to have waited for the
@@ -43,7 +48,12 @@ impl Coldness {
     pub fn passed(&mut self, took: u64, slept: impl FnOnce() -> Slept) -> bool {
         let slept = if took >= WAITED_NS { slept() } else { Slept::No };
         let slow = slept != Slept::No;
-        let waited = slept == Slept::Yes && (self.suspect > 0 || self.cold > 0);
+        self.brief = match slept {
+            Slept::Briefly => (self.brief + 1).min(2 * BRIEF_MOST),
+            _ => self.brief.saturating_sub(1),
+        };
+        let sure = slept == Slept::Yes || slept == Slept::Briefly && self.brief >= BRIEF_MOST;
+        let waited = sure && (self.suspect > 0 || self.cold > 0);
         self.suspect = if slow { SUSPECT_FOR } else { self.suspect.saturating_sub(1) };
         self.cold = if waited { COLD_FOR } else { self.cold.saturating_sub(1) };
         waited
@@ -63,9 +73,10 @@ impl Coldness {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slept {
     No,
-    /// In the call or before it (threads that wait for each other between their calls always have), or for
-    /// something else than a disk.
+    /// In the call or before it: threads that wait for each other between their calls always have.
     Perhaps,
+    /// In the call, for less than [`BLOCKED_NS`], and no disk was asked.
+    Briefly,
     /// It did, or nobody can say of any call.
     Yes,
 }
@@ -95,8 +106,9 @@ impl Sleeps {
             None if now.sleeps == 0 => Slept::Yes,
             Some(before) if before.sleeps == now.sleeps => Slept::No,
             Some(before) if before.blocks != now.blocks || took >= BLOCKED_NS => Slept::Yes,
+            Some(_) => Slept::Briefly,
             None if (last.thread, last.count) == (thread, now.sleeps) => Slept::No,
-            _ => Slept::Perhaps,
+            None => Slept::Perhaps,
         }
     }
 }
@@ -121,7 +133,7 @@ mod tests {
 
     #[test]
     fn what_was_slept_between_calls_does_not_count_where_the_call_was_asked_about() {
-        use Slept::{No, Perhaps, Yes};
+        use Slept::{Briefly, No, Yes};
         let mut sleeps = Sleeps::default();
         let mut since = |before: [u64; 2], now: [u64; 2], took| {
             let [before, now] = [before, now].map(|[sleeps, blocks]| Usage { sleeps, blocks });
@@ -129,9 +141,22 @@ mod tests {
         };
         assert_eq!([since([5, 0], [5, 0], 1 << 40), since([9, 1], [9, 1], WAITED_NS)], [No, No]);
         assert_eq!(since([9, 1], [10, 9], WAITED_NS), Yes, "it has asked a disk");
-        assert_eq!(since([10, 9], [11, 9], BLOCKED_NS - 1), Perhaps, "it may have been another thread");
+        assert_eq!(since([10, 9], [11, 9], BLOCKED_NS - 1), Briefly, "it may have been another thread");
         assert_eq!(since([11, 9], [12, 9], BLOCKED_NS), Yes);
         assert_eq!(since([0, 0], [0, 0], 1 << 40), No);
+    }
+
+    #[test]
+    fn brief_sleeps_are_a_file_systems_where_most_look_ups_have_one() {
+        let mut coldness = Coldness::default();
+        let mut brief = || coldness.passed(WAITED_NS, || Slept::Briefly);
+        assert!((1..BRIEF_MOST).all(|_| !brief()));
+        assert!(brief() && brief());
+        let mut coldness = Coldness::default();
+        for _ in 0..100 {
+            assert!(!coldness.passed(WAITED_NS, || Slept::Briefly), "threads that meet");
+            pass_quick(&mut coldness, 1);
+        }
     }
 
     #[test]

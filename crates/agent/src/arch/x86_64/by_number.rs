@@ -2,7 +2,7 @@
 //! `Syscall6`. What need not be seen passes, as it does at the sites of one call ([`Sampled`]).
 
 use super::stub::{Description, Sampled};
-use crate::calls::{is_opening, is_wanted, sampled};
+use crate::calls::{is_measured, is_opening, is_wanted, sampled};
 use crate::state::Fixed;
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -11,8 +11,9 @@ use runahead_kernel::uapi::general as n;
 /// Numbers of calls, a bit each. Those above go on to the entry code.
 type Numbers = [u32; 16];
 
+/// (What is measured elsewhere is not at such a site, and then nothing is learned of it.)
 const fn is_looked_at(number: u16) -> bool {
-    is_wanted(number) || is_opening(number)
+    (is_wanted(number) || is_opening(number)) && !is_measured(number)
 }
 
 /// The calls that are looked at of which so many may pass.
