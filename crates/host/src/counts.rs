@@ -21,6 +21,8 @@ pub struct Counts {
     pub read_bytes_hinted: u64,
     pub full_prefetches: u64,
     pub partial_prefetches: u64,
+    /// A process has read of a file system whose data a program brings (FUSE).
+    pub behind_a_server: bool,
     pub stalls: u64,
     pub stall_ns: u64,
     /// What prefetches have spared, by the stalls of the same process for which nothing had been asked ahead.
@@ -163,6 +165,7 @@ impl Counts {
         add(&mut self.read_bytes_hinted, &agent.read_bytes_hinted);
         add(&mut self.full_prefetches, &agent.full);
         add(&mut self.partial_prefetches, &agent.partial);
+        self.behind_a_server |= get(&slot.speculator.server) != 0;
         add(&mut self.stalls, &agent.stalls);
         add(&mut self.stall_ns, &agent.stall_ns);
         self.saved_ns = self.saved_ns.wrapping_add(agent.saved_ns());

@@ -46,6 +46,7 @@ pub struct Counts {
     pub read_bytes_hinted: u64,
     pub full_prefetches: u64,
     pub partial_prefetches: u64,
+    pub behind_a_server: bool,
     pub stalls: u64,
     pub stall_ns: u64,
     pub saved_ns: u64,

@@ -220,6 +220,13 @@ impl Look<'_> {
                 "it makes a call that nothing can run ahead of: {call} ({times})"
             )));
         }
+        if self.is_fetched_in_vain() {
+            let found = "what was fetched ahead was not there when it was read: a file server (FUSE) that answers one request \
+                         after the other, or whose files lose what is cached of them whenever they are opened";
+            return Some(Reason::new(found).mended_by(
+                "against the latter a mount that keeps it: -o auto_cache (sshfs), -o kernel_cache, or its like",
+            ));
+        }
         if percent(counts.reads_hinted, counts.reads) >= MOSTLY {
             return Some(Reason::new(
                 "what it reads was foretold, but came late: it reads as fast as the disk answers",
@@ -234,6 +241,14 @@ impl Look<'_> {
             Reason::new(found)
                 .mended_by("nothing here: the program itself would have to ask for more at a time"),
         )
+    }
+
+    /// Behind a server hardly anything came in time of what was asked for.
+    fn is_fetched_in_vain(&self) -> bool {
+        const LEAST: u64 = 32;
+        let counts = &self.report.counts;
+        let late = counts.partial_prefetches;
+        counts.behind_a_server && late >= LEAST && counts.full_prefetches < late / 10
     }
 
     /// The call that ended speculations most often, where calls did so more often than not.

@@ -274,7 +274,11 @@ mod tests {
             ..Counts::default()
         };
         let full = Counts { full_prefetches: 9000, saved_ns: 9 * SECOND, ..stalls(10, 1_000_000) };
+        let late = Counts { behind_a_server: true, partial_prefetches: 60, ..stalls(900, 1_000_000) };
+        let some_in_time = Counts { full_prefetches: 8, ..late.clone() };
         for (report, found) in [
+            (of(SECOND, program, late), "lose what is cached"),
+            (of(SECOND, program, some_in_time), "each read hangs on the one before"),
             (of(SECOND, busy, nothing.clone()), "it computes"),
             (of(SECOND, program, nothing.clone()), "waits for something that is no file"),
             (of(SECOND, queued, nothing.clone()), "the machine is busy"),
