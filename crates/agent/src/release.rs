@@ -154,11 +154,11 @@ fn all_is_let_go(state: &Fixed) {
     attach::ring(header);
 }
 
-/// A program is about to be executed in which there will be no agent: nobody will ask, whatever it gives
-/// back. So all that is held now is let go, and what earlier runs have opened is not opened any more: that
+/// A program is about to be executed in which there will be no agent, or to begin and be left alone: nobody will
+/// ask, whatever it gives back. So all that is held now is let go, and what earlier runs have opened is not opened any more: that
 /// would go on meanwhile, unlike speculation, which waits for the program.
 #[inline(never)]
-fn lets_all_go(state: &Fixed) {
+pub fn lets_all_go(state: &Fixed) {
     let header = state.header();
     opened::ends_replay(state);
     Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS)).for_all(What::All);
