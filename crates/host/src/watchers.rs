@@ -30,8 +30,9 @@ const KEPT_MOST: usize = 256;
 /// descriptors, and who watches for changes tells of each file.
 const REST: u32 = 50;
 
-/// But who is left alone and took no longer than this is looked at whenever something is to be opened.
-const SHORT: Duration = Duration::from_micros(100);
+/// But who is left alone and has no more of these, of the sort that bears a line each, is looked at whenever
+/// something is to be opened. (By time, 0.1 ms, it was now the one and now the other.)
+const FEW: usize = 64;
 
 /// How often at most those are looked at that were left alone.
 const UNSEEN_EVERY: Duration = Duration::from_millis(5);
@@ -167,13 +168,15 @@ impl Watchers {
         }
         let is_left = is_left || earlier.is_some_and(|look| look.is_left);
         let is_unseen = is_left || has_session(process) == Some(false);
-        let does = is_unseen && {
+        let Descriptors { lines, watch: does } = if is_unseen {
             // To look means to hold for a moment what it has open.
             let Some(_pass) = self.0.gate.pass_to_our_own(What::All) else { return };
-            watches(process).unwrap_or(false)
+            Descriptors::of(process).unwrap_or_default()
+        } else {
+            Descriptors::default()
         };
         let took = now.elapsed();
-        let rest = if is_unseen && took <= SHORT { Duration::ZERO } else { took * REST };
+        let rest = if is_unseen && lines <= FEW { Duration::ZERO } else { took * REST };
         let mut looked = self.looked();
         if looked.each.len() >= KEPT_MOST {
             looked.each.retain(|_, look| look.is_unseen || look.next > now);
@@ -194,29 +197,44 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Whether the process has a descriptor by which it is told who opens files. An error if it may not be looked
-/// into.
-fn watches(process: u32) -> io::Result<bool> {
-    /// Bytes of what is told of one descriptor: of a thousand watches.
-    const MOST: u64 = 128 << 10;
-    let directory = Path::new("/proc").join(process.to_string());
-    for entry in fs::read_dir(directory.join("fd"))? {
-        let entry = entry?;
-        let Ok(target) = fs::read_link(entry.path()) else { continue };
-        if !matches!(target.as_os_str().as_encoded_bytes(), b"anon_inode:inotify" | b"anon_inode:[fanotify]")
-        {
-            continue;
+/// What is told of a process's descriptors.
+#[derive(Default)]
+struct Descriptors {
+    /// A line for each, and for each watch.
+    lines: usize,
+    /// By one of them it is told who opens files.
+    watch: bool,
+}
+
+impl Descriptors {
+    /// Looks up to the first by which it is told. An error if it may not be looked into.
+    fn of(process: u32) -> io::Result<Descriptors> {
+        /// Bytes of what is told of one descriptor: of a thousand watches.
+        const MOST: u64 = 128 << 10;
+        let directory = Path::new("/proc").join(process.to_string());
+        let mut lines = 0;
+        for entry in fs::read_dir(directory.join("fd"))? {
+            let entry = entry?;
+            lines += 1;
+            let Ok(target) = fs::read_link(entry.path()) else { continue };
+            if !matches!(
+                target.as_os_str().as_encoded_bytes(),
+                b"anon_inode:inotify" | b"anon_inode:[fanotify]"
+            ) {
+                continue;
+            }
+            let mut told = String::new();
+            if let Ok(file) = fs::File::open(directory.join("fdinfo").join(entry.file_name())) {
+                // What is cut off ends in a line that is not whole.
+                let _ = file.take(MOST).read_to_string(&mut told);
+            }
+            if told.lines().any(is_seen_by) {
+                return Ok(Descriptors { lines, watch: true });
+            }
+            lines += told.lines().count();
         }
-        let mut told = String::new();
-        if let Ok(file) = fs::File::open(directory.join("fdinfo").join(entry.file_name())) {
-            // What is cut off ends in a line that is not whole.
-            let _ = file.take(MOST).read_to_string(&mut told);
-        }
-        if told.lines().any(is_seen_by) {
-            return Ok(true);
-        }
+        Ok(Descriptors { lines, watch: false })
     }
-    Ok(false)
 }
 
 /// Whether a line of `/proc/<pid>/fdinfo/<fd>` is a mark of one who is told of openings (the kernel's
@@ -255,16 +273,22 @@ mod tests {
     #[test]
     fn who_watches_is_found() {
         let us = std::process::id();
-        assert!(!watches(us).unwrap());
+        let watches = || Descriptors::of(us).map(|told| told.watch).unwrap();
+        assert!(!watches());
         // SAFETY: takes no pointer.
         let descriptor = unsafe { libc::inotify_init1(libc::IN_CLOEXEC) };
-        assert!(descriptor >= 0 && !watches(us).unwrap(), "it watches nothing yet");
+        assert!(descriptor >= 0 && !watches(), "it watches nothing yet");
         let place = CString::new("/").unwrap();
         // SAFETY: a string that lives as long as the call.
         assert!(unsafe { libc::inotify_add_watch(descriptor, place.as_ptr(), libc::IN_OPEN) } > 0);
-        assert!(watches(us).unwrap());
+        assert!(watches());
+        // SAFETY: as above, twice for one directory, and for another.
+        let added = [c"/", c"/proc"]
+            .map(|place| unsafe { libc::inotify_add_watch(descriptor, place.as_ptr(), libc::IN_CREATE) });
+        let alone = Descriptors::of(us).unwrap();
+        assert!(added.iter().all(|&watch| watch > 0) && !alone.watch && alone.lines >= 6, "{}", alone.lines);
         // SAFETY: ours.
         unsafe { libc::close(descriptor) };
-        assert!(watches(u32::MAX >> 1).is_err_and(|error| is_gone(&error)));
+        assert!(Descriptors::of(u32::MAX >> 1).is_err_and(|error| is_gone(&error)));
     }
 }
