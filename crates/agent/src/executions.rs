@@ -12,7 +12,7 @@ use crate::attach;
 use crate::patch::read_own;
 use crate::rooms::{STRING_BYTES, read_beginning};
 use crate::state::Fixed;
-use crate::substitute;
+use crate::{release, substitute};
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::{SESSION, SWITCH, find_preloaded, has_loader_tell};
 use runahead_abi::executions::{CLOSED, Executions, Known, state as answer};
@@ -235,6 +235,8 @@ fn ask(
     is_unanswered: impl Fn() -> bool,
 ) -> bool {
     let Some(me) = attach::id_for_the_host() else { return false };
+    // The agent may be put in and not be able to begin. Later nothing may be waited for.
+    release::waits_a_moment(state);
     if !has_turn(executions, me, &is_unanswered) {
         return false;
     }

@@ -159,8 +159,13 @@ fn all_is_let_go(state: &Fixed) {
 /// would go on meanwhile, unlike speculation, which waits for the program.
 #[inline(never)]
 pub fn lets_all_go(state: &Fixed) {
-    let header = state.header();
     opened::ends_replay(state);
+    waits_a_moment(state);
+}
+
+/// Has all let go that is held, if that does not take longer than [`UNSEEN_LONGEST_NS`].
+pub fn waits_a_moment(state: &Fixed) {
+    let header = state.header();
     Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS)).for_all(What::All);
     header.releasing.ends(What::All);
 }
@@ -360,9 +365,12 @@ fn is_replaced(state: &Fixed) {
     let Some(Holding(word)) = header.holders.speculators.get(number) else { return };
     let is_held = |holding| holding != 0;
     if !comes_forward(slot, word, Patience::within(header, LONGEST_NS), is_held) {
-        let patience = Patience { late: Some(number as u32), ..Patience::insists(header) };
+        let patience = Patience { late: Some(number as u32), ..Patience::within(header, LONGEST_NS) };
+        // The host ends those alone that keep somebody waiting.
+        header.releasing.begins(What::Files, patience.believed());
         patience.has_it_ended();
         comes_forward(slot, word, patience, is_held);
+        header.releasing.ends(What::Files);
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Counts {
     pub read_bytes_hinted: u64,
     pub full_prefetches: u64,
     pub partial_prefetches: u64,
-    /// A process has read of a file system whose data a program brings (FUSE).
+    /// A speculator has met a file system whose data a program brings (FUSE).
     pub behind_a_server: bool,
     pub stalls: u64,
     pub stall_ns: u64,

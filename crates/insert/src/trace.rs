@@ -71,11 +71,10 @@ impl Traced {
     }
 
     /// Goes with the stopped process, a program's from system call to system call, until the next program is there.
-    /// None: it has done something else, and goes on untraced; a failed execution of a program's is over then, and
-    /// has not returned yet.
     ///
     /// Stops are looked at and never taken (`WNOWAIT`): if we end, the kernel delivers what they are for.
-    pub fn wait_for_program(self, who: Who) -> Option<Fresh> {
+    pub fn wait_for_program(self, who: Who) -> Reached {
+        let process = self.process;
         let mut signal = 0;
         let mut executes = false;
         let how = match who {
@@ -83,15 +82,23 @@ impl Traced {
             Who::Launcher => libc::PTRACE_CONT,
         };
         for _ in 0..STOPS_MOST {
-            request(how, self.process, 0, signal).ok()?;
+            if request(how, process, 0, signal).is_err() {
+                return Reached::Nothing;
+            }
             signal = 0;
-            let stop = self.next()?;
+            let Some(stop) = self.next() else { return Reached::Nothing };
             match stop.event {
-                libc::PTRACE_EVENT_EXEC => return Some(Fresh { process: self.process }),
-                0 if stop.signal == SYSTEM_CALL => match self.call()? {
-                    Passage::Enters(number) if arch::executes(number) => executes = true,
-                    Passage::Enters(number) if arch::leads_out(number) => {}
-                    Passage::Returns if !executes => {}
+                libc::PTRACE_EVENT_EXEC => return Reached::Program(Fresh { process }),
+                0 if stop.signal == SYSTEM_CALL => match self.call() {
+                    Some(Passage::Enters(number)) if arch::executes(number) => executes = true,
+                    Some(Passage::Enters(number)) if arch::leads_out(number) => {}
+                    Some(Passage::Returns(_)) if !executes => {}
+                    // The agent's code executes it once more, with less.
+                    Some(Passage::Returns(TOO_LONG)) => executes = false,
+                    Some(Passage::Returns(_)) => {
+                        drop(Halted { process, signal });
+                        return Reached::Nothing;
+                    }
                     _ => break,
                 },
                 // A handler may run first, and execute nothing.
@@ -100,8 +107,7 @@ impl Traced {
                 _ => break,
             }
         }
-        let _ = request(libc::PTRACE_DETACH, self.process, 0, signal);
-        None
+        Reached::Elsewhere(Halted { process, signal })
     }
 
     /// The next stop. None: the process is over, and whoever waits for it is told so now.
@@ -135,7 +141,7 @@ impl Traced {
         request(GET_SYSCALL_INFO, self.process, length, place).ok()?;
         match told.kind {
             CallTold::ENTRY => Some(Passage::Enters(told.number)),
-            CallTold::EXIT => Some(Passage::Returns),
+            CallTold::EXIT => Some(Passage::Returns(told.number.cast_signed())),
             _ => None,
         }
     }
@@ -163,7 +169,7 @@ struct CallTold {
     _machine: u32,
     _instruction: u64,
     _stack: u64,
-    /// Of a call that begins.
+    /// Of a call that begins; of one that returns, what.
     number: u64,
     _arguments: [u64; 7],
 }
@@ -175,7 +181,35 @@ impl CallTold {
 
 enum Passage {
     Enters(u64),
-    Returns,
+    Returns(i64),
+}
+
+/// What execve(2) returns for words that are too many.
+const TOO_LONG: i64 = -(libc::E2BIG as i64);
+
+/// What a process that was stopped has come to.
+#[derive(Debug)]
+pub enum Reached {
+    /// The next program is there.
+    Program(Fresh),
+    /// It does something else first, or is stopped by somebody: nobody knows what comes.
+    Elsewhere(Halted),
+    /// The execution has failed, and has not returned yet, or the process is over.
+    Nothing,
+}
+
+/// A process that stands still until this is dropped, and goes on untraced.
+#[derive(Debug)]
+pub struct Halted {
+    process: libc::pid_t,
+    /// What it is to get, if that is not 0.
+    signal: usize,
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        let _ = request(libc::PTRACE_DETACH, self.process, 0, self.signal);
+    }
 }
 
 /// A process with a new program in it that has not begun, until this is dropped.

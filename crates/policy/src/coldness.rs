@@ -14,8 +14,8 @@ pub const WAITED_NS: u64 = 20_000;
 /// the memory's lock, where the other maps something, some 30 us were seen. A server at a network takes longer.
 pub const BLOCKED_NS: u64 = 100_000;
 
-/// Such sleeps, less the look-ups without one, from which on they are a slow file system's (FUSE, virtiofs, 9p; a
-/// kernel that does not tell who has asked a disk). Threads that meet do so now and then.
+/// Such sleeps, less the look-ups without one, from which on they are a slow file system's (FUSE, virtiofs,
+/// 9p). Threads that meet do so now and then.
 pub const BRIEF_MOST: u32 = 8;
 
 /// Look-ups within which a second slow one proves the first. (On a busy machine, with a single one taken for
