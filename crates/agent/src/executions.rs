@@ -12,7 +12,7 @@ use crate::attach;
 use crate::patch::read_own;
 use crate::rooms::{STRING_BYTES, read_beginning};
 use crate::state::Fixed;
-use crate::{release, substitute};
+use crate::substitute;
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::{SESSION, SWITCH, find_preloaded, has_loader_tell};
 use runahead_abi::executions::{CLOSED, Executions, Known, state as answer};
@@ -81,9 +81,9 @@ pub enum Next {
     ByItself,
     /// Its loader cannot, and says so if it is told to; or it would name the agent among what it loads.
     Narrow,
-    /// The host puts the agent in, or sees to it that nothing is held if it fails.
+    /// The host puts the agent in, if nothing fails.
     PutIn,
-    /// Whatever else: it is left alone.
+    /// Whatever else: it is left alone, or a tracer may fail.
     Other,
 }
 
@@ -111,21 +111,21 @@ pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
     // What is not there will not be executed either.
     let Some(file) = execution.file() else { return Next::ByItself };
     let key = kin::key(file.st_dev, file.st_ino);
-    let (mut known, mut is_traced) = (executions.known(key), false);
+    let mut known = executions.known(key);
     let is_unanswered =
         |known| matches!(known, Known::No | Known::ToBePutIn) || known == Known::ByItself && !carries;
     if is_unanswered(known) {
         // Whoever is answered before may ask the same.
-        is_traced = ask(state, executions, &execution, &file, || is_unanswered(executions.known(key)));
+        ask(state, executions, &execution, &file, || is_unanswered(executions.known(key)));
         // Asked once more it would count as left alone once more.
         let now = executions.known(key);
         known = if carries || now == Known::ToBePutIn { now } else { Known::No };
     }
     match known {
-        _ if is_traced => Next::PutIn,
         Known::Narrow => Next::Narrow,
         // Not into a program that gets rights from its file.
         Known::ByItself if file.st_mode & (n::S_ISUID | n::S_ISGID) == 0 => Next::ByItself,
+        Known::ToBePutIn => Next::PutIn,
         _ => Next::Other,
     }
 }
@@ -226,23 +226,20 @@ pub fn names_agent(state: &Fixed, address: usize) -> bool {
     !ours.is_empty() && find_preloaded(value.get(..bytes).unwrap_or_default(), is_ours).is_some()
 }
 
-/// True: the host traces the process, which makes no call from here on but those that lead to the execution.
 fn ask(
     state: &Fixed,
     executions: &Executions,
     execution: &Execution,
     file: &Stat,
     is_unanswered: impl Fn() -> bool,
-) -> bool {
-    let Some(me) = attach::id_for_the_host() else { return false };
-    // The agent may be put in and not be able to begin. Later nothing may be waited for.
-    release::waits_a_moment(state);
+) {
+    let Some(me) = attach::id_for_the_host() else { return };
     if !has_turn(executions, me, &is_unanswered) {
-        return false;
+        return;
     }
     if !is_unanswered() {
         let _ = executions.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
-        return false;
+        return;
     }
     executions.state_address.store(state as *const Fixed as u64, Ordering::Relaxed);
     executions.directory.store(execution.directory.cast_unsigned(), Ordering::Relaxed);
@@ -254,22 +251,10 @@ fn ask(
     let asked = answer::word(number, answer::ASKED);
     executions.state.store(asked, Ordering::Release);
     attach::ring(state.header());
-    let given = wait_for_answer(executions, asked);
-    if given != Given::None {
+    if wait_for_answer(executions, asked) {
         // The host has it for good, when it has left the command.
         let _ = executions.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
-    given == Given::Traced
-}
-
-/// What has come of a request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Given {
-    /// Nobody has even looked.
-    None,
-    /// It is left alone, or was given up.
-    Left,
-    Traced,
 }
 
 /// Whether it is this process's turn to ask, for which it waits while others are answered: a shell starts the
@@ -301,22 +286,22 @@ fn has_turn(executions: &Executions, me: u32, is_unanswered: impl Fn() -> bool) 
     }
 }
 
-/// Waits for the answer to a request, or gives it up.
-fn wait_for_answer(executions: &Executions, asked: u32) -> Given {
+/// Waits for the answer to a request, or gives it up. False: nobody has even looked.
+fn wait_for_answer(executions: &Executions, asked: u32) -> bool {
     let mut end = monotonic_ns().saturating_add(LONGEST_NS);
     let mut is_stopping = false;
     loop {
         let seen = executions.state.load(Ordering::Acquire);
         if answer::to(seen, answer::ASKED) != asked {
-            return Given::Left;
+            return true;
         }
         let kind = answer::of(seen);
         if kind == answer::ABANDONED {
-            return Given::None;
+            return false;
         }
         if !matches!(kind, answer::ASKED | answer::TAKEN | answer::TRACING) {
             executions.state.store(answer::EMPTY, Ordering::Release);
-            return if kind == answer::TRACED { Given::Traced } else { Given::Left };
+            return true;
         }
         let now = monotonic_ns();
         if kind == answer::TRACING && !is_stopping {
@@ -329,7 +314,7 @@ fn wait_for_answer(executions: &Executions, asked: u32) -> Given {
             let is_looked_at = kind != answer::ASKED;
             let left = if is_looked_at { answer::EMPTY } else { answer::to(seen, answer::ABANDONED) };
             if executions.state.compare_exchange(seen, left, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return if is_looked_at { Given::Left } else { Given::None };
+                return is_looked_at;
             }
         }
     }

@@ -93,12 +93,12 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
             let mut answer = substitute::execution(frame, number, a);
             let me = process_id() as u32;
             let id = if frame.state().has(flags::LASTING) { None } else { attach::id_for_the_host() };
-            // Where it is traced from then on: no call but those that lead out (`runahead_insert`), of which the clocks
-            // are. If the agent is not put in, the host sees to the rest.
             let next = executions::announce(frame.state(), number, a);
-            if matches!(next, Next::Narrow | Next::Other) {
+            // It may be traced by now: no call but those that lead out (`runahead_insert`), of which the clocks and
+            // futexes are.
+            if next != Next::ByItself {
                 lets_all_go(frame.state());
-                if let Some(id) = id {
+                if let Some(id) = id.filter(|_| next != Next::PutIn) {
                     frame.state().header().unseen.note(id);
                 }
             }
@@ -154,19 +154,17 @@ fn all_is_let_go(state: &Fixed) {
     attach::ring(header);
 }
 
-/// A program is about to be executed in which there will be no agent, or to begin and be left alone: nobody will
-/// ask, whatever it gives back. So all that is held now is let go, and what earlier runs have opened is not opened any more: that
+/// A program is about to be executed in which there will be no agent: nobody will ask, whatever it gives
+/// back. So all that is held now is let go, and what earlier runs have opened is not opened any more: that
 /// would go on meanwhile, unlike speculation, which waits for the program.
 #[inline(never)]
-pub fn lets_all_go(state: &Fixed) {
-    opened::ends_replay(state);
-    waits_a_moment(state);
-}
-
-/// Has all let go that is held, if that does not take longer than [`UNSEEN_LONGEST_NS`].
-pub fn waits_a_moment(state: &Fixed) {
+fn lets_all_go(state: &Fixed) {
     let header = state.header();
-    Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS)).for_all(What::All);
+    opened::ends_replay(state);
+    let mut wait = Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS));
+    // Our own speculator holds nothing any more, and to look whose the slot is takes a call that ends the tracing.
+    wait.wakes_ours = false;
+    wait.for_all(What::All);
     header.releasing.ends(What::All);
 }
 
@@ -248,6 +246,8 @@ struct Wait<'a> {
     patience: Patience<'a>,
     /// The host has been told.
     rung: bool,
+    /// The process's own speculator is woken each time, wherever it sleeps.
+    wakes_ours: bool,
 }
 
 impl<'a> Wait<'a> {
@@ -255,7 +255,7 @@ impl<'a> Wait<'a> {
     fn begin(state: &'a Fixed, what: What, patience: Patience<'a>) -> Wait<'a> {
         let header = state.header();
         header.releasing.begins(what, patience.believed());
-        Wait { state, header, patience, rung: false }
+        Wait { state, header, patience, rung: false, wakes_ours: true }
     }
 
     fn for_all(&mut self, what: What) {
@@ -298,7 +298,9 @@ impl<'a> Wait<'a> {
                 self.rung = true;
                 attach::ring(self.header);
             }
-            if let Some(slot) = attach::own_slot(self.state) {
+            if self.wakes_ours
+                && let Some(slot) = attach::own_slot(self.state)
+            {
                 wake(slot);
             }
             futex_wait(&holding.0, seen, Some(AGAIN_NS));

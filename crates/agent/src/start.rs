@@ -4,8 +4,7 @@ use crate::executions::PRELOAD_KEPT;
 use crate::session::{Address, Open};
 use crate::state::{self, Fixed, NO_DESCRIPTOR};
 use crate::{
-    arch, attach, emulators, enabled, loader, opened, own_run, patch, prepared, release, rooms, session,
-    unchecked,
+    arch, attach, emulators, enabled, loader, opened, own_run, patch, prepared, rooms, session, unchecked,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -195,10 +194,6 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
         (false, _) => care::HELPED,
     };
     attach::cares(fixed, how);
-    if visited.is_blind && (unknown == patch::Unknown::Waits || fixed.has(flags::HIDDEN)) {
-        // Whoever executed it knew that the agent would be put in, and took for granted that it would ask.
-        release::lets_all_go(fixed);
-    }
     if !visited.is_blind && visited.code >= LARGE && was_cold() && !unchecked::watch_later(fixed, watch::FILE)
     {
         attach::want_watch(fixed, watch::FILE);

@@ -14,14 +14,10 @@ use runahead_abi::enabled::takes;
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::executions::{Executions as Mailbox, Known, state};
 use runahead_abi::kin;
-use runahead_abi::opened::ends_replay;
 use runahead_abi::release::What::Files;
-use runahead_abi::release::{Holding, What};
-use runahead_abi::session::Header;
 use runahead_gate::Gate;
 use runahead_insert::file::{self, Look};
-use runahead_insert::{Bytes, Entrance, Fresh, Image, Reached, Refusal, Traced, Who, bytes_at, string_at};
-use runahead_kernel::process::monotonic_ns;
+use runahead_insert::{Bytes, Entrance, Fresh, Image, Refusal, Traced, Who, bytes_at, string_at};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -188,11 +184,6 @@ impl Executions {
     }
 }
 
-fn is_anything_held(header: &Header) -> bool {
-    let of_the_host = [&header.host_nameless, &header.host_files, &header.host_places];
-    of_the_host.into_iter().chain(&header.holders.speculators).any(Holding::is_any)
-}
-
 /// Brings a request on, from the word as it was. False: whoever has asked does not wait any more.
 fn step(mailbox: &Mailbox, from: u32, to: u32) -> bool {
     let to = state::to(from, to);
@@ -305,42 +296,14 @@ impl Common {
         }
         step(mailbox, tracing, state::TRACED);
         let who = if is_launcher { Who::Launcher } else { Who::Program };
-        match traced.wait_for_program(who) {
-            Reached::Program(fresh) => match self.put_in(&fresh, &request, &rights) {
-                Ok(()) => self.lives().begin(request.process, kin::key(request.file.0, request.file.1)),
-                Err(refusal) if is_launcher => {
-                    let _ = self.refused.set(because(&refusal));
-                }
-                Err(_) => self.is_unseen(request.process),
-            },
-            Reached::Elsewhere(_halted) if !is_launcher => self.is_unseen(request.process),
-            Reached::Elsewhere(_) | Reached::Nothing => {}
+        let Some(fresh) = traced.wait_for_program(who) else { return };
+        match self.put_in(fresh, &request, &rights) {
+            Ok(()) => self.lives().begin(request.process, kin::key(request.file.0, request.file.1)),
+            Err(refusal) if is_launcher => {
+                let _ = self.refused.set(because(&refusal));
+            }
+            Err(_) => {}
         }
-    }
-
-    /// The process, which stands still, goes on without the agent, which has taken for granted that it would not:
-    /// what the agent does before a program that is left alone is done here (`agent::release`).
-    fn is_unseen(&self, process: u32) {
-        const LONGEST: Duration = Duration::from_millis(20);
-        const REPLAY_LONGEST: Duration = Duration::from_secs(1);
-        const AGAIN: Duration = Duration::from_millis(1);
-        let header = self.session.header();
-        if self.address.flags & flags::LASTING == 0 {
-            header.unseen.note(process);
-        }
-        let began = Instant::now();
-        let until = 2 * REPLAY_LONGEST.as_nanos() as u64;
-        header.releasing.begins(What::All, monotonic_ns().saturating_add(until));
-        let replays = || header.replaying.load(Ordering::Acquire) != 0 && began.elapsed() < REPLAY_LONGEST;
-        if self.address.flags & flags::REMEMBERS != 0 {
-            ends_replay(&header.remembering);
-        }
-        while is_anything_held(header) && began.elapsed() < LONGEST || replays() {
-            header.doorbell.fetch_add(1, Ordering::Release);
-            wake(&header.doorbell);
-            std::thread::sleep(AGAIN);
-        }
-        header.releasing.ends(What::All);
     }
 
     fn who_asks(&self, process: u32, address: u64) -> Asks {
@@ -408,7 +371,13 @@ impl Common {
     fn may_be_named(&self, request: &Request, entries: &[Vec<u8>]) -> bool {
         let is_quiet = !TALKS.iter().any(|name| value_of(entries, name).is_some());
         let directory = PathBuf::from(format!("/proc/{}", request.process));
-        let has_room = has_room(request.process);
+        let (limit, open) = (limits_of(request.process), std::fs::read_dir(directory.join("fd")));
+        let has_room = limit.is_some_and(|limits| {
+            let open = open.map_or(usize::MAX, Iterator::count);
+            limits.files > open.saturating_add(FILES_SPARE) as u64
+                && limits.addresses >= least::ADDRESSES
+                && limits.data >= least::DATA
+        });
         let there = self.agent.strip_prefix("/").ok().and_then(|agent| {
             let found = std::fs::metadata(directory.join("root").join(agent)).ok()?;
             Some((found.dev(), found.ino()))
@@ -425,7 +394,7 @@ impl Common {
     }
 
     /// The program is there and has not begun.
-    fn put_in(&self, fresh: &Fresh, request: &Request, rights: &Watched) -> Result<(), Refusal> {
+    fn put_in(&self, fresh: Fresh, request: &Request, rights: &Watched) -> Result<(), Refusal> {
         // Nobody is served who is allowed more now, or less.
         if !rights.still_is() {
             return Err(Refusal::NotForUs);
@@ -470,10 +439,6 @@ impl Common {
                     Image::read(Path::new(&path)).ok()
                 });
                 let image = image.as_ref().ok_or(Refusal::NoPlace)?;
-                // It would begin, and leave again.
-                if !has_room(request.process) {
-                    return Err(Refusal::NotForUs);
-                }
                 fresh.put_in(image, &self.address.to_string())
             }
             Look::Script(_) | Look::Other => Err(Refusal::NotForUs),
@@ -494,16 +459,6 @@ const TALKS: [&str; 7] = [
 
 /// Files that a loader may have open at a time, beside those that are.
 const FILES_SPARE: usize = 8;
-
-/// Whether the process's limits leave room for the agent.
-fn has_room(process: u32) -> bool {
-    limits_of(process).is_some_and(|limits| {
-        let open = std::fs::read_dir(format!("/proc/{process}/fd")).map_or(usize::MAX, Iterator::count);
-        limits.files > open.saturating_add(FILES_SPARE) as u64
-            && limits.addresses >= least::ADDRESSES
-            && limits.data >= least::DATA
-    })
-}
 
 struct Limits {
     files: u64,

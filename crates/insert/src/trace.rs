@@ -39,9 +39,10 @@ pub struct Traced {
     _thread: std::marker::PhantomData<*const ()>,
 }
 
-/// Stops between the first and the execution: at system calls that lead out of the agent, and for signals.
-/// Whoever makes more calls, or others, does something else.
-const STOPS_MOST: usize = 256;
+/// Stops between the first and the execution: at system calls that lead out of the agent, which may wait for a
+/// second before it executes, a millisecond at a time, and for signals. Whoever makes other calls does something
+/// else.
+const STOPS_MOST: usize = 8192;
 
 /// What the process may do before it executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +72,11 @@ impl Traced {
     }
 
     /// Goes with the stopped process, a program's from system call to system call, until the next program is there.
+    /// None: it has done something else, and goes on untraced; a failed execution of a program's is over then, and
+    /// has not returned yet.
     ///
     /// Stops are looked at and never taken (`WNOWAIT`): if we end, the kernel delivers what they are for.
-    pub fn wait_for_program(self, who: Who) -> Reached {
-        let process = self.process;
+    pub fn wait_for_program(self, who: Who) -> Option<Fresh> {
         let mut signal = 0;
         let mut executes = false;
         let how = match who {
@@ -82,23 +84,15 @@ impl Traced {
             Who::Launcher => libc::PTRACE_CONT,
         };
         for _ in 0..STOPS_MOST {
-            if request(how, process, 0, signal).is_err() {
-                return Reached::Nothing;
-            }
+            request(how, self.process, 0, signal).ok()?;
             signal = 0;
-            let Some(stop) = self.next() else { return Reached::Nothing };
+            let stop = self.next()?;
             match stop.event {
-                libc::PTRACE_EVENT_EXEC => return Reached::Program(Fresh { process }),
-                0 if stop.signal == SYSTEM_CALL => match self.call() {
-                    Some(Passage::Enters(number)) if arch::executes(number) => executes = true,
-                    Some(Passage::Enters(number)) if arch::leads_out(number) => {}
-                    Some(Passage::Returns(_)) if !executes => {}
-                    // The agent's code executes it once more, with less.
-                    Some(Passage::Returns(TOO_LONG)) => executes = false,
-                    Some(Passage::Returns(_)) => {
-                        drop(Halted { process, signal });
-                        return Reached::Nothing;
-                    }
+                libc::PTRACE_EVENT_EXEC => return Some(Fresh { process: self.process }),
+                0 if stop.signal == SYSTEM_CALL => match self.call()? {
+                    Passage::Enters(number) if arch::executes(number) => executes = true,
+                    Passage::Enters(number) if arch::leads_out(number) => {}
+                    Passage::Returns if !executes => {}
                     _ => break,
                 },
                 // A handler may run first, and execute nothing.
@@ -107,7 +101,8 @@ impl Traced {
                 _ => break,
             }
         }
-        Reached::Elsewhere(Halted { process, signal })
+        let _ = request(libc::PTRACE_DETACH, self.process, 0, signal);
+        None
     }
 
     /// The next stop. None: the process is over, and whoever waits for it is told so now.
@@ -141,7 +136,7 @@ impl Traced {
         request(GET_SYSCALL_INFO, self.process, length, place).ok()?;
         match told.kind {
             CallTold::ENTRY => Some(Passage::Enters(told.number)),
-            CallTold::EXIT => Some(Passage::Returns(told.number.cast_signed())),
+            CallTold::EXIT => Some(Passage::Returns),
             _ => None,
         }
     }
@@ -169,7 +164,7 @@ struct CallTold {
     _machine: u32,
     _instruction: u64,
     _stack: u64,
-    /// Of a call that begins; of one that returns, what.
+    /// Of a call that begins.
     number: u64,
     _arguments: [u64; 7],
 }
@@ -181,35 +176,7 @@ impl CallTold {
 
 enum Passage {
     Enters(u64),
-    Returns(i64),
-}
-
-/// What execve(2) returns for words that are too many.
-const TOO_LONG: i64 = -(libc::E2BIG as i64);
-
-/// What a process that was stopped has come to.
-#[derive(Debug)]
-pub enum Reached {
-    /// The next program is there.
-    Program(Fresh),
-    /// It does something else first, or is stopped by somebody: nobody knows what comes.
-    Elsewhere(Halted),
-    /// The execution has failed, and has not returned yet, or the process is over.
-    Nothing,
-}
-
-/// A process that stands still until this is dropped, and goes on untraced.
-#[derive(Debug)]
-pub struct Halted {
-    process: libc::pid_t,
-    /// What it is to get, if that is not 0.
-    signal: usize,
-}
-
-impl Drop for Halted {
-    fn drop(&mut self) {
-        let _ = request(libc::PTRACE_DETACH, self.process, 0, self.signal);
-    }
+    Returns,
 }
 
 /// A process with a new program in it that has not begun, until this is dropped.
@@ -265,7 +232,7 @@ impl Fresh {
     }
 
     /// Gives the program two more variables, at the end of its environment.
-    pub fn add_variables(&self, variables: [&[u8]; 2]) -> Result<(), Refusal> {
+    pub fn add_variables(self, variables: [&[u8]; 2]) -> Result<(), Refusal> {
         let (mut registers, start, block) = self.start()?;
         let (stack, bytes) = block.with_variables(start.stack, variables).ok_or(Refusal::NoRoom)?;
         self.memory().write(stack, &bytes)?;
@@ -274,7 +241,7 @@ impl Fresh {
     }
 
     /// Has the program begin with the image's start; `session`: what that is told (`environment::Session`).
-    pub fn put_in(&self, image: &Image, session: &str) -> Result<(), Refusal> {
+    pub fn put_in(self, image: &Image, session: &str) -> Result<(), Refusal> {
         let (mut registers, start, block) = self.start()?;
         let place = self.place(&block)?.ok_or(Refusal::NoPlace)?;
         let mut told = image.told(session).ok_or(Refusal::NoRoom)?;
