@@ -11,8 +11,8 @@
 
 // Looks up "d0/x", "d1/x" and so on in a folder. `apart`: one after the other. `over`: the same, with the name where the kernel
 // writes the size. `crowd`: the first few by one thread, the others by many. `long`: the first one, so often, through links that
-// have the kernel walk for some hundred microseconds without waiting for anything. `between`: the same, with some sleep before
-// each.
+// have the kernel walk for some hundred microseconds without waiting for anything. `between`: the same, with
+// some sleep before each.
 enum { THREADS = 8, ALONE = 24 };
 
 static int count, next = ALONE, found[THREADS];

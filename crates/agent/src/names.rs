@@ -23,7 +23,7 @@ use runahead_kernel::files::{IoVec, Stat};
 use runahead_kernel::memory::{bytes, overlap};
 use runahead_kernel::process::{monotonic_ns, process_id, sleeps_and_blocks, thread_id};
 use runahead_kernel::uapi::general as n;
-use runahead_policy::coldness::{Coldness, Sleeps, Usage, WAITED_NS};
+use runahead_policy::coldness::{Coldness, Sleeps, WAITED_NS};
 use runahead_policy::crowd::{Crowd, Wait};
 use runahead_policy::noting::Noting;
 
@@ -54,22 +54,17 @@ struct LookedUp {
     extended: bool,
 }
 
-/// How long a call took, ns, and what its thread had done before, if that was asked.
+/// How long a call took, ns, and how often its thread had slept before, if that was asked.
 #[derive(Clone, Copy)]
 struct Took {
     ns: u64,
-    before: Option<Usage>,
-}
-
-const fn usage((sleeps, blocks): (u64, u64)) -> Usage {
-    Usage { sleeps, blocks }
+    sleeps: Option<u64>,
 }
 
 impl Took {
     /// Makes a system call.
     fn of(call: &Measured) -> Took {
-        let before = call.sleeps_and_blocks.map(usage);
-        Took { ns: monotonic_ns().saturating_sub(call.began), before }
+        Took { ns: monotonic_ns().saturating_sub(call.began), sleeps: call.sleeps }
     }
 }
 
@@ -172,12 +167,11 @@ impl Visit<'_> {
     /// Counts a look-up; true if it had to wait.
     fn name_passed(&mut self, took: Took) -> bool {
         let Names { coldness, sleeps, .. } = &mut self.inner.names;
-        let waited = coldness.passed(took.ns, || {
-            sleeps.since(thread_id() as u32, took.before, usage(sleeps_and_blocks()), took.ns)
-        });
+        let waited =
+            coldness.passed(took.ns, || sleeps.since(thread_id() as u32, took.sleeps, sleeps_and_blocks().0));
         let took = took.ns;
         if took >= WAITED_NS {
-            self.state.asks_usage.store(coldness.lasts() as i32, Ordering::Relaxed);
+            self.state.asks_sleeps.store(coldness.lasts() as i32, Ordering::Relaxed);
         }
         if waited {
             attach::has_waited(self.state, took);

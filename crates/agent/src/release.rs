@@ -94,8 +94,8 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
             let me = process_id() as u32;
             let id = if frame.state().has(flags::LASTING) { None } else { attach::id_for_the_host() };
             let next = executions::announce(frame.state(), number, a);
-            // It may be traced by now: no call but those that lead out (`runahead_insert`), of which the clocks and
-            // futexes are.
+            // It may be traced by now: no call but those that lead out (`runahead_insert`), of which the
+            // clocks and futexes are.
             if next != Next::ByItself {
                 lets_all_go(frame.state());
                 if let Some(id) = id.filter(|_| next != Next::PutIn) {
@@ -162,7 +162,8 @@ fn lets_all_go(state: &Fixed) {
     let header = state.header();
     opened::ends_replay(state);
     let mut wait = Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS));
-    // Our own speculator holds nothing any more, and to look whose the slot is takes a call that ends the tracing.
+    // Our own speculator holds nothing any more, and to look whose the slot is takes a call that ends the
+    // tracing.
     wait.wakes_ours = false;
     wait.for_all(What::All);
     header.releasing.ends(What::All);
@@ -353,8 +354,8 @@ fn have_closed(state: &Fixed, slot: &Slot, first: usize, last: usize) {
     (first..=last).for_each(|number| agent.closing.remove(number));
 }
 
-/// The program is about to become another one: what was posted so far is void, and its speculator lets go, or is ended. If the
-/// call fails, speculation goes on at the next stall, if there is a speculator.
+/// The program is about to become another one: what was posted so far is void, and its speculator lets go, or
+/// is ended. If the call fails, speculation goes on at the next stall, if there is a speculator.
 fn is_replaced(state: &Fixed) {
     let Some(slot) = speculated(state) else { return };
     if attach::own_slot(state).is_none() {

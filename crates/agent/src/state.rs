@@ -100,9 +100,9 @@ pub struct Fixed {
     /// Where stubs lie that are out of the pool's reach; both 0: nowhere. The entry code reads them.
     pub far_start: AtomicUsize,
     pub far_end: AtomicUsize,
-    /// Measured calls before which it is still asked what their thread has done (`names`). The entry code counts it
-    /// down, and below zero where several threads do at once.
-    pub asks_usage: AtomicI32,
+    /// Measured calls before which it is still asked how often their thread has slept (`names`). The entry
+    /// code counts it down, and below zero where several threads do at once.
+    pub asks_sleeps: AtomicI32,
     /// The site file's mapping, which reaches beyond its end; length 0: there is none. Only ever read
     /// through the kernel, as somebody may cut the file, and readable for that moment alone.
     pub site_file: AtomicUsize,

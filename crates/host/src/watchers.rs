@@ -33,8 +33,8 @@ const REST: u32 = 50;
 /// But who is left alone and took no longer than this is looked at whenever something is to be opened.
 const SHORT: Duration = Duration::from_micros(100);
 
-/// And who has said that it is left alone, if it has no more descriptors and watches than this. (By time alone it
-/// was now looked at and now not: a look at eight takes 0.04 to 0.13 ms.)
+/// And who has said that it is left alone, if it has no more descriptors and watches than this. (By time alone
+/// it was now looked at and now not: looks at one program took 0.04 to 0.13 ms.)
 const FEW: usize = 64;
 
 /// How often at most those are looked at that were left alone.

@@ -40,8 +40,7 @@ pub struct Traced {
 }
 
 /// Stops between the first and the execution: at system calls that lead out of the agent, which may wait for a
-/// second before it executes, a millisecond at a time, and for signals. Whoever makes other calls does something
-/// else.
+/// second before it executes, a millisecond at a time, and for signals.
 const STOPS_MOST: usize = 8192;
 
 /// What the process may do before it executes.
@@ -49,8 +48,8 @@ const STOPS_MOST: usize = 8192;
 pub enum Who {
     /// It executes once. Where that fails it is let go.
     Program,
-    /// It is our own code, which does nothing else before its end, and may try one path after the other: its calls
-    /// are not looked at. (Some twenty stops, 0.4 ms.)
+    /// It is our own code, which does nothing else before its end, and may try one path after the other: it is
+    /// not stopped at its calls.
     Launcher,
 }
 
@@ -71,9 +70,9 @@ impl Traced {
             && matches!(self.next(), Some(Stop { event: libc::PTRACE_EVENT_STOP, signal: libc::SIGTRAP }))
     }
 
-    /// Goes with the stopped process, a program's from system call to system call, until the next program is there.
-    /// None: it has done something else, and goes on untraced; a failed execution of a program's is over then, and
-    /// has not returned yet.
+    /// Goes with the stopped process, a program's from system call to system call, until the next program is
+    /// there. None: it has done something else, and goes on untraced; a failed execution of a program's is
+    /// over then, and has not returned yet.
     ///
     /// Stops are looked at and never taken (`WNOWAIT`): if we end, the kernel delivers what they are for.
     pub fn wait_for_program(self, who: Who) -> Option<Fresh> {

@@ -196,7 +196,7 @@ pub const SLEEPS: usize = 4 + 12;
 const MAJOR: usize = 4 + 5;
 
 /// The place of `ru_inblock` in what [`usage`] returns: the eighth of the counts.
-pub const BLOCKS: usize = 4 + 7;
+const BLOCKS: usize = 4 + 7;
 
 /// `struct rusage` of the calling thread or process, word by word: two times of two words each, then fourteen counts. Zeros
 /// if it cannot be had.

@@ -221,10 +221,11 @@ impl Look<'_> {
             )));
         }
         if self.is_fetched_in_vain() {
-            let found = "what was fetched ahead was not there when it was read: a file server (FUSE) that answers one request \
-                         after the other, or whose files lose what is cached of them whenever they are opened";
+            let found = "what was fetched ahead was not there when it was read: a file server (FUSE) \
+                         that answers one request after the other, or whose files lose what is cached of \
+                         them whenever they are opened";
             return Some(Reason::new(found).mended_by(
-                "against the latter a mount that keeps it: -o auto_cache (sshfs), -o kernel_cache, or its like",
+                "against the latter a mount that keeps it: -o auto_cache (sshfs), -o kernel_cache or its like",
             ));
         }
         if percent(counts.reads_hinted, counts.reads) >= MOSTLY {

@@ -8,7 +8,8 @@
 //! - **Inside a proven function**: a run of no-ops right behind a jump or a return, with no
 //!   target in it or right in front of it. Not in functions with indirect flow (jump tables, landing
 //!   pads, addresses of its own code, unless all of these are known): a label there may stand in front of the
-//!   alignment of the next one, reached by nothing that can be seen. Nor where another function jumps into the run.
+//!   alignment of the next one, reached by nothing that can be seen. Nor where another function jumps into
+//!   the run.
 //! - **At the end of a proven function of Go's**: traps behind a jump or a return that nothing leads to. Go's
 //!   linker puts them between functions, and its table has a function last until the next one begins.
 //!

@@ -51,8 +51,8 @@ fn small() -> &'static [u8] {
     })
 }
 
-/// Static programs with code that no table lists, data in some of it, tables of jumps and landing pads: one that is
-/// loaded anywhere, and one that is loaded where it says.
+/// Static programs with code that no table lists, data in some of it, tables of jumps and landing pads: one
+/// that is loaded anywhere, and one that is loaded where it says.
 fn programs() -> &'static [Vec<u8>; 2] {
     static BYTES: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
     BYTES.get_or_init(|| {

@@ -38,7 +38,7 @@ pub fn looked_up_at(directory: i32, path: usize, length: usize, written: Range<u
 pub fn looked_up(directory: i32, path: &[u8], took: u64) {
     run::looked_up();
     let notes = NOTES.get();
-    // What a look-up has asked disks for is not told apart here: one that matters takes longer than others.
+    // Our own look-up: whether we slept in it is not asked.
     let waited = notes.coldness.passed(took, || Slept::Yes);
     if !waited || took < WORTH_HELPING_NS || !(1..PATH_BYTES).contains(&path.len()) {
         return;

@@ -168,8 +168,8 @@ for name in sys.argv[1:]:
     os.fdatasync(file)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)";
 
-/// What is said of the files' reading behind some words, after a line that sets the scene. Who reads waits often,
-/// and lives on until the speculator has been tried.
+/// What is said of the files' reading behind some words, after a line that sets the scene. Who reads waits
+/// often, and lives on until the speculator has been tried.
 fn said(name: &str, scene: &str, before: &str, runahead: &Runahead) -> Result<String, String> {
     let command = format!(
         "python3 evict.py cold.*

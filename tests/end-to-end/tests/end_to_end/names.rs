@@ -5,8 +5,8 @@
 //!   who finds out that names are waited for is the speculator, or nobody.
 //! - A name that the look-up itself has written over is nobody's. What stands there then is another directory's, where there is much to
 //!   look up.
-//! - A look-up that takes long without giving the processor away has not waited, whatever its thread does between
-//!   two of them.
+//! - A look-up that takes long without giving the processor away has not waited, whatever its thread does
+//!   between two of them.
 //! - A program that looks names up in many threads is left alone on a quick disk, and its agent looks at names no more. One that does
 //!   so in a single thread is not: that few were counted comes of the crowd, and not of names that were cached.
 

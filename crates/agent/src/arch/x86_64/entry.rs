@@ -40,7 +40,7 @@ use runahead_abi::registers::Registers;
 use runahead_abi::release::{COUNTS, Closings, NUMBERS};
 use runahead_abi::session::{AgentPart, HOLDERS_AT, Header, SLOTS, Slot, SpeculatorPart, remembering, watch};
 use runahead_kernel::PAGE;
-use runahead_kernel::process::{BLOCKS, SLEEPS, THREAD, Usage};
+use runahead_kernel::process::{SLEEPS, THREAD, Usage};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::uapi::prctl::{
     PR_CAP_AMBIENT, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_PTRACER, PR_SET_SECCOMP, PR_SET_SECUREBITS,
@@ -108,8 +108,9 @@ pub struct Measured {
     pub returned: isize,
     /// Monotonic time of its beginning, ns.
     pub began: u64,
-    /// What `sleeps_and_blocks` says, before; None: it was not asked (`Fixed::asks_usage`).
-    pub sleeps_and_blocks: Option<(u64, u64)>,
+    /// How often the thread had given its processor away by itself before; None: it was not asked
+    /// (`Fixed::asks_sleeps`).
+    pub sleeps: Option<u64>,
 }
 
 impl Frame {
@@ -151,13 +152,8 @@ impl Frame {
     pub fn measured(&self) -> Option<Measured> {
         let [seconds, ns] = self.began;
         let began = seconds.wrapping_mul(1_000_000_000).wrapping_add(ns);
-        let told = (self.usage[SLEEPS], self.usage[BLOCKS]);
-        let sleeps_and_blocks = Some(told).filter(|&(sleeps, _)| sleeps != NOT_TOLD);
-        (self.measured != 0).then_some(Measured {
-            returned: self.returned as isize,
-            began,
-            sleeps_and_blocks,
-        })
+        let sleeps = Some(self.usage[SLEEPS]).filter(|&told| told != NOT_TOLD);
+        (self.measured != 0).then_some(Measured { returned: self.returned as isize, began, sleeps })
     }
 
     /// The registers as the program left them at the site.
@@ -543,14 +539,14 @@ global_asm!(
     "  cmp eax, {mmap}",
     "  je 31b",
     "  jmp 49b",
-    // ---- A measured call. Where names may be cold it is asked what the thread has done before.
+    // ---- A measured call. Where names may be cold it is asked how often the thread has slept before.
     ".cfi_escape 0x10, 3, 2, 0x73, 24",
     ".cfi_escape 0x16, 0x10, 4, 0x73, 8, 0x06, 0x06",
     "50:",
     "  mov qword ptr [rbx + {sleeps}], -1",
-    "  cmp dword ptr [rdx + {asks_usage}], 0",
+    "  cmp dword ptr [rdx + {asks_sleeps}], 0",
     "  jle 51f",
-    "  dec dword ptr [rdx + {asks_usage}]",
+    "  dec dword ptr [rdx + {asks_sleeps}]",
     "  mov eax, {getrusage}",
     "  mov edi, {thread}",
     "  lea rsi, [rbx + {usage}]",
@@ -957,7 +953,7 @@ global_asm!(
     began = const offset_of!(Frame, began),
     usage = const offset_of!(Frame, usage),
     sleeps = const offset_of!(Frame, usage) + 8 * SLEEPS,
-    asks_usage = const offset_of!(Fixed, asks_usage),
+    asks_sleeps = const offset_of!(Fixed, asks_sleeps),
     getrusage = const n::__NR_getrusage,
     thread = const THREAD,
     returned = const offset_of!(Frame, returned),

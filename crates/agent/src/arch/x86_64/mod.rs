@@ -1,6 +1,6 @@
 //! x86-64: [`entry`] from a stub into the agent and back, [`cancellation`] to there from one place of a C
-//! library, [`any_call`] from C's `syscall()`, [`by_number`] from where any call is made, the [`stub`] of a site, and what
-//! else the processor decides.
+//! library, [`any_call`] from C's `syscall()`, [`by_number`] from where any call is made, the [`stub`] of a
+//! site, and what else the processor decides.
 
 mod any_call;
 mod by_number;
