@@ -49,6 +49,8 @@ pub struct Releasing {
     mappings: AtomicU32,
     /// How often programs have begun to notice who opens files for reading, and [`WATCHED`].
     noticing: AtomicU32,
+    /// How often a program has begun that gives back without asking ([`Releasing::begins_unasked`]).
+    unasked: AtomicU32,
     /// Up to when the counts are believed (monotonic ns).
     until: AtomicU64,
 }
@@ -90,6 +92,19 @@ impl Releasing {
             What::Mapping => count(What::All) | count(What::Files) | count(What::Mapping),
         };
         counts != 0 && now() < self.until.load(Ordering::Relaxed)
+    }
+
+    /// A program is about to begin that gives back without asking. What was to be opened for whoever was there
+    /// before is to be dropped: it is not opened when that is over and nobody holds anything. Whoever calls
+    /// this then begins to give back all ([`Releasing::begins`]).
+    pub fn begins_unasked(&self) {
+        self.unasked.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often that has been so. Whoever takes hold of something, and then finds what it was as that was to be
+    /// opened, is waited for.
+    pub fn generation(&self) -> u32 {
+        self.unasked.load(Ordering::Acquire)
     }
 
     /// A program is about to notice who opens files for reading: it takes a lease that is broken so, or watches.

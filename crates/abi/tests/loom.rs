@@ -450,6 +450,33 @@ fn held_or_given_back(again: bool) {
     });
 }
 
+/// A program begins that does not ask, and somebody is about to hold what was to be opened for the one before.
+///
+/// Fails without the look at the generation, or with one before the pass.
+#[test]
+fn nothing_is_held_for_those_before_a_program_that_does_not_ask() {
+    loom::model(|| {
+        let shared = Arc::new((Releasing::default(), Holding::default(), AtomicU32::new(0)));
+        let holders = Arc::clone(&shared);
+        let holder = thread::spawn(move || {
+            let (releasing, holding, runs) = &*holders;
+            if holding.begins(releasing, What::All, || 0) && releasing.generation() == 0 {
+                assert_eq!(runs.load(Ordering::Acquire), 0);
+            }
+            holding.ends();
+        });
+        let (releasing, holding, runs) = &*shared;
+        releasing.begins_unasked();
+        releasing.begins(What::All, 1);
+        let is_let_go = !holding.is_any();
+        releasing.ends(What::All);
+        if is_let_go {
+            runs.store(1, Ordering::Release);
+        }
+        holder.join().unwrap();
+    });
+}
+
 /// A descriptor that is closed and the speculator that is about to open what is behind it.
 ///
 /// Fails without the fence in `Closings::closes` or the one in `Closings::may_hold`.

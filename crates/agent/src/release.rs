@@ -155,12 +155,13 @@ fn all_is_let_go(state: &Fixed) {
 }
 
 /// A program is about to be executed in which there will be no agent: nobody will ask, whatever it gives
-/// back. So all that is held now is let go, and what earlier runs have opened is not opened any more: that
-/// would go on meanwhile, unlike speculation, which waits for the program.
+/// back. So all that is held now is let go, and neither what earlier runs have opened nor what was guessed from
+/// this one is opened any more: that would go on meanwhile, unlike speculation, which waits for the program.
 #[inline(never)]
 fn lets_all_go(state: &Fixed) {
     let header = state.header();
     opened::ends_replay(state);
+    header.releasing.begins_unasked();
     let mut wait = Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS));
     // Our own speculator holds nothing any more, and to look whose the slot is takes a call that ends the
     // tracing.

@@ -5,6 +5,7 @@ use crate::choice::{Choice, File};
 use crate::cousins::{self, Level, What};
 use crate::disks::{Ask, Disks};
 use crate::files::{self, Asked, Even, Place, Wait};
+use runahead_abi::release::What as Given;
 use runahead_abi::release::What::{All, Files};
 use runahead_gate::{Gate, Pass};
 use runahead_names::look;
@@ -68,6 +69,8 @@ struct State {
     called: usize,
     /// How often all was stopped: what was begun before is not to go on.
     stops: u64,
+    /// As [`Gate::generation`] was when this was last looked at.
+    generation: u32,
     ending: bool,
 }
 
@@ -104,15 +107,18 @@ impl Companions {
 
     /// The process has waited for the first bytes of the file at `path` (absolute; as it says), or, where it says
     /// nothing, behind its descriptor. That is to be called while it still waits: it may close the file
-    /// afterwards. True if that may lead to guesses.
-    pub fn waited(&mut self, process: u32, descriptor: i32, path: &[u8]) -> bool {
+    /// afterwards. `generation`: the gate's as it may have said so. True if that may lead to guesses.
+    pub fn waited(&mut self, process: u32, descriptor: i32, path: &[u8], generation: u32) -> bool {
         self.shared.lock().choice.counts_wait();
         let Some(_pass) = self.shared.gate.pass(Files) else { return false };
+        if self.shared.gate.generation() != generation {
+            return false;
+        }
         let Some(place) = files::place(process, descriptor, path) else { return false };
         let more = self.used(place.file);
-        self.tell(News::Waited(process, place));
+        self.tell(News::Waited(process, place), generation);
         if let Some(more) = more {
-            self.goes_on(process, more);
+            self.goes_on(process, more, generation);
         }
         true
     }
@@ -122,15 +128,15 @@ impl Companions {
         self.shared.lock().choice.used(file)
     }
 
-    /// More cousins of what the process reads may be asked for.
-    pub fn goes_on(&mut self, process: u32, more: cousins::Id) {
-        if !self.tell(News::Used(process, more)) {
+    /// More cousins of what the process reads may be asked for. `generation`: as for [`Companions::waited`].
+    pub fn goes_on(&mut self, process: u32, more: cousins::Id, generation: u32) {
+        if !self.tell(News::Used(process, more), generation) {
             self.shared.lock().choice.cousins.not_told(more);
         }
     }
 
     /// False if nobody will take it in.
-    fn tell(&mut self, news: News) -> bool {
+    fn tell(&mut self, news: News, generation: u32) -> bool {
         if self.news.is_none() {
             let (sender, receiver) = sync_channel(WAITS);
             let shared = self.shared.clone();
@@ -140,8 +146,8 @@ impl Companions {
             }
         }
         let Some(sender) = &self.news else { return false };
-        let stops = self.shared.lock().stops;
-        sender.try_send((news, stops)).is_ok()
+        let state = self.shared.lock();
+        state.generation == generation && sender.try_send((news, state.stops)).is_ok()
     }
 
     /// Files asked for so far, and those of them that programs have begun to read.
@@ -162,7 +168,7 @@ impl Companions {
     /// Forgets what was to be asked for and waits, at most so long, until nothing is held open. True if so.
     pub fn stop(&self, longest: Duration) -> bool {
         let mut state = self.shared.lock();
-        state.stops += 1;
+        state.forget_all();
         let stopped = self.shared.idle.wait_timeout_while(state, longest, |state| {
             state.drop_jobs();
             state.busy > 0
@@ -172,13 +178,17 @@ impl Companions {
 
     /// A program gives a file system back: forgets what was to be asked for. What is under way ends by itself.
     pub fn let_go(&self) {
-        let mut state = self.shared.lock();
-        state.stops += 1;
-        state.drop_jobs();
+        self.shared.lock().forget_all();
     }
 }
 
 impl State {
+    /// What was begun is not to go on.
+    fn forget_all(&mut self) {
+        self.stops += 1;
+        self.drop_jobs();
+    }
+
     fn drop_jobs(&mut self) {
         for job in std::mem::take(&mut self.jobs) {
             self.is_dropped(&job);
@@ -222,7 +232,18 @@ impl Drop for Companions {
 impl Shared {
     /// A panic in another thread leaves counts that are off, no more.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = self.gate.generation();
+        if std::mem::replace(&mut state.generation, generation) != generation {
+            state.forget_all();
+        }
+        state
+    }
+
+    /// A pass for what was begun as it had been stopped so often.
+    fn pass(&self, what: Given, stops: u64) -> Option<Pass> {
+        let pass = self.gate.pass(what)?;
+        (self.lock().stops == stops).then_some(pass)
     }
 
     fn take_in(self: Arc<Self>, news: &Receiver<(News, u64)>) {
@@ -271,7 +292,7 @@ impl Shared {
 
     /// Asks for more cousins, those behind the directory `beside` first.
     fn choose_cousins(self: &Arc<Self>, process: u32, id: cousins::Id, beside: Option<&[u8]>, stops: u64) {
-        let Some(pass) = self.gate.pass(All) else { return };
+        let Some(pass) = self.pass(All, stops) else { return };
         let place = self
             .lock()
             .choice
@@ -307,7 +328,7 @@ impl Shared {
     }
 
     fn take(self: &Arc<Self>, process: u32, place: &Place, stops: u64) {
-        let Some(pass) = self.gate.pass(All) else { return };
+        let Some(pass) = self.pass(All, stops) else { return };
         // Who serves a file system is not even asked to open the directory.
         if self.lock().disks.is_left(place.file.device) {
             return;
@@ -320,7 +341,7 @@ impl Shared {
         let directory = Directory(directory, pass);
         if files::is_library(&place.name)
             && let Ok(name) = CString::new(place.name.clone())
-            && let Some(_pass) = self.gate.pass(Files)
+            && let Some(_pass) = self.pass(Files, stops)
         {
             let _ = files::ask(directory.0.as_fd(), &name, Even::IfWarm, Wait::No);
         }
@@ -380,7 +401,7 @@ impl Shared {
             let stops = state.stops;
             drop(state);
             state = match job {
-                Job::File { directory, file, name } => self.ask_for(directory, file, &name, wait),
+                Job::File { directory, file, name } => self.ask_for(directory, file, &name, (wait, stops)),
                 Job::Cousin { above, device, id, below, what } => {
                     let below: Vec<&CStr> = below.iter().map(CString::as_c_str).collect();
                     self.ask_for_cousin(&above, (device, id), &below, what, (wait, stops))
@@ -395,10 +416,11 @@ impl Shared {
         directory: Arc<Directory>,
         listed: File,
         name: &CStr,
-        wait: Wait,
+        (wait, stops): (Wait, u64),
     ) -> MutexGuard<'_, State> {
-        let asked =
-            self.gate.pass(Files).and_then(|_pass| files::ask(directory.0.as_fd(), name, Even::IfCold, wait));
+        let asked = self
+            .pass(Files, stops)
+            .and_then(|_pass| files::ask(directory.0.as_fd(), name, Even::IfCold, wait));
         drop(directory);
         let mut state = self.lock();
         match &asked {
@@ -419,14 +441,14 @@ impl Shared {
         what: What,
         (wait, stops): (Wait, u64),
     ) -> MutexGuard<'_, State> {
-        let reached = self.gate.pass(All).and_then(|pass| {
+        let reached = self.pass(All, stops).and_then(|pass| {
             let (directory, identity) = files::open_below(above.0.as_fd(), below, device)?;
             Some((Directory(directory, pass), identity))
         });
         match (what, reached) {
             (What::Named(name), reached) => {
                 let asked = reached.and_then(|(directory, _)| {
-                    let _pass = self.gate.pass(Files)?;
+                    let _pass = self.pass(Files, stops)?;
                     files::ask(directory.0.as_fd(), &name, Even::IfCold, wait)
                 });
                 let mut state = self.lock();
@@ -482,5 +504,38 @@ impl Shared {
         if state.busy == 0 {
             self.idle.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_opened_behind_a_program_that_does_not_ask() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap().join("file");
+        std::fs::write(&path, "x").unwrap();
+        let words = runahead_gate::Words::unshared();
+        let mut companions = Companions::new(Gate::new(words));
+        let mut waited = |generation| {
+            companions.waited(std::process::id(), -1, path.as_os_str().as_encoded_bytes(), generation)
+        };
+        assert!(waited(0));
+        words.releasing.begins_unasked();
+        assert!(!waited(0) && waited(1));
+        let shared = companions.shared.clone();
+        let directory =
+            || Directory(std::fs::File::open(folder.path()).unwrap().into(), shared.gate.pass(All).unwrap());
+        let file = File { device: 1, inode: 1 };
+        let job = |directory| Job::File { directory: Arc::new(directory), file, name: c"file".into() };
+        let mut state = shared.lock();
+        let stops = state.stops;
+        state.jobs.push_back(job(directory()));
+        drop(state);
+        assert!(shared.pass(Files, stops).is_some() && words.places.is_any());
+        words.releasing.begins_unasked();
+        assert!(shared.pass(Files, stops).is_none());
+        assert!(shared.lock().jobs.is_empty() && !words.files.is_any());
     }
 }

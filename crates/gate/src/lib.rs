@@ -53,6 +53,12 @@ impl Gate {
         may.then_some(pass)
     }
 
+    /// How often a program has begun that gives back without asking: what was to be opened before the last time is
+    /// not to be opened any more. To be asked once a pass is held.
+    pub fn generation(&self) -> u32 {
+        self.0.map_or(0, |words| words.releasing.generation())
+    }
+
     /// Whether nothing of this may be held at present.
     pub fn is_closed(&self, what: What) -> bool {
         self.0.is_some_and(|words| words.releasing.forbids(what, monotonic_ns))
@@ -60,6 +66,16 @@ impl Gate {
 }
 
 impl Words {
+    /// Words that nobody else has, for tests of those who take passes. They are never freed.
+    pub fn unshared() -> &'static Words {
+        fn zeros<T>() -> &'static T {
+            // SAFETY: the words are atomics, of which zeros are a value.
+            Box::leak(unsafe { Box::<T>::new_zeroed().assume_init() })
+        }
+        let words = Words { releasing: zeros(), files: zeros(), places: zeros(), nameless: zeros() };
+        Box::leak(Box::new(words))
+    }
+
     fn of(&self, what: What) -> &'static Holding {
         match what {
             What::Files => self.files,
@@ -88,19 +104,9 @@ impl Drop for Pass {
 mod tests {
     use super::*;
 
-    fn zeros<T>() -> &'static T {
-        // SAFETY: the shared words are atomics, of which zeros are a value.
-        Box::leak(unsafe { Box::<T>::new_zeroed().assume_init() })
-    }
-
-    fn words() -> &'static Words {
-        let words = Words { releasing: zeros(), files: zeros(), places: zeros(), nameless: zeros() };
-        Box::leak(Box::new(words))
-    }
-
     #[test]
     fn no_pass_is_had_while_a_call_is_under_way() {
-        let words = words();
+        let words = Words::unshared();
         let gate = Gate::new(words);
         let directory = gate.pass(What::All).unwrap();
         assert!(words.places.is_any() && !words.files.is_any());
@@ -119,7 +125,7 @@ mod tests {
 
     #[test]
     fn nothing_is_opened_while_somebody_notices() {
-        let words = words();
+        let words = Words::unshared();
         let gate = Gate::new(words);
         words.releasing.begins_to_notice();
         assert!([What::Files, What::Mapping, What::All].iter().all(|&what| gate.pass(what).is_none()));
@@ -134,7 +140,7 @@ mod tests {
 
     #[test]
     fn no_code_is_opened_while_somebody_watches() {
-        let words = words();
+        let words = Words::unshared();
         let gate = Gate::new(words);
         words.releasing.begins_to_notice();
         words.releasing.begins_to_watch();

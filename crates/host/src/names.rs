@@ -87,6 +87,9 @@ struct Place {
 pub struct Names {
     lookahead: Lookahead,
     gate: Gate,
+    /// What [`Gate::generation`] was before anything was left that is taken now, and at the beginning of this turn.
+    generation: u32,
+    turn: u32,
     /// None: nothing is asked for on a guess.
     companions: Option<Companions>,
     /// What it had asked for when it was given up.
@@ -143,6 +146,8 @@ impl Names {
         Names {
             lookahead,
             gate,
+            generation: gate.generation(),
+            turn: gate.generation(),
             companions: None,
             guessed: (0, 0),
             ended,
@@ -158,8 +163,8 @@ impl Names {
             companions.stop(STOP_LONGEST);
         }
         // Numbers that programs were given stay theirs.
-        let numbered = self.numbered;
-        *self = Names { numbered, ..Names::new(session, self.gate) };
+        let (numbered, generation, turn) = (self.numbered, self.generation, self.turn);
+        *self = Names { numbered, generation, turn, ..Names::new(session, self.gate) };
         if guesses {
             self.guess();
         }
@@ -168,6 +173,11 @@ impl Names {
     /// Files may be asked for that nobody has foretold.
     pub fn guess(&mut self) {
         self.companions = Some(Companions::new(self.gate));
+    }
+
+    /// What all have left since the last time is taken from now on.
+    pub fn begin_turn(&mut self) {
+        self.generation = std::mem::replace(&mut self.turn, self.gate.generation());
     }
 
     /// What agent and speculator of `slot` have left since; to be acted on by [`Names::take`].
@@ -224,7 +234,7 @@ impl Names {
             match note {
                 note if note.kind == kind::READ => {
                     if let Some(companions) = &mut self.companions
-                        && companions.waited(process, note.directory, name(&note))
+                        && companions.waited(process, note.directory, name(&note), self.generation)
                     {
                         taken.waited = Some(Instant::now());
                     }
@@ -243,7 +253,7 @@ impl Names {
         {
             // It waits for nothing since it was foretold, which is to go on.
             taken.waited = Some(Instant::now());
-            notes.more.into_iter().for_each(|more| companions.goes_on(process, more));
+            notes.more.into_iter().for_each(|more| companions.goes_on(process, more, self.generation));
         }
         for note in notes.speculator.into_iter().filter(|_| !gone()) {
             taken.speculated = true;
@@ -264,7 +274,8 @@ impl Names {
     fn waited(&mut self, process: u32, note: &Note, is_news: bool, taken: &mut Taken) {
         let name = name(note);
         if note.kind == kind::LISTED {
-            return self.lookahead.note(path(process, note.directory, name), true, &taken.left);
+            let path = path(process, note.directory, name);
+            return self.lookahead.note(path, true, &taken.left, self.generation);
         }
         if taken.arguments == 0 {
             self.numbered += 1;
@@ -283,12 +294,12 @@ impl Names {
             } else {
                 let absolute = name.first() == Some(&b'/');
                 let from = path(process, note.directory, if absolute { b"/" } else { b"" });
-                return self.lookahead.arguments(whose, from, behind);
+                return self.lookahead.arguments(whose, from, behind, self.generation);
             }
         }
         if is_news {
             let directory = path(process, note.directory, directory_of(name));
-            self.lookahead.note(directory, false, &taken.left);
+            self.lookahead.note(directory, false, &taken.left, self.generation);
         }
     }
 
@@ -306,7 +317,8 @@ impl Names {
             return Some(number + given.readings * READING);
         }
         if given.wants_to_read_lists() {
-            given.lists = self.lookahead.lists(format!("/proc/{process}").into(), command_line(process));
+            let folder = format!("/proc/{process}").into();
+            given.lists = self.lookahead.lists(folder, command_line(process), self.generation);
         }
         None
     }

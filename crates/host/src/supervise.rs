@@ -654,6 +654,7 @@ impl Host {
     /// Does what the attached processes want: a speculator, page faults watched, names looked up.
     fn attend(&mut self) {
         let mut room = None;
+        self.names.begin_turn();
         for index in 0..SLOTS {
             let Some(mut attached) = self.attached[index].take() else { continue };
             let slot = self.session.slot(index);

@@ -166,7 +166,9 @@ impl Watchers {
     fn look_at(&self, process: u32, start: u64, is_left: bool) {
         let now = Instant::now();
         let earlier = self.looked().each.get(&process).filter(|look| look.start == start).copied();
-        if earlier.is_some_and(|look| now < look.next) {
+        // How it was found before it said that it is left alone tells nothing of what it does since.
+        let is_news = is_left && earlier.is_some_and(|look| !look.is_left);
+        if !is_news && earlier.is_some_and(|look| now < look.next) {
             return;
         }
         let is_left = is_left || earlier.is_some_and(|look| look.is_left);

@@ -17,6 +17,7 @@ use crate::neighbours::{Neighbours, Verdict};
 use crate::pace::Pace;
 use crate::restraint::{self, Restraint};
 use crate::walk::{Job, Key, Name, Walk};
+use runahead_abi::release::What as Given;
 use runahead_abi::release::What::{All, Files};
 use runahead_gate::{Gate, Pass};
 use runahead_policy::coldness::WAITED_NS;
@@ -115,6 +116,8 @@ struct State {
     names_listed: u64,
     /// How often the walk was stopped: what was begun before is not to go on.
     stops: u64,
+    /// As [`Gate::generation`] was when this was last looked at.
+    generation: u32,
     /// Jobs under way, and the intake's directory.
     busy: usize,
     /// The intake is at one.
@@ -164,6 +167,7 @@ impl Lookahead {
             directories_listed: 0,
             names_listed: 0,
             stops: 0,
+            generation: gate.generation(),
             busy: 0,
             taking_in: false,
             threads: 0,
@@ -184,14 +188,16 @@ impl Lookahead {
     }
 
     /// The program has stalled in the directory at `path`: it has `listed` it, or looked a name up there.
-    /// Does not wait. Later `left` says whether that file system is left to it.
-    pub fn note(&mut self, path: PathBuf, listed: bool, left: &Arc<AtomicBool>) {
-        self.tell(What::Met { path, listed, left: left.clone() });
+    /// Does not wait. Later `left` says whether that file system is left to it. `generation`: the gate's as it
+    /// may have said so.
+    pub fn note(&mut self, path: PathBuf, listed: bool, left: &Arc<AtomicBool>, generation: u32) {
+        self.tell(What::Met { path, listed, left: left.clone() }, generation);
     }
 
-    /// The process `whose` has stalled at one of its arguments: these come next, to be looked up from `path`. Does not wait.
-    pub fn arguments(&mut self, whose: u64, path: PathBuf, names: Vec<Name>) {
-        self.tell(What::Names { path, whose, names });
+    /// The process `whose` has stalled at one of its arguments: these come next, to be looked up from `path`. Does not
+    /// wait. `generation`: as for [`Lookahead::note`].
+    pub fn arguments(&mut self, whose: u64, path: PathBuf, names: Vec<Name>, generation: u32) {
+        self.tell(What::Names { path, whose, names }, generation);
     }
 
     /// Whether this process's arguments have been taken, and are looked up or have been.
@@ -200,13 +206,19 @@ impl Lookahead {
     }
 
     /// The lists that a process was given, which come later, or never. `process` is its folder in /proc. Does not wait.
-    pub fn lists(&mut self, process: PathBuf, command_line: Vec<u8>) -> Arc<OnceLock<Vec<List>>> {
+    /// `generation`: as for [`Lookahead::note`].
+    pub fn lists(
+        &mut self,
+        process: PathBuf,
+        command_line: Vec<u8>,
+        generation: u32,
+    ) -> Arc<OnceLock<Vec<List>>> {
         let lists = Arc::new(OnceLock::new());
-        self.tell(What::Lists { process, command_line, lists: lists.clone() });
+        self.tell(What::Lists { process, command_line, lists: lists.clone() }, generation);
         lists
     }
 
-    fn tell(&mut self, what: What) {
+    fn tell(&mut self, what: What, generation: u32) {
         if self.notes.is_none() {
             let (sender, receiver) = sync_channel(NOTES);
             let shared = self.shared.clone();
@@ -217,6 +229,9 @@ impl Lookahead {
         }
         if let Some(notes) = &self.notes {
             let mut state = self.shared.lock();
+            if state.generation != generation {
+                return;
+            }
             let stops = state.stops;
             let whose = what.whose();
             let sent = notes.try_send(Told { what, stops });
@@ -240,9 +255,7 @@ impl Lookahead {
     /// A program gives a file system back: forgets all that was to be looked up. What is under way ends by itself, and keeps
     /// nothing open.
     pub fn let_go(&self) {
-        let mut state = self.shared.lock();
-        state.forget_all();
-        state.walk.clear();
+        self.shared.lock().forget_all();
     }
 
     /// True while look-ups are under way or to be made.
@@ -343,9 +356,10 @@ impl State {
             || known.is_some_and(|known| known.given_up == self.given_up || self.walk.holds(&known.key))
     }
 
-    /// What was begun is not to go on, and nothing is known any more. What the walk holds is for the caller.
+    /// What was begun is not to go on, and nothing is known any more.
     fn forget_all(&mut self) {
         self.stops += 1;
+        self.walk.clear();
         self.known.clear();
         self.arguments.clear();
         self.sent.clear();
@@ -375,7 +389,12 @@ impl What {
 impl Shared {
     /// A panic in another thread leaves counts that are off, no more.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = self.gate.generation();
+        if std::mem::replace(&mut state.generation, generation) != generation {
+            state.forget_all();
+        }
+        state
     }
 
     /// The intake's loop.
@@ -387,10 +406,10 @@ impl Shared {
             let before = processor_ns();
             // What cannot be opened is the program's to find out.
             let _ = match told.what {
-                What::Met { path, left, .. } => self.begin_at(&path, &left),
-                What::Names { path, whose, names } => self.begin_with(&path, whose, names),
+                What::Met { path, left, .. } => self.begin_at(&path, &left, told.stops),
+                What::Names { path, whose, names } => self.begin_with(&path, whose, names, told.stops),
                 What::Lists { process, command_line, lists } => {
-                    if let Some(_pass) = self.gate.pass(Files) {
+                    if let Ok(_pass) = self.pass(Files, told.stops) {
                         let _ = lists.set(lists::of_process(&process, &command_line));
                     }
                     Ok(())
@@ -448,8 +467,8 @@ impl Shared {
     }
 
     /// Opens and lists the directory at `path`, and walks on from there.
-    fn begin_at(&self, path: &Path, left: &AtomicBool) -> io::Result<()> {
-        let pass = self.pass()?;
+    fn begin_at(&self, path: &Path, left: &AtomicBool, stops: u64) -> io::Result<()> {
+        let pass = self.pass(All, stops)?;
         let opened = self.open(path)?;
         left.store(opened.is_none(), Ordering::Relaxed);
         let Some((fd, identity)) = opened else { return Ok(()) };
@@ -467,9 +486,9 @@ impl Shared {
         }
         let names = look::list(fd.as_fd());
         let directory = Directory { fd, device: identity.device, _pass: pass };
-        let above = self.above(&directory, identity);
+        let above = self.above(&directory, identity, stops);
         let mut state = self.lock();
-        self.may_keep()?;
+        self.may_keep(&state, stops)?;
         if let Some((directory, identity, names)) = above {
             let key = state.walk.root_above(Arc::new(directory), names);
             state.remember(identity, key);
@@ -482,11 +501,11 @@ impl Shared {
     }
 
     /// Looks these names up below the directory at `path`.
-    fn begin_with(&self, path: &Path, whose: u64, names: Vec<Name>) -> io::Result<()> {
-        let pass = self.pass()?;
+    fn begin_with(&self, path: &Path, whose: u64, names: Vec<Name>, stops: u64) -> io::Result<()> {
+        let pass = self.pass(All, stops)?;
         let Some((fd, identity)) = self.open(path)? else { return Ok(()) };
         let mut state = self.lock();
-        self.may_keep()?;
+        self.may_keep(&state, stops)?;
         if state.has_arguments(whose) || state.walk.is_full() {
             return Ok(());
         }
@@ -508,8 +527,13 @@ impl Shared {
     /// A program is met where it waits, and its first waits may be anywhere: find on a cloud disk took 0.4 s where its first
     /// note was of the directory that it was told to search, and 1.3 s where that was of one far below, since then each
     /// walk ended with the directory where it began.
-    fn above(&self, directory: &Directory, identity: Identity) -> Option<(Directory, Identity, Vec<Name>)> {
-        let pass = self.pass().ok()?;
+    fn above(
+        &self,
+        directory: &Directory,
+        identity: Identity,
+        stops: u64,
+    ) -> Option<(Directory, Identity, Vec<Name>)> {
+        let pass = self.pass(All, stops).ok()?;
         let (fd, above) = look::open_above(directory.fd.as_fd(), identity.device).ok()?;
         let (known, met) = {
             let mut state = self.lock();
@@ -535,15 +559,19 @@ impl Shared {
         Some((Directory { fd, device: above.device, _pass: pass }, above, names))
     }
 
-    /// A pass to open a directory, and to look names up in it.
-    fn pass(&self) -> io::Result<Pass> {
-        self.gate.pass(All).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    /// A pass for what was begun as the walk had been stopped so often: to open a directory, and to look names up in it
+    /// (all), or to open files.
+    fn pass(&self, what: Given, stops: u64) -> io::Result<Pass> {
+        let pass = self.gate.pass(what).ok_or(io::ErrorKind::WouldBlock)?;
+        if self.lock().stops == stops { Ok(pass) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
-    /// Fails if a program gives a file system back: what was opened just before is not for the walk then. Who gives back first
-    /// says so and then has the walk cleared, so what comes into the walk before it says so is cleared as well.
-    fn may_keep(&self) -> io::Result<()> {
-        if self.gate.is_closed(All) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    /// Fails if a program gives a file system back, or the walk was stopped since what was opened just before was begun:
+    /// it is not for the walk then. Who gives back first says so and then has the walk cleared, so what comes into the
+    /// walk before it says so is cleared as well.
+    fn may_keep(&self, state: &State, stops: u64) -> io::Result<()> {
+        let may = state.stops == stops && !self.gate.is_closed(All);
+        if may { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
     /// Calls one more thread, if there are to be more.
@@ -613,6 +641,7 @@ impl Shared {
     ) -> MutexGuard<'a, State> {
         let alone = state.busy == 0;
         state.busy += 1;
+        let stops = state.stops;
         drop(state);
         let before = processor_ns();
         self.looked_up.fetch_add(1, Ordering::Relaxed);
@@ -630,24 +659,30 @@ impl Shared {
                 state.walk.looked_up(&key, number, is_directory);
                 state
             }
-            Job::List { key, directory, name } => self.list(key, &directory, &name, alone),
+            Job::List { key, directory, name } => self.list(key, &directory, &name, (alone, stops)),
         };
         state.restraint.took(processor_ns().saturating_sub(before));
         self.done_with_one(&mut state);
         state
     }
 
-    fn list(&self, key: Key, parent: &Directory, name: &CStr, alone: bool) -> MutexGuard<'_, State> {
+    fn list(
+        &self,
+        key: Key,
+        parent: &Directory,
+        name: &CStr,
+        (alone, stops): (bool, u64),
+    ) -> MutexGuard<'_, State> {
         let began = Instant::now();
         let opened = self
-            .pass()
+            .pass(All, stops)
             .and_then(|pass| Ok((look::open_inside(parent.fd.as_fd(), name, parent.device)?, pass)));
         let listed = opened.map(|((fd, identity), pass)| (look::list(fd.as_fd()), fd, identity, pass));
         let took = began.elapsed().as_nanos() as u64;
         let mut state = self.lock();
         state.pace.took(took, alone);
         if let Ok((names, fd, identity, pass)) = listed
-            && self.may_keep().is_ok()
+            && self.may_keep(&state, stops).is_ok()
             && !state.known.contains_key(&identity)
         {
             state.has_listed(names.len());
@@ -723,12 +758,32 @@ mod tests {
     fn a_tree_is_walked_and_nothing_stays_open() {
         let folder = tree();
         let mut ahead = Lookahead::new(Gate::default(), following());
-        ahead.note(folder.path().to_owned(), true, &Arc::default());
+        ahead.note(folder.path().to_owned(), true, &Arc::default(), 0);
         // A listing for each directory; of 400 names those that share no block of inodes with another.
         assert!(until(|| ahead.looked_up() > DIRECTORIES && !ahead.is_busy()), "{}", ahead.looked_up());
         assert!(ahead.looked_up() <= DIRECTORIES * (FILES + 2), "{}", ahead.looked_up());
         assert!(ahead.stop(Duration::from_secs(120)));
         assert_eq!(open_inside(folder.path()), 0);
+    }
+
+    #[test]
+    fn nothing_goes_on_behind_a_program_that_does_not_ask() {
+        let folder = tree();
+        let words = runahead_gate::Words::unshared();
+        let mut ahead = Lookahead::new(Gate::new(words), following());
+        let (fd, identity) = look::open_root(folder.path()).unwrap();
+        let names = look::list(fd.as_fd());
+        let pass = ahead.shared.pass(All, 0).unwrap();
+        let directory = Directory { fd, device: identity.device, _pass: pass };
+        ahead.shared.lock().walk.root(Arc::new(directory), names);
+        assert!(ahead.is_busy() && open_inside(folder.path()) == 1 && words.places.is_any());
+        words.releasing.begins_unasked();
+        assert!(!ahead.is_busy() && open_inside(folder.path()) == 0 && !words.places.is_any());
+        let before = ahead.looked_up();
+        ahead.note(folder.path().to_owned(), true, &Arc::default(), 0);
+        assert!(!ahead.is_busy() && ahead.shared.pass(All, 0).is_err(), "that was left before");
+        ahead.note(folder.path().to_owned(), true, &Arc::default(), 1);
+        assert!(until(|| ahead.looked_up() > before));
     }
 
     #[test]
@@ -741,12 +796,12 @@ mod tests {
         let mut ahead = Lookahead::new(Gate::default(), done);
         let left = Arc::new(AtomicBool::new(false));
         ahead.shared.lock().served.insert(device, true);
-        ahead.note(folder.path().to_owned(), true, &left);
+        ahead.note(folder.path().to_owned(), true, &left, 0);
         assert!(until(|| left.load(Ordering::Relaxed) && !ahead.is_busy()));
         assert_eq!((ahead.looked_up(), open_inside(folder.path())), (0, 0));
         // Where the program waits long for each name it is far away.
         waited.store(u64::MAX, Ordering::Relaxed);
-        ahead.note(folder.path().to_owned(), true, &left);
+        ahead.note(folder.path().to_owned(), true, &left, 0);
         assert!(until(|| ahead.looked_up() > DIRECTORIES && !ahead.is_busy()));
         assert!(!left.load(Ordering::Relaxed));
         // What is left where the walk began says nothing of other file systems.
@@ -755,7 +810,7 @@ mod tests {
         ahead.shared.lock().known.clear();
         ahead.shared.lock().served = HashMap::from([(device, false), (device + 1, true)]);
         ahead.shared.lock().device = device + 1;
-        ahead.note(folder.path().to_owned(), true, &left);
+        ahead.note(folder.path().to_owned(), true, &left, 0);
         assert!(until(|| ahead.looked_up() > before));
     }
 
@@ -766,14 +821,14 @@ mod tests {
         let path = |place: usize| folder.path().join(listing[place].name.to_str().unwrap());
         assert_eq!(listing.len() as u64, DIRECTORIES);
         let mut ahead = Lookahead::new(Gate::default(), following());
-        ahead.note(path(2), true, &Arc::default());
+        ahead.note(path(2), true, &Arc::default(), 0);
         assert!(until(|| ahead.looked_up() > 0 && !ahead.is_busy()));
         let known = |ahead: &Lookahead| ahead.shared.lock().known.len();
         assert_eq!(known(&ahead), 1);
         // Backwards: a program that opens files here and there.
-        ahead.note(path(1), true, &Arc::default());
+        ahead.note(path(1), true, &Arc::default(), 0);
         assert!(until(|| known(&ahead) == 2 && !ahead.is_busy()));
-        ahead.note(path(4), true, &Arc::default());
+        ahead.note(path(4), true, &Arc::default(), 0);
         // Those three, the one above, and the three behind.
         assert!(until(|| known(&ahead) == 7 && !ahead.is_busy()), "{} are known", known(&ahead));
     }
@@ -793,14 +848,14 @@ mod tests {
             .collect();
         let mut ahead = Lookahead::new(Gate::default(), following());
         assert!(!ahead.has_arguments(7));
-        ahead.arguments(7, folder.path().to_owned(), names.clone());
+        ahead.arguments(7, folder.path().to_owned(), names.clone(), 0);
         assert!(ahead.has_arguments(7), "on their way to the intake");
         assert!(until(|| ahead.looked_up() == 21 && !ahead.is_busy()), "{}", ahead.looked_up());
         // Not once more, until they are forgotten. (With other numbers, or they would pass for neighbours of the first.)
         let again = names.iter().map(|name| Name { inode: name.inode + (1 << 50), ..name.clone() }).collect();
-        ahead.arguments(7, folder.path().to_owned(), again);
+        ahead.arguments(7, folder.path().to_owned(), again, 0);
         fs::create_dir(folder.path().join("empty")).unwrap();
-        ahead.note(folder.path().join("empty"), false, &Arc::default());
+        ahead.note(folder.path().join("empty"), false, &Arc::default(), 0);
         assert!(until(|| ahead.shared.lock().directories_listed == 1 && !ahead.is_busy()));
         assert_eq!(ahead.looked_up(), 21);
         assert!(ahead.stop(Duration::from_secs(120)));
@@ -817,10 +872,10 @@ mod tests {
             is_directory: false,
         };
         let mut ahead = Lookahead::new(Gate::default(), following());
-        ahead.arguments(7, folder.path().to_owned(), (0..DIRECTORIES).map(name).collect());
+        ahead.arguments(7, folder.path().to_owned(), (0..DIRECTORIES).map(name).collect(), 0);
         assert!(until(|| ahead.looked_up() >= DIRECTORIES && !ahead.is_busy()));
         assert_eq!(ahead.looked_up(), DIRECTORIES);
-        ahead.note(folder.path().join("directory3"), true, &Arc::default());
+        ahead.note(folder.path().join("directory3"), true, &Arc::default(), 0);
         assert!(until(|| ahead.looked_up() > DIRECTORIES && !ahead.is_busy()));
         assert!(ahead.looked_up() <= DIRECTORIES + FILES, "{}", ahead.looked_up());
     }
@@ -830,7 +885,7 @@ mod tests {
         let folder = tree();
         for _ in 0..50 {
             let mut ahead = Lookahead::new(Gate::default(), following());
-            ahead.note(folder.path().to_owned(), true, &Arc::default());
+            ahead.note(folder.path().to_owned(), true, &Arc::default(), 0);
             until(|| ahead.looked_up() > 0);
             assert!(ahead.stop(Duration::from_secs(120)));
             assert!(!ahead.is_busy());
@@ -846,10 +901,10 @@ mod tests {
     fn what_is_not_there_harms_nothing() {
         let folder = tree();
         let mut ahead = Lookahead::new(Gate::default(), following());
-        ahead.note(folder.path().join("absent"), true, &Arc::default());
-        ahead.note(folder.path().join("directory0/file0"), true, &Arc::default());
-        ahead.note(PathBuf::from("/proc"), true, &Arc::default());
-        ahead.note(folder.path().join("directory1"), true, &Arc::default());
+        ahead.note(folder.path().join("absent"), true, &Arc::default(), 0);
+        ahead.note(folder.path().join("directory0/file0"), true, &Arc::default(), 0);
+        ahead.note(PathBuf::from("/proc"), true, &Arc::default(), 0);
+        ahead.note(folder.path().join("directory1"), true, &Arc::default(), 0);
         assert!(until(|| ahead.looked_up() > 0 && !ahead.is_busy()));
         assert!(ahead.looked_up() <= FILES);
     }
