@@ -25,18 +25,25 @@ pub struct File {
 pub struct Ring {
     /// Entries written so far, modulo 2^32.
     written: AtomicU32,
-    _gap: u32,
+    generation: AtomicU32,
     entries: [[AtomicU64; 2]; FILES],
 }
 
 impl Ring {
-    /// Enters a file. One writer at a time. Async-signal-safe.
-    pub fn write(&self, file: File) {
+    /// Enters a file; `generation`: as [`crate::release::Releasing::generation`] is. One writer at a time.
+    /// Async-signal-safe.
+    pub fn write(&self, file: File, generation: u32) {
         let written = self.written.load(Ordering::Relaxed);
         let [device, inode] = &self.entries[written as usize % FILES];
         device.store(file.device, Ordering::Relaxed);
         inode.store(file.inode, Ordering::Relaxed);
+        self.generation.store(generation, Ordering::Relaxed);
         self.written.store(written.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The generation as of the last entry, or of the one before it.
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     pub fn written(&self) -> u32 {
@@ -66,12 +73,12 @@ mod tests {
         // SAFETY: zeros are the ring's start.
         let ring: Box<Ring> = unsafe { Box::new_zeroed().assume_init() };
         let file = |inode| File { device: 7, inode };
-        ring.write(file(1));
-        ring.write(file(2));
+        ring.write(file(1), 0);
+        ring.write(file(2), 3);
         let (files, read) = ring.since(0);
-        assert_eq!(files.collect::<Vec<_>>(), [file(1), file(2)]);
+        assert_eq!((files.collect::<Vec<_>>(), ring.generation()), (vec![file(1), file(2)], 3));
         assert_eq!(ring.since(read).0.count(), 0);
-        (0..FILES as u64 + 5).for_each(|inode| ring.write(file(inode)));
+        (0..FILES as u64 + 5).for_each(|inode| ring.write(file(inode), 3));
         let (files, read) = ring.since(read);
         let files: Vec<_> = files.collect();
         assert_eq!((files.len(), files[0]), (FILES, file(5)));

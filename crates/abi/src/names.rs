@@ -73,6 +73,8 @@ pub struct Note {
     pub kind: u32,
     /// A descriptor of the program, or AT_FDCWD.
     pub directory: i32,
+    /// What [`crate::release::Releasing::generation`] was as it was left.
+    pub generation: u32,
     /// Relative to `directory` unless absolute; ends before the first zero, which is always there. Empty:
     /// the directory itself.
     pub path: [u8; PATH_BYTES],
@@ -98,7 +100,7 @@ struct Entry {
     number: AtomicU32,
     kind: AtomicU32,
     directory: AtomicU32,
-    _gap: u32,
+    generation: AtomicU32,
     path: [AtomicU64; PATH_BYTES / 8],
 }
 
@@ -118,14 +120,15 @@ impl Ring {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Leaves a note. One writer at a time. Async-signal-safe.
-    pub fn write(&self, kind: u32, directory: i32, path: &[u8]) {
+    /// Leaves a note; `generation`: as in [`Note`]. One writer at a time. Async-signal-safe.
+    pub fn write(&self, kind: u32, directory: i32, path: &[u8], generation: u32) {
         let number = self.written.load(Ordering::Relaxed).wrapping_add(1);
         let entry = &self.entries[number as usize % NOTES];
         entry.number.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         entry.kind.store(kind, Ordering::Relaxed);
         entry.directory.store(directory as u32, Ordering::Relaxed);
+        entry.generation.store(generation, Ordering::Relaxed);
         for (index, word) in entry.path.iter().enumerate() {
             let mut bytes = [0u8; 8];
             for (to, from) in bytes.iter_mut().zip(path.iter().take(PATH_BYTES - 1).skip(8 * index)) {
@@ -151,8 +154,9 @@ impl Ring {
         path[PATH_BYTES - 1] = 0;
         let kind = entry.kind.load(Ordering::Relaxed);
         let directory = entry.directory.load(Ordering::Relaxed) as i32;
+        let generation = entry.generation.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
-        (entry.number.load(Ordering::Relaxed) == number).then_some(Note { kind, directory, path })
+        (entry.number.load(Ordering::Relaxed) == number).then_some(Note { kind, directory, generation, path })
     }
 }
 
@@ -173,15 +177,15 @@ mod tests {
     fn what_is_written_is_read_once_in_order() {
         let ring = ring();
         assert_eq!(ring.read(0), None);
-        ring.write(kind::LISTED, 7, b"");
-        ring.write(kind::LOOKED_UP, -100, b"a/rather/long/path");
+        ring.write(kind::LISTED, 7, b"", 0);
+        ring.write(kind::LOOKED_UP, -100, b"a/rather/long/path", 5);
         assert_eq!(ring.written(), 2);
         let note = ring.read(0).unwrap();
         assert_eq!((note.kind, note.directory, path(&note)), (kind::LISTED, 7, &b""[..]));
         let note = ring.read(1).unwrap();
         assert_eq!(
-            (note.kind, note.directory, path(&note)),
-            (kind::LOOKED_UP, -100, &b"a/rather/long/path"[..])
+            (note.kind, note.directory, note.generation, path(&note)),
+            (kind::LOOKED_UP, -100, 5, &b"a/rather/long/path"[..])
         );
         assert_eq!(ring.read(2), None);
     }
@@ -200,7 +204,7 @@ mod tests {
     fn a_slow_reader_finds_out() {
         let ring = ring();
         for fd in 0..NOTES as i32 + 1 {
-            ring.write(kind::LISTED, fd, b"");
+            ring.write(kind::LISTED, fd, b"", 0);
         }
         assert_eq!(ring.read(0), None);
         assert_eq!(ring.read(1).unwrap().directory, 1);
@@ -209,7 +213,7 @@ mod tests {
     #[test]
     fn a_path_that_is_too_long_is_cut_and_ends() {
         let ring = ring();
-        ring.write(kind::LOOKED_UP, 3, &[b'x'; 500]);
+        ring.write(kind::LOOKED_UP, 3, &[b'x'; 500], 0);
         assert_eq!(path(&ring.read(0).unwrap()).len(), PATH_BYTES - 1);
     }
 }

@@ -96,13 +96,14 @@ fn an_overrun_ring_of_notes_shows_no_mixtures() {
         let path = |directory: i32| [b'a' + directory as u8; 9];
         let agent = thread::spawn(move || {
             for directory in 1..=3 {
-                agents.write(directory as u32, directory, &path(directory));
+                agents.write(directory as u32, directory, &path(directory), directory as u32);
             }
         });
         for before in 0..ring.written().min(1) + 1 {
             if let Some(note) = ring.read(before) {
                 let expected = before as i32 + 1;
-                assert_eq!((note.kind, note.directory), (expected as u32, expected));
+                let words = (note.kind, note.directory, note.generation);
+                assert_eq!(words, (expected as u32, expected, expected as u32));
                 assert_eq!(note.path[..9], path(expected));
             }
         }

@@ -222,7 +222,8 @@ impl Visit<'_> {
             return;
         };
         if !self.is_left_alone(slot) {
-            slot.agent.names.write(kind, directory, path);
+            let generation = self.state.header().releasing.generation();
+            slot.agent.names.write(kind, directory, path, generation);
             attach::call_host(self.state);
         }
     }

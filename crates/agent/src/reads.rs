@@ -1066,6 +1066,10 @@ impl Visit<'_> {
         slot.is_some_and(|slot| slot.speculator.companions.load(Ordering::Relaxed) == companions::ALL)
     }
 
+    fn generation(&self) -> u32 {
+        self.state.header().releasing.generation()
+    }
+
     /// The program begins to read a file that is there: says so, if the host wants to know.
     fn begins(&self, fd: i32, place: i64) {
         if place == 0
@@ -1074,7 +1078,7 @@ impl Visit<'_> {
             && let Ok(stat) = fstat(fd)
         {
             let file = begun::File { device: stat.st_dev, inode: stat.st_ino };
-            self.alone_in_process(|| slot.agent.begun.write(file));
+            self.alone_in_process(|| slot.agent.begun.write(file, self.generation()));
             // A program that waits for nothing, as all was guessed, is come by at as well.
             if slot.agent.begun.written().is_multiple_of(begun::CALLED_EVERY) {
                 attach::call_host(self.state);
@@ -1092,7 +1096,7 @@ impl Visit<'_> {
             let path = read_link(link.as_c_str(), &mut path).unwrap_or_default();
             // What may have been cut says nothing.
             let path = if path.len() < names::PATH_BYTES { path } else { &[] };
-            self.alone_in_process(|| slot.agent.names.write(names::kind::READ, fd, path));
+            self.alone_in_process(|| slot.agent.names.write(names::kind::READ, fd, path, self.generation()));
             attach::call_host(self.state);
         }
     }

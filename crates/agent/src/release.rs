@@ -97,7 +97,7 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
             // It may be traced by now: no call but those that lead out (`runahead_insert`), of which the
             // clocks and futexes are.
             if next != Next::ByItself {
-                lets_all_go(frame.state());
+                lets_all_go(frame.state(), next);
                 if let Some(id) = id.filter(|_| next != Next::PutIn) {
                     frame.state().header().unseen.note(id);
                 }
@@ -154,14 +154,17 @@ fn all_is_let_go(state: &Fixed) {
     attach::ring(header);
 }
 
-/// A program is about to be executed in which there will be no agent: nobody will ask, whatever it gives
-/// back. So all that is held now is let go, and neither what earlier runs have opened nor what was guessed from
-/// this one is opened any more: that would go on meanwhile, unlike speculation, which waits for the program.
+/// A program is about to be executed in which there will be no agent, or perhaps none: nobody will ask, whatever
+/// it gives back. So all that is held now is let go, and neither what earlier runs have opened nor what was guessed from
+/// this one is opened any more: that would go on meanwhile, unlike speculation, which waits for the program. (What
+/// was guessed is kept where the agent is going to be put in: that fails seldom.)
 #[inline(never)]
-fn lets_all_go(state: &Fixed) {
+fn lets_all_go(state: &Fixed, next: Next) {
     let header = state.header();
     opened::ends_replay(state);
-    header.releasing.begins_unasked();
+    if next != Next::PutIn {
+        header.releasing.begins_unasked();
+    }
     let mut wait = Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS));
     // Our own speculator holds nothing any more, and to look whose the slot is takes a call that ends the
     // tracing.

@@ -268,7 +268,11 @@ impl Shared {
                     self.take(process, &place, stops);
                     self.take_levels(process, &place, stops);
                 }
-                News::Used(process, id) => self.choose_cousins(process, id, None, stops),
+                News::Used(process, id) => {
+                    if self.choose_cousins(process, id, None, stops).is_none() {
+                        self.lock().choice.cousins.not_told(id);
+                    }
+                }
             }
             self.done_with_one(&mut self.lock());
         }
@@ -285,46 +289,53 @@ impl Shared {
                 state.choice.cousins.waited(place.file.device, level, &place.name)
             };
             for id in ids {
-                self.choose_cousins(process, id, Some(level.sibling), stops);
+                let _ = self.choose_cousins(process, id, Some(level.sibling), stops);
             }
         }
     }
 
-    /// Asks for more cousins, those behind the directory `beside` first.
-    fn choose_cousins(self: &Arc<Self>, process: u32, id: cousins::Id, beside: Option<&[u8]>, stops: u64) {
-        let Some(pass) = self.pass(All, stops) else { return };
+    /// Asks for more cousins, those behind the directory `beside` first. None: they were not even chosen.
+    fn choose_cousins(
+        self: &Arc<Self>,
+        process: u32,
+        id: cousins::Id,
+        beside: Option<&[u8]>,
+        stops: u64,
+    ) -> Option<()> {
+        let pass = self.pass(All, stops)?;
         let place = self
             .lock()
             .choice
             .cousins
             .place(id)
             .map(|(above, device, is_new)| (files::path_from_here(process, above), device, is_new));
-        let Some((above, device, is_new)) = place else { return };
+        let (above, device, is_new) = place?;
         // What is mounted there may be served by somebody, who is not even asked; or the process has another
         // root.
         if look::device(&above) != Some(device) {
-            return;
+            return None;
         }
-        let Some((above, identity)) = files::open_directory(&above) else { return };
+        let (above, identity) = files::open_directory(&above)?;
         if identity.device != device || look::is_served(&above) {
-            return;
+            return None;
         }
         let siblings = is_new.then(|| files::directories(above.as_fd()));
         let above = Arc::new(Directory(above, pass));
         let mut state = self.lock();
         if state.stops != stops || self.gate.is_closed(All) {
-            return;
+            return None;
         }
         if let Some(siblings) = siblings {
             state.choice.cousins.siblings(id, siblings);
         }
-        let Some(chosen) = state.choice.cousins.choose(id, beside) else { return };
+        let Some(chosen) = state.choice.cousins.choose(id, beside) else { return Some(()) };
         for sibling in chosen.siblings {
             let below = std::iter::once(sibling).chain(chosen.through.iter().cloned()).collect();
             let what = chosen.what.clone();
             state.jobs.push_back(Job::Cousin { above: above.clone(), device, id, below, what });
             self.call_one(&mut state);
         }
+        Some(())
     }
 
     fn take(self: &Arc<Self>, process: u32, place: &Place, stops: u64) {
@@ -447,14 +458,17 @@ impl Shared {
         });
         match (what, reached) {
             (What::Named(name), reached) => {
+                let mut may = true;
                 let asked = reached.and_then(|(directory, _)| {
-                    let _pass = self.pass(Files, stops)?;
-                    files::ask(directory.0.as_fd(), &name, Even::IfCold, wait)
+                    let pass = self.pass(Files, stops);
+                    may = pass.is_some();
+                    pass.and_then(|_pass| files::ask(directory.0.as_fd(), &name, Even::IfCold, wait))
                 });
                 let mut state = self.lock();
                 match &asked {
                     Some(asked) if asked.cold => state.choice.cousin_is(id, asked.file),
                     Some(_) => state.choice.cousins.not_asked(id),
+                    None if !may || state.stops != stops => state.choice.cousins.not_asked(id),
                     // To find that out has cost as much as a wrong guess.
                     None => {}
                 }

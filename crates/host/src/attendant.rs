@@ -2,7 +2,8 @@
 //!
 //! Most starts are short, and many programs never wait for anything. So the launcher, which is small, forks
 //! off a process that asks for what a cold command's loader reads, and then sleeps on the session's doorbell.
-//! Who is about to execute something that its loader serves it answers itself. It becomes the host
+//! Who is about to execute something that its loader serves it answers itself, and into a command that has no
+//! such loader it puts the agent. It becomes the host
 //! (`runahead-host`) when somebody has a slot, asks for more, or is to be told of at the command's end; else
 //! it ends with the command, and the host was never read from the disk. Its process id, its descriptors and
 //! what it ignores stay, so nobody notices (execve(2)).
@@ -40,15 +41,21 @@ const LOOK: Duration = Duration::from_millis(200);
 const LOOK_TO_TELL: Duration = Duration::from_millis(10);
 
 /// Serves a run until somebody needs more. Runs in a process of its own, of one thread.
-pub fn attend(run: Run) -> ! {
+pub fn attend(mut run: Run) -> ! {
     leave_the_terminal(&run, None);
     let (session, gate) = (run.session.share(), run.session.gate());
     let is_wanted = || session.is_wanted();
-    let mut executions = Executions::new(&run, gate, Watchers::of(&run, gate));
+    let watchers = Watchers::of(&run, gate);
+    let mut executions = Executions::new(&mut run, gate, watchers);
     // The command begins with what is remembered of it.
     let begins = AtomicBool::new(false);
     let has_more = || is_wanted() || begins.load(Ordering::Relaxed);
-    let run = open_sites(run, &begins, |cold| cold.ask_for_libraries(gate, has_more));
+    let mut run = open_sites(run, &begins, |cold| cold.ask_for_libraries(gate, has_more));
+    // Where the host is another process the command would look for the agent's file there.
+    let serves_launcher = run.asks && run.address.flags & flags::REAPS == 0;
+    if serves_launcher {
+        executions.begin(Vec::new());
+    }
     let look = if run.wishes.any() { LOOK_TO_TELL } else { LOOK };
     let mut awaited = 0;
     let stuck = Cell::default();
@@ -61,10 +68,15 @@ pub fn attend(run: Run) -> ! {
         let is_left_alone =
             matches!(header.care.load(Ordering::Acquire), care::BLIND_AT_START | care::UNKNOWN_AT_START);
         let is_wanted = if has_ended { session.is_still_wanted() } else { is_wanted() };
-        if run.asks
+        if serves_launcher && run.asks && !begins.load(Ordering::Relaxed) && executions.serve_launcher() {
+            run.asks = false;
+            run.put_in = executions.hand_on();
+            continue;
+        }
+        if run.asks && !serves_launcher
             || begins.load(Ordering::Relaxed)
             || is_wanted
-            || executions.need_tracer()
+            || !run.asks && executions.need_tracer()
             || ((is_over || is_left_alone) && run.wishes.any())
         {
             become_host(run);

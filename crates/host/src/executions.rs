@@ -7,7 +7,7 @@
 use crate::futex::wake;
 use crate::processes::carries;
 use crate::rights::Watched;
-use crate::run::Run;
+use crate::run::{PutIn, Run};
 use crate::session::Shared;
 use crate::watchers::Watchers;
 use runahead_abi::enabled::takes;
@@ -18,6 +18,7 @@ use runahead_abi::release::What::Files;
 use runahead_gate::Gate;
 use runahead_insert::file::{self, Look};
 use runahead_insert::{Bytes, Entrance, Fresh, Image, Refusal, Traced, Who, bytes_at, string_at};
+use rustix::io::fcntl_dupfd_cloexec;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -69,7 +70,8 @@ pub(crate) struct Executions {
 }
 
 impl Executions {
-    pub(crate) fn new(run: &Run, gate: Gate, watchers: Watchers) -> Executions {
+    pub(crate) fn new(run: &mut Run, gate: Gate, watchers: Watchers) -> Executions {
+        let PutIn { agent, refused, is_left } = std::mem::take(&mut run.put_in);
         let common = Common {
             session: run.session.share(),
             gate,
@@ -78,22 +80,25 @@ impl Executions {
             address: run.address,
             main_process: run.main_process,
             rules: Vec::new(),
-            agent_file: None,
+            agent_file: agent.map(File::from),
             image: OnceLock::new(),
             has_begun: AtomicBool::new(!run.asks),
-            refused: OnceLock::new(),
+            refused: refused.map_or_else(OnceLock::new, OnceLock::from),
             lives: Mutex::default(),
-            is_left: AtomicBool::new(false),
+            is_left: AtomicBool::new(is_left),
         };
         Executions { common: Arc::new(common), stands: None }
     }
 
-    /// Called in the host, whose process id nobody knew before. `rules`: which programs are served
+    /// Called in the host, or in an attendant who serves its launcher, whose process id nobody knew before. `rules`: which programs are served
     /// ([`takes`]). Returns the session's address.
     pub(crate) fn begin(&mut self, rules: Vec<u8>) -> environment::Session {
         if let Some(common) = Arc::get_mut(&mut self.common) {
             common.address.host = std::process::id();
-            common.agent_file = File::open(&common.agent).ok();
+            let ours = || File::open(&common.agent).ok();
+            // Not one of the standard numbers, where those are closed.
+            let high = |file| fcntl_dupfd_cloexec(file, 3).ok().map(File::from);
+            common.agent_file = common.agent_file.take().or_else(|| high(ours()?));
             common.rules = rules;
         }
         self.common.address
@@ -121,7 +126,7 @@ impl Executions {
     }
 
     /// Answers who asks about a program that is to be left to its loader, which takes no tracer: for an
-    /// attendant, who is none. Whether somebody asks about another one, which is left to the host.
+    /// attendant, who is one for its launcher only. Whether somebody asks about another one, which is left to the host.
     pub(crate) fn need_tracer(&mut self) -> bool {
         let mailbox = &self.common.session.header().executions;
         let word = mailbox.state.load(Ordering::Acquire);
@@ -141,6 +146,41 @@ impl Executions {
             step(mailbox, state::to(word, state::TAKEN), state::LEFT);
         }
         false
+    }
+
+    /// Answers the launcher, for an attendant who has [begun](Executions::begin), and waits until the command is
+    /// there: as long as its execution takes. True once it has asked; then what is to be
+    /// [handed on](Executions::hand_on).
+    pub(crate) fn serve_launcher(&mut self) -> bool {
+        let mailbox = &self.common.session.header().executions;
+        let word = mailbox.state.load(Ordering::Acquire);
+        if state::of(word) != state::ASKED || !step(mailbox, word, state::TAKEN) {
+            self.takes_back(word);
+            return false;
+        }
+        let common = &self.common;
+        let is_served = Watched::ourselves().is_some_and(|own| {
+            std::thread::scope(|scope| {
+                let thread = std::thread::Builder::new().stack_size(STACK);
+                let served = thread.spawn_scoped(scope, move || common.serve(word, &own));
+                served.is_ok_and(|thread| thread.join().is_ok())
+            })
+        });
+        if !is_served {
+            common.is_left.store(true, Ordering::Release);
+            step(mailbox, state::to(word, state::TAKEN), state::LEFT);
+        }
+        true
+    }
+
+    /// What a host goes on with that comes after us.
+    pub(crate) fn hand_on(&mut self) -> PutIn {
+        let Some(common) = Arc::get_mut(&mut self.common) else { return PutIn::default() };
+        PutIn {
+            agent: common.agent_file.take().map(Into::into),
+            refused: common.refused.take(),
+            is_left: *common.is_left.get_mut(),
+        }
     }
 
     /// Has a request answered. `own`: what we are allowed; None: nobody is served.
@@ -287,6 +327,7 @@ impl Common {
         // From here on it waits for us, and only then may it be stopped.
         let tracing = state::to(word, state::TRACING);
         if !step(mailbox, taken, state::TRACING) {
+            self.is_left.fetch_or(is_launcher, Ordering::AcqRel);
             return;
         }
         if !traced.stop() {

@@ -16,7 +16,7 @@ use crate::program::{self, Program};
 use crate::progress::SayHowFar;
 use crate::remembered::{Command, Remember, Remembering};
 use crate::report::{Detail, Report, VERSION};
-use crate::run::{Run, Sites, Wishes};
+use crate::run::{PutIn, Run, Sites, Wishes};
 use crate::session::{Session, Shared};
 use crate::standing;
 use crate::start_files::Cold;
@@ -450,6 +450,7 @@ fn prepare(
         command: first,
         address,
         asks,
+        put_in: PutIn::default(),
         began: monotonic_ns(),
         main: pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok(),
         main_process,
@@ -519,6 +520,7 @@ pub(crate) fn serve_all(lasting: Box<dyn Lasting>, installation: Installation) -
         command: 1,
         address,
         asks: false,
+        put_in: PutIn::default(),
         began: monotonic_ns(),
         main: None,
         main_process: std::process::id(),

@@ -87,9 +87,6 @@ struct Place {
 pub struct Names {
     lookahead: Lookahead,
     gate: Gate,
-    /// What [`Gate::generation`] was before anything was left that is taken now, and at the beginning of this turn.
-    generation: u32,
-    turn: u32,
     /// None: nothing is asked for on a guess.
     companions: Option<Companions>,
     /// What it had asked for when it was given up.
@@ -146,8 +143,6 @@ impl Names {
         Names {
             lookahead,
             gate,
-            generation: gate.generation(),
-            turn: gate.generation(),
             companions: None,
             guessed: (0, 0),
             ended,
@@ -163,8 +158,8 @@ impl Names {
             companions.stop(STOP_LONGEST);
         }
         // Numbers that programs were given stay theirs.
-        let (numbered, generation, turn) = (self.numbered, self.generation, self.turn);
-        *self = Names { numbered, generation, turn, ..Names::new(session, self.gate) };
+        let numbered = self.numbered;
+        *self = Names { numbered, ..Names::new(session, self.gate) };
         if guesses {
             self.guess();
         }
@@ -173,11 +168,6 @@ impl Names {
     /// Files may be asked for that nobody has foretold.
     pub fn guess(&mut self) {
         self.companions = Some(Companions::new(self.gate));
-    }
-
-    /// What all have left since the last time is taken from now on.
-    pub fn begin_turn(&mut self) {
-        self.generation = std::mem::replace(&mut self.turn, self.gate.generation());
     }
 
     /// What agent and speculator of `slot` have left since; to be acted on by [`Names::take`].
@@ -234,7 +224,7 @@ impl Names {
             match note {
                 note if note.kind == kind::READ => {
                     if let Some(companions) = &mut self.companions
-                        && companions.waited(process, note.directory, name(&note), self.generation)
+                        && companions.waited(process, note.directory, name(&note), note.generation)
                     {
                         taken.waited = Some(Instant::now());
                     }
@@ -253,7 +243,8 @@ impl Names {
         {
             // It waits for nothing since it was foretold, which is to go on.
             taken.waited = Some(Instant::now());
-            notes.more.into_iter().for_each(|more| companions.goes_on(process, more, self.generation));
+            let generation = slot.agent.begun.generation();
+            notes.more.into_iter().for_each(|more| companions.goes_on(process, more, generation));
         }
         for note in notes.speculator.into_iter().filter(|_| !gone()) {
             taken.speculated = true;
@@ -275,14 +266,14 @@ impl Names {
         let name = name(note);
         if note.kind == kind::LISTED {
             let path = path(process, note.directory, name);
-            return self.lookahead.note(path, true, &taken.left, self.generation);
+            return self.lookahead.note(path, true, &taken.left, note.generation);
         }
         if taken.arguments == 0 {
             self.numbered += 1;
             taken.arguments = self.numbered;
         }
         if may_be_argument(note.directory, name)
-            && let Some(whose) = self.gave(process, taken.arguments, name)
+            && let Some(whose) = self.gave(process, taken.arguments, name, note.generation)
         {
             if self.lookahead.has_arguments(whose) {
                 return;
@@ -294,17 +285,18 @@ impl Names {
             } else {
                 let absolute = name.first() == Some(&b'/');
                 let from = path(process, note.directory, if absolute { b"/" } else { b"" });
-                return self.lookahead.arguments(whose, from, behind, self.generation);
+                return self.lookahead.arguments(whose, from, behind, note.generation);
             }
         }
         if is_news {
             let directory = path(process, note.directory, directory_of(name));
-            self.lookahead.note(directory, false, &taken.left, self.generation);
+            self.lookahead.note(directory, false, &taken.left, note.generation);
         }
     }
 
     /// Whether a name is one that the process was given, as an argument or in a list, and as whose arguments those there are known.
-    fn gave(&mut self, process: u32, number: u64, name: &[u8]) -> Option<u64> {
+    /// `generation`: of the note that says so.
+    fn gave(&mut self, process: u32, number: u64, name: &[u8], generation: u32) -> Option<u64> {
         if self.given.len() >= PROCESSES_MOST && !self.given.contains_key(&number) {
             self.given.clear();
         }
@@ -318,7 +310,10 @@ impl Names {
         }
         if given.wants_to_read_lists() {
             let folder = format!("/proc/{process}").into();
-            given.lists = self.lookahead.lists(folder, command_line(process), self.generation);
+            match self.lookahead.lists(folder, command_line(process), generation) {
+                Some(lists) => given.lists = lists,
+                None => given.readings -= 1,
+            }
         }
         None
     }
@@ -512,7 +507,7 @@ mod tests {
             // SAFETY: zeros are the ring's start.
             unsafe { Box::new_zeroed().assume_init() };
         for (directory, path) in [(-100, "a/b"), (-100, "a/c"), (3, "a/d"), (3, "e"), (-100, "a/b")] {
-            ring.write(kind::LOOKED_UP, directory, path.as_bytes());
+            ring.write(kind::LOOKED_UP, directory, path.as_bytes(), 0);
         }
         let mut place = Place::default();
         let news: Vec<bool> = since(&ring, &mut place.notes).iter().map(|note| place.is_news(note)).collect();

@@ -104,6 +104,17 @@ impl Sites {
     }
 }
 
+/// What an attendant, who has put the agent into the command, hands on to the host.
+#[derive(Default)]
+pub(crate) struct PutIn {
+    /// The agent's file, which the command opens by our descriptor.
+    pub(crate) agent: Option<OwnedFd>,
+    /// Why it could not be put in.
+    pub(crate) refused: Option<String>,
+    /// The command has no agent, and its launcher says so.
+    pub(crate) is_left: bool,
+}
+
 pub struct Run {
     pub session: Session,
     pub sites: Sites,
@@ -125,6 +136,8 @@ pub struct Run {
     pub address: environment::Session,
     /// Whether the launcher asks that the agent be put into the command.
     pub asks: bool,
+    /// What has become of that, once it has been asked.
+    pub(crate) put_in: PutIn,
     /// When the run began, ns of the monotonic clock.
     pub began: u64,
     pub main: Option<OwnedFd>,
@@ -132,7 +145,7 @@ pub struct Run {
 }
 
 /// Words before the command's.
-const WORDS: usize = 10;
+const WORDS: usize = 12;
 
 /// In the place of a number or a path.
 const NONE: &str = "-";
@@ -154,6 +167,7 @@ impl Run {
             wishes.trace.as_ref().map(|trace| trace.descriptor()),
             wishes.progress.as_ref().map(|shown| shown.descriptor()),
             self.remember.as_ref().and_then(|remembering| remembering.how.descriptor()),
+            self.put_in.agent.as_ref().map(AsRawFd::as_raw_fd),
         ]
         .into_iter()
         .flatten()
@@ -220,7 +234,8 @@ impl Run {
             None => NONE,
             Some(detail) => detail.word(),
         };
-        let switches = [(self.wishes.reasons, 'r'), (self.guesses, 'g'), (self.asks, 'a')];
+        let is_left = self.put_in.is_left;
+        let switches = [(self.wishes.reasons, 'r'), (self.guesses, 'g'), (self.asks, 'a'), (is_left, 'l')];
         let switches: String = switches.iter().filter(|(on, _)| *on).map(|(_, letter)| letter).collect();
         let [remembered, executable] = Remembering::words(self.remember.as_ref());
         let mut words: Vec<OsString> = vec![
@@ -235,6 +250,8 @@ impl Run {
             self.installation.folder().into(),
             remembered,
             executable,
+            number(self.put_in.agent.as_ref().map(AsRawFd::as_raw_fd)).into(),
+            self.put_in.refused.as_deref().unwrap_or(NONE).into(),
         ];
         assert_eq!(words.len(), WORDS, "as many as are read");
         if self.wishes.any() {
@@ -259,7 +276,7 @@ impl Run {
         let address = environment::Session::parse(address.as_bytes())?;
         let (main_process, main) = text(2)?.split_once(':')?;
         let (stats, switches) = text(4)?.split_once(':')?;
-        let (main, report) = (numbered(main)?, numbered(text(5)?)?);
+        let (main, report, agent) = (numbered(main)?, numbered(text(5)?)?, numbered(text(10)?)?);
         let session = descriptor(address.descriptor.cast_signed())?;
         let session = Session::open(session, address.cookie).ok()?;
         let place = (words.get(6)? != &NONE).then(|| PathBuf::from(words[6]));
@@ -285,6 +302,11 @@ impl Run {
             command: WORDS,
             address,
             asks: switches.contains('a'),
+            put_in: PutIn {
+                agent: agent.and_then(descriptor),
+                refused: Some(text(11)?).filter(|&why| why != NONE).map(str::to_owned),
+                is_left: switches.contains('l'),
+            },
             began: text(3)?.parse().ok()?,
             main: main.and_then(descriptor),
             main_process: main_process.parse().ok()?,
@@ -334,6 +356,7 @@ mod tests {
             command: 0,
             address,
             asks: false,
+            put_in: PutIn { agent: None, refused: Some("it may not".into()), is_left: true },
             began: 12,
             main: None,
             main_process: 34,
@@ -366,6 +389,7 @@ mod tests {
         assert_eq!(other.installation.agent, run.installation.agent);
         assert_eq!((other.began, other.main_process, other.guesses, other.asks), (12, 34, true, false));
         assert_eq!((other.session.cookie, other.address.flags), (run.session.cookie, 5));
+        assert_eq!((other.put_in.refused.as_deref(), other.put_in.is_left), (Some("it may not"), true));
         assert!(other.main.is_none() && matches!(other.wishes.stats, Some(Detail::Words)));
     }
 

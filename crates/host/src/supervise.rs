@@ -251,7 +251,7 @@ pub struct Host {
 
 impl Host {
     /// None: the run's site file is not open.
-    pub fn new(run: Run) -> Option<Host> {
+    pub fn new(mut run: Run) -> Option<Host> {
         let attached = (0..SLOTS).map(|_| None).collect();
         let gate = run.session.gate();
         let mut names = Names::new(run.session.share(), gate);
@@ -261,7 +261,7 @@ impl Host {
         }
         let watches_only = run.address.flags & environment::flags::NO_SPECULATION != 0;
         let watchers = Watchers::of(&run, gate);
-        let executions = Executions::new(&run, gate, watchers.clone());
+        let executions = Executions::new(&mut run, gate, watchers.clone());
         let checks = Background::new(&run.installation.agent, watchers.clone());
         let Run { session, sites, installation, installed, wishes, limits, remember, command, .. } = run;
         let Run { began, main, main_process, .. } = run;
@@ -654,7 +654,6 @@ impl Host {
     /// Does what the attached processes want: a speculator, page faults watched, names looked up.
     fn attend(&mut self) {
         let mut room = None;
-        self.names.begin_turn();
         for index in 0..SLOTS {
             let Some(mut attached) = self.attached[index].take() else { continue };
             let slot = self.session.slot(index);

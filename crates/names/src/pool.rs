@@ -206,19 +206,20 @@ impl Lookahead {
     }
 
     /// The lists that a process was given, which come later, or never. `process` is its folder in /proc. Does not wait.
-    /// `generation`: as for [`Lookahead::note`].
+    /// `generation`: as for [`Lookahead::note`]. None: nobody is going to read them.
     pub fn lists(
         &mut self,
         process: PathBuf,
         command_line: Vec<u8>,
         generation: u32,
-    ) -> Arc<OnceLock<Vec<List>>> {
+    ) -> Option<Arc<OnceLock<Vec<List>>>> {
         let lists = Arc::new(OnceLock::new());
-        self.tell(What::Lists { process, command_line, lists: lists.clone() }, generation);
-        lists
+        let is_told = self.tell(What::Lists { process, command_line, lists: lists.clone() }, generation);
+        is_told.then_some(lists)
     }
 
-    fn tell(&mut self, what: What, generation: u32) {
+    /// False if nobody will take it in.
+    fn tell(&mut self, what: What, generation: u32) -> bool {
         if self.notes.is_none() {
             let (sender, receiver) = sync_channel(NOTES);
             let shared = self.shared.clone();
@@ -227,16 +228,16 @@ impl Lookahead {
                 self.notes = Some(sender);
             }
         }
-        if let Some(notes) = &self.notes {
-            let mut state = self.shared.lock();
-            if state.generation != generation {
-                return;
-            }
-            let stops = state.stops;
-            let whose = what.whose();
-            let sent = notes.try_send(Told { what, stops });
-            state.sent.extend(whose.filter(|_| sent.is_ok()));
+        let Some(notes) = &self.notes else { return false };
+        let mut state = self.shared.lock();
+        if state.generation != generation {
+            return false;
         }
+        let stops = state.stops;
+        let whose = what.whose();
+        let is_sent = notes.try_send(Told { what, stops }).is_ok();
+        state.sent.extend(whose.filter(|_| is_sent));
+        is_sent
     }
 
     /// Forgets all that was to be looked up and waits, at most so long, until no directory is held open. True
@@ -367,6 +368,14 @@ impl State {
         self.served.clear();
     }
 
+    /// What was begun before a program that does not ask is not to go on.
+    fn refresh(&mut self, gate: Gate) {
+        let generation = gate.generation();
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            self.forget_all();
+        }
+    }
+
     /// Nothing more is to be looked up until the next note.
     fn give_up(&mut self) {
         if !self.walk.is_empty() {
@@ -390,10 +399,7 @@ impl Shared {
     /// A panic in another thread leaves counts that are off, no more.
     fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let generation = self.gate.generation();
-        if std::mem::replace(&mut state.generation, generation) != generation {
-            state.forget_all();
-        }
+        state.refresh(self.gate);
         state
     }
 
@@ -596,6 +602,8 @@ impl Shared {
             if state.ending {
                 return;
             }
+            // It may have slept.
+            state.refresh(self.gate);
             let done = (self.done)();
             let leaves = state.leaves(state.device, done);
             if leaves || state.is_spent(done) || state.pace.is_warm() || state.pace.is_pointless() {
@@ -674,14 +682,13 @@ impl Shared {
         (alone, stops): (bool, u64),
     ) -> MutexGuard<'_, State> {
         let began = Instant::now();
-        let opened = self
-            .pass(All, stops)
-            .and_then(|pass| Ok((look::open_inside(parent.fd.as_fd(), name, parent.device)?, pass)));
-        let listed = opened.map(|((fd, identity), pass)| (look::list(fd.as_fd()), fd, identity, pass));
+        let Ok(pass) = self.pass(All, stops) else { return self.lock() };
+        let opened = look::open_inside(parent.fd.as_fd(), name, parent.device);
+        let listed = opened.map(|(fd, identity)| (look::list(fd.as_fd()), fd, identity));
         let took = began.elapsed().as_nanos() as u64;
         let mut state = self.lock();
         state.pace.took(took, alone);
-        if let Ok((names, fd, identity, pass)) = listed
+        if let Ok((names, fd, identity)) = listed
             && self.may_keep(&state, stops).is_ok()
             && !state.known.contains_key(&identity)
         {

@@ -52,7 +52,7 @@ pub fn looked_up(directory: i32, path: &[u8], took: u64) {
     }
     let mark = directory_mark(directory, directory_of(path));
     if notes.noting.wants(mark, may_be_argument(directory, path), took) {
-        part.names.write(kind::LOOKED_UP, directory, path);
+        part.names.write(kind::LOOKED_UP, directory, path, shared::header().releasing.generation());
         shared::count(&part.counts.names_noted, 1);
         shared::wake_host();
     }

@@ -50,7 +50,8 @@ pub fn map_slot(fd: i32, index: usize) -> bool {
     agent == Ok(SLOT) && own == Ok(SLOT + AGENT_BYTES) && header == Ok(HEADER) && holders == Ok(holders_at)
 }
 
-fn header() -> &'static Header {
+/// The session's header, read-only as far as it is not for us to write. Async-signal-safe.
+pub fn header() -> &'static Header {
     // SAFETY: mapped by `map_slot` before anything else runs, for good.
     unsafe { &*(HEADER as *const Header) }
 }
