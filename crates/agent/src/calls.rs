@@ -432,6 +432,7 @@ fn map_executable(frame: &Frame, a: [usize; 6]) -> Answer {
         if !patch::new_mapping(frame, a[4] as i32, mapping, a[2] as u32) {
             attach::cares(frame.state(), care::BLIND_LATER);
             attach::withdraw(frame.state());
+            release::lets_all_go(frame.state());
         }
     }
     // It may be the saved memory of a run-time system, most of it data.

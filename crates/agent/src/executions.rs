@@ -11,6 +11,7 @@
 use crate::attach;
 use crate::patch::read_own;
 use crate::rooms::{STRING_BYTES, read_beginning};
+use crate::start;
 use crate::state::Fixed;
 use crate::substitute;
 use core::sync::atomic::Ordering;
@@ -81,7 +82,7 @@ pub enum Next {
     ByItself,
     /// Its loader cannot, and says so if it is told to; or it would name the agent among what it loads.
     Narrow,
-    /// The host puts the agent in, if nothing fails.
+    /// The host has the process on a lead and puts the agent in, or lets all go on its behalf.
     PutIn,
     /// Whatever else: it is left alone, or a tracer may fail.
     Other,
@@ -94,6 +95,10 @@ pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
     // alone.
     let is_left = state.process().refused.load(Ordering::Relaxed) != 0 || substitute::is_cut_off(state);
     if is_left || thread_id() != process_id() {
+        return Next::Other;
+    }
+    // There is no room for an agent in what comes next either (`start::has_room`).
+    if !start::has_room() {
         return Next::Other;
     }
     // SAFETY: asks.
@@ -116,7 +121,9 @@ pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
         |known| matches!(known, Known::No | Known::ToBePutIn) || known == Known::ByItself && !carries;
     if is_unanswered(known) {
         // Whoever is answered before may ask the same.
-        ask(state, executions, &execution, &file, || is_unanswered(executions.known(key)));
+        if ask(state, executions, &execution, &file, || is_unanswered(executions.known(key))) {
+            return Next::PutIn;
+        }
         // Asked once more it would count as left alone once more.
         let now = executions.known(key);
         known = if carries || now == Known::ToBePutIn { now } else { Known::No };
@@ -125,7 +132,6 @@ pub fn announce(state: &Fixed, number: u32, a: [usize; 6]) -> Next {
         Known::Narrow => Next::Narrow,
         // Not into a program that gets rights from its file.
         Known::ByItself if file.st_mode & (n::S_ISUID | n::S_ISGID) == 0 => Next::ByItself,
-        Known::ToBePutIn => Next::PutIn,
         _ => Next::Other,
     }
 }
@@ -226,20 +232,21 @@ pub fn names_agent(state: &Fixed, address: usize) -> bool {
     !ours.is_empty() && find_preloaded(value.get(..bytes).unwrap_or_default(), is_ours).is_some()
 }
 
+/// Asks the host about a file. Whether the process is traced now.
 fn ask(
     state: &Fixed,
     executions: &Executions,
     execution: &Execution,
     file: &Stat,
     is_unanswered: impl Fn() -> bool,
-) {
-    let Some(me) = attach::id_for_the_host() else { return };
+) -> bool {
+    let Some(me) = attach::id_for_the_host() else { return false };
     if !has_turn(executions, me, &is_unanswered) {
-        return;
+        return false;
     }
     if !is_unanswered() {
         let _ = executions.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
-        return;
+        return false;
     }
     executions.state_address.store(state as *const Fixed as u64, Ordering::Relaxed);
     executions.directory.store(execution.directory.cast_unsigned(), Ordering::Relaxed);
@@ -251,10 +258,22 @@ fn ask(
     let asked = answer::word(number, answer::ASKED);
     executions.state.store(asked, Ordering::Release);
     attach::ring(state.header());
-    if wait_for_answer(executions, asked) {
+    let answer = wait_for_answer(executions, asked);
+    if answer != Answer::Nothing {
         // The host has it for good, when it has left the command.
         let _ = executions.holder.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
+    answer == Answer::Traced
+}
+
+/// What a request has come to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// Nobody has even looked.
+    Nothing,
+    /// The process is not traced, or it is not known any more whether it is.
+    Other,
+    Traced,
 }
 
 /// Whether it is this process's turn to ask, for which it waits while others are answered: a shell starts the
@@ -286,22 +305,22 @@ fn has_turn(executions: &Executions, me: u32, is_unanswered: impl Fn() -> bool) 
     }
 }
 
-/// Waits for the answer to a request, or gives it up. False: nobody has even looked.
-fn wait_for_answer(executions: &Executions, asked: u32) -> bool {
+/// Waits for the answer to a request, or gives it up.
+fn wait_for_answer(executions: &Executions, asked: u32) -> Answer {
     let mut end = monotonic_ns().saturating_add(LONGEST_NS);
     let mut is_stopping = false;
     loop {
         let seen = executions.state.load(Ordering::Acquire);
         if answer::to(seen, answer::ASKED) != asked {
-            return true;
+            return Answer::Other;
         }
         let kind = answer::of(seen);
         if kind == answer::ABANDONED {
-            return false;
+            return Answer::Nothing;
         }
         if !matches!(kind, answer::ASKED | answer::TAKEN | answer::TRACING) {
             executions.state.store(answer::EMPTY, Ordering::Release);
-            return true;
+            return if kind == answer::TRACED { Answer::Traced } else { Answer::Other };
         }
         let now = monotonic_ns();
         if kind == answer::TRACING && !is_stopping {
@@ -314,7 +333,7 @@ fn wait_for_answer(executions: &Executions, asked: u32) -> bool {
             let is_looked_at = kind != answer::ASKED;
             let left = if is_looked_at { answer::EMPTY } else { answer::to(seen, answer::ABANDONED) };
             if executions.state.compare_exchange(seen, left, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return is_looked_at;
+                return if is_looked_at { Answer::Other } else { Answer::Nothing };
             }
         }
     }

@@ -96,9 +96,9 @@ pub fn call(frame: &Frame, number: u32, a: [usize; 6]) -> Option<Answer> {
             let next = executions::announce(frame.state(), number, a);
             // It may be traced by now: no call but those that lead out (`runahead_insert`), of which the
             // clocks and futexes are.
-            if next != Next::ByItself {
-                lets_all_go(frame.state(), next);
-                if let Some(id) = id.filter(|_| next != Next::PutIn) {
+            if !matches!(next, Next::ByItself | Next::PutIn) {
+                lets_all_go(frame.state());
+                if let Some(id) = id {
                     frame.state().header().unseen.note(id);
                 }
             }
@@ -154,20 +154,17 @@ fn all_is_let_go(state: &Fixed) {
     attach::ring(header);
 }
 
-/// A program is about to be executed in which there will be no agent, or perhaps none: nobody will ask, whatever
-/// it gives back. So all that is held now is let go, and neither what earlier runs have opened nor what was guessed from
-/// this one is opened any more: that would go on meanwhile, unlike speculation, which waits for the program. (What
-/// was guessed is kept where the agent is going to be put in: that fails seldom.)
+/// A program is about to be executed in which there will be no agent, or has begun without: nobody will ask,
+/// whatever it gives back. So all that is held now is let go, and neither what earlier runs have opened nor what was guessed from
+/// this one is opened any more: that would go on meanwhile, unlike speculation, which waits for the program.
 #[inline(never)]
-fn lets_all_go(state: &Fixed, next: Next) {
+pub fn lets_all_go(state: &Fixed) {
     let header = state.header();
     opened::ends_replay(state);
-    if next != Next::PutIn {
-        header.releasing.begins_unasked();
-    }
+    header.releasing.begins_unasked();
     let mut wait = Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS));
-    // Our own speculator holds nothing any more, and to look whose the slot is takes a call that ends the
-    // tracing.
+    // Our own speculator was asked before, and to look whose the slot is takes a call that would end the tracing,
+    // where there is one.
     wait.wakes_ours = false;
     wait.for_all(What::All);
     header.releasing.ends(What::All);

@@ -4,7 +4,8 @@ use crate::executions::PRELOAD_KEPT;
 use crate::session::{Address, Open};
 use crate::state::{self, Fixed, NO_DESCRIPTOR};
 use crate::{
-    arch, attach, emulators, enabled, loader, opened, own_run, patch, prepared, rooms, session, unchecked,
+    arch, attach, emulators, enabled, loader, opened, own_run, patch, prepared, release, rooms, session,
+    unchecked,
 };
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -193,6 +194,10 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
         (true, false) => care::BLIND_AT_START,
         (false, _) => care::HELPED,
     };
+    if visited.is_blind {
+        // Whoever executed it has counted on us.
+        release::lets_all_go(fixed);
+    }
     attach::cares(fixed, how);
     if !visited.is_blind && visited.code >= LARGE && was_cold() && !unchecked::watch_later(fixed, watch::FILE)
     {
@@ -203,7 +208,7 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
 
 /// Whether the limits on addresses and on memory of the process's own leave room for what the agent needs
 /// beside the program.
-fn has_room() -> bool {
+pub fn has_room() -> bool {
     process::limit(n::RLIMIT_AS) >= least::ADDRESSES && process::limit(n::RLIMIT_DATA) >= least::DATA
 }
 

@@ -5,8 +5,9 @@
 //! ([`Gate`]) nor once the process has said that it ends.
 
 use crate::futex::wake;
-use crate::processes::{has_ended, pid_of};
+use crate::processes::{self, has_ended, pid_of};
 use crate::session::Shared;
+use crate::unasked::{self, Voids};
 use crate::watchers::Watchers;
 use runahead_abi::check::{CHECKS, CODE_UNKNOWN, Check, Checks, verdict};
 use runahead_abi::release::What::Files;
@@ -151,8 +152,10 @@ fn work(
                     let is_main = process == header.main_process.load(Ordering::Relaxed);
                     // Of who has ended meanwhile not all has been looked at.
                     let is_told = verdict == verdict::UNSEEN && is_main && check.asker() == Some(process);
-                    if verdict == verdict::UNSEEN {
-                        header.unseen.note(process);
+                    // Who has ended, executed something else or mapped more since is not meant.
+                    let is_meant = check.asker() == Some(process) && check.turn() == turn;
+                    if verdict == verdict::UNSEEN && is_meant && processes::is_there(process) {
+                        unasked::lets_all_go(header, process, Voids::All);
                     }
                     if is_told {
                         tell(header, care::NOT_READY);

@@ -5,19 +5,21 @@
 //! thread from the beginning to the end.
 
 use crate::futex::wake;
-use crate::processes::carries;
+use crate::processes::{self, carries};
 use crate::rights::Watched;
 use crate::run::{PutIn, Run};
 use crate::session::Shared;
+use crate::standing;
+use crate::unasked::{self, Voids};
 use crate::watchers::Watchers;
 use runahead_abi::enabled::takes;
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::executions::{Executions as Mailbox, Known, state};
 use runahead_abi::kin;
-use runahead_abi::release::What::Files;
-use runahead_gate::Gate;
+use runahead_abi::release::What::{All, Files};
+use runahead_gate::{Gate, Pass};
 use runahead_insert::file::{self, Look};
-use runahead_insert::{Bytes, Entrance, Fresh, Image, Refusal, Traced, Who, bytes_at, string_at};
+use runahead_insert::{Bytes, Entrance, Fresh, Image, Reached, Refusal, Traced, Who, bytes_at, string_at};
 use rustix::io::fcntl_dupfd_cloexec;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -263,7 +265,7 @@ fn request(mailbox: &Mailbox, process: u32, is_launcher: bool) -> Option<Request
     Some(Request { process, environment, path: seen_from(process, directory, &path), file })
 }
 
-/// Processes that the agent was put into, and how many of each file there were since one of them waited for
+/// Processes that the agent was put into, and how many of each file have ended since one of them waited for
 /// something.
 #[derive(Default)]
 struct Lives {
@@ -277,14 +279,23 @@ const USELESS: u32 = 3;
 
 impl Lives {
     fn begin(&mut self, process: u32, key: u64) {
-        *self.files.entry(key).or_default() += 1;
-        self.processes.insert(process, key);
+        // One of that number that is still here has ended.
+        if let Some(before) = self.processes.insert(process, key) {
+            *self.files.entry(before).or_default() += 1;
+        }
     }
 
     /// Whether processes of the file are to be left alone. Each question stands for one that is let in all
-    /// the same later.
-    fn is_useless(&mut self, key: u64) -> bool {
-        let Some(count) = self.files.get_mut(&key).filter(|count| **count >= USELESS) else { return false };
+    /// the same later. (Those that run may wait yet: of a parallel build all begin at once.)
+    fn is_useless(&mut self, key: u64, is_there: impl Fn(u32) -> bool) -> bool {
+        let before = self.processes.len();
+        self.processes.retain(|&process, &mut of| of != key || is_there(process));
+        let ended = (before - self.processes.len()) as u32;
+        let count = self.files.entry(key).or_default();
+        *count += ended;
+        if *count < USELESS {
+            return false;
+        }
         *count -= 1;
         true
     }
@@ -321,29 +332,55 @@ impl Common {
         });
         let Some((traced, request, rights)) = served else {
             self.is_left.fetch_or(is_launcher, Ordering::AcqRel);
+            if is_launcher {
+                self.goes_without(process, Voids::All);
+            }
             step(mailbox, taken, state::LEFT);
             return;
         };
         // From here on it waits for us, and only then may it be stopped.
         let tracing = state::to(word, state::TRACING);
-        if !step(mailbox, taken, state::TRACING) {
+        let stops = step(mailbox, taken, state::TRACING) && traced.stop();
+        if !stops {
             self.is_left.fetch_or(is_launcher, Ordering::AcqRel);
-            return;
-        }
-        if !traced.stop() {
-            self.is_left.fetch_or(is_launcher, Ordering::AcqRel);
+            if is_launcher {
+                self.goes_without(process, Voids::All);
+            }
             step(mailbox, tracing, state::LEFT);
             return;
         }
         step(mailbox, tracing, state::TRACED);
         let who = if is_launcher { Who::Launcher } else { Who::Program };
-        let Some(fresh) = traced.wait_for_program(who) else { return };
-        match self.put_in(fresh, &request, &rights) {
-            Ok(()) => self.lives().begin(request.process, kin::key(request.file.0, request.file.1)),
+        // It stands still as long as these live.
+        let fresh = match traced.wait_for_program(who) {
+            Reached::Program(fresh) => fresh,
+            Reached::Other(_held) => return self.goes_without(request.process, Voids::All),
+            Reached::Nothing => return,
+        };
+        let put_in = self.put_in(&fresh, &request, &rights);
+        match put_in {
+            Ok(Comes::Surely) => {}
+            // One of all of a user's programs is not to cost the others what is guessed for them.
+            Ok(Comes::Perhaps) if self.address.flags & flags::LASTING != 0 => {
+                self.goes_without(process, Voids::Nothing);
+            }
+            _ => self.goes_without(process, Voids::All),
+        }
+        drop(fresh);
+        match put_in {
+            Ok(_) => self.lives().begin(request.process, kin::key(request.file.0, request.file.1)),
             Err(refusal) if is_launcher => {
                 let _ = self.refused.set(because(&refusal));
             }
             Err(_) => {}
+        }
+    }
+
+    /// Nobody will ask for what the process gives back: the agent that was to be put in has left that to us, and
+    /// the process stands still. (A host of all of a user's programs looks at nobody's descriptors.)
+    fn goes_without(&self, process: u32, voids: Voids) {
+        if processes::is_there(process) {
+            unasked::lets_all_go(self.session.header(), process, voids);
         }
     }
 
@@ -357,11 +394,25 @@ impl Common {
         }
     }
 
+    /// A pass to look at the file that is executed. Others may just be giving something back, which is over soon.
+    fn pass(&self) -> Option<Pass> {
+        const LONGEST: Duration = Duration::from_millis(50);
+        const AGAIN: Duration = Duration::from_micros(200);
+        let began = Instant::now();
+        loop {
+            let pass = self.gate.pass_to_code(Files);
+            if pass.is_some() || self.gate.is_watched() || began.elapsed() >= LONGEST {
+                return pass;
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
     /// Whether the agent is to be put in: that is possible, and has not been of no use too often.
     fn is_wanted(&self, mailbox: &Mailbox, request: &Request) -> bool {
         let key = kin::key(request.file.0, request.file.1);
         let is_possible = self.is_possible(mailbox, request);
-        if is_possible && self.lives().is_useless(key) {
+        if is_possible && self.lives().is_useless(key, processes::is_there) {
             mailbox.note(key, Known::LeaveAlone);
             return false;
         }
@@ -372,7 +423,7 @@ impl Common {
     /// the file.
     fn is_possible(&self, mailbox: &Mailbox, request: &Request) -> bool {
         self.watchers.look_above(request.process);
-        let Some(_pass) = self.gate.pass_to_code(Files) else { return false };
+        let Some(_pass) = self.pass() else { return false };
         let Ok(told) = std::fs::metadata(&request.path) else { return false };
         // Some names mean another file from here (`/proc/self/exe`).
         if (told.dev(), told.ino()) != request.file {
@@ -412,19 +463,31 @@ impl Common {
     fn may_be_named(&self, request: &Request, entries: &[Vec<u8>]) -> bool {
         let is_quiet = !TALKS.iter().any(|name| value_of(entries, name).is_some());
         let directory = PathBuf::from(format!("/proc/{}", request.process));
-        let (limit, open) = (limits_of(request.process), std::fs::read_dir(directory.join("fd")));
-        let has_room = limit.is_some_and(|limits| {
-            let open = open.map_or(usize::MAX, Iterator::count);
-            limits.files > open.saturating_add(FILES_SPARE) as u64
-                && limits.addresses >= least::ADDRESSES
-                && limits.data >= least::DATA
-        });
         let there = self.agent.strip_prefix("/").ok().and_then(|agent| {
             let found = std::fs::metadata(directory.join("root").join(agent)).ok()?;
             Some((found.dev(), found.ino()))
         });
         let ours = std::fs::metadata(&self.agent).ok().map(|found| (found.dev(), found.ino()));
-        is_quiet && has_room && ours.is_some() && there == ours
+        is_quiet && has_room(request.process) && ours.is_some() && there == ours
+    }
+
+    /// Whether an agent that the program is to map will work there: it has room, finds the file where we have it
+    /// open, is under no more filters than we are, and in the same security domain. One of all of a user's programs
+    /// may leave again by itself.
+    fn comes(&self, process: u32) -> Comes {
+        let identity = |path: &str| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        let domain = |process: &str| std::fs::read(format!("/proc/{process}/attr/current")).ok();
+        let Some(file) = &self.agent_file else { return Comes::Perhaps };
+        let Some(_pass) = self.gate.pass_to_our_own(All) else { return Comes::Perhaps };
+        let ours = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let seen = identity(&format!("/proc/{process}/root{ours}"));
+        let is_sure = self.address.flags & flags::LASTING == 0
+            && has_room(process)
+            && seen.is_some()
+            && seen == identity(&ours)
+            && standing::filters_of(process).is_some_and(|filters| filters <= self.address.filters)
+            && domain(&process.to_string()) == domain("self");
+        if is_sure { Comes::Surely } else { Comes::Perhaps }
     }
 
     /// Whether the environment names the agent and a session.
@@ -435,20 +498,20 @@ impl Common {
     }
 
     /// The program is there and has not begun.
-    fn put_in(&self, fresh: Fresh, request: &Request, rights: &Watched) -> Result<(), Refusal> {
+    fn put_in(&self, fresh: &Fresh, request: &Request, rights: &Watched) -> Result<Comes, Refusal> {
         // Nobody is served who is allowed more now, or less.
         if !rights.still_is() {
             return Err(Refusal::NotForUs);
         }
         let entries = fresh.environment()?;
         if is_off(&entries) {
-            return Ok(());
+            return Ok(Comes::Perhaps);
         }
         // Not what was asked about: that may have become another file since.
         let directory = format!("/proc/{}", request.process);
         self.watchers.look_above(request.process);
         let (look, is_loader) = {
-            let Some(_pass) = self.gate.pass_to_code(Files) else { return Err(Refusal::NotForUs) };
+            let Some(_pass) = self.pass() else { return Err(Refusal::NotForUs) };
             let executable = Path::new(&directory).join("exe");
             let name = std::fs::read_link(&executable)?;
             let file = std::fs::File::open(&executable)?;
@@ -456,7 +519,8 @@ impl Common {
             (file::look_at(&file, name), file::is_loader(name))
         };
         match look {
-            Look::Program(Entrance::Loader) if self.is_named_in(&entries) => Ok(()),
+            // Nobody has looked whether it can.
+            Look::Program(Entrance::Loader) if self.is_named_in(&entries) => Ok(Comes::Perhaps),
             // The loader itself is asked for something, or something has changed.
             Look::Program(Entrance::Loader) if is_loader || !self.may_be_named(request, &entries) => {
                 Err(Refusal::NotForUs)
@@ -470,7 +534,8 @@ impl Common {
                     preload.push(b':');
                     preload.extend_from_slice(theirs);
                 }
-                fresh.add_variables([session.as_bytes(), &preload])
+                fresh.add_variables([session.as_bytes(), &preload])?;
+                Ok(self.comes(request.process))
             }
             Look::Program(Entrance::Image(_)) => {
                 let image = self.image.get_or_init(|| {
@@ -480,7 +545,8 @@ impl Common {
                     Image::read(Path::new(&path)).ok()
                 });
                 let image = image.as_ref().ok_or(Refusal::NoPlace)?;
-                fresh.put_in(image, &self.address.to_string())
+                fresh.put_in(image, &self.address.to_string())?;
+                Ok(self.comes(request.process))
             }
             Look::Script(_) | Look::Other => Err(Refusal::NotForUs),
         }
@@ -500,6 +566,23 @@ const TALKS: [&str; 7] = [
 
 /// Files that a loader may have open at a time, beside those that are.
 const FILES_SPARE: usize = 8;
+
+/// Whether an agent that is put into the program will come.
+enum Comes {
+    Surely,
+    /// It may not get what it needs there, or is not wanted.
+    Perhaps,
+}
+
+/// Whether a loader, or a program that maps the agent itself, has the room that this takes.
+fn has_room(process: u32) -> bool {
+    limits_of(process).is_some_and(|limits| {
+        let open = std::fs::read_dir(format!("/proc/{process}/fd")).map_or(usize::MAX, Iterator::count);
+        limits.files > open.saturating_add(FILES_SPARE) as u64
+            && limits.addresses >= least::ADDRESSES
+            && limits.data >= least::DATA
+    })
+}
 
 struct Limits {
     files: u64,
@@ -635,18 +718,22 @@ mod tests {
     #[test]
     fn files_whose_processes_never_wait_are_left_alone_and_tried_again() {
         let mut lives = Lives::default();
+        let ended = |_| false;
         for process in 1..=USELESS {
-            assert!(!lives.is_useless(7));
+            assert!(!lives.is_useless(7, ended));
             lives.begin(process, 7);
         }
-        assert!(lives.is_useless(7) && !lives.is_useless(8));
+        assert!(lives.is_useless(7, ended) && !lives.is_useless(8, ended));
         // Once more, later.
-        assert!(!lives.is_useless(7));
+        assert!(!lives.is_useless(7, ended));
         lives.begin(9, 7);
-        assert!(lives.is_useless(7));
+        assert!(lives.is_useless(7, ended));
         lives.begin(10, 7);
         lives.have_a_use(10);
-        assert!(!lives.is_useless(7));
+        assert!(!lives.is_useless(7, ended));
+        // Those that run may wait yet.
+        (11..20).for_each(|process| lives.begin(process, 7));
+        assert!(!lives.is_useless(7, |_| true) && lives.is_useless(7, ended));
     }
 
     #[test]

@@ -48,6 +48,7 @@ mod standing;
 mod start_files;
 mod supervise;
 mod trace;
+mod unasked;
 mod watchers;
 
 pub use attendant::attend;

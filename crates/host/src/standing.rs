@@ -31,9 +31,19 @@ pub fn note() {
         length => length,
     };
     let text = text.get(..length).unwrap_or_default();
-    // Before Linux 5.9 there is no count.
-    let filters = number(text, b"Seccomp_filters:\t").or_else(|| number(text, b"Seccomp:\t"));
-    FILTERS.store(filters.unwrap_or(0), Ordering::Relaxed);
+    FILTERS.store(filters_in(text).unwrap_or(0), Ordering::Relaxed);
+}
+
+/// (Before Linux 5.9 there is no count.)
+fn filters_in(status: &[u8]) -> Option<u32> {
+    number(status, b"Seccomp_filters:\t").or_else(|| number(status, b"Seccomp:\t"))
+}
+
+/// How many filters another process is under. None: it may not be looked at, or is gone.
+pub(crate) fn filters_of(process: u32) -> Option<u32> {
+    let status = std::fs::read(format!("/proc/{process}/status")).ok()?;
+    // Where the kernel has none it says nothing of them.
+    Some(filters_in(&status).unwrap_or(0))
 }
 
 /// How many bytes there are; 0 if that cannot be read.

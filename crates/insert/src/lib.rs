@@ -35,7 +35,7 @@ pub use arch::MACHINE;
 pub use file::{Entrance, Look};
 pub use image::Image;
 pub use process::{Bytes, bytes_at, string_at};
-pub use trace::{Fresh, Refusal, Traced, Who};
+pub use trace::{Fresh, Reached, Refusal, Traced, Who};
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;

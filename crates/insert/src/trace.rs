@@ -71,11 +71,11 @@ impl Traced {
     }
 
     /// Goes with the stopped process, a program's from system call to system call, until the next program is
-    /// there. None: it has done something else, and goes on untraced; a failed execution of a program's is
-    /// over then, and has not returned yet.
+    /// there, or it does something else; a failed execution of a program's is over then, and has not returned
+    /// yet.
     ///
     /// Stops are looked at and never taken (`WNOWAIT`): if we end, the kernel delivers what they are for.
-    pub fn wait_for_program(self, who: Who) -> Option<Fresh> {
+    pub fn wait_for_program(self, who: Who) -> Reached {
         let mut signal = 0;
         let mut executes = false;
         let how = match who {
@@ -83,15 +83,17 @@ impl Traced {
             Who::Launcher => libc::PTRACE_CONT,
         };
         for _ in 0..STOPS_MOST {
-            request(how, self.process, 0, signal).ok()?;
+            if request(how, self.process, 0, signal).is_err() {
+                return Reached::Nothing;
+            }
             signal = 0;
-            let stop = self.next()?;
+            let Some(stop) = self.next() else { return Reached::Nothing };
             match stop.event {
-                libc::PTRACE_EVENT_EXEC => return Some(Fresh { process: self.process }),
-                0 if stop.signal == SYSTEM_CALL => match self.call()? {
-                    Passage::Enters(number) if arch::executes(number) => executes = true,
-                    Passage::Enters(number) if arch::leads_out(number) => {}
-                    Passage::Returns if !executes => {}
+                libc::PTRACE_EVENT_EXEC => return Reached::Program(Fresh { process: self.process }),
+                0 if stop.signal == SYSTEM_CALL => match self.call() {
+                    Some(Passage::Enters(number)) if arch::executes(number) => executes = true,
+                    Some(Passage::Enters(number)) if arch::leads_out(number) => {}
+                    Some(Passage::Returns) if !executes => {}
                     _ => break,
                 },
                 // A handler may run first, and execute nothing.
@@ -100,8 +102,7 @@ impl Traced {
                 _ => break,
             }
         }
-        let _ = request(libc::PTRACE_DETACH, self.process, 0, signal);
-        None
+        Reached::Other(Held { process: self.process, signal })
     }
 
     /// The next stop. None: the process is over, and whoever waits for it is told so now.
@@ -138,6 +139,31 @@ impl Traced {
             CallTold::EXIT => Some(Passage::Returns),
             _ => None,
         }
+    }
+}
+
+/// How far a traced process has come.
+#[derive(Debug)]
+pub enum Reached {
+    /// The next program is there.
+    Program(Fresh),
+    /// It does something else than to execute it.
+    Other(Held),
+    /// It is over, or nobody's to trace any more.
+    Nothing,
+}
+
+/// A process that stands still until this is dropped, and goes on untraced then.
+#[derive(Debug)]
+pub struct Held {
+    process: libc::pid_t,
+    /// What is delivered to it; 0: nothing.
+    signal: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = request(libc::PTRACE_DETACH, self.process, 0, self.signal);
     }
 }
 
@@ -231,7 +257,7 @@ impl Fresh {
     }
 
     /// Gives the program two more variables, at the end of its environment.
-    pub fn add_variables(self, variables: [&[u8]; 2]) -> Result<(), Refusal> {
+    pub fn add_variables(&self, variables: [&[u8]; 2]) -> Result<(), Refusal> {
         let (mut registers, start, block) = self.start()?;
         let (stack, bytes) = block.with_variables(start.stack, variables).ok_or(Refusal::NoRoom)?;
         self.memory().write(stack, &bytes)?;
@@ -240,7 +266,7 @@ impl Fresh {
     }
 
     /// Has the program begin with the image's start; `session`: what that is told (`environment::Session`).
-    pub fn put_in(self, image: &Image, session: &str) -> Result<(), Refusal> {
+    pub fn put_in(&self, image: &Image, session: &str) -> Result<(), Refusal> {
         let (mut registers, start, block) = self.start()?;
         let place = self.place(&block)?.ok_or(Refusal::NoPlace)?;
         let mut told = image.told(session).ok_or(Refusal::NoRoom)?;

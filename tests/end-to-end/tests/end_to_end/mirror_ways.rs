@@ -169,11 +169,11 @@ for name in sys.argv[1:]:
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)";
 
 /// What is said of the files' reading behind some words, after a line that sets the scene. Who reads waits
-/// often, and lives on until the speculator has been tried.
+/// often, and lives on until the speculator has been tried, on a busy machine too.
 fn said(name: &str, scene: &str, before: &str, runahead: &Runahead) -> Result<String, String> {
     let command = format!(
         "python3 evict.py cold.*
-        ({scene}; {before} $1 run --verbose --report said.json -- bash -c 'cat cold.* <(sleep 0.1)' 2> told \
+        ({scene}; {before} $1 run --verbose --report said.json -- bash -c 'cat cold.* <(sleep 0.6)' 2> told \
             | cksum >&2)
         cat told"
     );

@@ -119,6 +119,8 @@ pub fn add(suite: &mut Suite) {
     });
     suite.add("remembered::who unmounts without an agent finds nobody", wants(), unmounted_unseen);
     suite.add("remembered::short processes are remembered", wants(), short);
+    let and_compiler = || wants().chain(["command cc"]);
+    suite.add("remembered::a program without a loader ends nothing", and_compiler(), without_loader);
     suite.add("remembered::programs that start at the same time bear it", wants(), pipes);
     suite.add("remembered::not all is told of what nobody waits for", wants(), idle);
     suite.add("remembered::threads enter all that they open", wants(), threads);
@@ -1054,6 +1056,40 @@ fn short() -> Verdict {
         last = under.counts;
         // Some may be gone before the host has looked at them.
         if number(&last, "used")? >= SHORT - SHORT / 6 {
+            return Ok(());
+        }
+    }
+    Err(format!("after some runs: {last}"))
+}
+
+/// It executes a program that no loader brings the agent into, before it reads anything.
+const STATIC_FIRST: &str = "
+import os, subprocess, sys, zlib
+os.chdir(sys.argv[1])
+subprocess.run([os.environ['STATIC']], check=True)
+print(sum(zlib.crc32(open(f'd{number % 10}/f{number}', 'rb').read()) for number in range(int(sys.argv[2]))))
+";
+
+fn without_loader() -> Verdict {
+    let Some(kept) = Kept::new("without-loader")? else { return Ok(()) };
+    let program = kept.folder.join("static");
+    let source = kept.folder.join("static.c");
+    fs::write(&source, "int main(void) { return 0; }").map_err(|error| error.to_string())?;
+    let compiled = Command::new("cc").arg("-static").arg("-o").args([&program, &source]).status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        return Err("no static program can be made".to_owned());
+    }
+    let so = |command: &mut Command| {
+        Kept::script(command, STATIC_FIRST);
+        command.env("STATIC", &program);
+    };
+    let alone = kept.run_so(None, so)?;
+    let mut last = Value::Null;
+    for _ in 0..5 {
+        let under = kept.run_so(Some(REMEMBER), so)?;
+        is_same(&alone.output, &under.output)?;
+        last = under.counts;
+        if number(&last, "files")? >= FILES / 2 {
             return Ok(());
         }
     }
