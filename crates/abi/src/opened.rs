@@ -160,6 +160,10 @@ pub fn begins_to_replay(remembering: &AtomicU32, replaying: &AtomicU32) -> bool 
     remembering.load(Ordering::Relaxed) != OVER
 }
 
+/// So long after that was said to be over first nobody waits any more for what is still being opened, ns: a
+/// host that is stopped or gone never counts itself out, and a program may watch a thousand files.
+pub const REPLAY_LONGEST_NS: u64 = 1_000_000_000;
+
 /// From now on nothing is opened but what is counted already, which whoever calls this waits for.
 pub fn ends_replay(remembering: &AtomicU32) {
     remembering.store(OVER, Ordering::Relaxed);

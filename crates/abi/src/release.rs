@@ -27,6 +27,14 @@ pub enum What {
     Mapping,
 }
 
+/// How long is waited for those who hold something before a program that does not ask
+/// ([`Releasing::begins_unasked`]), ns.
+pub const UNASKED_LONGEST_NS: u64 = 20_000_000;
+
+/// How long past its end a call that gives back is believed in, ns: past the next time that anybody looks at
+/// it.
+pub const BELIEVED_NS: u64 = 1_000_000_000;
+
 /// What opening and reading files ahead does to them, as inotify(7) tells it: IN_ACCESS, IN_CLOSE_NOWRITE,
 /// IN_OPEN. (Most programs watch for changes only.)
 pub const SEEN_BY_INOTIFY: u32 = 0x1 | 0x10 | 0x20;
@@ -101,8 +109,8 @@ impl Releasing {
         self.unasked.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How often that has been so. Whoever takes hold of something, and then finds what it was as that was to be
-    /// opened, is waited for.
+    /// How often that has been so. Whoever takes hold of something, and then finds what it was as that was
+    /// to be opened, is waited for.
     pub fn generation(&self) -> u32 {
         self.unasked.load(Ordering::Acquire)
     }

@@ -13,7 +13,7 @@ use crate::session;
 use crate::state::Fixed;
 use core::sync::atomic::Ordering;
 use runahead_abi::environment::flags;
-use runahead_abi::opened::{PATH_MOST, ends_replay as say_over, kind};
+use runahead_abi::opened::{PATH_MOST, REPLAY_LONGEST_NS, ends_replay as say_over, kind};
 use runahead_abi::session::remembering;
 use runahead_kernel::process::{futex_wait, monotonic_ns};
 use runahead_kernel::uapi::general as n;
@@ -147,10 +147,8 @@ impl Visit<'_> {
 }
 
 /// The process bears nobody who opens files: what was opened in an earlier run is not opened any more when
-/// this returns, or a second after this was said first. (A host that is stopped or gone never counts itself
-/// out, and a program may watch a thousand files.)
+/// this returns, or [`REPLAY_LONGEST_NS`] after this was said first.
 pub fn ends_replay(state: &Fixed) {
-    const LONGEST_NS: u64 = 1_000_000_000;
     if !state.has(flags::REMEMBERS) {
         return;
     }
@@ -160,7 +158,7 @@ pub fn ends_replay(state: &Fixed) {
         Ok(_) => now,
         Err(since) => since.min(now),
     };
-    wait_for_replay(state, since.saturating_add(LONGEST_NS));
+    wait_for_replay(state, since.saturating_add(REPLAY_LONGEST_NS));
 }
 
 /// The main process ends: nothing is opened any more that was opened in an earlier run, when this returns. A

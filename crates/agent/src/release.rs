@@ -20,7 +20,7 @@ use crate::state::Fixed;
 use crate::{attach, executions, opened, substitute, unchecked};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use runahead_abi::environment::flags;
-use runahead_abi::release::{Holding, NUMBERS, What};
+use runahead_abi::release::{BELIEVED_NS, Holding, NUMBERS, UNASKED_LONGEST_NS, What};
 use runahead_abi::session::{Header, Slot, activity, retire};
 use runahead_kernel::arch::syscall;
 use runahead_kernel::process::{futex_wait, futex_wake, idle_ns, monotonic_ns, process_id};
@@ -34,9 +34,6 @@ const LONGEST_NS: u64 = 1_000_000_000;
 /// How long in all, while the host goes round: a call of a thread of its own may wait for a disk that is busy
 /// for seconds, and so may one that is being ended.
 const ALIVE_LONGEST_NS: u64 = 10_000_000_000;
-
-/// The same before a program of which nobody knows whether it gives anything back.
-const UNSEEN_LONGEST_NS: u64 = 20_000_000;
 
 /// How often sleepers are woken: one may look, and fall asleep behind our call.
 const AGAIN_NS: u64 = 1_000_000;
@@ -155,16 +152,17 @@ fn all_is_let_go(state: &Fixed) {
 }
 
 /// A program is about to be executed in which there will be no agent, or has begun without: nobody will ask,
-/// whatever it gives back. So all that is held now is let go, and neither what earlier runs have opened nor what was guessed from
-/// this one is opened any more: that would go on meanwhile, unlike speculation, which waits for the program.
+/// whatever it gives back. So all that is held now is let go, and neither what earlier runs have opened nor
+/// what was guessed from this one is opened any more: that would go on meanwhile, unlike speculation, which
+/// waits for the program.
 #[inline(never)]
 pub fn lets_all_go(state: &Fixed) {
     let header = state.header();
     opened::ends_replay(state);
     header.releasing.begins_unasked();
-    let mut wait = Wait::begin(state, What::All, Patience::within(header, UNSEEN_LONGEST_NS));
-    // Our own speculator was asked before, and to look whose the slot is takes a call that would end the tracing,
-    // where there is one.
+    let mut wait = Wait::begin(state, What::All, Patience::within(header, UNASKED_LONGEST_NS));
+    // Our own speculator was asked before, and to look whose the slot is takes a call that would end the
+    // tracing, where there is one.
     wait.wakes_ours = false;
     wait.for_all(What::All);
     header.releasing.ends(What::All);
@@ -207,7 +205,7 @@ impl<'a> Patience<'a> {
 
     /// Until when the call is to be believed in, monotonic ns: past the next time that it is looked at.
     fn believed(&self) -> u64 {
-        self.end.saturating_add(LONGEST_NS)
+        self.end.saturating_add(BELIEVED_NS)
     }
 
     /// The host is to end the speculator that is late.

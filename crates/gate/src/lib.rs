@@ -53,8 +53,8 @@ impl Gate {
         may.then_some(pass)
     }
 
-    /// How often a program has begun that gives back without asking: what was to be opened before the last time is
-    /// not to be opened any more. To be asked once a pass is held.
+    /// How often a program has begun that gives back without asking: what was to be opened before the last
+    /// time is not to be opened any more. To be asked once a pass is held.
     pub fn generation(&self) -> u32 {
         self.0.map_or(0, |words| words.releasing.generation())
     }

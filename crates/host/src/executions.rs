@@ -92,8 +92,8 @@ impl Executions {
         Executions { common: Arc::new(common), stands: None }
     }
 
-    /// Called in the host, or in an attendant who serves its launcher, whose process id nobody knew before. `rules`: which programs are served
-    /// ([`takes`]). Returns the session's address.
+    /// Called in the host, or in an attendant who serves its launcher, whose process id nobody knew before.
+    /// `rules`: which programs are served ([`takes`]). Returns the session's address.
     pub(crate) fn begin(&mut self, rules: Vec<u8>) -> environment::Session {
         if let Some(common) = Arc::get_mut(&mut self.common) {
             common.address.host = std::process::id();
@@ -128,7 +128,8 @@ impl Executions {
     }
 
     /// Answers who asks about a program that is to be left to its loader, which takes no tracer: for an
-    /// attendant, who is one for its launcher only. Whether somebody asks about another one, which is left to the host.
+    /// attendant, who is one for its launcher only. Whether somebody asks about another one, which is left
+    /// to the host.
     pub(crate) fn need_tracer(&mut self) -> bool {
         let mailbox = &self.common.session.header().executions;
         let word = mailbox.state.load(Ordering::Acquire);
@@ -150,9 +151,9 @@ impl Executions {
         false
     }
 
-    /// Answers the launcher, for an attendant who has [begun](Executions::begin), and waits until the command is
-    /// there: as long as its execution takes. True once it has asked; then what is to be
-    /// [handed on](Executions::hand_on).
+    /// Answers the launcher, for an attendant who has [begun](Executions::begin), and waits until the
+    /// command is there: as long as its execution takes. True once it has asked; then what is to be [handed
+    /// on](Executions::hand_on).
     pub(crate) fn serve_launcher(&mut self) -> bool {
         let mailbox = &self.common.session.header().executions;
         let word = mailbox.state.load(Ordering::Acquire);
@@ -376,8 +377,8 @@ impl Common {
         }
     }
 
-    /// Nobody will ask for what the process gives back: the agent that was to be put in has left that to us, and
-    /// the process stands still. (A host of all of a user's programs looks at nobody's descriptors.)
+    /// Nobody will ask for what the process gives back: the agent that was to be put in has left that to us,
+    /// and the process stands still.
     fn goes_without(&self, process: u32, voids: Voids) {
         if processes::is_there(process) {
             unasked::lets_all_go(self.session.header(), process, voids);
@@ -394,7 +395,8 @@ impl Common {
         }
     }
 
-    /// A pass to look at the file that is executed. Others may just be giving something back, which is over soon.
+    /// A pass to look at the file that is executed. Others may just be giving something back, which is over
+    /// soon.
     fn pass(&self) -> Option<Pass> {
         const LONGEST: Duration = Duration::from_millis(50);
         const AGAIN: Duration = Duration::from_micros(200);
@@ -471,9 +473,9 @@ impl Common {
         is_quiet && has_room(request.process) && ours.is_some() && there == ours
     }
 
-    /// Whether an agent that the program is to map will work there: it has room, finds the file where we have it
-    /// open, is under no more filters than we are, and in the same security domain. One of all of a user's programs
-    /// may leave again by itself.
+    /// Whether an agent that the program is to map will work there: it has room, finds the file where we
+    /// have it open, is under no more filters than we are, and in the same security domain. One of all of a
+    /// user's programs may leave again by itself.
     fn comes(&self, process: u32) -> Comes {
         let identity = |path: &str| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
         let domain = |process: &str| std::fs::read(format!("/proc/{process}/attr/current")).ok();

@@ -194,8 +194,8 @@ impl Lookahead {
         self.tell(What::Met { path, listed, left: left.clone() }, generation);
     }
 
-    /// The process `whose` has stalled at one of its arguments: these come next, to be looked up from `path`. Does not
-    /// wait. `generation`: as for [`Lookahead::note`].
+    /// The process `whose` has stalled at one of its arguments: these come next, to be looked up from
+    /// `path`. Does not wait. `generation`: as for [`Lookahead::note`].
     pub fn arguments(&mut self, whose: u64, path: PathBuf, names: Vec<Name>, generation: u32) {
         self.tell(What::Names { path, whose, names }, generation);
     }
@@ -565,16 +565,16 @@ impl Shared {
         Some((Directory { fd, device: above.device, _pass: pass }, above, names))
     }
 
-    /// A pass for what was begun as the walk had been stopped so often: to open a directory, and to look names up in it
-    /// (all), or to open files.
+    /// A pass for what was begun as the walk had been stopped so often: to open a directory, and to look
+    /// names up in it (all), or to open files.
     fn pass(&self, what: Given, stops: u64) -> io::Result<Pass> {
         let pass = self.gate.pass(what).ok_or(io::ErrorKind::WouldBlock)?;
         if self.lock().stops == stops { Ok(pass) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
-    /// Fails if a program gives a file system back, or the walk was stopped since what was opened just before was begun:
-    /// it is not for the walk then. Who gives back first says so and then has the walk cleared, so what comes into the
-    /// walk before it says so is cleared as well.
+    /// Fails if a program gives a file system back, or the walk was stopped since what was opened just
+    /// before was begun: it is not for the walk then. Who gives back first says so and then has the walk
+    /// cleared, so what comes into the walk before it says so is cleared as well.
     fn may_keep(&self, state: &State, stops: u64) -> io::Result<()> {
         let may = state.stops == stops && !self.gate.is_closed(All);
         if may { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }

@@ -1052,14 +1052,19 @@ fn short() -> Verdict {
     const SHORT: u64 = 60;
     let Some(kept) = Kept::new("short")? else { return Ok(()) };
     let so = |command: &mut Command| Kept::script(command, SHORT_ONES);
-    let alone = kept.run_so(None, so)?;
+    // Some may be gone before the host has looked at them.
+    comes_to(&kept, so, "used", SHORT - SHORT / 6)
+}
+
+/// In one of some runs there are so many of that.
+fn comes_to(kept: &Kept, so: impl Fn(&mut Command), what: &str, least: u64) -> Verdict {
+    let alone = kept.run_so(None, &so)?;
     let mut last = Value::Null;
     for _ in 0..5 {
-        let under = kept.run_so(Some(REMEMBER), so)?;
+        let under = kept.run_so(Some(REMEMBER), &so)?;
         is_same(&alone.output, &under.output)?;
         last = under.counts;
-        // Some may be gone before the host has looked at them.
-        if number(&last, "used")? >= SHORT - SHORT / 6 {
+        if number(&last, what)? >= least {
             return Ok(());
         }
     }
@@ -1087,17 +1092,7 @@ fn without_loader() -> Verdict {
         Kept::script(command, STATIC_FIRST);
         command.env("STATIC", &program);
     };
-    let alone = kept.run_so(None, so)?;
-    let mut last = Value::Null;
-    for _ in 0..5 {
-        let under = kept.run_so(Some(REMEMBER), so)?;
-        is_same(&alone.output, &under.output)?;
-        last = under.counts;
-        if number(&last, "files")? >= FILES / 2 {
-            return Ok(());
-        }
-    }
-    Err(format!("after some runs: {last}"))
+    comes_to(&kept, so, "files", FILES / 2)
 }
 
 /// It waits, and then looks for files that are not there, each of another name, no faster than the host hears.
