@@ -13,6 +13,7 @@ pub mod enabled;
 pub mod environment;
 pub mod executions;
 pub mod foreign;
+pub mod go_note;
 pub mod insertion;
 #[cfg(not(loom))]
 pub mod kin;

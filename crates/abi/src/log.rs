@@ -50,6 +50,8 @@ pub mod mark {
     pub const PREFETCHED: u8 = 1;
     /// It is memory of the program's own that is on swap: somebody else has to bring it in.
     pub const ON_SWAP: u8 = 2;
+    /// Beside the first: alone the program would have waited here.
+    pub const SPARES: u8 = 4;
 }
 
 /// One predicted operation.

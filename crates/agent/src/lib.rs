@@ -39,6 +39,7 @@ mod loader;
 mod loader_messages;
 mod names;
 mod opened;
+mod own_calls;
 mod own_run;
 mod patch;
 mod prepared;

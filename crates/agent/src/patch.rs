@@ -17,6 +17,7 @@ use crate::arch::{
 };
 use crate::attach;
 use crate::calls::{is_measured, is_opening, is_wanted, sampled};
+use crate::own_calls::Program;
 use crate::state::{Fixed, NO_DESCRIPTOR};
 use crate::{prepared, unchecked, unwind};
 use core::ffi::CStr;
@@ -82,13 +83,13 @@ pub enum Unknown {
 ///
 /// All are looked at before any is rewritten: code that makes calls which nobody can see speaks against
 /// rewriting anything at all. What turns out not to be rewritten is such code, too.
-pub fn whole_process(state: &Fixed, unknown: Unknown) -> Visited {
+pub fn whole_process(state: &Fixed, unknown: Unknown, program: &Program) -> Visited {
     let mut visited = Visited::default();
     // SAFETY: the start is alone.
     let (lines, path, candidates) = unsafe { state.start_buffers() };
     let mut count = 0;
     each_mapping(lines, |map| {
-        let candidate = look_at(state, map, path, unknown, &mut visited)?;
+        let candidate = look_at(state, map, path, (unknown, program), &mut visited)?;
         match candidates.get_mut(count) {
             Some(place) => *place = candidate,
             None => visited.is_blind = true,
@@ -97,7 +98,7 @@ pub fn whole_process(state: &Fixed, unknown: Unknown) -> Visited {
         Some(())
     });
     if visited.is_unchecked && !visited.is_blind && !unchecked::begin(state, visited.code) {
-        return whole_process(state, Unknown::Waits);
+        return whole_process(state, Unknown::Waits, program);
     }
     let rewrite =
         |found: &Candidate| rewrite(state, &found.key, found.mapping, found.protection, Phase::Start);
@@ -157,7 +158,7 @@ fn look_at(
     state: &Fixed,
     map: &text::MapsLine,
     room: &mut [u8],
-    unknown: Unknown,
+    (unknown, program): (Unknown, &Program),
     visited: &mut Visited,
 ) -> Option<Candidate> {
     let mapping = Mapping { start: map.start, length: map.end - map.start, offset: map.offset };
@@ -169,7 +170,7 @@ fn look_at(
     let mut entry = entry_of(state, &key);
     if entry.is_none() {
         let waits = unchecked::is_waited_for(map.name, key.size, &mut visited.waited_for);
-        let may_run = unknown == Unknown::MayRun && !waits;
+        let may_run = unknown == Unknown::MayRun && !waits && !program.calls_from(map.start..map.end);
         // Of who is left alone anyway nothing more is waited for.
         let is_of_use = !may_run && !visited.is_blind;
         if is_of_use || state.has(flags::RECORDS) {

@@ -881,10 +881,12 @@ impl Visit<'_> {
         if let Some(foretold) = foretold
             && foretold.marks & mark::PREFETCHED != 0
         {
-            if let Some(slot) = self.state.slot() {
+            if foretold.marks & mark::SPARES != 0
+                && let Some(slot) = self.state.slot()
+            {
                 count(&slot.agent.counts.full, 1);
             }
-            // Without the prefetch this would have been a stall: stay awake.
+            // Without the prefetch this might have been a stall: stay awake.
             self.attention_stall();
             self.inner.hold.saved();
             self.inner.worth.spared();

@@ -1,6 +1,7 @@
 //! The agent's start, called by the loader before the program's own initialisers.
 
 use crate::executions::PRELOAD_KEPT;
+use crate::own_calls::Program;
 use crate::session::{Address, Open};
 use crate::state::{self, Fixed, NO_DESCRIPTOR};
 use crate::{
@@ -180,7 +181,9 @@ fn begin(told: &Told, hwcap2: usize, unknown: patch::Unknown) -> Begun {
     fixed.site_descriptor.store(number, Ordering::Relaxed);
     // Who waits for all of it at once has not been loaded: there is no loader, or it has gone on.
     fixed.prepared_tried.store((unknown == patch::Unknown::Waits).into(), Ordering::Relaxed);
-    let visited = patch::whole_process(fixed, unknown);
+    // SAFETY: it is the kernel's, as `Told` promises.
+    let program = unsafe { Program::find(told.environment) };
+    let visited = patch::whole_process(fixed, unknown, &program);
     fixed.site_descriptor.store(NO_DESCRIPTOR, Ordering::Relaxed);
     drop(sites);
     prepared::close_file(fixed);

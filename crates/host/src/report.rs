@@ -101,7 +101,8 @@ impl Report {
 
     /// The same into a regular file, where it is written again later; `long`: the bytes that were, 0: none
     /// yet. Returns how many there are now. The later one is no shorter, filled up with blanks, mostly no
-    /// longer, and written in one piece: who reads meanwhile finds the one or the other.
+    /// longer, and written in one piece: who reads meanwhile finds the one or the other (but for the moment of
+    /// writing: the kernel copies page by page).
     pub fn write_json_in_place(&self, to: &File, long: usize) -> usize {
         const ROOM: usize = 1024;
         let json = self.json();

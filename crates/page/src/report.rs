@@ -77,6 +77,7 @@ pub struct Faults {
     pub unseen_because: Option<String>,
     pub seen_by: Option<String>,
     pub swap_left_because: Option<String>,
+    pub watched: u64,
     pub seen: u64,
     pub prefetched_pages: u64,
     pub useful_pages: u64,

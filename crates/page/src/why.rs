@@ -100,17 +100,18 @@ impl Look<'_> {
         let disk = self.part(self.waits.disk_ns());
         let elsewhere = self.part(self.waits.elsewhere_ns.unwrap_or(0));
         if self.passes_the_cache() {
-            let found = "its reads pass the page cache by (O_DIRECT, or a file system without one): what comes ahead is not kept";
-            reasons.push(
-                Reason::new(found).mended_by(
-                    "the program's own option for buffered reads; on FUSE a mount without direct_io",
-                ),
-            );
+            let found = "it waits for disks in reads that are not seen to wait: files read from end to end, which the \
+                         kernel reads ahead already, or reads that pass the page cache by (O_DIRECT, or a file \
+                         system without one)";
+            reasons.push(Reason::new(found).mended_by(
+                "against the latter the program's own option for buffered reads; on FUSE a mount without direct_io",
+            ));
         } else if disk < LITTLE {
             reasons.extend(self.machine_is_busy());
             reasons.extend(self.hardly_waits(elsewhere));
         } else if self.report.speculated {
             reasons.extend(self.still_waits());
+            reasons.extend(self.still_faults());
         }
         let faults = &self.report.counts.faults;
         let all_seen = faults.unseen_because.is_none() && faults.seen_by.as_deref() != Some("pagemap");
@@ -144,7 +145,7 @@ impl Look<'_> {
     }
 
     /// Much came from disks, it waited, and neither a read nor a page fault was seen to: those reads look at
-    /// no cache.
+    /// no cache, or wait for what is on its way already.
     fn passes_the_cache(&self) -> bool {
         let elsewhere = self.part(self.waits.elsewhere_ns.unwrap_or(0));
         let seen = self.part(self.waits.disk_ns());
@@ -177,12 +178,13 @@ impl Look<'_> {
         let ready = elapsed_ns.saturating_sub(program.queued_ns);
         let computes = percent(program.processor_ns, ready) >= MOSTLY;
         let (busy, all) = (duration(program.processor_ns), duration(elapsed_ns));
-        Some(match (computes, self.waits.reads) {
+        Some(match (computes, self.waits.reads.saturating_add(self.waits.faults)) {
             (true, 0) => {
                 Reason::new(format!("it computes: its processors are busy for {busy} of {all}; {cached}"))
             }
             (true, _) => Reason::new(format!("it computes: its processors are busy for {busy} of {all}")),
-            (false, _) => Reason::new(cached),
+            (false, 0) => Reason::new(cached),
+            (false, _) => Reason::new("it hardly waits for a disk"),
         })
     }
 
@@ -242,6 +244,28 @@ impl Look<'_> {
             Reason::new(found)
                 .mended_by("nothing here: the program itself would have to ask for more at a time"),
         )
+    }
+
+    /// It was watched, and waited in page faults that nobody had foretold all the same.
+    fn still_faults(&self) -> Option<Reason> {
+        let (all, mean) = (self.waits.faults, self.waits.faults_ns.checked_div(self.waits.faults)?);
+        let remaining = percent(all, all.saturating_add(self.spared.faults));
+        let is_so = self.report.counts.faults.watched > 0
+            && self.part(self.waits.faults_ns) >= MOSTLY
+            && remaining >= MOSTLY
+            && mean >= SHORT_WAIT_NS;
+        is_so.then(|| {
+            Reason::new(format!(
+                "which page of its mapped files it touches next hangs on what it has just waited for: of {} \
+                 {} spared",
+                count(all.saturating_add(self.spared.faults), "wait"),
+                match self.spared.faults {
+                    0 => "none was".to_owned(),
+                    1 => "1 was".to_owned(),
+                    some => format!("{some} were"),
+                }
+            ))
+        })
     }
 
     /// Behind a server hardly anything came in time of what was asked for.

@@ -183,7 +183,7 @@ fn could(report: &Report) -> Option<String> {
 mod tests {
     use super::*;
     use crate::full;
-    use crate::report::{Counts, Program};
+    use crate::report::{Counts, Faults, Program};
     use serde_json::Value;
 
     const MANUAL: &str = include_str!("../../../docs/report.md");
@@ -275,6 +275,11 @@ mod tests {
         };
         let full = Counts { full_prefetches: 9000, saved_ns: 9 * SECOND, ..stalls(10, 1_000_000) };
         let late = Counts { behind_a_server: true, partial_prefetches: 60, ..stalls(900, 1_000_000) };
+        let faulted = Program { major_faults: 900, ..program };
+        let faults = |useful_pages| Counts {
+            faults: Faults { watched: 1, useful_pages, ..Faults::default() },
+            ..Counts::default()
+        };
         let some_in_time = Counts { full_prefetches: 8, ..late.clone() };
         for (report, found) in [
             (of(SECOND, program, late), "lose what is cached"),
@@ -290,6 +295,11 @@ mod tests {
             (of(SECOND, program, stalls(900, 1_000_000)), "each read hangs on the one before"),
             (of(SECOND, program, stalls(20_000, 40_000)), "the disk is quick (0.04 ms a wait)"),
             (of(SECOND, program, full), "nothing is left to gain"),
+            (
+                of(SECOND, faulted, faults(1)),
+                "hangs on what it has just waited for: of 901 waits 1 was spared",
+            ),
+            (of(SECOND, faulted, faults(9000)), "little is left to gain"),
         ] {
             let text = said(&report).replace("\nrunahead:               ", " ");
             assert!(text.contains(found), "{found}: {text}");

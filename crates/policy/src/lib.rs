@@ -48,6 +48,7 @@ pub mod touches;
 pub mod track;
 pub mod untold;
 pub mod views;
+pub mod waits_alone;
 pub mod worth;
 
 /// Bytes of a page.

@@ -30,6 +30,7 @@ use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, Result};
 use runahead_policy::overlay::{File, FileId};
 use runahead_policy::scattered::Scattered;
+use runahead_policy::waits_alone::WaitsAlone;
 
 /// Descriptor numbers that speculation can deal with; higher ones end it.
 pub const MOST: usize = NUMBERS;
@@ -88,6 +89,8 @@ pub struct Descriptor {
     pub may_be_terminal: bool,
     /// Whether the kernel is to read ahead for our own descriptor.
     pub scattered: Scattered,
+    /// Which of its reads would be waited in alone.
+    pub alone: WaitsAlone,
 }
 
 const NOTHING: Descriptor = Descriptor {
@@ -106,6 +109,7 @@ const NOTHING: Descriptor = Descriptor {
     tells: false,
     may_be_terminal: false,
     scattered: Scattered::new(),
+    alone: WaitsAlone::new(),
 };
 
 pub struct Table {

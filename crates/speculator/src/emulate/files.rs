@@ -217,7 +217,7 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
             entry.position = place.saturating_add(returned as i64);
         }
     }
-    count_read(call, fd, length, offset, returned, asked, before);
+    count_read(call, fd, Logged { length, offset, place, returned, asked, before });
     Outcome::Return(returned as isize)
 }
 
@@ -267,49 +267,59 @@ pub fn read_nowhere(
             before = found_cached(entry, first, looked);
         }
     }
-    count_read(call, fd, count, offset, bytes, asked, before);
+    count_read(call, fd, Logged { length: count, offset, place, returned: bytes, asked, before });
+}
+
+/// A read as the log has it.
+#[derive(Clone, Copy)]
+pub struct Logged {
+    /// Bytes that were asked for.
+    pub length: usize,
+    /// As the program has given it.
+    pub offset: Option<i64>,
+    /// Where it begins in the file.
+    pub place: i64,
+    pub returned: usize,
+    /// Pages that were asked for because of it.
+    pub asked: u32,
+    /// What is there was asked for before.
+    pub before: bool,
 }
 
 /// Counts a read, and writes it to the log.
-fn count_read(
-    call: &Call,
-    fd: i32,
-    length: usize,
-    offset: Option<i64>,
-    returned: usize,
-    asked: u32,
-    before: bool,
-) {
+fn count_read(call: &Call, fd: i32, read: Logged) {
     let counts = &shared::speculator().counts;
     shared::count(&counts.reads, 1);
-    shared::count(&counts.read_bytes, returned as u64);
-    if asked > 0 && !run::is_programs_own() {
+    shared::count(&counts.read_bytes, read.returned as u64);
+    if read.asked > 0 && !run::is_programs_own() {
         shared::count(&counts.prefetches, 1);
     }
-    log_read(call, fd, length, offset, returned, asked, before);
+    log_read(call, fd, read);
 }
 
 /// Writes a read to the log, where the agent sees it too.
-pub fn log_read(
-    call: &Call,
-    fd: i32,
-    length: usize,
-    offset: Option<i64>,
-    returned: usize,
-    asked: u32,
-    before: bool,
-) {
-    if call.through_stub {
-        let prediction = Prediction {
-            file: TABLE.get().file_mark(fd),
-            kind: if offset.is_some() { kind::READ_AT } else { kind::READ },
-            marks: if asked > 0 || before { mark::PREFETCHED } else { 0 },
-            subject: fd,
-            detail: length as u64,
-            place: offset.map_or(returned as u64, |offset| offset as u64),
-        };
-        run::log(&prediction);
+pub fn log_read(call: &Call, fd: i32, read: Logged) {
+    if !call.through_stub {
+        return;
     }
+    let Logged { length, offset, place, returned, asked, before } = read;
+    let mut marks = 0;
+    if asked > 0 || before {
+        marks |= mark::PREFETCHED;
+        if let Some(Ok(entry)) = TABLE.get().get(fd)
+            && entry.alone.waits(place, returned as i64)
+        {
+            marks |= mark::SPARES;
+        }
+    }
+    run::log(&Prediction {
+        file: TABLE.get().file_mark(fd),
+        kind: if offset.is_some() { kind::READ_AT } else { kind::READ },
+        marks,
+        subject: fd,
+        detail: length as u64,
+        place: offset.map_or(returned as u64, |offset| offset as u64),
+    });
 }
 
 /// What was read lately of files that are not asked for whole.
@@ -453,14 +463,15 @@ pub fn ask_for_touched(real: i32, device: u64, identity: u64, place: u64, bytes:
 /// Logs a mapping of `bytes` bytes at `place`, of `length` that were wanted. What is not cached is asked for
 /// where it is touched: the log says that it will have been.
 pub fn log_mapping(call: &Call, entry: &Descriptor, length: usize, place: i64, bytes: usize) {
+    let (fd, offset) = (call.arguments[4] as i32, Some(place));
     if bytes == 0 {
-        return log_read(call, call.arguments[4] as i32, length, Some(place), 0, 0, false);
+        return log_read(call, fd, Logged { length, offset, place, returned: 0, asked: 0, before: false });
     }
     let (first, looked) = (place as u64, bytes as u64);
     let is_missing = entry.real >= 0
         && files::cached_pages(entry.real, first, looked).unwrap_or(0) < u64::from(pages(first, looked));
     let before = is_missing || found_cached(entry, first, looked);
-    log_read(call, call.arguments[4] as i32, length, Some(place), bytes, 0, before);
+    log_read(call, fd, Logged { length, offset, place, returned: bytes, asked: 0, before });
 }
 
 fn pages(place: u64, bytes: u64) -> u32 {

@@ -4,7 +4,7 @@
 //! Nothing is moved. What the source has is asked for as by a read; both positions go on as if all had
 //! been copied. Where the kernel would refuse, it is refused here, as programs then go another way.
 
-use super::files::{self, move_on, source_of};
+use super::files::{self, Logged, move_on, source_of};
 use super::overlay;
 use super::{Outcome, UNKNOWN, get, put};
 use crate::arch::Call;
@@ -48,7 +48,9 @@ fn is_refused(call: &Call) {
     // SAFETY: one plain word.
     let given = (a[offset] != 0).then(|| unsafe { get::<i64>(a[offset]) });
     if has_position && given.is_none_or(|offset| offset >= 0) {
-        files::log_read(call, fd, a[length], given, 0, 0, false);
+        let place = given.unwrap_or_default();
+        let read = Logged { length: a[length], offset: given, place, returned: 0, asked: 0, before: false };
+        files::log_read(call, fd, read);
     }
 }
 

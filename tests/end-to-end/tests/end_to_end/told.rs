@@ -74,7 +74,7 @@ const SITUATIONS: [Situation; 9] = [
         disk: "told-direct",
         way: "direct",
         count: "400",
-        says: "its reads pass the page cache by (O_DIRECT",
+        says: "or reads that pass the page cache by (O_DIRECT",
         remedy: "buffered reads",
         ..PLAIN
     },

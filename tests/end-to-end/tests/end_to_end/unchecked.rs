@@ -6,12 +6,15 @@ use crate::programs::files;
 use crate::slow_disk::{self, Disk, number};
 use crate::suite::Suite;
 use runahead_end_to_end::Verdict;
+use runahead_end_to_end::c_program::compiled;
+use runahead_end_to_end::guest::Guest;
 use runahead_end_to_end::locate::{Runahead, build_folder};
 use runahead_end_to_end::scenario::{COLD, Scenario, WARM, bytes};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// A library of 24 MB, of 2, or of so little that it is waited for. `SITES`: it reads by a system call of its
 /// own. `BLIND`: it makes calls of which nobody can say what they are.
@@ -184,6 +187,25 @@ const PROGRAM: &str = r#"
     }
 "#;
 
+/// A program that is too large to be waited for, maps a file at once, and from then on only touches words of it.
+const TOUCHES: &str = r#"
+    __asm__(".text\n.balign 4096\n.fill 600 << 10, 1, 0x90\n");
+    #include <fcntl.h>
+    #include <stdio.h>
+    #include <sys/mman.h>
+    #include <sys/stat.h>
+    int main(int argc, char **argv) {
+        struct stat is;
+        int file = open(argv[argc - 1], O_RDONLY);
+        if (file < 0 || fstat(file, &is)) return 1;
+        const unsigned *words = mmap(0, is.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+        unsigned sum = 0;
+        for (unsigned long step = 1; step <= 3000; step++) sum = sum * 31 + words[step * 2654435761 % (is.st_size / 4)];
+        printf("%x\n", sum);
+        return 0;
+    }
+"#;
+
 /// What the program does, each with all of its code unknown: linked against the library that has nothing,
 /// against the one with a read of its own, and against the one that may call anything.
 const MANNERS: &str = "for kind in clean sites blind; do \
@@ -218,7 +240,9 @@ pub fn add(suite: &mut Suite) {
         ["command gcc"],
         reported,
     );
-    suite.add("unchecked::small ones that start at the same time are all helped", wants, all_helped);
+    suite.add("unchecked::small ones that start at the same time are all helped", wants.clone(), all_helped);
+    suite.add("unchecked::one that only touches what it maps is watched", wants.clone(), touches_watched);
+    suite.add("unchecked::one in Go is seen in its first run", wants.chain(["go"]), go_seen);
 }
 
 /// The folder with the program in three ways and its libraries, made once.
@@ -337,6 +361,43 @@ fn second_helped() -> Verdict {
     )
 }
 
+/// It makes no call at which it could begin: the answer is waited for when it maps the file.
+fn touches_watched() -> Verdict {
+    let program = compiled("unchecked-touches", TOUCHES, &["-O1"])?;
+    let fill = |folder: &Path| {
+        fs::copy(&program, folder.join("touches"))?;
+        fs::write(folder.join("large"), bytes(1, 32 << 20))
+    };
+    let disk = Disk::new("touches", "cloud", fill)?;
+    let words = |mount: &Path| vec![mount.join("touches"), mount.join("large")];
+    let verdict = disk.until(&words, 1, |counts| match number(&counts["faults"], "useful_pages")? {
+        useful if useful >= 50 => Ok(()),
+        useful => Err(format!("{useful} pages")),
+    });
+    let _ = fs::remove_file(&program);
+    verdict
+}
+
+/// All of its system calls are its own, so its analysis is waited for: it is new on each disk.
+fn go_seen() -> Verdict {
+    let guests = Guest::all()?;
+    let program = guests.iter().find(|guest| guest.name() == "go_readers").ok_or("no such guest")?.build()?;
+    let fill = |folder: &Path| {
+        fs::copy(&program, folder.join("reader"))?;
+        let many = folder.join("many");
+        fs::create_dir(&many)?;
+        (0..FILES).try_for_each(|number| fs::write(many.join(number.to_string()), bytes(number, 6000)))
+    };
+    let disk = Disk::new("go", "cloud", fill)?;
+    let line = "cd $0; ./reader 1";
+    disk.until(&|mount: &Path| vec!["bash".into(), "-c".into(), line.into(), mount.into()], 1, |counts| {
+        match number(counts, "reads")? {
+            reads if reads >= FILES => Ok(()),
+            reads => Err(format!("{reads} reads")),
+        }
+    })
+}
+
 /// Nobody sees the end of a program that is left alone, and nobody waits there.
 fn reported() -> Verdict {
     let folder = built()?;
@@ -352,13 +413,21 @@ fn reported() -> Verdict {
         command.env("XDG_CACHE_HOME", &home).current_dir(&folder);
         command.args(["run", "--report"]).arg(&report).args(["--", "./sites", "long", "0"]);
         let output = command.output().map_err(wrong)?;
-        let said = fs::read(&report).map_err(wrong)?;
+        // It is written once more at the end, page by page: who reads in that moment may find a part of each.
+        let whole = || serde_json::from_slice::<serde_json::Value>(&fs::read(&report).unwrap_or_default());
+        let mut said = whole();
+        for _ in 0..10 {
+            if said.is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+            said = whole();
+        }
         fs::remove_dir_all(&home).map_err(wrong)?;
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
-        let said: serde_json::Value = serde_json::from_slice(&said)
-            .map_err(|error| format!("the report of run {number} is not whole: {error}"))?;
+        let said = said.map_err(|error| format!("the report of run {number} is not whole: {error}"))?;
         left += u32::from(!said["left_because"].is_null());
     }
     // A busy machine may have looked at nothing until the end.
