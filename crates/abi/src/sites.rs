@@ -36,7 +36,7 @@ pub const PREPARED_NAME: &str = "runahead-sites-here";
 
 /// Version of the rules by which sites are found. A file written under other rules is not read, and
 /// replaced by the next writer: raise it whenever the analysis learns to distrust something.
-pub const ANALYSIS_VERSION: u32 = 15;
+pub const ANALYSIS_VERSION: u32 = 16;
 
 /// Entries of the index; a power of two. 4096 executable files are more than one user runs; when
 /// three quarters are in use the writer starts the file afresh.

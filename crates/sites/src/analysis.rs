@@ -334,7 +334,7 @@ impl<'image> Analyser<'image> {
         };
         let before = code.before(address, STREAMS.end as u64);
         let number = numbers::guess_from_bytes(before);
-        if number.is_none() && !looks_like_instruction(before) {
+        if number.is_none() && !looks_like_instruction(before) && !has_a_part(before) {
             return;
         }
         self.result.found += 1;
@@ -919,6 +919,19 @@ fn looks_like_instruction(before: &[u8]) -> bool {
     };
     let starts = || STREAMS.filter_map(|back| before.len().checked_sub(back));
     starts().filter(|start| hits(*start)).count() * 2 >= starts().count()
+}
+
+/// Whether these bytes end with an instruction that sets a part of the number, and another one may stand before it: only
+/// the two are looked at, as what stands in front of them may be data.
+fn has_a_part(before: &[u8]) -> bool {
+    const LONGEST: usize = 15;
+    let at = numbers::sets_a_part(before).and_then(|length| before.len().checked_sub(length));
+    at.is_some_and(|at| {
+        (at.saturating_sub(LONGEST)..at).any(|start| {
+            let mut decoder = Decoder::new(64, &before[start..at], DecoderOptions::NONE);
+            !decoder.decode().is_invalid() && !decoder.can_decode()
+        })
+    })
 }
 
 /// Whether the `syscall` at the start of `code` is followed by what a program may execute, up to where it

@@ -297,9 +297,8 @@ impl<'data> Image<'data> {
         sections.extend(code);
         if is_fixed {
             // Tables of addresses stand among instructions as well.
-            let Some((numbers, pointers)) = self.numbers(&elf, &sections, &stretches) else { return };
+            let Some(numbers) = self.numbers(&elf, &sections, &stretches) else { return };
             given.numbers = numbers;
-            given.pointers = pointers;
         }
         self.add_entrances(&elf, &mut given.addresses);
         let contradicted = listed.iter().filter(|function| function.contradicted);
@@ -321,25 +320,14 @@ impl<'data> Image<'data> {
     }
 
     /// Numbers that may be addresses in these stretches, where a file is loaded where it says. Nobody
-    /// relocates them, so nothing tells which they are, nor where they are: structures may be packed. Second:
-    /// those that stand where compilers put addresses. None: they cannot be read.
-    fn numbers(
-        &self,
-        elf: &Elf<'_>,
-        sections: &[Section<'_>],
-        stretches: &[(u64, u64)],
-    ) -> Option<(Vec<u64>, Vec<u64>)> {
-        const WORD: usize = size_of::<u64>();
-        let (mut numbers, mut pointers) = (Vec::new(), Vec::new());
-        let mut look = |bytes: &[u8], address: u64| {
-            for (at, word) in bytes.windows(WORD).filter_map(|word| word.first_chunk()).enumerate() {
-                let number = u64::from_le_bytes(*word);
-                if is_in(stretches, number) {
-                    numbers.push(number);
-                    let is_aligned = address.wrapping_add(at as u64).is_multiple_of(WORD as u64);
-                    pointers.extend(is_aligned.then_some(number));
-                }
-            }
+    /// relocates them, so nothing tells which they are, nor where they are: structures may be packed. None:
+    /// they cannot be read.
+    fn numbers(&self, elf: &Elf<'_>, sections: &[Section<'_>], stretches: &[(u64, u64)]) -> Option<Vec<u64>> {
+        let mut numbers = Vec::new();
+        let mut look = |bytes: &[u8]| {
+            let words = bytes.windows(size_of::<u64>()).filter_map(|word| word.first_chunk());
+            let addresses = words.map(|word| u64::from_le_bytes(*word));
+            numbers.extend(addresses.filter(|number| is_in(stretches, *number)));
         };
         for segment in elf.segments() {
             let SegmentFlags::Elf { p_flags, .. } = segment.flags() else { continue };
@@ -352,13 +340,13 @@ impl<'data> Image<'data> {
             }
             let mut bytes = vec![0; usize::try_from(size).ok()?];
             self.file.read_exact_at(&mut bytes, offset).ok()?;
-            look(&bytes, segment.address());
+            look(&bytes);
         }
         let beside_code = |section: &&Section<'_>| self.code_at(section.address).is_some();
         for section in sections.iter().filter(beside_code) {
-            look(section.bytes(), section.address);
+            look(section.bytes());
         }
-        Some((numbers, pointers))
+        Some(numbers)
     }
 
     fn add_entrances(&self, elf: &Elf<'_>, given: &mut Vec<u64>) {

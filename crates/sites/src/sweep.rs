@@ -21,8 +21,6 @@
 //! Where nothing falls through to, and nothing in the function leads over, a function may begin whose address
 //! is made in a way that nobody sees: it is taken for one.
 
-mod executed;
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -31,7 +29,6 @@ use object::ReadRef as _;
 use crate::function::{direct_target, is_padding, leaves, never_goes_on};
 use crate::image::{Cached, Lands, Range};
 use crate::reached;
-use executed::{Begun, NoAddresses};
 
 /// A section of the file as it is in memory, or a stretch of one.
 pub struct Section<'data> {
@@ -303,8 +300,6 @@ pub struct Given {
     pub entrances: Vec<u64>,
     /// Numbers in data that may be addresses or not, where the file is loaded where it says.
     pub numbers: Vec<u64>,
-    /// Those of them that stand where compilers put addresses.
-    pub pointers: Vec<u64>,
 }
 
 /// None: not proven. A section, or stretch, that is not one instruction behind the other leaves all unproven
@@ -370,12 +365,7 @@ pub fn sweep(
     arriving.calls.extend(&reached.calls);
     arriving.jumps.extend(&reached.jumps);
     arriving.taken.extend(&reached.taken);
-    arriving.numbers.extend(found.numbers.iter().chain(&reached.numbers));
-    // Where compilers put addresses: in instructions, and in data where a pointer may stand.
-    let is_no_boundary = |address: &u64| is_whole(address) && !is_boundary(address);
-    let placed = arriving.numbers.iter().chain(&given.pointers).copied().filter(is_no_boundary).collect();
-    let elsewhere = given.numbers.iter().copied().filter(is_no_boundary).collect();
-    arriving.numbers.extend(&given.numbers);
+    arriving.numbers.extend(given.numbers.iter().chain(&found.numbers).chain(&reached.numbers));
     let called = || found.calls.iter().chain(&arriving.calls).map(|(_, target)| *target);
     let taken = given.addresses.iter().chain(&found.taken).chain(&arriving.taken).copied();
     let mut taken: Vec<u64> = taken.filter(is_whole).collect();
@@ -388,21 +378,19 @@ pub fn sweep(
     }
     sort(&mut arriving.named);
     found.named.extend(&arriving.named);
-    let mut tables = tables(sections, &mut found.named, &found.taken_data, &is_code)?;
-    tables.retain(|table| table.targets.iter().all(is_boundary) || found.may_be_looked_up(table));
+    let tables = tables(sections, &mut found.named, &found.taken_data, &is_code)?;
     if !tables.iter().flat_map(|table| &table.targets).all(is_boundary) {
         return None;
     }
     starts.extend(whole.each().map(|section| section.address));
     arriving.numbers.retain(is_whole);
-    arriving.numbers.retain(is_boundary);
-    let no_addresses = NoAddresses { placed, elsewhere };
-    let begun = Begun { surely, perhaps: &given.pointers };
-    if !no_addresses.are_such(&found, begun, &tables, sections) {
+    let (numbers, no_addresses): (Vec<u64>, Vec<u64>) =
+        arriving.numbers.iter().copied().partition(is_boundary);
+    if !found.all_executed(surely, &no_addresses) {
         return None;
     }
-    starts.extend(&arriving.numbers);
-    taken.extend(arriving.numbers);
+    starts.extend(&numbers);
+    taken.extend(numbers);
     sort(&mut starts);
     starts.extend(found.hidden(&starts, &arriving.jumps, &tables));
     sort(&mut starts);
@@ -463,8 +451,6 @@ struct Onward {
     next: u64,
     /// Where it says that it goes.
     target: Option<u64>,
-    /// It says so by four bytes.
-    is_near: bool,
     kind: Flow,
 }
 
@@ -475,9 +461,7 @@ enum Flow {
     /// The next one, if what is called returns.
     Call,
     Return,
-    /// Where a register or memory says.
-    Indirect,
-    /// None of these.
+    /// Neither.
     Elsewhere,
 }
 
@@ -485,13 +469,11 @@ impl Onward {
     fn of(instruction: &Instruction) -> Onward {
         let kind = match instruction.flow_control() {
             FlowControl::Return => Flow::Return,
-            FlowControl::IndirectBranch => Flow::Indirect,
             FlowControl::Call if instruction.mnemonic() == Mnemonic::Call => Flow::Call,
             _ if never_goes_on(instruction) => Flow::Elsewhere,
             _ => Flow::Next,
         };
-        let is_near = instruction.is_call_near() || instruction.is_jmp_near() || instruction.is_jcc_near();
-        Onward { next: instruction.next_ip(), target: direct_target(instruction), is_near, kind }
+        Onward { next: instruction.next_ip(), target: direct_target(instruction), kind }
     }
 }
 
@@ -511,10 +493,6 @@ struct Found {
     taken: Vec<u64>,
     /// Numbers in instructions that may be addresses of code.
     numbers: Vec<u64>,
-    /// Jumps to where an array says whose address they hold, each with that.
-    jumped_through: Vec<(u64, u64)>,
-    /// Where each of those of both is named, and what it names.
-    naming: Vec<(u64, u64)>,
     /// Addresses of anything else that they take, each behind the instruction's.
     taken_data: Vec<(u64, u64)>,
     /// Jumps to where a register says.
@@ -539,28 +517,12 @@ impl Found {
         self.jumps.append(&mut more.jumps);
         self.taken.append(&mut more.taken);
         self.numbers.append(&mut more.numbers);
-        self.naming.append(&mut more.naming);
-        self.jumped_through.append(&mut more.jumped_through);
         self.taken_data.append(&mut more.taken_data);
         self.indirect_jumps.append(&mut more.indirect_jumps);
         self.looked_up.append(&mut more.looked_up);
         self.named.append(&mut more.named);
         self.apart.append(&mut more.apart);
         self.paddings.append(&mut more.paddings);
-    }
-
-    /// Whether nothing falls through to this address from what stands before it.
-    fn is_apart(&self, address: u64) -> bool {
-        self.apart.binary_search(&address).is_ok()
-    }
-
-    /// Whether a function can begin here, behind what does not go on, or behind a call that perhaps never returns.
-    fn can_begin(&self, address: u64) -> bool {
-        let behind_call = |index: usize| {
-            let before = index.checked_sub(1).map(|at| self.onward[at]);
-            before.is_some_and(|before| before.kind == Flow::Call && before.next == address)
-        };
-        self.is_apart(address) || self.index_of(address).is_some_and(behind_call)
     }
 
     fn index_of(&self, address: u64) -> Option<usize> {
@@ -575,51 +537,34 @@ impl Found {
                 continue;
             }
             seen[index] = true;
-            let Onward { next, target, kind, .. } = self.onward[index];
+            let Onward { next, target, kind } = self.onward[index];
             work.extend(target.and_then(|target| self.index_of(target)));
             let goes_on = match kind {
                 Flow::Next => true,
                 Flow::Call => target.is_none_or(&mut *returns),
-                Flow::Return | Flow::Indirect | Flow::Elsewhere => false,
+                Flow::Return | Flow::Elsewhere => false,
             };
             work.extend(if goes_on { self.index_of(next) } else { None });
         }
     }
 
-    /// Whether some way from where the table's address is taken, calls apart, may lead to a jump that finds its target
-    /// by a table: compilers look one up where they take its address. Else it is an array of other numbers.
-    fn may_be_looked_up(&self, table: &Table) -> bool {
-        /// A function has fewer instructions.
-        const MAX_STEPS: usize = 4096;
-        let mut seen = HashSet::new();
-        let mut work: Vec<usize> = table.taken_by.iter().filter_map(|by| self.index_of(*by)).collect();
-        while let Some(index) = work.pop() {
-            if !seen.insert(index) {
-                continue;
-            }
-            let Onward { next, target, kind, .. } = self.onward[index];
-            // Where a register or a pointer says it may go on to one.
-            if seen.len() > MAX_STEPS || kind == Flow::Indirect {
-                return true;
-            }
-            let goes_to = match kind {
-                Flow::Next | Flow::Elsewhere => target,
-                Flow::Call | Flow::Return | Flow::Indirect => None,
-            };
-            let goes_on = matches!(kind, Flow::Next | Flow::Call).then_some(next);
-            for to in goes_to.into_iter().chain(goes_on) {
-                match self.index_of(to) {
-                    Some(index) => work.push(index),
-                    // Other code goes on with it.
-                    None => return true,
-                }
-            }
+    /// Whether direct flow from some addresses surely leads to all instructions that these others belong to.
+    fn all_executed(&self, from: Vec<u64>, addresses: &[u64]) -> bool {
+        if addresses.is_empty() {
+            return true;
         }
-        false
+        let mut known: HashMap<u64, bool> = HashMap::new();
+        let mut returns = |target: u64| *known.entry(target).or_insert_with(|| self.has_return(target));
+        let mut executed = vec![false; self.boundaries.len()];
+        for index in from.into_iter().filter_map(|address| self.index_of(address)) {
+            self.flow(index, &mut executed, &mut returns);
+        }
+        let holder = |address: u64| self.boundaries.partition_point(|start| *start <= address).checked_sub(1);
+        addresses.iter().all(|address| holder(*address).is_some_and(|index| executed[index]))
     }
 
-    /// Whether a function returns on some way that is seen, where what it calls returns as `returns` says.
-    fn has_return(&self, target: u64, returns: &mut dyn FnMut(u64) -> bool) -> bool {
+    /// Whether a function returns on some way that is seen.
+    fn has_return(&self, target: u64) -> bool {
         /// A function has fewer instructions.
         const MAX_STEPS: usize = 4096;
         let mut seen = HashSet::new();
@@ -628,17 +573,14 @@ impl Found {
             if !seen.insert(index) || seen.len() > MAX_STEPS {
                 continue;
             }
-            let Onward { next, target, kind, .. } = self.onward[index];
+            let Onward { next, target, kind } = self.onward[index];
             match kind {
                 Flow::Return => return true,
                 Flow::Next => {
                     work.extend(target.into_iter().chain([next]).filter_map(|to| self.index_of(to)))
                 }
-                Flow::Call if !target.is_none_or(&mut *returns) => {}
                 Flow::Call => work.extend(self.index_of(next)),
-                Flow::Indirect | Flow::Elsewhere => {
-                    work.extend(target.and_then(|target| self.index_of(target)))
-                }
+                Flow::Elsewhere => work.extend(target.and_then(|target| self.index_of(target))),
             }
         }
         false
@@ -685,7 +627,7 @@ impl Found {
             .iter()
             .chain(arriving)
             .map(|(_, target)| *target)
-            .filter(|target| self.is_apart(*target))
+            .filter(|target| self.apart.binary_search(target).is_ok())
             .chain(self.led_to_by_nobody(starts, arriving, of_tables().map(|(_, target)| target)))
             .filter(|target| starts.binary_search(target).is_err())
             .collect();
@@ -711,7 +653,7 @@ impl Found {
         let mut begun = None;
         for index in 0..self.boundaries.len() {
             let address = self.boundaries[index];
-            let is_apart = self.is_apart(address);
+            let is_apart = self.apart.binary_search(&address).is_ok();
             begun =
                 begun.filter(|_| is_apart && !seen[index]).or((is_apart && !seen[index]).then_some(address));
             if let Some(start) = begun
@@ -764,10 +706,7 @@ impl Found {
                 let is_taken = instruction.mnemonic() == Mnemonic::Lea;
                 match (is_code(named), is_taken) {
                     (true, false) => return None,
-                    (true, true) => {
-                        found.taken.push(named);
-                        found.naming.push((address, named));
-                    }
+                    (true, true) => found.taken.push(named),
                     (false, true) => found.taken_data.push((address, named)),
                     (false, false) => {}
                 }
@@ -777,13 +716,7 @@ impl Found {
                 if displacement(&instruction).is_some_and(is_code) {
                     return None;
                 }
-                for number in plain_addresses(&instruction).filter(|number| is_code(*number)) {
-                    found.numbers.push(number);
-                    found.naming.push((address, number));
-                }
-            }
-            if is_fixed && instruction.flow_control() == FlowControl::IndirectBranch {
-                found.jumped_through.extend(displacement(&instruction).map(|array| (address, array)));
+                found.numbers.extend(plain_addresses(&instruction).filter(|address| is_code(*address)));
             }
             if instruction.flow_control() == FlowControl::IndirectBranch
                 && instruction.op0_kind() == OpKind::Register

@@ -14,19 +14,6 @@ use std::path::{Path, PathBuf};
 /// Releases that are looked at, each with a disk of its own: this machine's, by no name, and others.
 const RELEASES: [(&str, &str); 3] = [("", "musl"), ("bullseye", "musl-bullseye"), ("trixie", "musl-trixie")];
 
-/// In place of a release: musl is a part of the program, which is loaded where it says, stripped, and has no table of
-/// its functions (busybox is built so).
-const BARE: (&str, &str) = ("bare", "musl-bare");
-const BARE_FLAGS: [&str; 7] = [
-    "-DCHANCES",
-    "-static",
-    "-no-pie",
-    "-s",
-    "-falign-functions=1",
-    "-fno-asynchronous-unwind-tables",
-    "-fno-unwind-tables",
-];
-
 /// Ways to read: through musl's one place for calls that may be cancelled, and by its streams.
 const WAYS: [&str; 4] = ["descriptor", "descriptor-2", "blocks", "bytes-2"];
 
@@ -50,15 +37,6 @@ static void add(const char *block, long length) {
     for (long at = 0; at < length; at++) hash = hash * 31 + (unsigned char)block[at];
 }
 static void *waits(void *nothing) { pause(); return nothing; }
-#ifdef CHANCES
-/* Numbers that happen to be addresses within an instruction (one of them) that nothing but a pointer leads to. */
-void computes(void) { add("x", 1); __asm__ volatile("mov $0x1234567, %%eax" ::: "eax"); }
-void (*volatile const pointer)(void) = computes;
-struct __attribute__((packed)) chance { char one; long number; };
-const volatile struct chance chances[] = {
-    {1, (long)computes + 9}, {1, (long)computes + 10}, {1, (long)computes + 11}, {1, (long)computes + 12},
-};
-#endif
 int main(int argc, char **argv) {
     static char block[4096];
     pthread_t thread;
@@ -130,28 +108,21 @@ int main(int argc, char **argv) {
 
 pub fn add(suite: &mut Suite) {
     let compiler = format!("command {MUSL_COMPILER}");
-    for (release, disk) in RELEASES.into_iter().chain([BARE]) {
+    for (release, disk) in RELEASES {
         let library = format!("file {}", loader(release).display());
         let needs = [compiler.as_str(), library.as_str()];
         let name = |what: &str| format!("musl::{}::{what}", if release.is_empty() { "own" } else { release });
         suite.add(name("filters are seen"), needs.into_iter().chain(["root"]), move || {
             filters_are_seen(release)
         });
-        if release != BARE.0 {
-            suite.add(name("threads are cancelled"), needs, move || threads_are_cancelled(release));
-        }
+        suite.add(name("threads are cancelled"), needs, move || threads_are_cancelled(release));
         let needs = needs.into_iter().chain(slow_disk::WANTS);
         suite.add(name("reads are run ahead of"), needs, move || reads_are_run_ahead_of(release, disk));
     }
 }
 
-/// Whether this machine's musl runs it, or its own.
-fn is_named_by_the_program(release: &str) -> bool {
-    release.is_empty() || release == BARE.0
-}
-
 fn loader(release: &str) -> PathBuf {
-    if is_named_by_the_program(release) {
+    if release.is_empty() {
         return "/lib/ld-musl-x86_64.so.1".into();
     }
     let package = locate::unpacked(&format!("{release} musl"));
@@ -163,17 +134,16 @@ fn loader(release: &str) -> PathBuf {
 /// The words by which a program is run with that release's: this machine's is the one that it names.
 fn words(release: &str, program: &Path) -> Vec<PathBuf> {
     let program = program.to_owned();
-    if is_named_by_the_program(release) { vec![program] } else { vec![loader(release), program] }
+    if release.is_empty() { vec![program] } else { vec![loader(release), program] }
 }
 
 /// Compiles a program for this machine's musl, for as long as the value is there.
 struct Program(PathBuf);
 
 impl Program {
-    fn new(name: &str, source: &str, release: &str) -> Result<Program, String> {
+    fn new(name: &str, source: &str) -> Result<Program, String> {
         let kernel = ["-idirafter", "/usr/include/x86_64-linux-gnu", "-idirafter", "/usr/include"];
-        let bare: &[&str] = if release == BARE.0 { &BARE_FLAGS } else { &[] };
-        let flags: Vec<&str> = [SPECS, "-O1"].into_iter().chain(kernel).chain(bare.iter().copied()).collect();
+        let flags: Vec<&str> = [SPECS, "-O1"].into_iter().chain(kernel).collect();
         compiled(name, source, &flags).map(Program)
     }
 }
@@ -189,7 +159,7 @@ fn text(words: &[PathBuf]) -> Vec<String> {
 }
 
 fn filters_are_seen(release: &str) -> Verdict {
-    let program = Program::new(&format!("musl-filtered-{release}"), FILTERED, release)?;
+    let program = Program::new(&format!("musl-filtered-{release}"), FILTERED)?;
     let runahead = Runahead::built()?;
     for way in ["prctl", "syscall", "wide"] {
         let argv = text(&words(release, &program.0)).into_iter().chain([way.to_owned()]);
@@ -218,7 +188,7 @@ fn threads_are_cancelled(release: &str) -> Verdict {
 }
 
 fn reads_are_run_ahead_of(release: &str, disk: &'static str) -> Verdict {
-    let program = Program::new(&format!("reader-{disk}"), READER, release)?;
+    let program = Program::new(&format!("reader-{disk}"), READER)?;
     let fill = |folder: &Path| {
         (0..FILES)
             .try_for_each(|number| fs::write(folder.join(number.to_string()), bytes(number, FILE_BYTES)))
