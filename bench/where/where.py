@@ -8,7 +8,7 @@ Beside it stands what the program takes alone with all in memory: more cannot be
 
 A row is one word of rows.py, or the name of a group of them. Root is needed to set things up.
 
-Prints a line a row; appends each row as a JSON line to bench/results/where/DATE-COMMIT.jsonl.
+Prints a line a row; appends each row as a JSON line to bench/where/results/DATE-COMMIT.jsonl.
 """
 import argparse
 import datetime
@@ -56,7 +56,7 @@ def main():
         return
     if not chosen:
         sys.exit(f"no row or group has such a name: {' '.join(options.rows)}")
-    results = places.ROOT / "bench/results/where" / f"{datetime.date.today()}-{places.commit()}.jsonl"
+    results = places.ROOT / "bench/where/results" / f"{datetime.date.today()}-{places.commit()}.jsonl"
     results.parent.mkdir(exist_ok=True)
     failed = False
     with places.machine():
