@@ -120,7 +120,7 @@ SQUASHFS = mounted("squashfs", ["mount", "-o", "loop,ro", "{disk}/squashed", "{a
 SQUASHFUSE = mounted("squashfuse", ["squashfuse", "-f", "-o", "allow_root", "{disk}/squashed", "{at}"], user=True)
 FUSE_OVERLAY = mounted(
     "fuse-overlayfs", ["fuse-overlayfs", "-f", "-o", "allow_root,lowerdir={disk}", "{at}"], user=True)
-TMPFS = mounted("tmpfs", ["sh", "-c", "mount -t tmpfs tmpfs {at} && cp -r {disk}/tree {at}"], stays=False)
+TMPFS = mounted("tmpfs", ["sh", "-c", "mount -t tmpfs tmpfs {at} && cp -a {disk}/tree {at}"], stays=False)
 COPY = "; find $T/copy tree-copy -type f 2>/dev/null | wc -l; find $T/copy tree-copy -type f -print0 2>/dev/null | sort -z | head -z -n 40 | xargs -0 cat | cksum"
 
 ROWS = [

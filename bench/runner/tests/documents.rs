@@ -75,14 +75,19 @@ fn named(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Where results are: the runner's, and those of other places (`bench/where`).
+fn folders() -> [PathBuf; 2] {
+    ["bench/results", "bench/where/results"].map(|folder| checkout().join(folder))
+}
+
 #[test]
 fn each_result_that_a_document_names_is_stored() {
-    let folder = checkout().join("bench/results");
     let mut count = 0;
     for document in documents() {
         for name in named(&fs::read_to_string(&document).unwrap()) {
             count += 1;
-            assert!(folder.join(&name).is_file(), "{} names {name}, which is not stored", document.display());
+            let is_stored = folders().iter().any(|folder| folder.join(&name).is_file());
+            assert!(is_stored, "{} names {name}, which is not stored", document.display());
         }
     }
     assert!(count > 5, "the documents name {count} results: are they still looked for in the right way?");
@@ -90,9 +95,8 @@ fn each_result_that_a_document_names_is_stored() {
 
 #[test]
 fn stored_results_can_be_read_and_name_no_place_of_a_machine() {
-    let folder = checkout().join("bench/results");
-    assert!(results::all(&folder).unwrap().len() > 50);
-    for entry in fs::read_dir(folder).unwrap().flatten() {
+    assert!(results::all(&folders()[0]).unwrap().len() > 50);
+    for entry in folders().iter().flat_map(|folder| fs::read_dir(folder).unwrap().flatten()) {
         let text = fs::read_to_string(entry.path()).unwrap();
         let places = places(&text);
         assert!(places.is_empty(), "{} names places: {places:?}", entry.path().display());
