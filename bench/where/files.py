@@ -1,4 +1,5 @@
 """What is on the slow disk: the same each time it is made. Used by places.py only."""
+
 import contextlib
 import os
 import pathlib
@@ -45,10 +46,16 @@ def database(folder, rng):
     base.commit()
     base.close()
     (folder / "by-name.sql").write_text(
-        "".join(f"SELECT number, payload FROM rows WHERE name = '{name}';\n" for name in rng.sample(names, LOOK_UPS)),
-        encoding="ascii")
+        "".join(
+            f"SELECT number, payload FROM rows WHERE name = '{name}';\n"
+            for name in rng.sample(names, LOOK_UPS)
+        ),
+        encoding="ascii",
+    )
     (folder / "by-name-mapped.sql").write_text(
-        "PRAGMA mmap_size = 2000000000;\n" + (folder / "by-name.sql").read_text(encoding="ascii"), encoding="ascii")
+        "PRAGMA mmap_size = 2000000000;\n" + (folder / "by-name.sql").read_text(encoding="ascii"),
+        encoding="ascii",
+    )
 
 
 def modules(folder):
@@ -56,9 +63,12 @@ def modules(folder):
     folder.mkdir()
     for number in range(600):
         (folder / f"m{number}.js").write_text(
-            f"// {'x' * 2000}\nmodule.exports = {{ value: {number} }};\n", encoding="ascii")
+            f"// {'x' * 2000}\nmodule.exports = {{ value: {number} }};\n", encoding="ascii"
+        )
     (folder / "all.js").write_text(
-        "let s = 0; for (let i = 0; i < 600; i++) s += require(`./m${i}.js`).value; console.log(s);\n", encoding="ascii")
+        "let s = 0; for (let i = 0; i < 600; i++) s += require(`./m${i}.js`).value; console.log(s);\n",
+        encoding="ascii",
+    )
 
 
 def libraries(folder):
@@ -96,5 +106,17 @@ def make(folder):
     for words in (["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "all"]):
         subprocess.run(["git", "-C", folder / "repository", *words], check=True, env=environment)
     squashed = folder / "squashed"
-    subprocess.run(["mksquashfs", folder / "tree", folder / "modules", squashed, "-quiet", "-no-progress",
-                    "-comp", "gzip"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [
+            "mksquashfs",
+            folder / "tree",
+            folder / "modules",
+            squashed,
+            "-quiet",
+            "-no-progress",
+            "-comp",
+            "gzip",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )

@@ -1,7 +1,9 @@
-"""Where rows run: the slow disk and what is on it, users, roots of other releases, containers, servers of files.
+"""Where rows run: the slow disk and what is on it, users, roots of other releases, containers, servers of
+files.
 
 All is set up below /run/runahead-where and taken down at the end. Used by where.py only, as root.
 """
+
 import contextlib
 import json
 import os
@@ -11,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 
 import files
 
@@ -19,10 +22,13 @@ KEPT = ROOT / "target/where"  # roots, programs and environments: made once
 BASE = pathlib.Path("/run/runahead-where")
 DISK = "where"
 USER = 1000
+FUSE = pathlib.Path("/etc/fuse.conf")  # lets ordinary users' mounts be seen by root
 SETTINGS = {"/proc/sys/kernel/perf_event_paranoid": "3", "/proc/sys/vm/unprivileged_userfaultfd": "0"}
 ENVIRONMENT = {
-    "PATH": "/usr/local/go/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8",
-    "W": str(BASE), "PYTHON": str(KEPT / "python/bin/python3"),
+    "PATH": "/usr/local/go/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+    "LC_ALL": "C.UTF-8",
+    "W": str(BASE),
+    "PYTHON": str(KEPT / "python/bin/python3"),
 }
 PATIENCE = 300  # seconds for one run
 
@@ -33,8 +39,14 @@ class Missing(Exception):
 
 def sh(*words, **more):
     """Runs a command that sets something up; raises Missing with what it printed if that fails."""
-    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          check=False, **more)
+    done = subprocess.run(
+        [str(word) for word in words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        **more,
+    )
     if done.returncode:
         raise Missing(f"{words[0]}: {done.stdout.strip()[-200:]}")
     return done.stdout
@@ -42,8 +54,9 @@ def sh(*words, **more):
 
 def commit():
     """The short name of the commit that is measured."""
-    return subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True,
-                          check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def slowdisk(*words):
@@ -55,13 +68,15 @@ def slowdisk(*words):
 def machine():
     """The slow disk, filled, and the kernel's settings as distributions have them; all as before afterwards."""
     before = {name: pathlib.Path(name).read_text(encoding="ascii") for name in SETTINGS}
-    fuse = os.stat("/dev/fuse").st_mode & 0o777
+    device = os.stat("/dev/fuse").st_mode & 0o777
+    configuration = FUSE.read_text(encoding="utf-8") if FUSE.exists() else ""
     slowdisk("up", "cloud", "--name", DISK, "--size", "8G")
     try:
         BASE.mkdir(exist_ok=True)
         for name in SETTINGS:
             pathlib.Path(name).write_text(SETTINGS[name], encoding="ascii")
         os.chmod("/dev/fuse", 0o666)
+        FUSE.write_text(configuration + "\nuser_allow_other\n", encoding="utf-8")
         install()
         data = Disk().mount
         os.chown(data, USER, USER)
@@ -74,7 +89,8 @@ def machine():
     finally:
         for name, text in before.items():
             pathlib.Path(name).write_text(text, encoding="ascii")
-        os.chmod("/dev/fuse", fuse)
+        os.chmod("/dev/fuse", device)
+        FUSE.write_text(configuration, encoding="utf-8")
         slowdisk("down", DISK)
         shutil.rmtree(BASE, ignore_errors=True)
 
@@ -118,7 +134,10 @@ class Place:
         for _, end in reversed(self.mounts):
             end()
         for _ in range(100):
-            if subprocess.run(["umount", self.disk.mount], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            if (
+                subprocess.run(["umount", self.disk.mount], stderr=subprocess.DEVNULL, check=False).returncode
+                == 0
+            ):
                 return
             time.sleep(0.1)
         sh("umount", self.disk.mount)
@@ -126,7 +145,8 @@ class Place:
     def forget(self):
         """Nothing is remembered of earlier runs."""
         time.sleep(0.5)
-        for kept in (self.home, *(f"{place}/runahead-{USER}" for place in ("/tmp", "/var/tmp", BASE / "overlay/var"))):
+        shared = (f"{place}/runahead-{USER}" for place in ("/tmp", "/var/tmp", BASE / "overlay/var"))
+        for kept in (self.home, *shared):
             shutil.rmtree(kept, ignore_errors=True)
         self.home.mkdir()
         os.chown(self.home, USER, USER)
@@ -146,10 +166,18 @@ class Place:
         script = f"cd {self.at}; R='{prefix}'; {self.row.command}"
         words = self.wrap(["sh", "-c", script])
         env = {"HOME": str(self.home), "T": str(out), **ENVIRONMENT}
-        user = [] if self.row.root else ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups"]
+        user = (
+            [] if self.row.root else ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups"]
+        )
         begun = time.monotonic()
-        with subprocess.Popen(user + words if not self.wrap_is_outer else words, env=env, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True) as child:
+        with subprocess.Popen(
+            user + words if not self.wrap_is_outer else words,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as child:
             try:
                 printed, error = child.communicate(timeout=PATIENCE)
             except subprocess.TimeoutExpired:
@@ -212,8 +240,19 @@ def release(name):
     return on
 
 
-DENIED = {  # what the profiles of Docker, containerd and Podman forbid of what Runahead uses; EPERM, or ENOSYS if unknown
-    "SCMP_ACT_ERRNO": ["userfaultfd", "perf_event_open", "kcmp", "bpf", "mount", "umount2", "setns", "unshare", "keyctl"],
+# What the profiles of Docker, containerd and Podman forbid of what Runahead uses: EPERM, or ENOSYS if unknown.
+DENIED = {
+    "SCMP_ACT_ERRNO": [
+        "userfaultfd",
+        "perf_event_open",
+        "kcmp",
+        "bpf",
+        "mount",
+        "umount2",
+        "setns",
+        "unshare",
+        "keyctl",
+    ],
     "unknown": ["cachestat", "map_shadow_stack", "futex_wake", "futex_wait"],
 }
 
@@ -224,7 +263,9 @@ def container(place):
 
 
 def without_perf(place):
-    """Where performance events are refused, as kernels of Debian and Ubuntu refuse them to users, and nothing else."""
+    """Where performance events are refused, as kernels of Debian and Ubuntu refuse them to users, and
+    nothing else.
+    """
     contained(place, {"SCMP_ACT_ERRNO": ["perf_event_open"], "unknown": ["map_shadow_stack"]})
 
 
@@ -242,34 +283,55 @@ def contained(place, denied):
 
     def begin():
         sh("mount", "--bind", "/", root)
-        sh("mount", "-t", "overlay", "overlay", "-o",
-           f"lowerdir={lower},upperdir={overlay}/upper,workdir={overlay}/work", overlay / "merged")
+        sh(
+            "mount",
+            "-t",
+            "overlay",
+            "overlay",
+            "-o",
+            f"lowerdir={lower},upperdir={overlay}/upper,workdir={overlay}/work",
+            overlay / "merged",
+        )
 
     def end():
         subprocess.run(["umount", overlay / "merged", root], check=False, stderr=subprocess.DEVNULL)
 
+    def mount(at, kind, source, *options):
+        return {"destination": at, "type": kind, "source": source, "options": list(options)}
+
     def wrap(words):
         shared = [str(BASE), str(KEPT)]
+        variables = {"HOME": place.home, "T": BASE / "out", **ENVIRONMENT}
         told = {
             "ociVersion": "1.0.0",
             "process": {
-                "terminal": False, "user": {"uid": USER, "gid": USER}, "args": words, "cwd": "/", "noNewPrivileges": True,
-                "env": [f"HOME={place.home}", f"T={BASE}/out"] + [f"{name}={of}" for name, of in ENVIRONMENT.items()],
+                "terminal": False,
+                "user": {"uid": USER, "gid": USER},
+                "args": words,
+                "cwd": "/",
+                "noNewPrivileges": True,
+                "env": [f"{name}={of}" for name, of in variables.items()],
                 "capabilities": {},
             },
             "root": {"path": str(root), "readonly": True},
             "mounts": [
-                {"destination": "/proc", "type": "proc", "source": "proc"},
-                {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
-                {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": ["nosuid", "nodev", "mode=1777"]},
-                {"destination": "/tmp", "type": "tmpfs", "source": "tmp", "options": ["mode=1777"]},
-            ] + [{"destination": path, "type": "bind", "source": path, "options": ["rbind", "rw"]} for path in shared] + [
-                {"destination": "/var/tmp", "type": "bind", "source": str(overlay / "var"), "options": ["bind", "rw"]}],
+                mount("/proc", "proc", "proc"),
+                mount("/dev", "tmpfs", "tmpfs", "nosuid", "mode=755"),
+                mount("/dev/shm", "tmpfs", "shm", "nosuid", "nodev", "mode=1777"),
+                mount("/tmp", "tmpfs", "tmp", "mode=1777"),
+                *(mount(path, "bind", path, "rbind", "rw") for path in shared),
+                mount("/var/tmp", "bind", str(overlay / "var"), "bind", "rw"),
+            ],
             "linux": {
                 "namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")],
-                "seccomp": {"defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"], "syscalls": [
-                    {"names": denied["SCMP_ACT_ERRNO"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1},
-                    {"names": denied["unknown"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38}]},
+                "seccomp": {
+                    "defaultAction": "SCMP_ACT_ALLOW",
+                    "architectures": ["SCMP_ARCH_X86_64"],
+                    "syscalls": [
+                        {"names": denied["SCMP_ACT_ERRNO"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1},
+                        {"names": denied["unknown"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38},
+                    ],
+                },
             },
         }
         (bundle / "config.json").write_text(json.dumps(told), encoding="utf-8")
@@ -282,7 +344,9 @@ def contained(place, denied):
 
 
 def mounted(folder, command, options=(), user=False, stays=True):
-    """What `command` mounts: its words, {disk}, {at} and {base} filled in. It stays in the foreground, or ends."""
+    """What `command` mounts: its words, {disk}, {at} and {base} filled in. It stays in the foreground, or
+    ends.
+    """
 
     def on(place):
         at = BASE / folder
@@ -320,6 +384,14 @@ def mounted(folder, command, options=(), user=False, stays=True):
     return on
 
 
+def ended(running):
+    """Ends servers, and forgets them."""
+    for child in running:
+        child.terminate()
+        child.wait()
+    running.clear()
+
+
 def served(name, *words):
     """A server that stands between, of relay.py: `words` are its arguments."""
 
@@ -328,17 +400,39 @@ def served(name, *words):
 
         def begin():
             arguments = [word.format(disk=place.disk.mount, base=BASE) for word in words]
-            child = subprocess.Popen([sys.executable, ROOT / "bench/where/relay.py", *arguments], stdout=subprocess.PIPE)
-            running.append(child)
-            if child.stdout.readline().strip() != b"ready":
+            relay = [sys.executable, ROOT / "bench/where/relay.py", *arguments]
+            running.append(subprocess.Popen(relay, stdout=subprocess.PIPE))
+            if running[-1].stdout.readline().strip() != b"ready":
                 raise Missing(f"the relay for {name} did not begin")
 
-        def end():
-            for child in running:
-                child.terminate()
-                child.wait()
-            running.clear()
-
-        place.mounts.append((begin, end))
+        place.mounts.append((begin, lambda: ended(running)))
 
     return on
+
+
+def web_server(place):
+    """rclone's web server of the disk, at port 4024."""
+    running = []
+
+    def begin():
+        command = [
+            "rclone",
+            "serve",
+            "http",
+            place.disk.mount,
+            "--addr",
+            "127.0.0.1:4024",
+            "--config",
+            "/dev/null",
+        ]
+        running.append(
+            subprocess.Popen([*command, "--read-only"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen("http://127.0.0.1:4024/names").close()
+                return
+            time.sleep(0.05)
+        raise Missing("rclone's server did not begin")
+
+    place.mounts.append((begin, lambda: ended(running)))

@@ -1,7 +1,7 @@
 #!/bin/bash
-# prepare.sh FOLDER BUSYBOX: makes what the rows of where.py run that no package of this machine has: roots of other
-# releases, a Python with libraries, and programs built in several ways. BUSYBOX: its source. What is there stays.
-# Needs debootstrap, clang, musl-gcc, go, cargo; says what it could not make. As root.
+# prepare.sh FOLDER BUSYBOX: makes what the rows of where.py run that no package of this machine has: roots of
+# other releases, a Python with libraries, and programs built in several ways. BUSYBOX: its source. What is
+# there stays. Needs debootstrap, clang, musl-gcc, go, cargo; says what it could not make. As root.
 set -u
 folder=$1 busybox=$2 programs=$(dirname "$(readlink -f "$0")")/programs
 mkdir -p "$folder/roots" "$folder/bin"

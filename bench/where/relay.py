@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """relay.py sftp PORT DELAY_MS | relay.py tcp PORT TO DELAY_MS: a server that is so far away, there and back.
 
-`sftp` serves files by OpenSSH's server, for `sshfs -o directport=PORT`; `tcp` passes a port on to another one. What is
-sent arrives half the delay later, in order, however much is under way. Prints "ready" once it listens.
+`sftp` serves files by OpenSSH's server, for `sshfs -o directport=PORT`; `tcp` passes a port on to another
+one. What is sent arrives half the delay later, in order, however much is under way. Prints "ready" once it
+listens.
 """
+
 import queue
 import shutil
 import socket
@@ -12,8 +14,14 @@ import sys
 import threading
 import time
 
-SERVER = next((name for name in ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server")
-               if shutil.which(name)), None)
+SERVER = next(
+    (
+        name
+        for name in ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server")
+        if shutil.which(name)
+    ),
+    None,
+)
 
 
 def pass_on(read, write, close, delay):

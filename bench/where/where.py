@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """where.py [--rounds N] [--list] [ROW...]: what programs gain where people run.
 
-Each row is a program in one place: beside an old or a new C library, in a default container, through sudo, on a file
-system of a server. It runs cold, alone and under Runahead in alternation, as an ordinary user without performance events
-or userfaultfd (rows.py says which rows do otherwise), first in a fresh home and then again; what it prints is compared.
-Beside it stands what the program takes alone with all in memory: more cannot be gained.
+Each row is a program in one place: beside an old or a new C library, in a default container, through sudo,
+on a file system of a server. It runs cold, alone and under Runahead in alternation, as an ordinary user
+(rows.py says which rows do not), first in a fresh home and then again; what it prints is compared. Beside it
+stands what the program takes alone with all in memory: more cannot be gained.
 
 A row is one word of rows.py, or the name of a group of them. Root is needed to set things up.
 
 Prints a line a row; appends each row as a JSON line to bench/where/results/DATE-COMMIT.jsonl.
 """
+
 import argparse
 import datetime
 import json
@@ -36,15 +37,21 @@ def measure(row, rounds):
                 equal += place.printed == reference
         medians = {kind: statistics.median(of) for kind, of in times.items()}
         return {
-            "row": row.name, "group": row.group, "about": row.about, "wanted": row.wanted, "rounds": rounds,
+            "row": row.name,
+            "group": row.group,
+            "about": row.about,
+            "wanted": row.wanted,
+            "rounds": rounds,
             "seconds": {kind: [round(t, 3) for t in of] for kind, of in times.items()},
-            "first": round(medians["alone"] / medians["first"], 2), "again": round(medians["alone"] / medians["again"], 2),
+            **{kind: round(medians["alone"] / medians[kind], 2) for kind in ("first", "again")},
             "equal": equal == len(times) * rounds,
         }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--list", action="store_true", help="say what rows there are")
     parser.add_argument("rows", nargs="*", metavar="ROW")
@@ -72,7 +79,9 @@ def main():
             seconds = " ".join(f"{statistics.median(of):7.2f}s" for of in found["seconds"].values())
             print(
                 f"{row.name:28} {seconds} {found['first']:7.2f} {found['again']:7.2f} {row.wanted:>9}"
-                f" {'' if found['equal'] else 'NOT THE SAME'}", flush=True)
+                f" {'' if found['equal'] else 'NOT THE SAME'}",
+                flush=True,
+            )
             failed |= not found["equal"]
     sys.exit(failed)
 

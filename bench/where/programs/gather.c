@@ -1,4 +1,4 @@
-/* gather FILE INDICES: adds up words of a mapped file at places that stand in another; clang -O3 -mavx2 makes gathers. */
+/* gather FILE INDICES: adds up words of a mapped file at places that stand in another (by AVX2: prepare.sh). */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

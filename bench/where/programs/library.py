@@ -2,6 +2,7 @@
 
 With `thread`, another thread reads than the one that has mapped.
 """
+
 import sys
 import threading
 
@@ -15,6 +16,7 @@ def memmap():
 
 def safetensors():
     from safetensors import safe_open
+
     file = safe_open("model.safetensors", framework="numpy")
     slices = [file.get_slice(f"layer{n}") for n in range(100)]
     return lambda: sum(float(one[row : row + 1].sum()) for one in slices for row in range(0, 1024, 41))
@@ -22,6 +24,7 @@ def safetensors():
 
 def faiss():
     import faiss as library
+
     library.omp_set_num_threads(1)
     index = library.read_index("vectors.faiss", library.IO_FLAG_MMAP)
     index.nprobe = 2
@@ -31,6 +34,7 @@ def faiss():
 
 def lmdb():
     import lmdb as library
+
     store = library.open("store.lmdb", readonly=True, lock=False, subdir=False, readahead=False)
     numbers = numpy.random.default_rng(3).integers(400_000, size=3000)
     change = store.begin()

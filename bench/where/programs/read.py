@@ -1,4 +1,5 @@
 """read.py NAMES [thread]: reads the files named in a list; with `thread`, while another thread sleeps."""
+
 import sys
 import threading
 import zlib

@@ -9,8 +9,8 @@ const FILE_SIZE: usize = 32;
 const PT_NOTE: u32 = 4;
 const PT_PHDR: u32 = 6;
 
-/// The notes of a program whose headers lie at the address `headers_at` in memory and are these bytes: where each
-/// segment of them is there, and its size in bytes. Both are as the file has them, so may be anything.
+/// The notes of a program whose headers lie at the address `headers_at` in memory and are these bytes: where
+/// each segment of them is there, and its size in bytes. Both are as the file has them, so may be anything.
 pub fn segments(headers: &[u8], headers_at: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
     let of_kind =
         move |kind: u32| headers.chunks_exact(HEADER).filter(move |header| word(header, 0) == Some(kind));

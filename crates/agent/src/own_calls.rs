@@ -1,7 +1,7 @@
 //! Whether the program makes system calls of its own, beside a C library: programs in Go do, with cgo as well.
 //!
-//! One whose code is not known when it begins would be left alone, as none of these calls could be seen. So its
-//! analysis is waited for, however large it is; Go's table of functions makes that short.
+//! One whose code is not known when it begins would be left alone, as none of these calls could be seen. So
+//! its analysis is waited for, however large it is; Go's table of functions makes that short.
 
 use crate::patch::read_own;
 use crate::start::auxiliary_value;
@@ -40,8 +40,8 @@ impl Program {
         Program { headers: value(AT_PHDR), count: value(AT_PHNUM).min(MOST_HEADERS), entry: value(AT_ENTRY) }
     }
 
-    /// Whether the program begins at one of these addresses, and makes system calls of its own. Reads some hundred
-    /// bytes of it through the kernel; async-signal-safe.
+    /// Whether the program begins at one of these addresses, and makes system calls of its own. Reads some
+    /// hundred bytes of it through the kernel; async-signal-safe.
     pub fn calls_from(&self, addresses: Range<usize>) -> bool {
         addresses.contains(&self.entry) && self.is_go()
     }

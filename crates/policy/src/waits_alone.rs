@@ -1,8 +1,9 @@
 //! Which of the reads of a file a program would wait in if nobody ran ahead of it.
 //!
-//! A file that is read in order is waited for once in each of the kernel's read-ahead windows, however small the
-//! reads are. (What is read ahead while the program goes on may have come by then: so this counts too much rather
-//! than too little where the program computes.) Elsewhere each read that leaves the pages of the one before waits.
+//! A file that is read in order is waited for once in each of the kernel's read-ahead windows, however small
+//! the reads are. (What is read ahead while the program goes on may have come by then: so this counts too much
+//! rather than too little where the program computes.) Elsewhere each read that leaves the pages of the one
+//! before waits.
 
 /// The kernel's read-ahead, bytes (VM_READAHEAD_PAGES; Documentation/ABI/stable/sysfs-block, `read_ahead_kb`).
 const READ_AHEAD: i64 = 128 << 10;

@@ -334,7 +334,7 @@ impl<'image> Analyser<'image> {
         };
         let before = code.before(address, STREAMS.end as u64);
         let number = numbers::guess_from_bytes(before);
-        if number.is_none() && !looks_like_instruction(before) && !has_a_part(before) {
+        if number.is_none() && !looks_like_instruction(before) && !is_set_otherwise(before) {
             return;
         }
         self.result.found += 1;
@@ -921,11 +921,11 @@ fn looks_like_instruction(before: &[u8]) -> bool {
     starts().filter(|start| hits(*start)).count() * 2 >= starts().count()
 }
 
-/// Whether these bytes end with an instruction that sets a part of the number, and another one may stand before it: only
-/// the two are looked at, as what stands in front of them may be data.
-fn has_a_part(before: &[u8]) -> bool {
+/// Whether these bytes end with what sets the number ([`numbers::sets_otherwise`]), and an instruction may
+/// stand before it: only they are looked at, as what stands in front of them may be data.
+fn is_set_otherwise(before: &[u8]) -> bool {
     const LONGEST: usize = 15;
-    let at = numbers::sets_a_part(before).and_then(|length| before.len().checked_sub(length));
+    let at = numbers::sets_otherwise(before).and_then(|length| before.len().checked_sub(length));
     at.is_some_and(|at| {
         (at.saturating_sub(LONGEST)..at).any(|start| {
             let mut decoder = Decoder::new(64, &before[start..at], DecoderOptions::NONE);

@@ -129,16 +129,16 @@ pub fn guess_from_bytes(before: &[u8]) -> Option<u32> {
         [.., 0xb8, a, b, c, d] => Some(u32::from_le_bytes([*a, *b, *c, *d])),
         [.., 0x48, 0xc7, 0xc0, a, b, c, d] => Some(u32::from_le_bytes([*a, *b, *c, *d])),
         [.., 0x31, 0xc0] => Some(0),
-        // `push`, `pop %rax`.
-        [.., 0x6a, number, 0x58] => Some(i32::from(*number as i8) as u32),
         _ => None,
     }
 }
 
-/// How many bytes in front of a `syscall` set a part of the number's register, of which the rest is not known.
-pub fn sets_a_part(before: &[u8]) -> Option<usize> {
+/// How many bytes in front of a `syscall` set its number, or a part of it, in a way of which nothing is
+/// guessed: `mov` to a part of the register, or `push` and `pop`.
+pub fn sets_otherwise(before: &[u8]) -> Option<usize> {
     match before {
         [.., 0xb0, _] => Some(2),
+        [.., 0x6a, _, 0x58] => Some(3),
         [.., 0x66, 0xb8, _, _] => Some(4),
         _ => None,
     }

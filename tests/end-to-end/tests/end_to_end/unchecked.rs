@@ -187,7 +187,8 @@ const PROGRAM: &str = r#"
     }
 "#;
 
-/// A program that is too large to be waited for, maps a file at once, and from then on only touches words of it.
+/// A program that is too large to be waited for, maps a file at once, and from then on only touches words of
+/// it.
 const TOUCHES: &str = r#"
     __asm__(".text\n.balign 4096\n.fill 600 << 10, 1, 0x90\n");
     #include <fcntl.h>
@@ -200,7 +201,8 @@ const TOUCHES: &str = r#"
         if (file < 0 || fstat(file, &is)) return 1;
         const unsigned *words = mmap(0, is.st_size, PROT_READ, MAP_PRIVATE, file, 0);
         unsigned sum = 0;
-        for (unsigned long step = 1; step <= 3000; step++) sum = sum * 31 + words[step * 2654435761 % (is.st_size / 4)];
+        for (unsigned long step = 1; step <= 3000; step++)
+            sum = sum * 31 + words[step * 2654435761 % (is.st_size / 4)];
         printf("%x\n", sum);
         return 0;
     }

@@ -745,7 +745,8 @@ global_asm!(
     "  cmp [rdx + {watch_later}], eax",
     "  jae 60b",
     "  mov [rdx + {watch_later}], eax",
-    // Who only touches what it maps from now on comes here no more: the answer is waited for, once, for 2 to 20 ms.
+    // Who only touches what it maps from now on comes here no more: the answer is waited for, once, for 2 to
+    // 20 ms.
     "  mov r11, [rdx + {check}]",
     "  mov r10, [rdx + {expected}]",
     "  test r10, r10",
