@@ -5,6 +5,8 @@
 // run: scans
 // run: tensors
 // run: gather
+// run: chain
+// run: between
 // run: threads
 // run: changes
 // run: forks
@@ -38,6 +40,33 @@ static uint64_t gather(size_t count) {
     while (count-- > 0) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         sum = sum * 31 + map[(state >> 33) % length];
+    }
+    return sum;
+}
+
+// Each place is found in what lies at the one before.
+static uint64_t chain(size_t count) {
+    uint64_t sum = 0, state = 7;
+    while (count-- > 0) {
+        uint64_t word;
+        memcpy(&word, (const void *)(map + (state >> 33) % (length / 8) * 8), sizeof word);
+        state = (state + word) * 6364136223846793005u + 1442695040888963407u;
+        sum = sum * 31 + word;
+    }
+    return sum;
+}
+
+// Before each word of it something is read, and nothing that comes before can be gone through.
+static uint64_t between(size_t count) {
+    uint64_t sum = 0;
+    int status, beside = open("/proc/self/exe", O_RDONLY);
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    CHECK(beside >= 0 && waitpid(child, &status, 0) == child);
+    for (size_t at = 0; at < count; at++) {
+        uint64_t word, place = (at * 0x9e3779b97f4a7c15u >> 11) % length;
+        CHECK(pread(beside, &word, sizeof word, (off_t)(at % 1000 * 8)) == sizeof word);
+        sum = sum * 31 + map[place] + (word & 1);
     }
     return sum;
 }
@@ -201,10 +230,11 @@ int main(int count, char **arguments) {
         CHECK(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 7);
         printf("the child has ended\n");
     }
-    if (!strcmp(way, "places")) {
-        CHECK(madvise((void *)map, length, MADV_RANDOM) == 0);
-        printf("%016" PRIx64 "\n", gather(500));
-    }
+    bool is_without_order = !strcmp(way, "places") || !strcmp(way, "chain") || !strcmp(way, "between");
+    if (is_without_order) CHECK(madvise((void *)map, length, MADV_RANDOM) == 0);
+    if (!strcmp(way, "places")) printf("%016" PRIx64 "\n", gather(500));
+    if (!strcmp(way, "chain")) printf("%016" PRIx64 "\n", chain(500));
+    if (!strcmp(way, "between")) printf("%016" PRIx64 "\n", between(1500));
     if (!strcmp(way, "sparse")) sparse();
     if (!strcmp(way, "after")) printf("after %016" PRIx64 "\n", every(0, length, 65536));
     return 0;

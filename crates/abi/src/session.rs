@@ -31,7 +31,7 @@ use crate::release::{Closings, Holding, Numbers, Releasing};
 use crate::trace;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess18");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RAsess19");
 
 /// Processes that may be attached at a time; more run plainly.
 pub const SLOTS: usize = 256;
@@ -304,9 +304,42 @@ pub struct AgentPart {
     // ---- names that the program opens, while the host wants to know (`Header::remembering`)
     pub opened: opened::Ring,
     pub lanes: [LanePost; LANES],
+    pub snapshot: Snapshot,
     // ---- what a traced run leaves
     pub trace: trace::Ring<{ trace::AGENT_EVENTS }>,
 }
+
+/// Bytes of a thread's stack in a [`Snapshot`], which is three pages: more would make the agent's block larger
+/// than [`crate::environment::least`] allows.
+pub const SNAPSHOT_STACK: usize = 3 * PAGE - 256;
+
+/// What of the stack is in a [`Snapshot`] begins so many bytes below the stack pointer: as many as a function
+/// may use there (System V ABI, x86-64).
+pub const SNAPSHOT_BELOW: usize = 128;
+
+/// Where a thread was, about to make a call: speculation may begin there later on, where nobody sees the page
+/// faults in which the thread waits. What it has on its stack changes meanwhile, so that is in it. Written by the
+/// agent, by one thread at a time.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Twice its number; odd while it is being written, see [`crate::post`].
+    pub taken: AtomicU32,
+    pub thread: AtomicU32,
+    /// What [`AgentPart::voids`] was.
+    pub voids: AtomicU32,
+    /// Bytes of the stack that are there.
+    pub stack_bytes: AtomicU32,
+    pub registers: SharedFaultRegisters,
+    pub stack: SharedStack,
+}
+
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct SharedStack(pub core::cell::UnsafeCell<[u8; SNAPSHOT_STACK]>);
+
+// SAFETY: as for `SharedRegisters`.
+unsafe impl Sync for SharedStack {}
 
 /// The registers in shared memory. Plain words behind an `UnsafeCell`: written by the agent between
 /// the two stores of `posted`, read by the speculator and believed only if `posted` did not change.
@@ -693,8 +726,12 @@ pub struct FaultPart {
     pub posts: AtomicU64,
     /// [`AgentPart::voids`] at the latest post.
     pub posted_voids: AtomicU32,
-    /// The thread whose fault it was.
+    /// The thread whose fault, or whose snapshot, it was.
     pub thread: AtomicU32,
+    /// Number of the [`Snapshot`] that was posted; 0: it was a fault.
+    pub snapshot: AtomicU32,
+    /// How often a snapshot was asked for: the next read, or small mapping, that is looked at leaves one, once.
+    pub snapshots_wanted: AtomicU32,
     /// Pages that speculation had asked for and the program then reached.
     pub foretold: AtomicU64,
     pub registers: SharedFaultRegisters,
@@ -703,7 +740,7 @@ pub struct FaultPart {
 /// What is on swap stays there: there is no room for it, or nobody may bring it in. See [`FaultPart::room`].
 pub const NO_ROOM: u32 = 1;
 
-/// As [`SharedRegisters`], written by the host.
+/// As [`SharedRegisters`], of a fault, or behind a call.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct SharedFaultRegisters(pub core::cell::UnsafeCell<FaultRegisters>);
@@ -752,7 +789,7 @@ pub struct Slot {
 }
 
 const _: () = assert!(HOLDERS_AT == PAGE && size_of::<Header>() == 8 * PAGE);
-const _: () = assert!(size_of::<AgentPart>() == 15 * PAGE + 8 * PAGE);
+const _: () = assert!(size_of::<AgentPart>() == 15 * PAGE + 3 * PAGE + 8 * PAGE);
 const _: () = assert!(size_of::<SpeculatorPart>() == 3 * PAGE + 4 * PAGE);
 const _: () = assert!(size_of::<FaultPart>() == PAGE);
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);

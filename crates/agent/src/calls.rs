@@ -2,7 +2,7 @@
 
 use crate::arch::{Answer, Frame, Sampled};
 use crate::state::Fixed;
-use crate::{attach, names, opened, patch, reads, release, rooms, unchecked};
+use crate::{attach, names, opened, patch, reads, release, rooms, snapshots, unchecked};
 use core::sync::atomic::Ordering;
 use runahead_abi::reads::{LARGE_MAPPING, maps_small_file, of as read_call};
 use runahead_abi::release::{SEEN_BY_FANOTIFY, SEEN_BY_INOTIFY};
@@ -270,6 +270,8 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
         }
         n::__NR_mmap if a[1] >= WATCHED_LEAST => {
             reads::with_process(frame, |visit| attach::want_watch(visit.state, watch::FILE));
+            // Whoever only touches it from now on makes no call at which another could be left.
+            snapshots::take_at_mapping(frame);
             Answer::plain(frame)
         }
         n::__NR_mmap if maps_small_file(&a) => reads::mapped(frame, a),

@@ -47,6 +47,7 @@ mod reads;
 mod release;
 mod rooms;
 mod session;
+mod snapshots;
 mod start;
 mod state;
 mod substitute;

@@ -11,7 +11,7 @@ use crate::arch::{self, Answer, Frame, thread_base};
 use crate::aside::is_cached;
 use crate::state::{Fixed, Inner, Lane, Lock, Process, count};
 use crate::trace::{trace, trace_at};
-use crate::{attach, opened};
+use crate::{attach, opened, snapshots};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::begun;
 use runahead_abi::environment::flags;
@@ -197,6 +197,7 @@ pub fn with_process(frame: &Frame, action: impl FnOnce(&mut Visit)) {
 fn with_thread(frame: &Frame, action: impl FnOnce(&mut Visit)) {
     let state = frame.state();
     let process = state.process();
+    snapshots::take_if_wanted(frame);
     // To look is to read as well, and somebody is told of reads.
     if state.header().releasing.is_watched() {
         return with_process(frame, |visit| visit.is_none_of_ours());
@@ -1405,7 +1406,7 @@ fn outcome(probed: runahead_kernel::Result<usize>) -> Residency {
     }
 }
 
-fn program_break() -> u64 {
+pub fn program_break() -> u64 {
     // SAFETY: asking with 0 changes nothing.
     unsafe { runahead_kernel::arch::syscall(n::__NR_brk as usize, [0; 6]) as u64 }
 }

@@ -171,6 +171,9 @@ pub struct Process {
     pub server_lane: AtomicU32,
     /// Threads that hold at present.
     pub holds: AtomicU32,
+    /// Of whoever writes the slot's snapshot, and how many the host had asked for at the latest.
+    pub snapshot_lock: Lock,
+    pub snapshots_given: AtomicU32,
     /// Bytes of memory of the program's own, mapped or behind the break.
     pub mapped: AtomicUsize,
     /// The host has been told of that, or need not be.

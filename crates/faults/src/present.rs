@@ -108,6 +108,13 @@ impl Present {
         !matches!(self.pagemap.read_at(&mut [0; WORD], 0), Ok(WORD))
     }
 
+    /// Whether the page at an address is present now.
+    pub fn is_present(&self, address: u64) -> bool {
+        let mut word = [0; WORD];
+        let read = self.pagemap.read_at(&mut word, address / PAGE * WORD as u64);
+        matches!(read, Ok(WORD)) && u64::from_ne_bytes(word) & PRESENT != 0
+    }
+
     /// Forgets what was present of a mapping that has gone.
     pub fn forget(&mut self, pages: Run) {
         let (first, end) = (pages.first / BLOCK, pages.end.div_ceil(BLOCK));

@@ -83,6 +83,11 @@ pub trait Link: Send {
     fn takes(&self, thread: i32, fault: &Fault) -> bool;
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
     fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool;
+    /// Restarts speculation where the program has left its latest snapshot of itself, to be so many missing pages
+    /// ahead at most. False: there is none.
+    fn post_snapshot(&mut self, ahead: u32) -> bool;
+    /// Asks the program for a snapshot at its next read, unless it was asked and has not left one.
+    fn want_snapshot(&mut self);
     /// Processor time that speculation has taken so far, ns, but for its views of mapped files: these last. (Those of
     /// 1 GB take 40 ms, nearly all that may be spent before a page is of use.)
     fn spent(&self) -> u64;
@@ -96,9 +101,9 @@ pub trait Link: Send {
     fn nudge(&self);
     /// What speculation touched at a position of its log.
     fn touch(&self, position: u32) -> Option<Touch>;
-    /// The program has passed so many positions; the latest of them one that had been asked for, or not. So many
+    /// The program has passed so many positions; so many of those since the last time had been asked for. So many
     /// missing pages may be asked for ahead of it.
-    fn passed(&self, positions: u32, fetched: bool, ahead: u32);
+    fn passed(&self, positions: u32, fetched: u32, ahead: u32);
     /// Whether speculation has run into a scan since the latest post.
     fn met_scan(&self) -> bool;
 }
@@ -207,7 +212,7 @@ impl Pursuit {
         }
         memory.no_more_pages();
         if self.touches.passed() > before {
-            link.passed(self.touches.passed(), false, self.touches.ahead());
+            link.passed(self.touches.passed(), 0, self.touches.ahead());
         }
         // Last: who says how far the program has come says also that speculation may go on.
         if self.touches.is_dear(link.spent()) {
@@ -264,7 +269,7 @@ impl Pursuit {
             Then::Nothing => {}
             Then::Passed => {
                 let fetched = matches!(seen, Seen::Foretold { fetched: true, .. });
-                link.passed(self.touches.passed(), fetched, self.touches.ahead());
+                link.passed(self.touches.passed(), u32::from(fetched), self.touches.ahead());
                 (found.follows, found.useful) = (true, fetched);
             }
             Then::Post => {
@@ -297,16 +302,37 @@ pub(crate) mod tests {
     use std::os::unix::fs::FileExt;
 
     /// A speculator that writes what it is told to.
-    #[derive(Default)]
     pub(crate) struct Made {
-        log: Vec<Touch>,
-        posts: u32,
+        pub log: Vec<Touch>,
+        pub posts: u32,
         full: bool,
-        passed: std::cell::Cell<u32>,
+        pub has_snapshot: bool,
+        pub wanted: u32,
+        /// The latest post was taken.
+        pub begun: bool,
+        pub passed: std::cell::Cell<u32>,
         ahead: std::cell::Cell<u32>,
-        spent: u64,
-        cancelled: std::cell::Cell<bool>,
+        pub spent: u64,
+        pub cancelled: std::cell::Cell<bool>,
         refusals: Option<std::sync::mpsc::Sender<Option<i32>>>,
+    }
+
+    impl Default for Made {
+        fn default() -> Made {
+            Made {
+                log: Vec::new(),
+                posts: 0,
+                full: false,
+                has_snapshot: false,
+                wanted: 0,
+                begun: true,
+                passed: 0.into(),
+                ahead: 0.into(),
+                spent: 0,
+                cancelled: false.into(),
+                refusals: None,
+            }
+        }
     }
 
     impl Made {
@@ -351,11 +377,19 @@ pub(crate) mod tests {
             self.log.clear();
             true
         }
+        fn want_snapshot(&mut self) {
+            self.wanted += 1;
+        }
+        fn post_snapshot(&mut self, _: u32) -> bool {
+            self.posts += 1;
+            self.log.clear();
+            self.has_snapshot
+        }
         fn spent(&self) -> u64 {
             self.spent
         }
         fn has_begun(&self) -> bool {
-            true
+            self.begun
         }
         fn is_full(&self) -> bool {
             self.full
@@ -368,7 +402,7 @@ pub(crate) mod tests {
         fn touch(&self, position: u32) -> Option<Touch> {
             self.log.get(position as usize).copied()
         }
-        fn passed(&self, positions: u32, _: bool, ahead: u32) {
+        fn passed(&self, positions: u32, _: u32, ahead: u32) {
             self.passed.set(positions);
             self.ahead.set(ahead);
         }

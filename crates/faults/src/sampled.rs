@@ -1,7 +1,7 @@
 //! The watch over one process where perf events are refused: by which of its pages have newly become present.
 //!
-//! Nobody is woken by a fault here, and neither registers nor addresses are seen, so nothing is speculated.
-//! But the kernel counts the faults of a process, and those that asked a disk, and its processor time
+//! Nobody is woken by a fault here, and neither registers nor addresses are seen, so nothing is speculated but from
+//! the call before ([`crate::behind_call`]). But the kernel counts the faults of a process, and those that asked a disk, and its processor time
 //! ([`Counts`]), and tells which of its pages are present ([`crate::present`]), of any thread's doing. From
 //! that [`runahead_policy::presence`] tells walks in constant steps and scans, and [`runahead_policy::drift`]
 //! scans with gaps; what lies ahead of them is asked for as with perf events, as far as the program follows.
@@ -11,6 +11,7 @@
 //! nothing is limited for all processes of a run together ([`Shared`]).
 
 use crate::PAGE;
+use crate::behind_call::{BehindCall, Done, Pages};
 use crate::blocks::BlockCosts;
 use crate::mappings::{Mapping, Mappings};
 use crate::present::{PIECE, Present};
@@ -165,6 +166,7 @@ pub(crate) struct Sampled {
     presence: Presence,
     drifts: Drifts,
     sampling: Sampling,
+    behind_call: BehindCall,
     asked: Asked,
     look: u64,
     /// What asking took of a processor in the latest look, ns.
@@ -212,6 +214,7 @@ impl Sampled {
             presence: Presence::default(),
             drifts: Drifts::default(),
             sampling: Sampling::default(),
+            behind_call: BehindCall::default(),
             asked: Asked::default(),
             look: 0,
             asking: 0,
@@ -261,8 +264,8 @@ impl Sampled {
                 return Came::Pause(PAUSED);
             }
             let Some(now) = self.counts.now().filter(|_| !self.present.is_over()) else { return Came::Over };
-            let looked =
-                self.looked(now.waits_since(&before), now.at.duration_since(before.at).as_nanos() as u64);
+            let elapsed = now.at.duration_since(before.at).as_nanos() as u64;
+            let looked = self.looked(now.waits_since(&before), elapsed, now.ran.saturating_sub(before.ran));
             before = now;
             if self.looked_around.elapsed() >= LOOK_AROUND.max(Duration::from_nanos(self.around_cost * SHARE))
             {
@@ -283,6 +286,7 @@ impl Sampled {
 
     /// Nobody looks any more: no file is held, and nothing is known of what is present.
     fn rest(&mut self) {
+        self.behind_call.rest(&*self.link);
         self.mappings.clear();
         self.targets.iter_mut().for_each(|target| target.known = false);
         (self.presence, self.drifts, self.asked) = (Presence::default(), Drifts::default(), Asked::default());
@@ -382,10 +386,24 @@ impl Sampled {
     }
 
     /// One look, and what follows from it.
-    fn looked(&mut self, waits: u64, elapsed: u64) -> Looked {
+    fn looked(&mut self, waits: u64, elapsed: u64, ran: u64) -> Looked {
         self.look += 1;
         self.asking = 0;
         self.presence.next_look();
+        let done = Done {
+            waits,
+            whole: elapsed,
+            waited: elapsed.saturating_sub(ran),
+            served: self.sampling.gains(),
+        };
+        let mut pages = Both { present: &self.present, mappings: &mut self.mappings };
+        let behind = self.behind_call.look(&mut *self.link, done, &mut pages);
+        if behind.passed > 0 {
+            // It follows speculation: nothing else is to be found out, and that takes far longer.
+            self.link.looked(CameTo { useful: behind.used, used: behind.used, ..CameTo::default() });
+            let ahead = self.behind_call.ahead();
+            return Looked { waits, used: behind.used, ahead, ..Looked::default() };
+        }
         let mut runs = Vec::new();
         self.look_ahead(&mut runs);
         // Who waits elsewhere than expected is to be found.
@@ -472,6 +490,23 @@ impl Sampled {
             }
         }
         new
+    }
+}
+
+/// The process's pages, and its files'.
+struct Both<'a> {
+    present: &'a Present,
+    mappings: &'a mut Mappings,
+}
+
+impl Pages for Both<'_> {
+    fn is_present(&mut self, address: u64) -> bool {
+        self.present.is_present(address)
+    }
+
+    fn is_missing(&mut self, address: u64) -> bool {
+        let mapping = self.mappings.at(address);
+        mapping.and_then(|mapping| self.mappings.is_missing(mapping, address)).unwrap_or(false)
     }
 }
 

@@ -91,6 +91,8 @@ impl Faults {
                 followed: None,
                 lists_at: lists_at(slot),
                 posted: 0,
+                asked_at: None,
+                hinted: 0,
                 group: None,
                 most,
             };
@@ -163,13 +165,55 @@ struct InSlot {
     lists_at: Option<u64>,
     /// Whose fault the latest post was.
     posted: i32,
+    /// Number of the snapshot that there was when the latest was asked for.
+    asked_at: Option<u32>,
+    /// Reads that had been foretold when a snapshot was last to be posted.
+    hinted: u64,
     /// From the first time on that it is watched.
     group: Option<Group>,
     /// Bytes that the user lets be in memory ahead.
     most: u64,
 }
 
+/// Where a thread is from which speculation is to begin.
+struct Handed {
+    thread: i32,
+    registers: FaultRegisters,
+    /// `AgentPart::voids` then.
+    voids: u32,
+    /// Number of the snapshot; 0: it is at a fault.
+    snapshot: u32,
+}
+
 impl InSlot {
+    /// Posts it, and sees to it that there is somebody who takes it.
+    fn hand_over(&mut self, handed: &Handed, ahead: u32) {
+        let slot = self.slot.get();
+        let part = &slot.faults;
+        self.posted = handed.thread;
+        self.epoch = self.epoch.wrapping_add(1) & (u32::MAX >> 1);
+        post::begin(&part.posted, self.epoch);
+        part.passed.store(0, Ordering::Relaxed);
+        part.ahead.store(ahead, Ordering::Relaxed);
+        part.thread.store(handed.thread.cast_unsigned(), Ordering::Relaxed);
+        part.posted_voids.store(handed.voids, Ordering::Relaxed);
+        part.snapshot.store(handed.snapshot, Ordering::Relaxed);
+        // SAFETY: the host's own part of the slot; the odd number above tells readers to stay away.
+        unsafe { part.registers.0.get().write_volatile(handed.registers) };
+        post::publish(&part.posted, self.epoch);
+        add(&part.posts, 1);
+        // Wherever it sleeps.
+        post::ring(&slot.agent.bell);
+        wake(&slot.agent.bell);
+        wake(&part.passed);
+        if part.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
+            // Speculators are the host's main thread's to start: they die with whoever did.
+            let doorbell = &self.session.header().doorbell;
+            doorbell.fetch_add(1, Ordering::Release);
+            wake(doorbell);
+        }
+    }
+
     /// Processes for which pages are brought in from swap, this one among them: they share what there is.
     fn processes(&self) -> u64 {
         let own: *const Slot = self.slot.get();
@@ -280,28 +324,36 @@ impl Link for InSlot {
         let (Some(words), true) = (fault.registers, self.takes(thread, fault)) else { return false };
         let first = slot.agent.watch_thread_base.load(Ordering::Relaxed);
         let base = self.followed.map_or(first, |(_, base)| base);
-        let part = &slot.faults;
-        self.posted = thread;
-        self.epoch = self.epoch.wrapping_add(1) & (u32::MAX >> 1);
-        post::begin(&part.posted, self.epoch);
-        part.passed.store(0, Ordering::Relaxed);
-        part.ahead.store(ahead, Ordering::Relaxed);
-        part.thread.store(thread.cast_unsigned(), Ordering::Relaxed);
-        part.posted_voids.store(slot.agent.voids.load(Ordering::Acquire), Ordering::Relaxed);
-        // SAFETY: the host's own part of the slot; the odd number above tells readers to stay away.
-        unsafe { part.registers.0.get().write_volatile(registers(&words, base)) };
-        post::publish(&part.posted, self.epoch);
-        add(&part.posts, 1);
-        // Wherever it sleeps.
-        post::ring(&slot.agent.bell);
-        wake(&slot.agent.bell);
-        wake(&part.passed);
-        if part.speculator_wanted.swap(1, Ordering::Relaxed) == 0 {
-            // Speculators are the host's main thread's to start: they die with whoever did.
-            let doorbell = &self.session.header().doorbell;
-            doorbell.fetch_add(1, Ordering::Release);
-            wake(doorbell);
+        let voids = slot.agent.voids.load(Ordering::Acquire);
+        self.hand_over(&Handed { thread, registers: registers(&words, base), voids, snapshot: 0 }, ahead);
+        true
+    }
+
+    fn want_snapshot(&mut self) {
+        let slot = self.slot.get();
+        let taken = slot.agent.snapshot.taken.load(Ordering::Relaxed);
+        if self.asked_at != Some(taken) {
+            self.asked_at = Some(taken);
+            slot.faults.snapshots_wanted.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn post_snapshot(&mut self, ahead: u32) -> bool {
+        let slot = self.slot.get();
+        let snapshot = &slot.agent.snapshot;
+        let Some(number) = post::latest(&snapshot.taken) else { return false };
+        let thread = snapshot.thread.load(Ordering::Relaxed).cast_signed();
+        let voids = snapshot.voids.load(Ordering::Relaxed);
+        // SAFETY: plain words in shared memory; what is copied is believed only if no other was begun.
+        let registers = unsafe { snapshot.registers.0.get().read_volatile() };
+        // What is foretold of reads would be ended by it.
+        let hinted = slot.agent.counts.reads_hinted.load(Ordering::Relaxed);
+        let are_foretold = std::mem::replace(&mut self.hinted, hinted) != hinted;
+        let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
+        if gone || are_foretold || !post::is_whole(&snapshot.taken, number) {
+            return false;
+        }
+        self.hand_over(&Handed { thread, registers, voids, snapshot: number }, ahead);
         true
     }
 
@@ -345,7 +397,7 @@ impl Link for InSlot {
         })
     }
 
-    fn passed(&self, positions: u32, fetched: bool, ahead: u32) {
+    fn passed(&self, positions: u32, fetched: u32, ahead: u32) {
         let part = &self.slot.get().faults;
         part.ahead.store(ahead, Ordering::Relaxed);
         part.passed.store(positions, Ordering::Release);

@@ -73,6 +73,9 @@ const AHEAD_LEAST: u32 = 4;
 pub const AHEAD_MOST: u32 = 256;
 const AHEAD_DOUBLES: u32 = 16;
 
+/// Useful pages of a run are few if they are less than one in so many of those that it may be ahead.
+const FEW: u32 = 8;
+
 /// Who waits for less than so many percent of its time is not run ahead of: speculation goes the same way, and is hardly quicker than
 /// a program that hardly waits. (A gather of which 98% are cached waits in a fifth of its time on a local disk, and took 5 to 27%
 /// longer with speculation, which led to no page or a few; with 90% cached in two fifths.) What is gained shows by
@@ -279,6 +282,20 @@ impl Touches {
         (self.restarts, self.useful, self.spent) = (0, 0, Some(spent));
     }
 
+    /// Speculation is about to be restarted from the same place: if it has led to fewer useful pages than one in
+    /// eight that it may be ahead, that counts as none. (Each place found in the one before makes one for each
+    /// restart, and 64 in vain.)
+    pub fn counts_few_as_none(&mut self) {
+        if self.since_restart < self.ahead / FEW {
+            self.since_restart = 0;
+        }
+    }
+
+    /// Speculation was ended: it had gone another way, or nobody looks any more.
+    pub fn ended(&mut self) {
+        self.on = false;
+    }
+
     /// Speculation met a scan, which read-ahead serves.
     pub fn met_scan(&mut self) {
         self.on = false;
@@ -432,6 +449,26 @@ mod tests {
         assert_eq!(touches.ahead(), AHEAD_MOST);
         (0..20).for_each(|_| touches.posted(0));
         assert_eq!(touches.ahead(), AHEAD_LEAST);
+    }
+
+    #[test]
+    fn few_useful_pages_count_as_none_where_that_is_asked_for() {
+        let mut touches = on();
+        for _ in 0..20 {
+            touches.fault(foretold(0), Some(50));
+            touches.counts_few_as_none();
+            touches.posted(0);
+        }
+        assert_eq!(touches.ahead(), FEW);
+        let mut touches = on();
+        for _ in 0..20 {
+            for position in 0..FEW {
+                touches.fault(foretold(position), Some(50));
+            }
+            touches.counts_few_as_none();
+            touches.posted(0);
+        }
+        assert!(touches.ahead() >= AHEAD_FIRST);
     }
 
     #[test]

@@ -17,6 +17,7 @@
 
 use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, look_at, process_directory};
+use crate::mirror::MIRROR;
 use crate::pagemap::PAGEMAP;
 use crate::rights;
 use crate::views::Part;
@@ -224,6 +225,18 @@ impl Mapped {
         for file in self.files.iter_mut().take(self.count).filter(|file| file.real >= 0) {
             let _ = files::close(core::mem::replace(&mut file.real, -1));
         }
+    }
+
+    /// Where the program has mapped so many bytes of a file from `offset` on, at `at` if that is said: the
+    /// mapping that a late speculation comes to again. (By its length, as the file is closed since, mostly.)
+    pub fn mapped_since(&self, length: usize, offset: u64, at: Option<usize>) -> Option<usize> {
+        let is_it = |file: &&File| {
+            let region = MIRROR.get().region_at(file.start);
+            let is_whole =
+                region.is_some_and(|region| region.start == file.start && region.end == file.start + length);
+            is_whole && file.offset == offset && at.is_none_or(|at| at == file.start)
+        };
+        self.files.iter().take(self.count).filter(is_it).map(|file| file.start).next()
     }
 
     /// The device of a region's file.

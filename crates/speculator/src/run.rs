@@ -25,7 +25,7 @@ use crate::views::VIEWS;
 use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
-use runahead_abi::session::{LANES, NO_ROOM, activity, ended, holding};
+use runahead_abi::session::{LANES, NO_ROOM, SNAPSHOT_BELOW, SNAPSHOT_STACK, activity, ended, holding};
 use runahead_abi::trace::kind as event;
 use runahead_abi::{pace, post};
 use runahead_kernel::PAGE;
@@ -82,8 +82,10 @@ const TOUCHES_SLEEP_NS: u64 = 1_000_000;
 
 /// The present speculation.
 pub struct Run {
-    /// The fault that it started from; 0: it started from a read.
+    /// The post of a fault, or of a snapshot, that it started from; 0: it started from a read.
     fault: u32,
+    /// The program has gone on since it was where this speculation has begun.
+    late: bool,
     /// Something was on swap when it began.
     swapping: bool,
     /// Number of the latest fault post that was served, twice the epoch.
@@ -136,6 +138,7 @@ const OPERATIONS: usize = 1024;
 
 pub static RUN: Global<Run> = Global::new(Run {
     fault: 0,
+    late: false,
     swapping: false,
     fault_posted: 0,
     touches: 0,
@@ -251,13 +254,17 @@ pub fn serve() -> ! {
             Posted::Read(lane, posted) => (lane, posted),
             Posted::Fault(posted) => {
                 let voids = shared::faults().posted_voids.load(Ordering::Relaxed);
-                let Some(faulted) = shared::take_fault(posted) else { continue };
+                let Some((faulted, snapshot)) = shared::take_fault(posted) else { continue };
                 RUN.get().fault_posted = posted;
                 RUN.get().voids = voids;
                 if !may_hold(voids) {
                     continue;
                 }
+                RUN.get().late = snapshot != 0;
                 sync_to_fault(posted);
+                if snapshot != 0 && !lay_stack(snapshot, faulted.registers.rsp as usize) {
+                    end(ended::OVERTAKEN, 0);
+                }
                 arch::fresh_vector_state(&mut loaded.vector_state);
                 loaded.faulted = faulted;
                 let _ = signals::set_alarm_interval(TICK_US);
@@ -481,7 +488,7 @@ fn sync(post: &Post) {
     let answer = shared::answer(post.lane);
     answer.written.store(0, Ordering::Release);
     let run = RUN.get();
-    run.fault = 0;
+    (run.fault, run.late) = (0, false);
     run.swapping = is_swapping_now();
     run.epoch = post.epoch;
     run.begun = run.begun.wrapping_add(1);
@@ -518,7 +525,7 @@ fn sync(post: &Post) {
 }
 
 /// Brings the mirror and the descriptors to the program's present state: it is at the fault posted as `posted`, or
-/// a little beyond.
+/// a little beyond; or far beyond, where a snapshot was posted ([`is_late`]).
 fn sync_to_fault(posted: u32) {
     let began = monotonic_ns();
     let part = speculator();
@@ -532,8 +539,8 @@ fn sync_to_fault(posted: u32) {
     run.programs_own = false;
     part.touched.store(0, Ordering::Relaxed);
     run.thread = shared::faults().thread.load(Ordering::Relaxed);
-    run.program_break = agent().program_break.load(Ordering::Relaxed);
     bring_into_step();
+    run.program_break = heap_end(agent().program_break.load(Ordering::Relaxed));
     rights::copied();
     rights::hold();
     part.fault_synced.store(run.fault, Ordering::Release);
@@ -544,6 +551,31 @@ fn sync_to_fault(posted: u32) {
     trace(event::SYNCED_TO_FAULT, run.fault.into(), took);
     // The host weighs it against what speculation is good for.
     at_least(&part.counts.processor_ns, processor_ns());
+}
+
+/// Puts the stack of the snapshot with this number into the mirror, which is in step; its pointer is `stack`. False:
+/// the program has left another one since, and the stack is no more what it was.
+fn lay_stack(number: u32, stack: usize) -> bool {
+    let snapshot = &agent().snapshot;
+    if post::latest(&snapshot.taken) != Some(number) {
+        return false;
+    }
+    let start = stack.wrapping_sub(SNAPSHOT_BELOW);
+    let bytes = (snapshot.stack_bytes.load(Ordering::Relaxed) as usize).min(SNAPSHOT_STACK);
+    if MIRROR.get().populate(crate::mirror::process(), start, bytes) {
+        // SAFETY: all of it is in the mirror, private memory of ours in which nothing of this code's lies; what
+        // may not be written to there raises a signal, which ends the speculation.
+        unsafe {
+            core::ptr::copy_nonoverlapping(snapshot.stack.0.get().cast::<u8>(), start as *mut u8, bytes);
+        }
+    }
+    post::is_whole(&snapshot.taken, number)
+}
+
+/// The heap's end in the mirror: in a late speculation it may have grown since.
+fn heap_end(told: u64) -> u64 {
+    let region = MIRROR.get().region_at((told as usize).wrapping_sub(1));
+    region.filter(|_| is_late()).map_or(told, |region| told.max(region.end as u64))
 }
 
 /// Descriptors first: they may show that nothing is to be copied.
@@ -557,6 +589,12 @@ fn bring_into_step() {
 
 fn is_swapping_now() -> bool {
     shared::faults().room.load(Ordering::Relaxed) != 0
+}
+
+/// Whether the program has gone on since it was where this speculation has begun: what it does next may be done
+/// already.
+pub fn is_late() -> bool {
+    RUN.get().late
 }
 
 /// Whether some of the program's memory is on swap, or was at the latest sync: copying that would bring it in, which may

@@ -63,6 +63,8 @@ pub fn dispatch(call: &Call) -> Option<Outcome> {
         },
         n::__NR_lseek => seek(fd, a[1] as i64, a[2] as u32),
         n::__NR_close => match TABLE.get().close(fd) {
+            // The program has closed it since.
+            Err(Errno::EBADF) if run::is_late() => Outcome::Return(0),
             Ok(()) => Outcome::Return(0),
             Err(e) => e.into(),
         },

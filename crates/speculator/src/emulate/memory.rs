@@ -8,14 +8,16 @@
 use super::{Outcome, UNKNOWN};
 use crate::absent::{ABSENT, Area};
 use crate::arch::Call;
+use crate::aside::read_cached;
 use crate::cell::Global;
 use crate::descriptors::{Kind, TABLE};
 use crate::layout::{ANONYMOUS_ARENA, ANONYMOUS_ARENA_BYTES, BOUNCE, FILE_ARENA, FILE_ARENA_BYTES};
+use crate::mapped::MAPPED;
 use crate::mirror::{MIRROR, NoPage};
 use crate::run::{self, RUN};
 use runahead_abi::reads::maps_small_file;
 use runahead_abi::session::ended;
-use runahead_kernel::files::{self, IoVec, RWF_NOWAIT};
+use runahead_kernel::files::{self, IoVec};
 use runahead_kernel::memory::{self, PROT_EXEC, PROT_READ, PROT_WRITE};
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE, Result};
@@ -34,6 +36,8 @@ struct FileMapping {
     real: i32,
     /// Offset in the file of `start`, bytes.
     offset: u64,
+    /// Bytes of the file, when it was mapped.
+    size: u64,
     device: u64,
     identity: u64,
     /// Of which a touch asks for a page only.
@@ -50,6 +54,7 @@ impl FileMapping {
             end,
             real: -1,
             offset: 0,
+            size: 0,
             device: 0,
             identity: 0,
             random: false,
@@ -224,7 +229,18 @@ fn map(call: &Call) -> Outcome {
     if flags & n::MAP_ANONYMOUS != 0 {
         return if fixed { map_fixed(a, length) } else { map_anonymous(length, a[2] as u32) };
     }
+    if run::is_late()
+        && !flags_share_writes(a)
+        && let Some(start) = MAPPED.get().mapped_since(length, a[5] as u64, fixed.then_some(a[0]))
+    {
+        return Outcome::Return(start as isize);
+    }
     map_file(call, length, fixed)
+}
+
+/// Whether a mapping with these arguments is written to its file.
+fn flags_share_writes(a: [usize; 6]) -> bool {
+    a[3] as u32 & n::MAP_SHARED != 0 && a[2] as u32 & PROT_WRITE != 0
 }
 
 /// Whether so many bytes are more than a speculator may have altogether.
@@ -275,13 +291,12 @@ fn map_file(call: &Call, length: usize, fixed: bool) -> Outcome {
         Some(Err(e)) => return e.into(),
         Some(Ok(entry)) => *entry,
     };
-    let shared_writable = a[3] as u32 & n::MAP_SHARED != 0 && a[2] as u32 & PROT_WRITE != 0;
-    if entry.kind != Kind::File || entry.written || shared_writable || !a[5].is_multiple_of(PAGE) {
+    if entry.kind != Kind::File || entry.written || flags_share_writes(a) || !a[5].is_multiple_of(PAGE) {
         return UNKNOWN;
     }
     let arenas = ARENAS.get();
     let start = if fixed {
-        if !in_file_arena(a[0], length) {
+        if !in_file_arena(a[0], length) || !a[0].is_multiple_of(PAGE) {
             return UNKNOWN;
         }
         drop_files(a[0], a[0] + length);
@@ -306,6 +321,7 @@ fn map_file(call: &Call, length: usize, fixed: bool) -> Outcome {
         end: start + length,
         real,
         offset: a[5] as u64,
+        size: files::fstat(real).map_or(0, |stat| stat.st_size as u64),
         device: entry.device,
         identity: entry.identity(),
         random: false,
@@ -363,20 +379,32 @@ pub fn fill_file_page(address: usize) -> bool {
     let length = end - start;
     // SAFETY: the bounce buffer is ours and longer than `AROUND`.
     unsafe { core::ptr::write_bytes(BOUNCE as *mut u8, 0, length) };
+    let mut placed = (start, length);
     if mapping.real >= 0 {
-        let offset = mapping.offset + (start - mapping.start) as u64;
-        let piece = [IoVec { base: BOUNCE, length }];
-        // SAFETY: as above.
-        let got = unsafe { files::preadv2(mapping.real, &piece, offset as i64, RWF_NOWAIT) };
+        let offset_of = |address: usize| mapping.offset + (address - mapping.start) as u64;
+        let read = |start: usize, length: usize| {
+            let piece = [IoVec { base: BOUNCE, length }];
+            // SAFETY: as above.
+            unsafe { read_cached(mapping.real, &piece, offset_of(start), mapping.size) }
+        };
+        let mut got = read(start, length);
+        if got == Err(Errno::EOPNOTSUPP) && length > PAGE {
+            // Where all or nothing is told the page itself may be there.
+            let page = address & !(PAGE - 1);
+            if let Ok(bytes) = read(page, PAGE) {
+                (placed, got) = ((page, PAGE), Ok(bytes));
+            }
+        }
         let got = got.unwrap_or(0);
-        if got < length {
-            let (place, rest) = (offset + got as u64, (length - got) as u64);
+        if placed.1 == length && got < length {
+            let (place, rest) = (offset_of(start) + got as u64, (length - got) as u64);
             let earlier = run::is_programs_own();
             run::programs_own(earlier || mapping.programs_own);
             super::files::ask_for_touched(mapping.real, mapping.device, mapping.identity, place, rest);
             run::programs_own(earlier);
         }
     }
+    let (start, length) = placed;
     // SAFETY: the bounce buffer is ours and longer than `AROUND`.
     match unsafe { ABSENT.get().place(FILES, start, BOUNCE, length) } {
         Ok(()) => true,

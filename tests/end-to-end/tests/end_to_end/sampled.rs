@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Guests whose page faults wait.
-const WAIT_IN_FAULTS: &[&str] = &["faults_", "sampled", "user_faults", "protected_buffers"];
+const WAIT_IN_FAULTS: &[&str] = &["faults_", "maps_large", "sampled", "user_faults", "protected_buffers"];
 
 const BYTES: usize = 40 << 20;
 
@@ -25,8 +25,12 @@ const BYTES: usize = 40 << 20;
 /// files are cached there are none.)
 const LEAST: u64 = 60;
 
-/// Pages of the 10,000 that may be asked for ahead of 500 places without order.
+/// Pages of the 10,000 that may be asked for ahead of 500 places each of which is found in the one before.
 const MOST: u64 = 300;
+
+/// Of the 500 places that are computed, and of the 1500 before each of which something is read, pages that must
+/// have been asked for ahead of the program.
+const FORETOLD: u64 = 250;
 
 pub fn add(suite: &mut Suite) {
     let guests = Guest::all().unwrap_or_default();
@@ -47,11 +51,18 @@ pub fn add(suite: &mut Suite) {
             disk(way, "events")?.until(&words(way)?, 1, are_spared)
         });
     }
-    suite.add("sampled::little is asked for ahead of places without order", needs(), || {
-        disk("places", "events")?.until(&words("places")?, 1, is_left)
+    for (way, from) in [("places", "the call before"), ("between", "a read")] {
+        suite.add(
+            format!("sampled::places without order are run ahead of from {from}"),
+            needs(),
+            move || disk(way, "events")?.until(&words(way)?, 1, are_foretold),
+        );
+    }
+    suite.add("sampled::little is asked for where each place is found in the one before", needs(), || {
+        disk("chain", "events")?.until(&words("chain")?, 1, is_left)
     });
     suite.add("canary::waits that are not spared are noticed", needs(), || {
-        noticed("noticed", "events", "places", "seen by pagemap")
+        noticed("noticed", "events", "chain", "seen by pagemap")
     });
     suite.add("canary::faults that perf events show are told from others", needs(), || {
         noticed("events", "guards", "column", "seen by perf events")
@@ -88,10 +99,19 @@ fn are_spared(counts: &Value) -> Verdict {
     }
 }
 
-fn is_left(counts: &Value) -> Verdict {
+fn are_foretold(counts: &Value) -> Verdict {
     let faults = &counts["faults"];
-    match (faults["seen_by"].as_str(), number(faults, "watched")?, number(faults, "prefetched_pages")?) {
+    match (faults["seen_by"].as_str(), number(faults, "foretold_pages")?) {
+        (Some("pagemap"), FORETOLD..) => Ok(()),
+        _ => Err(format!("{faults}; {}", counts["speculator"])),
+    }
+}
+
+fn is_left(counts: &Value) -> Verdict {
+    let (faults, speculator) = (&counts["faults"], &counts["speculator"]);
+    let asked = number(faults, "prefetched_pages")? + number(speculator, "prefetched_pages").unwrap_or(0);
+    match (faults["seen_by"].as_str(), number(faults, "watched")?, asked) {
         (Some("pagemap"), 1.., ..=MOST) => Ok(()),
-        _ => Err(format!("{faults}")),
+        _ => Err(format!("{faults}; {speculator}")),
     }
 }

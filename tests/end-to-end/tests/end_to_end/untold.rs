@@ -31,7 +31,8 @@ pub fn add(suite: &mut Suite) {
     suite.add("untold::reads on an overlay are run ahead of", wants.clone(), reads);
     suite.add("untold::mapped files on an overlay are run ahead of", wants.clone(), mapped);
     let wants = wants.chain(["command python3"]);
-    suite.add("untold::what cached data leads to on an overlay is run ahead of", wants, led_to);
+    suite.add("untold::what cached data leads to on an overlay is run ahead of", wants.clone(), led_to);
+    suite.add("untold::what small mappings lead to on an overlay is run ahead of", wants, led_to_by_mappings);
     let wants = slow_disk::WANTS.into_iter().chain(["command python3", "command setpriv"]);
     suite.add(
         "untold::cold files after warm ones on an overlay are noticed, whoever owns them",
@@ -178,6 +179,34 @@ fn led_to() -> Verdict {
         match hinted {
             600.. => Ok(()),
             _ => Err(format!("{hinted} of {reads} reads, {posts} posts")),
+        }
+    })
+}
+
+/// The same, where the index is cached, and each of its pages is mapped by itself.
+const LED_TO_BY_MAPPINGS: &str = "
+import mmap, os
+index, file = os.open('index', os.O_RDONLY), os.open('data', os.O_RDONLY)
+while os.read(index, 1 << 16): pass
+found = 0
+for number in range(400):
+    with mmap.mmap(index, 4096, prot=mmap.PROT_READ, offset=number * 4096) as page:
+        place = int.from_bytes(page[:8], 'little') % 4096
+    found += os.pread(file, 100, place * 4096)[7]
+print(found)
+";
+
+fn led_to_by_mappings() -> Verdict {
+    let fill = |lower: &Path| {
+        fs::write(lower.join("by_mappings.py"), LED_TO_BY_MAPPINGS)?;
+        fs::write(lower.join("index"), bytes(2, 400 * 4096))?;
+        fs::write(lower.join("data"), bytes(1, MAPPED))
+    };
+    on_an_overlay("by-mappings", fill, "python3 by_mappings.py", |counts| {
+        let (reads, hinted) = (number(counts, "reads")?, number(counts, "reads_hinted")?);
+        match hinted {
+            600.. => Ok(()),
+            _ => Err(format!("{hinted} of {reads} reads")),
         }
     })
 }
