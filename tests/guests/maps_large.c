@@ -1,5 +1,11 @@
 // trap: where a thread maps a large file, its registers and stack are copied: with arguments that fail, over others, where a stack ends, and with all registers in use
 // build: -O2 -pthread
+// run: fails
+// run: registers
+// run: handlers
+// run: threads
+// run: vfork
+// run: locked
 // data: large.bin 9M
 // modes: cold warm
 #include "guest.h"
@@ -84,6 +90,8 @@ static void in_handlers(void) {
     CHECK(sigaltstack(&alternate, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
     for (int round = 0; round < 20; round++) CHECK(raise(SIGUSR1) == 0);
     printf("handlers: %d\n", handled);
+    stack_t none = {.ss_flags = SS_DISABLE};
+    CHECK(sigaltstack(&none, NULL) == 0 && munmap(stack, size) == 0);
 }
 
 static void *in_thread(void *sum) {
@@ -96,12 +104,7 @@ static void *in_thread(void *sum) {
     return sum;
 }
 
-int main(void) {
-    file = open("large.bin", O_RDONLY);
-    CHECK(file >= 0);
-    failing();
-    with_registers();
-    in_handlers();
+static void in_threads(void) {
     pthread_t threads[4];
     uint64_t sums[4] = {0};
     for (int at = 0; at < 4; at++) CHECK(pthread_create(&threads[at], NULL, in_thread, &sums[at]) == 0);
@@ -109,9 +112,9 @@ int main(void) {
         CHECK(pthread_join(threads[at], NULL) == 0);
         printf("thread: %016" PRIx64 "\n", sums[at]);
     }
-    // What is locked is read by the call.
-    void *locked = mmap(NULL, LARGE, PROT_READ, MAP_PRIVATE | MAP_LOCKED, file, 0);
-    if (locked != MAP_FAILED) CHECK(munmap(locked, LARGE) == 0);
+}
+
+static void in_a_child(void) {
     fflush(stdout);
     pid_t child = vfork();
     if (child == 0) {
@@ -121,6 +124,26 @@ int main(void) {
     int status;
     CHECK(waitpid(child, &status, 0) == child);
     printf("a child of vfork: %x\n", status);
+}
+
+// The first such call is the one that is copied, so each has a run.
+int main(int count, char **arguments) {
+    CHECK(count == 2);
+    const char *way = arguments[1];
+    file = open("large.bin", O_RDONLY);
+    CHECK(file >= 0);
+    if (!strcmp(way, "fails")) failing();
+    if (!strcmp(way, "registers")) with_registers();
+    if (!strcmp(way, "handlers")) in_handlers();
+    if (!strcmp(way, "threads")) in_threads();
+    if (!strcmp(way, "vfork")) in_a_child();
+    if (!strcmp(way, "locked")) {
+        // What is locked is read by the call.
+        void *locked = mmap(NULL, LARGE, PROT_READ, MAP_PRIVATE | MAP_LOCKED, file, 0);
+        if (locked != MAP_FAILED) CHECK(munmap(locked, LARGE) == 0);
+    }
+    with_registers();
+    in_handlers();
     describe_onlookers();
     return 0;
 }

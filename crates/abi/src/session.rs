@@ -303,24 +303,25 @@ pub struct AgentPart {
     pub begun: begun::Ring,
     // ---- names that the program opens, while the host wants to know (`Header::remembering`)
     pub opened: opened::Ring,
-    pub lanes: [LanePost; LANES],
     pub snapshot: Snapshot,
+    pub lanes: [LanePost; LANES],
     // ---- what a traced run leaves
     pub trace: trace::Ring<{ trace::AGENT_EVENTS }>,
 }
 
-/// Bytes of a thread's stack in a [`Snapshot`], which is three pages: more would make the agent's block larger
-/// than [`crate::environment::least`] allows.
-pub const SNAPSHOT_STACK: usize = 3 * PAGE - 256;
+/// Bytes of a thread's stack that a [`Snapshot`] has at most: more would make the agent's block larger than
+/// [`crate::environment::least`] allows.
+pub const SNAPSHOT_STACK: usize = 3 * PAGE;
 
 /// What of the stack is in a [`Snapshot`] begins so many bytes below the stack pointer: as many as a function
 /// may use there (System V ABI, x86-64).
 pub const SNAPSHOT_BELOW: usize = 128;
 
 /// Where a thread was, about to make a call: speculation may begin there later on, where nobody sees the page
-/// faults in which the thread waits. What it has on its stack changes meanwhile, so that is in it. Written by the
-/// agent, by one thread at a time.
-#[repr(C, align(4096))]
+/// faults in which the thread waits. What it has on its stack changes meanwhile, so that was copied; the copy is
+/// in the program's own memory, which not everybody who has the session may read. Written by the agent, by one
+/// thread at a time.
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Snapshot {
     /// Twice its number; odd while it is being written, see [`crate::post`].
@@ -328,18 +329,12 @@ pub struct Snapshot {
     pub thread: AtomicU32,
     /// What [`AgentPart::voids`] was.
     pub voids: AtomicU32,
-    /// Bytes of the stack that are there.
+    /// Bytes of the stack that were copied, 0 if none could be, from where, and where the copy is.
     pub stack_bytes: AtomicU32,
+    pub stack_from: AtomicU64,
+    pub stack_copy: AtomicU64,
     pub registers: SharedFaultRegisters,
-    pub stack: SharedStack,
 }
-
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct SharedStack(pub core::cell::UnsafeCell<[u8; SNAPSHOT_STACK]>);
-
-// SAFETY: as for `SharedRegisters`.
-unsafe impl Sync for SharedStack {}
 
 /// The registers in shared memory. Plain words behind an `UnsafeCell`: written by the agent between
 /// the two stores of `posted`, read by the speculator and believed only if `posted` did not change.
@@ -740,7 +735,7 @@ pub struct FaultPart {
 /// What is on swap stays there: there is no room for it, or nobody may bring it in. See [`FaultPart::room`].
 pub const NO_ROOM: u32 = 1;
 
-/// As [`SharedRegisters`], of a fault, or behind a call.
+/// As [`SharedRegisters`], of a fault, or at a call.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct SharedFaultRegisters(pub core::cell::UnsafeCell<FaultRegisters>);
@@ -789,7 +784,7 @@ pub struct Slot {
 }
 
 const _: () = assert!(HOLDERS_AT == PAGE && size_of::<Header>() == 8 * PAGE);
-const _: () = assert!(size_of::<AgentPart>() == 15 * PAGE + 3 * PAGE + 8 * PAGE);
+const _: () = assert!(size_of::<AgentPart>() == 15 * PAGE + 8 * PAGE);
 const _: () = assert!(size_of::<SpeculatorPart>() == 3 * PAGE + 4 * PAGE);
 const _: () = assert!(size_of::<FaultPart>() == PAGE);
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);

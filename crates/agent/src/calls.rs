@@ -271,7 +271,7 @@ pub extern "C" fn runahead_agent_call(frame: &Frame) -> Answer {
         n::__NR_mmap if a[1] >= WATCHED_LEAST => {
             reads::with_process(frame, |visit| attach::want_watch(visit.state, watch::FILE));
             // Whoever only touches it from now on makes no call at which another could be left.
-            snapshots::take_at_mapping(frame);
+            snapshots::take_if_wanted(frame, true);
             Answer::plain(frame)
         }
         n::__NR_mmap if maps_small_file(&a) => reads::mapped(frame, a),

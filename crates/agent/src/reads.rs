@@ -197,7 +197,7 @@ pub fn with_process(frame: &Frame, action: impl FnOnce(&mut Visit)) {
 fn with_thread(frame: &Frame, action: impl FnOnce(&mut Visit)) {
     let state = frame.state();
     let process = state.process();
-    snapshots::take_if_wanted(frame);
+    snapshots::take_if_wanted(frame, false);
     // To look is to read as well, and somebody is told of reads.
     if state.header().releasing.is_watched() {
         return with_process(frame, |visit| visit.is_none_of_ours());

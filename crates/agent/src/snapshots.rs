@@ -18,42 +18,27 @@ use runahead_kernel::process::{process_id, thread_id};
 /// Stacks that are longer are not known to end where they are thought to.
 const STACK_MOST: usize = 8 << 20;
 
-/// Leaves one of a call that is about to be made, which maps a large file, if it may be of use: nobody sees the
-/// process's page faults, or nobody has looked yet and this is the first such call.
-pub fn take_at_mapping(frame: &Frame) {
-    if let Some(slot) = attach::own_slot(frame.state())
-        && is_wanted(frame, slot, |seen, taken| {
-            seen == seen_by::PAGEMAP || seen == seen_by::NOBODY && taken == 0
-        })
-    {
-        take(frame, slot);
-    }
-}
-
-/// Leaves one of a call that is about to be made, if the host wants one that it has not got.
-pub fn take_if_wanted(frame: &Frame) {
-    // Not [`attach::own_slot`], which takes a system call.
-    let Some(slot) = frame.state().slot() else { return };
+/// Leaves one of a call that is about to be made, if it may be of use: the host wants one that it has not got, or
+/// this is the first mapping of a large file (`maps`) and nobody has looked yet how page faults can be seen.
+pub fn take_if_wanted(frame: &Frame, maps: bool) {
+    let state = frame.state();
+    let Some(slot) = state.slot() else { return };
     let wanted = slot.faults.snapshots_wanted.load(Ordering::Relaxed);
-    let given = &frame.state().process().snapshots_given;
-    if given.load(Ordering::Relaxed) != wanted {
+    let given = &state.process().snapshots_given;
+    let is_asked = given.load(Ordering::Relaxed) != wanted;
+    let is_first = || maps && slot.agent.snapshot.taken.load(Ordering::Relaxed) == 0;
+    if (is_asked || is_first()) && may_take(state, slot) && take(frame, slot) {
         given.store(wanted, Ordering::Relaxed);
-        if attach::own_slot(frame.state()).is_some()
-            && is_wanted(frame, slot, |seen, _| seen == seen_by::PAGEMAP)
-        {
-            take(frame, slot);
-        }
     }
 }
 
-/// `by`: whether it is by how faults are seen, and what was taken so far.
-fn is_wanted(frame: &Frame, slot: &Slot, by: impl FnOnce(u32, u32) -> bool) -> bool {
+/// Whether anybody may be there for whom one is. (A child of vfork has its parent's slot.)
+fn may_take(state: &Fixed, slot: &Slot) -> bool {
     let is_left = slot.agent.retire.load(Ordering::Relaxed) != retire::NOT;
     let is_over = slot.faults.watching.load(Ordering::Relaxed) == watching::GONE;
-    let seen = slot.faults.seen_by.load(Ordering::Relaxed);
-    // Where the program makes the call whatever is answered, its site is elsewhere.
-    let may = !frame.is_ahead() && !frame.state().has(flags::NO_SPECULATION);
-    may && !is_left && !is_over && by(seen, slot.agent.snapshot.taken.load(Ordering::Relaxed))
+    let is_seen = slot.faults.seen_by.load(Ordering::Relaxed) == seen_by::EVENTS;
+    let is_left_alone = is_left || is_over || is_seen || state.has(flags::NO_SPECULATION);
+    !is_left_alone && attach::own_slot(state).is_some()
 }
 
 /// Up to where the memory above a thread's stack pointer is known to be its stack: its local storage lies at a
@@ -66,45 +51,51 @@ fn known_stack(state: &Fixed, registers: &Registers) -> usize {
     ends.into_iter().find(is_near).unwrap_or((pointer | (PAGE - 1)).saturating_add(1))
 }
 
-/// Of memory from `start` up to `end`, bytes up to the first page that is not there: to copy that would be a
-/// fault in the program's name.
-fn in_memory(start: usize, end: usize) -> usize {
-    let first = start & !(PAGE - 1);
+/// The part of memory from `start` up to `end`, in which `pointer` lies, that is there: what is not would be a
+/// fault in the program's name. From `start` on, or from the pointer's page on where nothing is below it.
+fn in_memory(start: usize, pointer: usize, end: usize) -> (usize, usize) {
+    let page_of = |address: usize| address & !(PAGE - 1);
     let is_there = |page: &usize| {
         let mut told = [0];
         cached_pages(*page, PAGE, &mut told).is_ok() && told[0] & 1 != 0
     };
-    let pages = (first..end).step_by(PAGE).take_while(is_there).count();
-    (first + pages * PAGE).min(end).saturating_sub(start)
+    let from = if is_there(&page_of(start)) { start } else { page_of(pointer) };
+    let pages = (page_of(from)..end).step_by(PAGE).take_while(is_there).count();
+    (from, (page_of(from) + pages * PAGE).min(end).saturating_sub(from))
 }
 
-/// Leaves one, unless another thread is at it. Takes some 15 us the first time.
-fn take(frame: &Frame, slot: &Slot) {
+/// Leaves one. False: another thread is at it. Takes some 15 us the first time.
+fn take(frame: &Frame, slot: &Slot) -> bool {
     let state = frame.state();
     let lock = &state.process().snapshot_lock;
     if !lock.try_take() {
-        return;
+        return false;
     }
     let (agent, snapshot) = (&slot.agent, &slot.agent.snapshot);
     let registers = frame.registers();
     let number = post::epoch_of(snapshot.taken.load(Ordering::Relaxed)).wrapping_add(1) & (u32::MAX >> 1);
     let number = number.max(1);
     post::begin(&snapshot.taken, number);
-    let from = (registers.rsp as usize).wrapping_sub(SNAPSHOT_BELOW);
-    let end = known_stack(state, &registers).min(from.saturating_add(SNAPSHOT_STACK));
-    let length = in_memory(from, end);
-    let local = [IoVec { base: snapshot.stack.0.get() as usize, length }];
+    let (pointer, copy) = (registers.rsp as usize, state.snapshot_stack());
+    let start = pointer.wrapping_sub(SNAPSHOT_BELOW);
+    let end = known_stack(state, &registers).min(start.saturating_add(SNAPSHOT_STACK));
+    let (from, length) = in_memory(start, pointer, end);
+    let local = [IoVec { base: copy, length }];
     let remote = [IoVec { base: from, length }];
     // By the kernel: another thread may have unmapped it meanwhile.
-    // SAFETY: the agent's own part of the slot; the odd number above tells readers to stay away.
+    // SAFETY: pages of the agent's block for this, `SNAPSHOT_STACK` bytes, and nobody else writes to them while
+    // the lock is held.
     let copied = unsafe { read_process(process_id(), &local, &remote) };
     agent.program_break.store(program_break(), Ordering::Relaxed);
     snapshot.stack_bytes.store(copied.unwrap_or(0) as u32, Ordering::Relaxed);
+    snapshot.stack_from.store(from as u64, Ordering::Relaxed);
+    snapshot.stack_copy.store(copy as u64, Ordering::Relaxed);
     snapshot.thread.store(thread_id() as u32, Ordering::Relaxed);
     snapshot.voids.store(agent.voids.load(Ordering::Relaxed), Ordering::Relaxed);
     let there = FaultRegisters { registers, rcx: registers.rip, r11: registers.rflags };
-    // SAFETY: as above.
+    // SAFETY: the agent's own part of the slot; the odd number above tells readers to stay away.
     unsafe { snapshot.registers.0.get().write_volatile(there) };
     post::publish(&snapshot.taken, number);
     lock.release();
+    true
 }

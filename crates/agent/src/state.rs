@@ -27,7 +27,7 @@ use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use runahead_abi::opened::OPENINGS_AT;
-use runahead_abi::session::{HEADER_BYTES, Header, LANES, SLOT_BYTES, Slot, slot_offset};
+use runahead_abi::session::{HEADER_BYTES, Header, LANES, SLOT_BYTES, SNAPSHOT_STACK, Slot, slot_offset};
 use runahead_abi::sites::ENTRY_BY_NUMBER_AT;
 use runahead_kernel::memory::{self, PROT_NONE, PROT_READ, PROT_WRITE};
 use runahead_kernel::uapi::general as n;
@@ -58,7 +58,8 @@ pub const AREA_BYTES: usize = 4 * PAGE;
 const OFFSET_OF_STUBS: usize = 2 * PAGE;
 const OFFSET_OF_SCRATCH: usize = 3 * PAGE;
 pub const OFFSET_OF_SUBSTITUTE: usize = OFFSET_OF_SCRATCH + SCRATCH_BYTES + START_BYTES;
-pub const OFFSET_OF_AREAS: usize = OFFSET_OF_SUBSTITUTE + PAGE;
+const OFFSET_OF_SNAPSHOT: usize = OFFSET_OF_SUBSTITUTE + PAGE;
+pub const OFFSET_OF_AREAS: usize = OFFSET_OF_SNAPSHOT + SNAPSHOT_STACK;
 pub const OFFSET_OF_HEADER: usize = OFFSET_OF_AREAS + AREAS * AREA_BYTES;
 pub const OFFSET_OF_SLOT: usize = OFFSET_OF_HEADER + HEADER_BYTES;
 /// Bytes of the block.
@@ -379,6 +380,11 @@ impl Fixed {
     pub fn substitute(&self) -> &'static Substitute {
         // SAFETY: a page of the block's, mapped for the life of the process; zeros are a valid value.
         unsafe { &*((self as *const Fixed as usize + OFFSET_OF_SUBSTITUTE) as *const Substitute) }
+    }
+
+    /// Where the stack of the slot's snapshot is copied to, [`SNAPSHOT_STACK`] bytes.
+    pub fn snapshot_stack(&self) -> usize {
+        self as *const Fixed as usize + OFFSET_OF_SNAPSHOT
     }
 
     /// Where everything of the agent's is: its block, its image with the pool, the stubs beyond the pool's reach.

@@ -74,6 +74,7 @@ impl BehindCall {
     pub fn look(&mut self, link: &mut dyn Link, done: Done, pages: &mut impl Pages) -> Came {
         let Done { waits, served, .. } = done;
         let mut came = Came::default();
+        let are_reads_foretold = link.are_reads_foretold();
         if self.touches.is_on() {
             came = self.advance(link, pages);
             if link.met_scan() {
@@ -86,7 +87,7 @@ impl BehindCall {
         }
         if came.passed > 0 {
             self.elsewhere = 0;
-        } else if waits > 0 && (self.touches.is_on() || !served) {
+        } else if waits > 0 && (self.touches.is_on() || !served && !are_reads_foretold) {
             self.waits(link, done, pages);
         }
         came
@@ -248,6 +249,14 @@ mod tests {
         made.spent = 1_000_000_000;
         behind.look(&mut made, WAITING, &mut memory);
         assert!(!behind.touches.is_on() && made.cancelled.get());
+    }
+
+    #[test]
+    fn who_follows_what_was_foretold_of_reads_is_left_to_that() {
+        let (mut behind, mut made, mut memory) = (BehindCall::default(), Made::default(), Memory::default());
+        (made.has_snapshot, made.reads) = (true, true);
+        waits(50, &mut behind, &mut made, &mut memory);
+        assert_eq!(made.posts, 0);
     }
 
     #[test]

@@ -86,7 +86,10 @@ pub trait Link: Send {
     /// Restarts speculation where the program has left its latest snapshot of itself, to be so many missing pages
     /// ahead at most. False: there is none.
     fn post_snapshot(&mut self, ahead: u32) -> bool;
-    /// Asks the program for a snapshot at its next read, unless it was asked and has not left one.
+    /// Whether reads were foretold lately. What is foretold of them would be ended by a post. To be asked in each
+    /// look.
+    fn are_reads_foretold(&mut self) -> bool;
+    /// Asks the program for a snapshot at its next read or mapping, unless it was asked and has not left one.
     fn want_snapshot(&mut self);
     /// Processor time that speculation has taken so far, ns, but for its views of mapped files: these last. (Those of
     /// 1 GB take 40 ms, nearly all that may be spent before a page is of use.)
@@ -310,6 +313,7 @@ pub(crate) mod tests {
         pub wanted: u32,
         /// The latest post was taken.
         pub begun: bool,
+        pub reads: bool,
         pub passed: std::cell::Cell<u32>,
         ahead: std::cell::Cell<u32>,
         pub spent: u64,
@@ -326,6 +330,7 @@ pub(crate) mod tests {
                 has_snapshot: false,
                 wanted: 0,
                 begun: true,
+                reads: false,
                 passed: 0.into(),
                 ahead: 0.into(),
                 spent: 0,
@@ -376,6 +381,9 @@ pub(crate) mod tests {
             self.posts += 1;
             self.log.clear();
             true
+        }
+        fn are_reads_foretold(&mut self) -> bool {
+            self.reads
         }
         fn want_snapshot(&mut self) {
             self.wanted += 1;

@@ -35,6 +35,9 @@ const ROOM: u64 = 16;
 /// 80 MB of swap: one of four runs.)
 const FREE_MOST: u64 = 2 << 30;
 
+/// A read was foretold lately, if it is no longer ago: some waits of a slow disk.
+const READS_LATELY: Duration = Duration::from_millis(100);
+
 /// Bytes of the machine's swap that are free; 0 where the kernel does not say.
 fn free_swap() -> u64 {
     // SAFETY: zeros are a valid value, and the kernel writes no more than the structure.
@@ -92,7 +95,7 @@ impl Faults {
                 lists_at: lists_at(slot),
                 posted: 0,
                 asked_at: None,
-                hinted: 0,
+                hinted: (0, None),
                 group: None,
                 most,
             };
@@ -167,8 +170,8 @@ struct InSlot {
     posted: i32,
     /// Number of the snapshot that there was when the latest was asked for.
     asked_at: Option<u32>,
-    /// Reads that had been foretold when a snapshot was last to be posted.
-    hinted: u64,
+    /// Reads that had been foretold at the latest look, and when one more was last.
+    hinted: (u64, Option<Instant>),
     /// From the first time on that it is watched.
     group: Option<Group>,
     /// Bytes that the user lets be in memory ahead.
@@ -329,6 +332,15 @@ impl Link for InSlot {
         true
     }
 
+    fn are_reads_foretold(&mut self) -> bool {
+        let (before, at) = &mut self.hinted;
+        let now = self.slot.get().agent.counts.reads_hinted.load(Ordering::Relaxed);
+        if std::mem::replace(before, now) != now {
+            *at = Some(Instant::now());
+        }
+        at.is_some_and(|at| at.elapsed() < READS_LATELY)
+    }
+
     fn want_snapshot(&mut self) {
         let slot = self.slot.get();
         let taken = slot.agent.snapshot.taken.load(Ordering::Relaxed);
@@ -346,11 +358,13 @@ impl Link for InSlot {
         let voids = snapshot.voids.load(Ordering::Relaxed);
         // SAFETY: plain words in shared memory; what is copied is believed only if no other was begun.
         let registers = unsafe { snapshot.registers.0.get().read_volatile() };
-        // What is foretold of reads would be ended by it.
-        let hinted = slot.agent.counts.reads_hinted.load(Ordering::Relaxed);
-        let are_foretold = std::mem::replace(&mut self.hinted, hinted) != hinted;
+        if voids != slot.agent.voids.load(Ordering::Acquire) {
+            // The program has become another one since, or tried to.
+            self.asked_at = None;
+            return false;
+        }
         let gone = slot.speculator.activity.load(Ordering::Relaxed) == activity::GONE;
-        if gone || are_foretold || !post::is_whole(&snapshot.taken, number) {
+        if gone || !post::is_whole(&snapshot.taken, number) {
             return false;
         }
         self.hand_over(&Handed { thread, registers, voids, snapshot: number }, ahead);

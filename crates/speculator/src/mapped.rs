@@ -17,7 +17,6 @@
 
 use crate::cell::Global;
 use crate::descriptors::{Descriptor, Kind, look_at, process_directory};
-use crate::mirror::MIRROR;
 use crate::pagemap::PAGEMAP;
 use crate::rights;
 use crate::views::Part;
@@ -227,16 +226,9 @@ impl Mapped {
         }
     }
 
-    /// Where the program has mapped so many bytes of a file from `offset` on, at `at` if that is said: the
-    /// mapping that a late speculation comes to again. (By its length, as the file is closed since, mostly.)
-    pub fn mapped_since(&self, length: usize, offset: u64, at: Option<usize>) -> Option<usize> {
-        let is_it = |file: &&File| {
-            let region = MIRROR.get().region_at(file.start);
-            let is_whole =
-                region.is_some_and(|region| region.start == file.start && region.end == file.start + length);
-            is_whole && file.offset == offset && at.is_none_or(|at| at == file.start)
-        };
-        self.files.iter().take(self.count).filter(is_it).map(|file| file.start).next()
+    /// Where the mappings start whose files are taken from `offset` on.
+    pub fn starts(&self, offset: u64) -> impl Iterator<Item = usize> {
+        self.files.iter().take(self.count).filter(move |file| file.offset == offset).map(|file| file.start)
     }
 
     /// The device of a region's file.

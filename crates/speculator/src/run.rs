@@ -22,13 +22,15 @@ use crate::together::TOGETHER;
 use crate::trace::trace;
 use crate::usage;
 use crate::views::VIEWS;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
-use runahead_abi::session::{LANES, NO_ROOM, SNAPSHOT_BELOW, SNAPSHOT_STACK, activity, ended, holding};
+use runahead_abi::session::{LANES, NO_ROOM, SNAPSHOT_STACK, activity, ended, holding};
 use runahead_abi::trace::kind as event;
 use runahead_abi::{pace, post};
 use runahead_kernel::PAGE;
+use runahead_kernel::files::IoVec;
+use runahead_kernel::memory::read_process;
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
 use runahead_kernel::signals;
 use runahead_policy::allowance::Amount;
@@ -260,9 +262,7 @@ pub fn serve() -> ! {
                 if !may_hold(voids) {
                     continue;
                 }
-                RUN.get().late = snapshot != 0;
-                sync_to_fault(posted);
-                if snapshot != 0 && !lay_stack(snapshot, faulted.registers.rsp as usize) {
+                if !sync_to_fault(posted, snapshot) {
                     end(ended::OVERTAKEN, 0);
                 }
                 arch::fresh_vector_state(&mut loaded.vector_state);
@@ -525,13 +525,14 @@ fn sync(post: &Post) {
 }
 
 /// Brings the mirror and the descriptors to the program's present state: it is at the fault posted as `posted`, or
-/// a little beyond; or far beyond, where a snapshot was posted ([`is_late`]).
-fn sync_to_fault(posted: u32) {
+/// a little beyond; or far beyond, where the snapshot with this number was posted (0: none). False: its stack is not
+/// to be had any more.
+fn sync_to_fault(posted: u32, snapshot: u32) -> bool {
     let began = monotonic_ns();
     let part = speculator();
     part.activity.store(activity::RUNNING, Ordering::Release);
     let run = RUN.get();
-    run.fault = post::epoch_of(posted);
+    (run.fault, run.late) = (post::epoch_of(posted), snapshot != 0);
     run.begins_turn();
     run.swapping = is_swapping_now();
     (run.touches, run.missing, run.ticks) = (0, 0, 0);
@@ -541,6 +542,7 @@ fn sync_to_fault(posted: u32) {
     run.thread = shared::faults().thread.load(Ordering::Relaxed);
     bring_into_step();
     run.program_break = heap_end(agent().program_break.load(Ordering::Relaxed));
+    let is_whole = snapshot == 0 || lay_stack(snapshot);
     rights::copied();
     rights::hold();
     part.fault_synced.store(run.fault, Ordering::Release);
@@ -551,25 +553,28 @@ fn sync_to_fault(posted: u32) {
     trace(event::SYNCED_TO_FAULT, run.fault.into(), took);
     // The host weighs it against what speculation is good for.
     at_least(&part.counts.processor_ns, processor_ns());
+    is_whole
 }
 
-/// Puts the stack of the snapshot with this number into the mirror, which is in step; its pointer is `stack`. False:
-/// the program has left another one since, and the stack is no more what it was.
-fn lay_stack(number: u32, stack: usize) -> bool {
+/// Puts the stack of the snapshot with this number into the mirror, which is in step. False: the program has left
+/// another one since, or none of it could be copied.
+fn lay_stack(number: u32) -> bool {
     let snapshot = &agent().snapshot;
     if post::latest(&snapshot.taken) != Some(number) {
         return false;
     }
-    let start = stack.wrapping_sub(SNAPSHOT_BELOW);
-    let bytes = (snapshot.stack_bytes.load(Ordering::Relaxed) as usize).min(SNAPSHOT_STACK);
-    if MIRROR.get().populate(crate::mirror::process(), start, bytes) {
-        // SAFETY: all of it is in the mirror, private memory of ours in which nothing of this code's lies; what
-        // may not be written to there raises a signal, which ends the speculation.
-        unsafe {
-            core::ptr::copy_nonoverlapping(snapshot.stack.0.get().cast::<u8>(), start as *mut u8, bytes);
-        }
+    let word = |word: &AtomicU64| word.load(Ordering::Relaxed) as usize;
+    let (from, copy) = (word(&snapshot.stack_from), word(&snapshot.stack_copy));
+    let length = (snapshot.stack_bytes.load(Ordering::Relaxed) as usize).min(SNAPSHOT_STACK);
+    // Also memory that the program has mapped since the mirror was made.
+    if length == 0 || !emulate::room(from, length) {
+        return false;
     }
-    post::is_whole(&snapshot.taken, number)
+    let (local, remote) = ([IoVec { base: from, length }], [IoVec { base: copy, length }]);
+    // SAFETY: what `room` has said yes to is the mirror's or speculation's own, which any bytes may be written to;
+    // where it may not be written the kernel says so.
+    let copied = unsafe { read_process(crate::mirror::process(), &local, &remote) };
+    copied == Ok(length) && post::is_whole(&snapshot.taken, number)
 }
 
 /// The heap's end in the mirror: in a late speculation it may have grown since.

@@ -181,7 +181,7 @@ pub fn grown_break() -> core::ops::Range<usize> {
 }
 
 /// Makes `length` bytes of mirror at `address` present. False if the program has no memory there.
-fn room(address: usize, length: usize) -> bool {
+pub fn room(address: usize, length: usize) -> bool {
     let mirror = MIRROR.get();
     mirror.populate(mirror::process(), address, length)
         || (mirror.adopt_mappings(crate::descriptors::process_directory()).is_ok()

@@ -59,7 +59,7 @@ pub fn add(suite: &mut Suite) {
         );
     }
     suite.add("sampled::little is asked for where each place is found in the one before", needs(), || {
-        disk("chain", "events")?.until(&words("chain")?, 1, is_left)
+        disk("chain", "events")?.until(&words("chain")?, 3, is_left)
     });
     suite.add("canary::waits that are not spared are noticed", needs(), || {
         noticed("noticed", "events", "chain", "seen by pagemap")
