@@ -1,4 +1,4 @@
-// trap: where a thread maps a large file, its registers and stack are copied: with arguments that fail, over others, where a stack ends, and with all registers in use
+// trap: where a thread maps a large file its registers and stack are copied, whatever it maps, wherever its stack ends
 // build: -O2 -pthread
 // run: fails
 // run: registers
@@ -58,7 +58,8 @@ static void with_registers(void) {
     uint64_t result = SYS_mmap, sum = 0;
     __asm__ volatile(
         "push %%rbp\n push %%rbx\n push %%r12\n push %%r13\n push %%r14\n push %%r15\n"
-        "mov $101, %%rbx\n mov $102, %%rbp\n mov $103, %%r12\n mov $104, %%r13\n mov $105, %%r14\n mov $106, %%r15\n"
+        "mov $101, %%rbx\n mov $102, %%rbp\n mov $103, %%r12\n"
+        "mov $104, %%r13\n mov $105, %%r14\n mov $106, %%r15\n"
         "movq $107, -8(%%rsp)\n movq $108, -120(%%rsp)\n movq %%rbx, %%xmm15\n"
         "syscall\n"
         "movq %%xmm15, %%rcx\n add %%rbx, %%rcx\n imul $3, %%rcx\n add %%rbp, %%rcx\n imul $3, %%rcx\n"

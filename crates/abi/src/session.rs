@@ -318,9 +318,9 @@ pub const SNAPSHOT_STACK: usize = 3 * PAGE;
 pub const SNAPSHOT_BELOW: usize = 128;
 
 /// Where a thread was, about to make a call: speculation may begin there later on, where nobody sees the page
-/// faults in which the thread waits. What it has on its stack changes meanwhile, so that was copied; the copy is
-/// in the program's own memory, which not everybody who has the session may read. Written by the agent, by one
-/// thread at a time.
+/// faults in which the thread waits. What it has on its stack changes meanwhile, so that was copied; the copy
+/// is in the program's own memory, which not everybody who has the session may read. Written by the agent, by
+/// one thread at a time.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Snapshot {
@@ -725,7 +725,8 @@ pub struct FaultPart {
     pub thread: AtomicU32,
     /// Number of the [`Snapshot`] that was posted; 0: it was a fault.
     pub snapshot: AtomicU32,
-    /// How often a snapshot was asked for: the next read, or small mapping, that is looked at leaves one, once.
+    /// How often a snapshot was asked for: the next read, or mapping of a file, that is looked at leaves one,
+    /// once.
     pub snapshots_wanted: AtomicU32,
     /// Pages that speculation had asked for and the program then reached.
     pub foretold: AtomicU64,

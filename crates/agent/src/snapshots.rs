@@ -18,8 +18,8 @@ use runahead_kernel::process::{process_id, thread_id};
 /// Stacks that are longer are not known to end where they are thought to.
 const STACK_MOST: usize = 8 << 20;
 
-/// Leaves one of a call that is about to be made, if it may be of use: the host wants one that it has not got, or
-/// this is the first mapping of a large file (`maps`) and nobody has looked yet how page faults can be seen.
+/// Leaves one of a call that is about to be made, if it may be of use: the host wants one that it has not got,
+/// or this is the first mapping of a large file (`maps`). By any thread, without a lock.
 pub fn take_if_wanted(frame: &Frame, maps: bool) {
     let state = frame.state();
     let Some(slot) = state.slot() else { return };
@@ -83,8 +83,8 @@ fn take(frame: &Frame, slot: &Slot) -> bool {
     let local = [IoVec { base: copy, length }];
     let remote = [IoVec { base: from, length }];
     // By the kernel: another thread may have unmapped it meanwhile.
-    // SAFETY: pages of the agent's block for this, `SNAPSHOT_STACK` bytes, and nobody else writes to them while
-    // the lock is held.
+    // SAFETY: pages of the agent's block for this, `SNAPSHOT_STACK` bytes, and nobody else writes to them
+    // while the lock is held.
     let copied = unsafe { read_process(process_id(), &local, &remote) };
     agent.program_break.store(program_break(), Ordering::Relaxed);
     snapshot.stack_bytes.store(copied.unwrap_or(0) as u32, Ordering::Relaxed);

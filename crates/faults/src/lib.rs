@@ -12,7 +12,7 @@
 //! - [`waits`]: how much of its time a thread waits;
 //! - [`watch`]: the thread that watches one process;
 //! - [`sampled`]: the same where perf events are refused; [`present`]: which pages are newly present;
-//! - [`behind_call`]: speculation there, from where the agent has seen the program last.
+//! - [`from_call`]: speculation there, from where the agent has seen the program last.
 //!
 //! The decisions are [`runahead_policy::arming`]'s (when to watch), [`runahead_policy::strides`]' and
 //! [`runahead_policy::swapped`]'s (what comes next), [`runahead_policy::sampling`]'s and
@@ -28,9 +28,9 @@
 //! - Files are held open only while armed, for reading, and closed before [`watch::Watch::stop`] returns.
 //! - Nothing is believed: addresses and mappings may be stale; the worst is a page read in vain.
 
-mod behind_call;
 mod blocks;
 mod event;
+mod from_call;
 pub mod mappings;
 pub mod memory;
 mod present;

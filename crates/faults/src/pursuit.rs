@@ -83,11 +83,11 @@ pub trait Link: Send {
     fn takes(&self, thread: i32, fault: &Fault) -> bool;
     /// Restarts speculation from a thread's fault, to be so many missing pages ahead at most. False where there is none for this thread.
     fn post(&mut self, thread: i32, fault: &Fault, ahead: u32) -> bool;
-    /// Restarts speculation where the program has left its latest snapshot of itself, to be so many missing pages
-    /// ahead at most. False: there is none.
+    /// Restarts speculation where the program has left its latest snapshot of itself, to be so many missing
+    /// pages ahead at most. False: there is none.
     fn post_snapshot(&mut self, ahead: u32) -> bool;
-    /// Whether reads were foretold lately. What is foretold of them would be ended by a post. To be asked in each
-    /// look.
+    /// Whether reads were foretold lately. What is foretold of them would be ended by a post. To be asked in
+    /// each look.
     fn are_reads_foretold(&mut self) -> bool;
     /// Asks the program for a snapshot at its next read or mapping, unless it was asked and has not left one.
     fn want_snapshot(&mut self);
@@ -104,8 +104,8 @@ pub trait Link: Send {
     fn nudge(&self);
     /// What speculation touched at a position of its log.
     fn touch(&self, position: u32) -> Option<Touch>;
-    /// The program has passed so many positions; so many of those since the last time had been asked for. So many
-    /// missing pages may be asked for ahead of it.
+    /// The program has passed so many positions; so many of those since the last time had been asked for. So
+    /// many missing pages may be asked for ahead of it.
     fn passed(&self, positions: u32, fetched: u32, ahead: u32);
     /// Whether speculation has run into a scan since the latest post.
     fn met_scan(&self) -> bool;

@@ -1,18 +1,19 @@
 //! The watch over one process where perf events are refused: by which of its pages have newly become present.
 //!
-//! Nobody is woken by a fault here, and neither registers nor addresses are seen, so nothing is speculated but from
-//! the call before ([`crate::behind_call`]). But the kernel counts the faults of a process, and those that asked a disk, and its processor time
-//! ([`Counts`]), and tells which of its pages are present ([`crate::present`]), of any thread's doing. From
-//! that [`runahead_policy::presence`] tells walks in constant steps and scans, and [`runahead_policy::drift`]
-//! scans with gaps; what lies ahead of them is asked for as with perf events, as far as the program follows.
-//! The process is only read: nothing in it is stopped, traced or written.
+//! Nobody is woken by a fault here, and neither registers nor addresses are seen, so nothing is speculated but
+//! from the call before ([`crate::from_call`]). But the kernel counts the faults of a process, and those that
+//! asked a disk, and its processor time ([`Counts`]), and tells which of its pages are present
+//! ([`crate::present`]), of any thread's doing. From that [`runahead_policy::presence`] tells walks in constant
+//! steps and scans, and [`runahead_policy::drift`] scans with gaps; what lies ahead of them is asked for as with
+//! perf events, as far as the program follows. The process is only read: nothing in it is stopped, traced or
+//! written.
 //!
 //! While no fault waits these counts are read each 10 ms, which takes some 10 us. What looks take that gain
 //! nothing is limited for all processes of a run together ([`Shared`]).
 
 use crate::PAGE;
-use crate::behind_call::{BehindCall, Done, Pages};
 use crate::blocks::BlockCosts;
+use crate::from_call::{Done, FromCall, Pages};
 use crate::mappings::{Mapping, Mappings};
 use crate::present::{PIECE, Present};
 use crate::pursuit::{CameTo, Link, SeenBy};
@@ -166,7 +167,7 @@ pub(crate) struct Sampled {
     presence: Presence,
     drifts: Drifts,
     sampling: Sampling,
-    behind_call: BehindCall,
+    from_call: FromCall,
     asked: Asked,
     look: u64,
     /// What asking took of a processor in the latest look, ns.
@@ -214,7 +215,7 @@ impl Sampled {
             presence: Presence::default(),
             drifts: Drifts::default(),
             sampling: Sampling::default(),
-            behind_call: BehindCall::default(),
+            from_call: FromCall::default(),
             asked: Asked::default(),
             look: 0,
             asking: 0,
@@ -286,7 +287,7 @@ impl Sampled {
 
     /// Nobody looks any more: no file is held, and nothing is known of what is present.
     fn rest(&mut self) {
-        self.behind_call.rest(&*self.link);
+        self.from_call.rest(&*self.link);
         self.mappings.clear();
         self.targets.iter_mut().for_each(|target| target.known = false);
         (self.presence, self.drifts, self.asked) = (Presence::default(), Drifts::default(), Asked::default());
@@ -397,12 +398,12 @@ impl Sampled {
             served: self.sampling.gains(),
         };
         let mut pages = Both { present: &self.present, mappings: &mut self.mappings };
-        let behind = self.behind_call.look(&mut *self.link, done, &mut pages);
-        if behind.passed > 0 {
+        let came = self.from_call.look(&mut *self.link, done, &mut pages);
+        if came.passed > 0 {
             // It follows speculation: nothing else is to be found out, and that takes far longer.
-            self.link.looked(CameTo { useful: behind.used, used: behind.used, ..CameTo::default() });
-            let ahead = self.behind_call.ahead();
-            return Looked { waits, used: behind.used, ahead, ..Looked::default() };
+            self.link.looked(CameTo { useful: came.used, used: came.used, ..CameTo::default() });
+            let ahead = self.from_call.ahead();
+            return Looked { waits, used: came.used, ahead, ..Looked::default() };
         }
         let mut runs = Vec::new();
         self.look_ahead(&mut runs);

@@ -16,6 +16,7 @@ use runahead_abi::enabled::takes;
 use runahead_abi::environment::{self, SESSION, SWITCH, flags, least};
 use runahead_abi::executions::{Executions as Mailbox, Known, state};
 use runahead_abi::kin;
+use runahead_abi::owner;
 use runahead_abi::release::What::{All, Files};
 use runahead_gate::{Gate, Pass};
 use runahead_insert::file::{self, Look};
@@ -414,11 +415,20 @@ impl Common {
     fn is_wanted(&self, mailbox: &Mailbox, request: &Request) -> bool {
         let key = kin::key(request.file.0, request.file.1);
         let is_possible = self.is_possible(mailbox, request);
-        if is_possible && self.lives().is_useless(key, processes::is_there) {
+        if is_possible && self.is_useless(key) {
             mailbox.note(key, Known::LeaveAlone);
             return false;
         }
         is_possible
+    }
+
+    /// [`Lives::is_useless`]. Who has attached owns a slot until the host has looked at it, and may have ended
+    /// before that: it has waited all the same.
+    fn is_useless(&self, key: u64) -> bool {
+        let mut lives = self.lives();
+        let owners = &self.session.header().owners;
+        owners.iter().filter_map(owner::process).for_each(|process| lives.have_a_use(process));
+        lives.is_useless(key, processes::is_there)
     }
 
     /// Whether the agent may be put in, as far as the file and the environment tell. Notes what is known of

@@ -28,6 +28,7 @@ mod backing;
 mod cell;
 mod descriptors;
 mod emulate;
+mod late;
 mod layout;
 mod ledger;
 mod mapped;

@@ -12,6 +12,7 @@ use crate::arch;
 use crate::cell::Global;
 use crate::descriptors;
 use crate::emulate;
+use crate::late;
 use crate::ledger::{self, Moment};
 use crate::mapped::MAPPED;
 use crate::mirror::MIRROR;
@@ -22,15 +23,13 @@ use crate::together::TOGETHER;
 use crate::trace::trace;
 use crate::usage;
 use crate::views::VIEWS;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use runahead_abi::log::{Prediction, kind, mark};
 use runahead_abi::registers::{FaultRegisters, Registers, VECTOR_STATE_BYTES};
-use runahead_abi::session::{LANES, NO_ROOM, SNAPSHOT_STACK, activity, ended, holding};
+use runahead_abi::session::{LANES, NO_ROOM, activity, ended, holding};
 use runahead_abi::trace::kind as event;
 use runahead_abi::{pace, post};
 use runahead_kernel::PAGE;
-use runahead_kernel::files::IoVec;
-use runahead_kernel::memory::read_process;
 use runahead_kernel::process::{exit, futex_wait, futex_wake, monotonic_ns, processor_ns};
 use runahead_kernel::signals;
 use runahead_policy::allowance::Amount;
@@ -525,8 +524,8 @@ fn sync(post: &Post) {
 }
 
 /// Brings the mirror and the descriptors to the program's present state: it is at the fault posted as `posted`, or
-/// a little beyond; or far beyond, where the snapshot with this number was posted (0: none). False: its stack is not
-/// to be had any more.
+/// a little beyond; or far beyond, where the snapshot with this number was posted (0: none). False: its stack is
+/// not to be had any more.
 fn sync_to_fault(posted: u32, snapshot: u32) -> bool {
     let began = monotonic_ns();
     let part = speculator();
@@ -541,8 +540,8 @@ fn sync_to_fault(posted: u32, snapshot: u32) -> bool {
     part.touched.store(0, Ordering::Relaxed);
     run.thread = shared::faults().thread.load(Ordering::Relaxed);
     bring_into_step();
-    run.program_break = heap_end(agent().program_break.load(Ordering::Relaxed));
-    let is_whole = snapshot == 0 || lay_stack(snapshot);
+    run.program_break = agent().program_break.load(Ordering::Relaxed);
+    let is_whole = snapshot == 0 || late::takes_up(snapshot, &mut run.program_break);
     rights::copied();
     rights::hold();
     part.fault_synced.store(run.fault, Ordering::Release);
@@ -554,33 +553,6 @@ fn sync_to_fault(posted: u32, snapshot: u32) -> bool {
     // The host weighs it against what speculation is good for.
     at_least(&part.counts.processor_ns, processor_ns());
     is_whole
-}
-
-/// Puts the stack of the snapshot with this number into the mirror, which is in step. False: the program has left
-/// another one since, or none of it could be copied.
-fn lay_stack(number: u32) -> bool {
-    let snapshot = &agent().snapshot;
-    if post::latest(&snapshot.taken) != Some(number) {
-        return false;
-    }
-    let word = |word: &AtomicU64| word.load(Ordering::Relaxed) as usize;
-    let (from, copy) = (word(&snapshot.stack_from), word(&snapshot.stack_copy));
-    let length = (snapshot.stack_bytes.load(Ordering::Relaxed) as usize).min(SNAPSHOT_STACK);
-    // Also memory that the program has mapped since the mirror was made.
-    if length == 0 || !emulate::room(from, length) {
-        return false;
-    }
-    let (local, remote) = ([IoVec { base: from, length }], [IoVec { base: copy, length }]);
-    // SAFETY: what `room` has said yes to is the mirror's or speculation's own, which any bytes may be written to;
-    // where it may not be written the kernel says so.
-    let copied = unsafe { read_process(crate::mirror::process(), &local, &remote) };
-    copied == Ok(length) && post::is_whole(&snapshot.taken, number)
-}
-
-/// The heap's end in the mirror: in a late speculation it may have grown since.
-fn heap_end(told: u64) -> u64 {
-    let region = MIRROR.get().region_at((told as usize).wrapping_sub(1));
-    region.filter(|_| is_late()).map_or(told, |region| told.max(region.end as u64))
 }
 
 /// Descriptors first: they may show that nothing is to be copied.
@@ -596,8 +568,7 @@ fn is_swapping_now() -> bool {
     shared::faults().room.load(Ordering::Relaxed) != 0
 }
 
-/// Whether the program has gone on since it was where this speculation has begun: what it does next may be done
-/// already.
+/// Whether the program has gone on since it was where this speculation has begun ([`late`]).
 pub fn is_late() -> bool {
     RUN.get().late
 }

@@ -198,8 +198,8 @@ pub fn latest_fault() -> Option<u32> {
     post::latest(&faults().posted)
 }
 
-/// Copies the registers of the fault posted as `posted`, and the number of the snapshot that was posted instead
-/// (0: none); None if the host has begun another.
+/// Copies the registers of the fault posted as `posted`, and the number of the snapshot that was posted
+/// instead (0: none); None if the host has begun another.
 pub fn take_fault(posted: u32) -> Option<(FaultRegisters, u32)> {
     // SAFETY: plain words in shared memory; what is copied is believed only if no other post was begun.
     let registers = unsafe { faults().registers.0.get().read_volatile() };

@@ -10,10 +10,9 @@ use crate::absent::{ABSENT, Area};
 use crate::arch::Call;
 use crate::aside::read_cached;
 use crate::cell::Global;
-use crate::descriptors::process_directory;
 use crate::descriptors::{Kind, TABLE};
+use crate::late;
 use crate::layout::{ANONYMOUS_ARENA, ANONYMOUS_ARENA_BYTES, BOUNCE, FILE_ARENA, FILE_ARENA_BYTES};
-use crate::mapped::MAPPED;
 use crate::mirror::{MIRROR, NoPage};
 use crate::run::{self, RUN};
 use runahead_abi::reads::LARGE_MAPPING;
@@ -233,24 +232,10 @@ fn map(call: &Call) -> Outcome {
     }
     // The program has made it by now. Nobody follows touches of another one of the file, so that none is made.
     if run::is_late() && a[1] >= LARGE_MAPPING {
-        let found = mapped_since(length, a[5] as u64, fixed.then_some(a[0]));
+        let found = late::mapped_since(length, a[5] as u64, fixed.then_some(a[0]));
         return found.map_or(Outcome::End(ended::DESCRIPTOR), |start| Outcome::Return(start as isize));
     }
     map_file(call, length, fixed)
-}
-
-/// Where the program has mapped so many bytes of a file from `offset` on since, at `at` if that is said. (By its
-/// length, as the file is closed again, mostly.) None: nowhere, or at several places.
-fn mapped_since(length: usize, offset: u64, at: Option<usize>) -> Option<usize> {
-    let mirror = MIRROR.get();
-    mirror.adopt_mappings(process_directory()).ok()?;
-    let is_it = |start: &usize| {
-        let region = mirror.region_at(*start);
-        let is_whole = region.is_some_and(|region| (region.start, region.end) == (*start, start + length));
-        is_whole && at.is_none_or(|at| at == *start)
-    };
-    let mut found = MAPPED.get().starts(offset).filter(is_it);
-    found.next().filter(|_| found.next().is_none())
 }
 
 /// Whether a mapping with these arguments is written to its file.

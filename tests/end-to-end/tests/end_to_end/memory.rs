@@ -86,9 +86,10 @@ fn ends_and_is_tried_again() -> Verdict {
         if seen != (Seen { held: true, given_back: true, tried_again: true }) {
             return Err(format!("{seen:?}; the report says {memory}"));
         }
-        // All but used up it ends speculation without weighing what that adds.
+        // Where memory is all but used up, or speculation idles, it is ended without counting what that adds
+        // (`host::memory`).
         if count("pauses") > 0 && count("stalls_added") == 0 {
-            eprintln!("it was ended for want of room: {memory}");
+            eprintln!("what it adds was not counted: {memory}");
             continue;
         }
         if count("pauses") == 0 || count("paused_ns") < 500_000_000 {

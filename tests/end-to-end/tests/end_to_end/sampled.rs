@@ -28,8 +28,8 @@ const LEAST: u64 = 60;
 /// Pages of the 10,000 that may be asked for ahead of 500 places each of which is found in the one before.
 const MOST: u64 = 300;
 
-/// Of the 500 places that are computed, and of the 1500 before each of which something is read, pages that must
-/// have been asked for ahead of the program.
+/// Of the 500 places that are computed, and of the 1500 before each of which something is read, pages that
+/// must have been asked for ahead of the program.
 const FORETOLD: u64 = 250;
 
 pub fn add(suite: &mut Suite) {
@@ -39,9 +39,12 @@ pub fn add(suite: &mut Suite) {
         for run in guest.runs() {
             let (guest, name) = (Arc::clone(&guest), format!("sampled::{}", run.name));
             let needs = guest.needs().into_iter().chain(["command gcc".into()]);
-            suite.add(name, needs, move || {
+            suite.add(name.clone(), needs, move || {
                 let own = run.name.replace(|letter: char| !letter.is_alphanumeric(), "-");
-                guest.scenario(&run)?.around(confiner(&own, "events")?).check(&Runahead::built()?)
+                let mut scenario = guest.scenario(&run)?.around(confiner(&own, "events")?);
+                // The guest has a test of that name already.
+                scenario.name = name.clone();
+                scenario.check(&Runahead::built()?)
             });
         }
     }
@@ -51,7 +54,9 @@ pub fn add(suite: &mut Suite) {
             disk(way, "events")?.until(&words(way)?, 1, are_spared)
         });
     }
-    for (way, from) in [("places", "the call before"), ("between", "a read")] {
+    let from =
+        [("places", "the call before"), ("later", "a mapping after waits for reads"), ("between", "a read")];
+    for (way, from) in from {
         suite.add(
             format!("sampled::places without order are run ahead of from {from}"),
             needs(),

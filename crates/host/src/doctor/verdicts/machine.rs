@@ -256,7 +256,7 @@ fn faults(peers: &Peers, around: &Surroundings) -> Line {
     let why = format!("perf_event_open: {}{setting}", errno(number));
     let found = match peers.pagemap {
         Ok(()) => format!(
-            "not shown ({why}), but what they leave is: of mapped files scans and strides gain, other places seldom"
+            "not shown ({why}), but what they leave is: mapped scans and strides gain, other places seldom"
         ),
         Err(_) => format!("not seen ({why}): mapped files gain nothing, reads do"),
     };

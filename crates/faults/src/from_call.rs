@@ -1,10 +1,10 @@
 //! Speculation from a snapshot, where faults are not seen: when it begins, and how far the program has come.
 //!
-//! A snapshot is of a thread at a call at which the agent has seen it (`agent::snapshots`). Speculation
-//! from there goes through all that the program has done since, which is in memory by now, and overtakes it. The
-//! program has passed all pages of the log up to the first that is not present in it. One that has gone another way
-//! than the program, for want of pages that were on their way, begins anew at the same place or at a later call's,
-//! as long as that is worth its processor time.
+//! A snapshot is of a thread at a call at which the agent has seen it (`agent::snapshots`). Speculation from
+//! there goes through all that the program has done since, which is in memory by now, and overtakes it
+//! (`speculator::late`). The program has passed all pages of the log up to the first that is not present in it.
+//! One that has gone another way than the program, for want of pages that were on their way, begins anew at the
+//! same place or at a later call's, as long as that is worth its processor time.
 
 use crate::pursuit::Link;
 use runahead_policy::touches::{Seen, Then, Touches};
@@ -12,8 +12,8 @@ use runahead_policy::touches::{Seen, Then, Touches};
 /// Positions that are looked at in one look, at most.
 const PASSED_MOST: u64 = 1024;
 
-/// Looks in which the program waits for something else than what is next, and that is cached, before speculation is
-/// off track: in one or two it may be just about to touch that.
+/// Looks in which the program waits for something else than what is next, and that is cached, before speculation
+/// is off track: in one or two it may be just about to touch that.
 const ELSEWHERE: u32 = 3;
 
 /// Waits of one look that count: walks and scans, which want a few looks to show, come first.
@@ -41,7 +41,7 @@ pub(crate) struct Done {
 }
 
 #[derive(Default)]
-pub(crate) struct BehindCall {
+pub(crate) struct FromCall {
     touches: Touches,
     elsewhere: u32,
     /// Since the latest post the program has come to a page that speculation had asked for.
@@ -56,7 +56,7 @@ pub(crate) trait Pages {
     fn is_missing(&mut self, address: u64) -> bool;
 }
 
-impl BehindCall {
+impl FromCall {
     /// Missing pages of which speculation may be ahead.
     pub fn ahead(&self) -> u64 {
         self.touches.ahead().into()
@@ -87,7 +87,7 @@ impl BehindCall {
         }
         if came.passed > 0 {
             self.elsewhere = 0;
-        } else if waits > 0 && (self.touches.is_on() || !served && !are_reads_foretold) {
+        } else if waits > 0 && !are_reads_foretold && (self.touches.is_on() || !served) {
             self.waits(link, done, pages);
         }
         came
@@ -123,8 +123,8 @@ impl BehindCall {
                 return;
             }
         }
-        // By the time that speculation is to begin, or to begin anew, there may be a later one; not while the one
-        // that was posted is still wanted.
+        // By the time that speculation is to begin, or to begin anew, there may be a later one; not while the
+        // one that was posted is still wanted.
         if self.touches.may_restart() && (!self.touches.is_on() || link.has_begun()) {
             link.want_snapshot();
         }
@@ -182,20 +182,20 @@ mod tests {
     }
 
     /// So many looks, in each of which the program has waited.
-    fn waits(looks: u32, behind: &mut BehindCall, made: &mut Made, memory: &mut Memory) {
+    fn waits(looks: u32, from_call: &mut FromCall, made: &mut Made, memory: &mut Memory) {
         for _ in 0..looks {
-            behind.look(made, WAITING, memory);
+            from_call.look(made, WAITING, memory);
         }
     }
 
     /// One that runs from a snapshot, and has written the first pages.
-    fn running() -> (BehindCall, Made, Memory) {
-        let (mut behind, mut made, mut memory) = (BehindCall::default(), Made::default(), Memory::default());
+    fn running() -> (FromCall, Made, Memory) {
+        let (mut from_call, mut made, mut memory) = (FromCall::default(), Made::default(), Memory::default());
         made.has_snapshot = true;
-        waits(20, &mut behind, &mut made, &mut memory);
-        assert!(behind.touches.is_on());
+        waits(20, &mut from_call, &mut made, &mut memory);
+        assert!(from_call.touches.is_on());
         made.log = (0..100).map(touch).collect();
-        (behind, made, memory)
+        (from_call, made, memory)
     }
 
     #[test]
@@ -203,82 +203,82 @@ mod tests {
         for (waits, served, has_snapshot) in
             [(1, false, true), (1, false, false), (0, false, true), (1, true, true)]
         {
-            let (mut behind, mut made, mut memory) =
-                (BehindCall::default(), Made::default(), Memory::default());
+            let (mut from_call, mut made, mut memory) =
+                (FromCall::default(), Made::default(), Memory::default());
             made.has_snapshot = has_snapshot;
-            behind.look(&mut made, Done { waits, served, ..WAITING }, &mut memory);
+            from_call.look(&mut made, Done { waits, served, ..WAITING }, &mut memory);
             assert_eq!(made.posts, 0, "not at once");
             for _ in 0..50 {
-                behind.look(&mut made, Done { waits, served, ..WAITING }, &mut memory);
+                from_call.look(&mut made, Done { waits, served, ..WAITING }, &mut memory);
             }
-            assert_eq!(behind.touches.is_on(), waits > 0 && !served && has_snapshot);
+            assert_eq!(from_call.touches.is_on(), waits > 0 && !served && has_snapshot);
         }
     }
 
     #[test]
     fn the_program_has_passed_what_is_present_up_to_the_first_that_is_not() {
-        let (mut behind, mut made, mut memory) = running();
+        let (mut from_call, mut made, mut memory) = running();
         memory.present.extend([0, 1, 2, 4, 5]);
-        let came = behind.look(&mut made, Done { waits: 0, ..WAITING }, &mut memory);
+        let came = from_call.look(&mut made, Done { waits: 0, ..WAITING }, &mut memory);
         assert_eq!((came, made.passed.get()), (Came { passed: 3, used: 2 }, 3));
         memory.present.insert(3);
-        assert_eq!(behind.look(&mut made, Done { waits: 9, ..WAITING }, &mut memory).passed, 3);
-        assert!(behind.touches.is_on());
+        assert_eq!(from_call.look(&mut made, Done { waits: 9, ..WAITING }, &mut memory).passed, 3);
+        assert!(from_call.touches.is_on());
     }
 
     #[test]
     fn who_waits_for_the_next_page_is_on_track_and_who_waits_elsewhere_is_not() {
-        let (mut behind, mut made, mut memory) = running();
+        let (mut from_call, mut made, mut memory) = running();
         memory.present.insert(0);
         memory.missing.insert(1);
-        waits(100, &mut behind, &mut made, &mut memory);
-        assert!(behind.touches.is_on() && !made.cancelled.get());
+        waits(100, &mut from_call, &mut made, &mut memory);
+        assert!(from_call.touches.is_on() && !made.cancelled.get());
         memory.missing.clear();
         made.has_snapshot = false;
-        waits(ELSEWHERE, &mut behind, &mut made, &mut memory);
-        assert!(!behind.touches.is_on() && made.cancelled.get());
+        waits(ELSEWHERE, &mut from_call, &mut made, &mut memory);
+        assert!(!from_call.touches.is_on() && made.cancelled.get());
         // A later call's snapshot begins it again.
         made.has_snapshot = true;
-        waits(10, &mut behind, &mut made, &mut memory);
-        assert!(behind.touches.is_on());
+        waits(10, &mut from_call, &mut made, &mut memory);
+        assert!(from_call.touches.is_on());
     }
 
     #[test]
     fn one_that_costs_more_than_it_is_worth_is_ended() {
-        let (mut behind, mut made, mut memory) = running();
+        let (mut from_call, mut made, mut memory) = running();
         made.spent = 1_000_000_000;
-        behind.look(&mut made, WAITING, &mut memory);
-        assert!(!behind.touches.is_on() && made.cancelled.get());
+        from_call.look(&mut made, WAITING, &mut memory);
+        assert!(!from_call.touches.is_on() && made.cancelled.get());
     }
 
     #[test]
     fn who_follows_what_was_foretold_of_reads_is_left_to_that() {
-        let (mut behind, mut made, mut memory) = (BehindCall::default(), Made::default(), Memory::default());
+        let (mut from_call, mut made, mut memory) = (FromCall::default(), Made::default(), Memory::default());
         (made.has_snapshot, made.reads) = (true, true);
-        waits(50, &mut behind, &mut made, &mut memory);
+        waits(50, &mut from_call, &mut made, &mut memory);
         assert_eq!(made.posts, 0);
     }
 
     #[test]
     fn who_hardly_waits_is_not_run_ahead_of() {
-        let (mut behind, mut made, mut memory) = (BehindCall::default(), Made::default(), Memory::default());
+        let (mut from_call, mut made, mut memory) = (FromCall::default(), Made::default(), Memory::default());
         made.has_snapshot = true;
         for _ in 0..50 {
-            behind.look(&mut made, Done { waited: 100_000, ..WAITING }, &mut memory);
+            from_call.look(&mut made, Done { waited: 100_000, ..WAITING }, &mut memory);
         }
         assert_eq!(made.posts, 0);
     }
 
     #[test]
     fn a_later_snapshot_is_asked_for_and_not_before_the_one_that_was_posted_has_been_taken() {
-        let (mut behind, mut made, mut memory) = running();
+        let (mut from_call, mut made, mut memory) = running();
         assert!(made.wanted > 0);
         (made.begun, made.wanted) = (false, 0);
         memory.missing.clear();
-        waits(2 * ELSEWHERE, &mut behind, &mut made, &mut memory);
+        waits(2 * ELSEWHERE, &mut from_call, &mut made, &mut memory);
         assert_eq!(made.wanted, 0);
         made.begun = true;
-        waits(2 * ELSEWHERE, &mut behind, &mut made, &mut memory);
+        waits(2 * ELSEWHERE, &mut from_call, &mut made, &mut memory);
         assert!(made.wanted > 0);
     }
 }
