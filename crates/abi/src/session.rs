@@ -391,19 +391,12 @@ pub struct AgentCounts {
 }
 
 impl AgentCounts {
-    /// What a wait takes ahead of which nothing was asked, in the mean, ns; 0: there was none.
-    pub fn whole_ns(&self) -> u64 {
-        let [partial, stalls, ns] =
-            [&self.partial, &self.stalls, &self.whole_stall_ns].map(|count| count.load(Ordering::Relaxed));
-        ns.checked_div(stalls.saturating_sub(partial)).unwrap_or(0)
-    }
-
     /// What prefetches have spared, ns: full ones whole stalls, partial ones what they were shorter by.
     pub fn saved_ns(&self) -> u64 {
-        let [full, partial, all_ns, whole_ns] =
-            [&self.full, &self.partial, &self.stall_ns, &self.whole_stall_ns]
+        let [full, partial, stalls, all_ns, whole_ns] =
+            [&self.full, &self.partial, &self.stalls, &self.stall_ns, &self.whole_stall_ns]
                 .map(|count| count.load(Ordering::Relaxed));
-        let whole = self.whole_ns();
+        let whole = whole_ns.checked_div(stalls.saturating_sub(partial)).unwrap_or(0);
         let shortened = whole.saturating_mul(partial).saturating_sub(all_ns.saturating_sub(whole_ns));
         full.saturating_mul(whole).saturating_add(shortened)
     }

@@ -29,14 +29,12 @@ use runahead_kernel::files::{
 use runahead_kernel::filesystem::FileSystem;
 use runahead_kernel::process::{
     futex_wait, futex_wake, major_faults_of_thread, monotonic_ns, process_id, sleeps_and_blocks, thread_id,
-    thread_ns,
 };
 use runahead_kernel::text::Text;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
 use runahead_policy::attention::Attention;
 use runahead_policy::hold::Wait;
-use runahead_policy::in_order::{Ask, InOrder};
 use runahead_policy::restart::{Machines, Past, Restart, Stall};
 use runahead_policy::track::{Next, Passing};
 use runahead_policy::untold::{Counted, Read, Since};
@@ -347,9 +345,6 @@ impl Visit<'_> {
         self.counted(&Prediction { place: place as u64, ..operation }, foretold, None);
         let unasked = if residency == Residency::Untold { operation.detail } else { 0 };
         let residency = if unasked > 0 { self.untold(frame, fd, place, foretold) } else { residency };
-        if foretold.is_none() && self.goes_in_order(fd, place, operation.detail, residency) {
-            return;
-        }
         match residency {
             Residency::Unknown | Residency::Untold => self.is_none_of_ours(),
             Residency::Cached => {
@@ -418,16 +413,12 @@ impl Visit<'_> {
             return None;
         }
         let place = operation.place as i64;
-        let (fd, length) = (operation.subject, operation.detail);
         // SAFETY: the program's own buffers, which this read may fill: the program asked for it.
-        match unsafe { preadv2(fd, pieces, place, RWF_NOWAIT) } {
-            Ok(bytes) if bytes as u64 == length => {
+        match unsafe { preadv2(operation.subject, pieces, place, RWF_NOWAIT) } {
+            Ok(bytes) if bytes as u64 == operation.detail => {
                 let foretold = self.compare_and_follow(&operation);
-                self.counted(&operation, foretold, Some(length));
-                self.begins(fd, place);
-                if foretold.is_none() && self.in_order().read(fd, place as u64, length) {
-                    self.passes_in_order(fd);
-                }
+                self.counted(&operation, foretold, Some(operation.detail));
+                self.begins(operation.subject, place);
                 self.hit(foretold);
                 Some(bytes)
             }
@@ -435,18 +426,12 @@ impl Visit<'_> {
             Ok(_) => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(&operation, foretold, None);
-                self.begins(fd, place);
-                if foretold.is_none() {
-                    self.goes_in_order(fd, place, length, Residency::Cached);
-                }
+                self.begins(operation.subject, place);
                 None
             }
             Err(Errno::EAGAIN) => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(&operation, foretold, None);
-                if foretold.is_none() && self.goes_in_order(fd, place, length, Residency::Missing) {
-                    return None;
-                }
                 let stalled = Stalled { fd: operation.subject, place, operation, unasked: 0, tells: false };
                 self.stall(frame, foretold, stalled);
                 None
@@ -885,99 +870,6 @@ impl Visit<'_> {
             && matches!(cached_pages(fd, place as u64, 1), Ok(1..))
     }
 
-    fn in_order(&mut self) -> &mut InOrder {
-        // SAFETY: `held` is the lock of this lane's, or the process's where there is none.
-        unsafe { self.state.in_order(self.lane) }
-    }
-
-    /// A read that nobody foretold, and of whose first page is known so much. True: it is one of a file that is gone
-    /// through in order and waits, for which more of that is asked for. False: it is to be taken as any other, and
-    /// if it goes on in order has more asked for as well.
-    fn goes_in_order(&mut self, fd: i32, place: i64, length: u64, first: Residency) -> bool {
-        if !matches!(first, Residency::Cached | Residency::Missing)
-            || !self.in_order().read(fd, place as u64, length)
-        {
-            return false;
-        }
-        let waits = first == Residency::Missing || self.waits_for_its_end(fd, place as u64, length);
-        if !waits {
-            self.passes_in_order(fd);
-            return false;
-        }
-        if !self.in_order().is_served() {
-            // How it goes on is to be seen.
-            self.attention_stall();
-            return false;
-        }
-        self.waits_in_order(fd, place);
-        true
-    }
-
-    /// Whether a part of a read, of which the first page is there or on its way, is not there yet: asked about the
-    /// last byte, as the disk is asked for a file's pages in order.
-    fn waits_for_its_end(&self, fd: i32, place: u64, length: u64) -> bool {
-        let last = place.saturating_add(length.saturating_sub(1));
-        // To ask otherwise would have the kernel begin to read there, out of order.
-        if self.state.no_cachestat.load(Ordering::Relaxed) != 0 {
-            return false;
-        }
-        match cached_pages(fd, last, 1) {
-            Ok(0) => known_regular(fd).is_ok_and(|file| file.is_some_and(|file| last < file.size)),
-            Ok(_) => self.probe_started(fd, last as i64) == Residency::Missing,
-            Err(_) => false,
-        }
-    }
-
-    fn passes_in_order(&mut self, fd: i32) {
-        if let Some(slot) = self.state.slot() {
-            self.tells_spared(slot);
-        }
-        if let Some(ask) = self.in_order().passes() {
-            self.asks_ahead(fd, ask);
-        }
-    }
-
-    fn tells_spared(&mut self, slot: &Slot) {
-        let counts = &slot.agent.counts;
-        let spared = self.in_order().spared(monotonic_ns(), counts.whole_ns());
-        count(&counts.full, spared);
-    }
-
-    /// The program is going to wait for a read of a file that it goes through in order. Nothing is posted: what it
-    /// reads next is known.
-    fn waits_in_order(&mut self, fd: i32, place: i64) {
-        self.attention_stall();
-        self.inner.pieces.stall();
-        self.set_calm(0);
-        opened::has_waited(self.state);
-        let Some(slot) = attach::slot(self.state) else {
-            self.state.stand_down();
-            return;
-        };
-        count(&slot.agent.counts.stalls, 1);
-        self.inner.stall_began = monotonic_ns();
-        self.inner.stall_is_whole = true;
-        self.tells_spared(slot);
-        trace_at(self.state, self.inner.stall_began, event::READ_WAITS, place as u64, u64::from(fd as u32));
-        let began = self.inner.stall_began;
-        if let Some(ask) = self.in_order().waits(began, thread_ns()) {
-            self.asks_ahead(fd, ask);
-        }
-    }
-
-    /// By the program's own descriptor: what this takes, the program would take for it later on.
-    fn asks_ahead(&self, fd: i32, ask: Ask) {
-        if self.state.has(flags::NO_SPECULATION) {
-            return;
-        }
-        for from in (ask.from..ask.from + ask.bytes).step_by(READAHEAD_MOST as usize) {
-            let bytes = READAHEAD_MOST.min(ask.from + ask.bytes - from);
-            if readahead(fd, from, bytes).is_err() {
-                return;
-            }
-        }
-    }
-
     /// Whether the read that speculation has started at `place` has arrived.
     fn probe_started(&self, fd: i32, place: i64) -> Residency {
         let mut first = 0u8;
@@ -1013,8 +905,7 @@ impl Visit<'_> {
         let skip = self.attention_hit();
         self.leave_sleepers(skip);
         let away = if skip == 0 { self.look_away() } else { 0 };
-        let in_order = self.in_order().unseen_most();
-        self.set_calm(skip.max(away).min(in_order));
+        self.set_calm(skip.max(away));
     }
 
     /// How many calls may pass unseen though there are stalls.

@@ -36,7 +36,6 @@ use runahead_policy::attention::Attention;
 use runahead_policy::following::Following;
 use runahead_policy::futile::Futile;
 use runahead_policy::hold::Hold;
-use runahead_policy::in_order::InOrder;
 use runahead_policy::mapped::Mapped;
 use runahead_policy::pieces::Pieces;
 use runahead_policy::served::Served;
@@ -124,9 +123,6 @@ pub struct Fixed {
     pub prepared_descriptor: AtomicI32,
     /// 1: it has been looked for, or may not be any more.
     pub prepared_tried: AtomicU32,
-    /// Of threads that have no lane, and of each lane: what is read in order. (`Process` is full. A child of
-    /// fork has the same files open, and at the same places.)
-    in_order: [UnsafeCell<InOrder>; 1 + LANES],
 }
 
 /// Page 1: what belongs to this very process.
@@ -268,17 +264,6 @@ impl Process {
 }
 
 impl Fixed {
-    /// What a lane's thread reads in order; of threads that have none where that is None.
-    ///
-    /// # Safety
-    /// The lock of the lane is held, or without one the process's.
-    #[allow(clippy::mut_from_ref)]
-    pub unsafe fn in_order(&self, lane: Option<usize>) -> &mut InOrder {
-        let own = lane.and_then(|lane| self.in_order.get(1 + lane));
-        // SAFETY: exclusive by the caller's promise.
-        unsafe { &mut *own.unwrap_or(&self.in_order[0]).get() }
-    }
-
     pub fn is_off(&self) -> bool {
         self.off.load(Ordering::Relaxed) != 0
     }

@@ -2,7 +2,7 @@
 //!
 //! State machines without clocks, memory or system calls: events go in, decisions come out, so that each can
 //! be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`], [`worth`],
-//! [`futile`], [`restart`], [`kin`], [`coldness`], [`in_order`], [`noting`], [`toll`], [`untold`], [`mapped`], [`served`]
+//! [`futile`], [`restart`], [`kin`], [`coldness`], [`noting`], [`toll`], [`untold`], [`mapped`], [`served`]
 //! and [`crowd`] inside the program ([`per_thread`]: of each thread); the speculator drives [`depth`],
 //! [`ledger`], [`copies`], [`misses`], [`scattered`], [`overlay`], [`passed_names`], [`together`], [`views`],
 //! [`allowance`], and `coldness` and `noting` too; the host drives [`arming`], [`followed`], [`strides`],
@@ -23,7 +23,6 @@ pub mod followed;
 pub mod following;
 pub mod futile;
 pub mod hold;
-pub mod in_order;
 pub mod kin;
 pub mod ledger;
 pub mod mapped;

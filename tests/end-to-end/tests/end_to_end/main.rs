@@ -13,7 +13,6 @@ mod forked;
 mod given_back;
 mod guests;
 mod hostile;
-mod in_order;
 mod inserted;
 mod installation;
 mod large_program;
@@ -88,7 +87,6 @@ fn main() {
     stepping::add(&mut suite);
     faults::add(&mut suite);
     sampled::add(&mut suite);
-    in_order::add(&mut suite);
     memory::add(&mut suite);
     mirror_ways::add(&mut suite);
     names::add(&mut suite);
