@@ -1,4 +1,4 @@
-// trap: where a thread maps a large file its registers and stack are copied, whatever it maps, wherever its stack ends
+// trap: where a thread maps a large file its registers and stack are copied, whatever and wherever these are
 // build: -O2 -pthread
 // run: fails
 // run: registers

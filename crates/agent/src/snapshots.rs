@@ -18,8 +18,8 @@ use runahead_kernel::process::{process_id, thread_id};
 /// Stacks that are longer are not known to end where they are thought to.
 const STACK_MOST: usize = 8 << 20;
 
-/// Leaves one of a call that is about to be made, if it may be of use: the host wants one that it has not got,
-/// or this is the first mapping of a large file (`maps`). By any thread, without a lock.
+/// Leaves one of a call that is about to be made, if it may be of use: the host wants one that it has not
+/// got, or this is the first mapping of a large file (`maps`). By any thread, without a lock.
 pub fn take_if_wanted(frame: &Frame, maps: bool) {
     let state = frame.state();
     let Some(slot) = state.slot() else { return };

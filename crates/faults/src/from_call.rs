@@ -1,10 +1,10 @@
 //! Speculation from a snapshot, where faults are not seen: when it begins, and how far the program has come.
 //!
-//! A snapshot is of a thread at a call at which the agent has seen it (`agent::snapshots`). Speculation from
-//! there goes through all that the program has done since, which is in memory by now, and overtakes it
-//! (`speculator::late`). The program has passed all pages of the log up to the first that is not present in it.
-//! One that has gone another way than the program, for want of pages that were on their way, begins anew at the
-//! same place or at a later call's, as long as that is worth its processor time.
+//! A snapshot is of a thread at a call at which the agent has seen it (`agent::snapshots`). Speculation
+//! from there goes through all that the program has done since, which is in memory by now, and overtakes it
+//! (`speculator::late`). The program has passed all pages of the log up to the first that is not present in
+//! it. One that has gone another way than the program, for want of pages that were on their way, begins
+//! anew at the same place or at a later call's, as long as that is worth its processor time.
 
 use crate::pursuit::Link;
 use runahead_policy::touches::{Seen, Then, Touches};
@@ -12,8 +12,8 @@ use runahead_policy::touches::{Seen, Then, Touches};
 /// Positions that are looked at in one look, at most.
 const PASSED_MOST: u64 = 1024;
 
-/// Looks in which the program waits for something else than what is next, and that is cached, before speculation
-/// is off track: in one or two it may be just about to touch that.
+/// Looks in which the program waits for something else than what is next, and that is cached, before
+/// speculation is off track: in one or two it may be just about to touch that.
 const ELSEWHERE: u32 = 3;
 
 /// Waits of one look that count: walks and scans, which want a few looks to show, come first.

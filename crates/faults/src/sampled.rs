@@ -1,12 +1,12 @@
 //! The watch over one process where perf events are refused: by which of its pages have newly become present.
 //!
-//! Nobody is woken by a fault here, and neither registers nor addresses are seen, so nothing is speculated but
-//! from the call before ([`crate::from_call`]). But the kernel counts the faults of a process, and those that
-//! asked a disk, and its processor time ([`Counts`]), and tells which of its pages are present
-//! ([`crate::present`]), of any thread's doing. From that [`runahead_policy::presence`] tells walks in constant
-//! steps and scans, and [`runahead_policy::drift`] scans with gaps; what lies ahead of them is asked for as with
-//! perf events, as far as the program follows. The process is only read: nothing in it is stopped, traced or
-//! written.
+//! Nobody is woken by a fault here, and neither registers nor addresses are seen, so nothing is speculated
+//! but from the call before ([`crate::from_call`]). But the kernel counts the faults of a process, and
+//! those that asked a disk, and its processor time ([`Counts`]), and tells which of its pages are present
+//! ([`crate::present`]), of any thread's doing. From that [`runahead_policy::presence`] tells walks in
+//! constant steps and scans, and [`runahead_policy::drift`] scans with gaps; what lies ahead of them is
+//! asked for as with perf events, as far as the program follows. The process is only read: nothing in it is
+//! stopped, traced or written.
 //!
 //! While no fault waits these counts are read each 10 ms, which takes some 10 us. What looks take that gain
 //! nothing is limited for all processes of a run together ([`Shared`]).

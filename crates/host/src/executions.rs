@@ -272,7 +272,15 @@ fn request(mailbox: &Mailbox, process: u32, is_launcher: bool) -> Option<Request
 #[derive(Default)]
 struct Lives {
     files: HashMap<u64, u32>,
-    processes: HashMap<u32, u64>,
+    processes: HashMap<u32, Life>,
+}
+
+#[derive(Clone, Copy)]
+struct Life {
+    /// Of its file.
+    key: u64,
+    /// The process owned a slot as it began: what it executed before has waited.
+    had_slot: bool,
 }
 
 /// How many that never waited are enough: the agent's coming costs such a process more than it will ever save
@@ -280,18 +288,32 @@ struct Lives {
 const USELESS: u32 = 3;
 
 impl Lives {
-    fn begin(&mut self, process: u32, key: u64) {
+    /// `owners`: the processes that own slots.
+    fn begin(&mut self, process: u32, key: u64, mut owners: impl Iterator<Item = u32>) {
+        let had_slot = owners.any(|owner| owner == process);
         // One of that number that is still here has ended.
-        if let Some(before) = self.processes.insert(process, key) {
-            *self.files.entry(before).or_default() += 1;
+        if let Some(before) = self.processes.insert(process, Life { key, had_slot }) {
+            *self.files.entry(before.key).or_default() += 1;
         }
     }
 
     /// Whether processes of the file are to be left alone. Each question stands for one that is let in all
-    /// the same later. (Those that run may wait yet: of a parallel build all begin at once.)
-    fn is_useless(&mut self, key: u64, is_there: impl Fn(u32) -> bool) -> bool {
+    /// the same later. (Those that run may wait yet: of a parallel build all begin at once.) Who has
+    /// attached is among the `owners` of slots until the host has looked at it, and may have ended before
+    /// that.
+    fn is_useless(
+        &mut self,
+        key: u64,
+        owners: impl Iterator<Item = u32>,
+        is_there: impl Fn(u32) -> bool,
+    ) -> bool {
+        for process in owners {
+            if self.processes.get(&process).is_some_and(|life| !life.had_slot) {
+                self.have_a_use(process);
+            }
+        }
         let before = self.processes.len();
-        self.processes.retain(|&process, &mut of| of != key || is_there(process));
+        self.processes.retain(|&process, life| life.key != key || is_there(process));
         let ended = (before - self.processes.len()) as u32;
         let count = self.files.entry(key).or_default();
         *count += ended;
@@ -303,8 +325,8 @@ impl Lives {
     }
 
     fn have_a_use(&mut self, process: u32) {
-        if let Some(key) = self.processes.remove(&process) {
-            self.files.remove(&key);
+        if let Some(life) = self.processes.remove(&process) {
+            self.files.remove(&life.key);
         }
     }
 }
@@ -370,7 +392,9 @@ impl Common {
         }
         drop(fresh);
         match put_in {
-            Ok(_) => self.lives().begin(request.process, kin::key(request.file.0, request.file.1)),
+            Ok(_) => {
+                self.lives().begin(request.process, kin::key(request.file.0, request.file.1), self.owners())
+            }
             Err(refusal) if is_launcher => {
                 let _ = self.refused.set(because(&refusal));
             }
@@ -415,20 +439,16 @@ impl Common {
     fn is_wanted(&self, mailbox: &Mailbox, request: &Request) -> bool {
         let key = kin::key(request.file.0, request.file.1);
         let is_possible = self.is_possible(mailbox, request);
-        if is_possible && self.is_useless(key) {
+        if is_possible && self.lives().is_useless(key, self.owners(), processes::is_there) {
             mailbox.note(key, Known::LeaveAlone);
             return false;
         }
         is_possible
     }
 
-    /// [`Lives::is_useless`]. Who has attached owns a slot until the host has looked at it, and may have ended
-    /// before that: it has waited all the same.
-    fn is_useless(&self, key: u64) -> bool {
-        let mut lives = self.lives();
-        let owners = &self.session.header().owners;
-        owners.iter().filter_map(owner::process).for_each(|process| lives.have_a_use(process));
-        lives.is_useless(key, processes::is_there)
+    /// The processes that own slots.
+    fn owners(&self) -> impl Iterator<Item = u32> + '_ {
+        self.session.header().owners.iter().filter_map(owner::process)
     }
 
     /// Whether the agent may be put in, as far as the file and the environment tell. Notes what is known of
@@ -730,22 +750,37 @@ mod tests {
     #[test]
     fn files_whose_processes_never_wait_are_left_alone_and_tried_again() {
         let mut lives = Lives::default();
-        let ended = |_| false;
+        let (ended, none) = (|_| false, std::iter::empty::<u32>);
         for process in 1..=USELESS {
-            assert!(!lives.is_useless(7, ended));
-            lives.begin(process, 7);
+            assert!(!lives.is_useless(7, none(), ended));
+            lives.begin(process, 7, none());
         }
-        assert!(lives.is_useless(7, ended) && !lives.is_useless(8, ended));
+        assert!(lives.is_useless(7, none(), ended) && !lives.is_useless(8, none(), ended));
         // Once more, later.
-        assert!(!lives.is_useless(7, ended));
-        lives.begin(9, 7);
-        assert!(lives.is_useless(7, ended));
-        lives.begin(10, 7);
+        assert!(!lives.is_useless(7, none(), ended));
+        lives.begin(9, 7, none());
+        assert!(lives.is_useless(7, none(), ended));
+        lives.begin(10, 7, none());
         lives.have_a_use(10);
-        assert!(!lives.is_useless(7, ended));
+        assert!(!lives.is_useless(7, none(), ended));
         // Those that run may wait yet.
-        (11..20).for_each(|process| lives.begin(process, 7));
-        assert!(!lives.is_useless(7, |_| true) && lives.is_useless(7, ended));
+        (11..20).for_each(|process| lives.begin(process, 7, none()));
+        assert!(!lives.is_useless(7, none(), |_| true) && lives.is_useless(7, none(), ended));
+    }
+
+    #[test]
+    fn who_has_attached_and_ended_before_the_host_has_looked_has_waited() {
+        let mut lives = Lives::default();
+        let (ended, none) = (|_| false, std::iter::empty::<u32>);
+        for process in 1..=USELESS {
+            lives.begin(process, 7, none());
+        }
+        assert!(!lives.is_useless(7, [USELESS].into_iter(), ended));
+        // What such a process executed before is another file.
+        for process in 11..=10 + USELESS {
+            lives.begin(process, 7, [process].into_iter());
+        }
+        assert!(lives.is_useless(7, [11].into_iter(), ended));
     }
 
     #[test]

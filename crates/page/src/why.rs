@@ -85,10 +85,11 @@ impl Look<'_> {
         .collect()
     }
 
-    /// Where page faults were seen by the pages that came, nothing tells what the program was about to do.
+    /// Where page faults were seen by the pages that came, only its calls tell what it was about to do.
     fn registers_are_missing(&self) -> Option<Reason> {
         const FOUND: &str = "waits in mapped files were seen by the pages that came alone, as the kernel does not show them \
-                             (perf_event_open): what is read in no order is run ahead of from calls between at best";
+                             (perf_event_open): what is read in no order is run ahead of from calls between \
+                             at best";
         let is_so = self.report.counts.faults.seen_by.as_deref() == Some("pagemap");
         is_so.then(|| Reason { found: FOUND.to_owned(), remedy: remedies::of(FOUND, self.around) })
     }

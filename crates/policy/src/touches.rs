@@ -282,9 +282,9 @@ impl Touches {
         (self.restarts, self.useful, self.spent) = (0, 0, Some(spent));
     }
 
-    /// Speculation is about to be restarted from the same place: if it has led to fewer useful pages than one
-    /// in eight that it may be ahead, that counts as none. (Where each place is found in the one before there is
-    /// one for each restart, and 64 in vain.)
+    /// Speculation is about to be restarted from the same place: if it has led to fewer useful pages than
+    /// one in eight that it may be ahead, that counts as none. (Where each place is found in the one before
+    /// there is one for each restart, and 64 in vain.)
     pub fn counts_few_as_none(&mut self) {
         if self.since_restart < self.ahead / FEW {
             self.since_restart = 0;

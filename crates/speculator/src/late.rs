@@ -1,8 +1,8 @@
 //! Speculation that begins where the program was some time ago, at a call of which there is a snapshot
 //! ([`Snapshot`](runahead_abi::session::Snapshot)), and goes through what it has done since.
 //!
-//! Registers and stack are as they were. All else is as it is now: what the program has mapped is there, what it
-//! has closed is closed, and what its heap holds may be of later.
+//! Registers and stack are as they were. All else is as it is now: what the program has mapped is there,
+//! what it has closed is closed, and what its heap holds may be of later.
 
 use crate::descriptors::process_directory;
 use crate::emulate;
@@ -15,9 +15,9 @@ use runahead_abi::session::SNAPSHOT_STACK;
 use runahead_kernel::files::IoVec;
 use runahead_kernel::memory::read_process;
 
-/// Puts the stack of the snapshot with this number into the mirror, which is in step, and moves the heap's end to
-/// where it is now. False: the program has left another one since, or none of its stack could be copied. May
-/// open files.
+/// Puts the stack of the snapshot with this number into the mirror, which is in step, and moves the heap's
+/// end to where it is now. False: the program has left another one since, or none of its stack could be
+/// copied. May open files.
 pub fn takes_up(number: u32, program_break: &mut u64) -> bool {
     let heap = MIRROR.get().region_at((*program_break as usize).wrapping_sub(1));
     *program_break = heap.map_or(*program_break, |heap| (heap.end as u64).max(*program_break));
@@ -37,8 +37,8 @@ fn lay_stack(number: u32) -> bool {
         return false;
     }
     let (local, remote) = ([IoVec { base: from, length }], [IoVec { base: copy, length }]);
-    // SAFETY: what `room` has said yes to is the mirror's or speculation's own, which any bytes may be written
-    // to; where nothing may be written the kernel says so.
+    // SAFETY: what `room` has said yes to is the mirror's or speculation's own, which any bytes may be
+    // written to; where nothing may be written the kernel says so.
     let copied = unsafe { read_process(mirror::process(), &local, &remote) };
     copied == Ok(length) && post::is_whole(&snapshot.taken, number)
 }

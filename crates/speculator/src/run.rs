@@ -523,9 +523,9 @@ fn sync(post: &Post) {
     at_least(&part.counts.processor_ns, processor_ns());
 }
 
-/// Brings the mirror and the descriptors to the program's present state: it is at the fault posted as `posted`, or
-/// a little beyond; or far beyond, where the snapshot with this number was posted (0: none). False: its stack is
-/// not to be had any more.
+/// Brings the mirror and the descriptors to the program's present state: it is at the fault posted as
+/// `posted`, or a little beyond; or far beyond, where the snapshot with this number was posted (0: none).
+/// False: its stack is not to be had any more.
 fn sync_to_fault(posted: u32, snapshot: u32) -> bool {
     let began = monotonic_ns();
     let part = speculator();
