@@ -122,6 +122,9 @@ pub struct Header {
     pub kept_open: AtomicU32,
     /// Not 0: the run is traced. Written once, before anybody else has it.
     pub traces: AtomicU32,
+    /// Bytes that the user's limits let a thread ask for ahead of what it reads in order. Written once, as
+    /// that.
+    pub in_order_most: AtomicU64,
     /// Processes that were left alone.
     pub unseen: Unseen,
     pub holders: Holders,
@@ -388,9 +391,25 @@ pub struct AgentCounts {
     pub mismatches: AtomicU64,
     /// Stalls at which the log was merely empty.
     pub lags: AtomicU64,
+    /// Of files that are read in order: bytes asked for ahead that were not there; windows of the kernel's
+    /// read-ahead of these that were gone through without a wait, and what that has spared, ns.
+    pub in_order_bytes: AtomicU64,
+    pub in_order: AtomicU64,
+    pub in_order_ns: AtomicU64,
+    /// Waits for these, and the time; not among the stalls, from which it is judged what speculation is
+    /// worth.
+    pub in_order_stalls: AtomicU64,
+    pub in_order_stall_ns: AtomicU64,
 }
 
 impl AgentCounts {
+    /// How often the process has waited for a read.
+    pub fn all_stalls(&self) -> u64 {
+        let [stalls, in_order] =
+            [&self.stalls, &self.in_order_stalls].map(|count| count.load(Ordering::Relaxed));
+        stalls.wrapping_add(in_order)
+    }
+
     /// What prefetches have spared, ns: full ones whole stalls, partial ones what they were shorter by.
     pub fn saved_ns(&self) -> u64 {
         let [full, partial, stalls, all_ns, whole_ns] =

@@ -29,15 +29,17 @@ use runahead_kernel::files::{
 use runahead_kernel::filesystem::FileSystem;
 use runahead_kernel::process::{
     futex_wait, futex_wake, major_faults_of_thread, monotonic_ns, process_id, sleeps_and_blocks, thread_id,
+    thread_ns,
 };
 use runahead_kernel::text::Text;
 use runahead_kernel::uapi::general as n;
 use runahead_kernel::{Errno, PAGE};
 use runahead_policy::attention::Attention;
 use runahead_policy::hold::Wait;
+use runahead_policy::in_order::{self, Found, InOrder, Moment, Since, Waiting};
 use runahead_policy::restart::{Machines, Past, Restart, Stall};
 use runahead_policy::track::{Next, Passing};
-use runahead_policy::untold::{Counted, Read, Since};
+use runahead_policy::untold::{self, Counted, Read};
 
 /// Longer reads are left to the program's own call: the kernel refuses some of them for their length
 /// alone, and by different rules for plain and vectored calls.
@@ -190,7 +192,18 @@ pub fn with_process(frame: &Frame, action: impl FnOnce(&mut Visit)) {
     opened::look(state);
     // SAFETY: the lock is held.
     let inner = unsafe { process.inner() };
-    visit(Visit { state, process, inner, lane: None, held: &process.lock, saw_a_stall: false }, action);
+    visit(
+        Visit {
+            state,
+            process,
+            inner,
+            lane: None,
+            held: &process.lock,
+            saw_a_stall: false,
+            is_absent: false,
+        },
+        action,
+    );
 }
 
 /// Runs `action` with the state of this thread's lane, if it has one, else with the process's.
@@ -217,7 +230,18 @@ fn with_thread(frame: &Frame, action: impl FnOnce(&mut Visit)) {
     note_company(process, index);
     // SAFETY: the lock is held.
     let inner = unsafe { process.lane_inner(lane, None) };
-    visit(Visit { state, process, inner, lane: Some(index), held: &lane.lock, saw_a_stall: false }, action);
+    visit(
+        Visit {
+            state,
+            process,
+            inner,
+            lane: Some(index),
+            held: &lane.lock,
+            saw_a_stall: false,
+            is_absent: false,
+        },
+        action,
+    );
 }
 
 /// Lane `lane` is visited: of late by its own thread alone, or by others in between as well.
@@ -258,6 +282,8 @@ pub struct Visit<'a> {
     held: &'static Lock,
     /// A stall has ended with this call, and was measured.
     pub saw_a_stall: bool,
+    /// Nothing of the read at hand was in the cache, not even on its way.
+    is_absent: bool,
 }
 
 /// Lanes that are given to threads. (Where each post forks the program there is one copy of it.)
@@ -286,6 +312,10 @@ const LOOKS_AT_SLEEPERS: u32 = 64;
 
 /// Bytes that the kernel takes in one `readahead` without truncating it.
 const READAHEAD_MOST: u64 = 128 << 10;
+
+/// How long the program is kept, at most, by what is asked for ahead of its reads in order, ns (but for one
+/// call).
+const ASKING_MOST_NS: u64 = 1_000_000;
 
 /// A read that waits.
 #[derive(Clone, Copy)]
@@ -343,6 +373,9 @@ impl Visit<'_> {
             self.probe(fd, place, operation.detail as usize)
         };
         self.counted(&Prediction { place: place as u64, ..operation }, foretold, None);
+        if foretold.is_none() && self.goes_in_order(fd, place, operation.detail, residency) {
+            return;
+        }
         let unasked = if residency == Residency::Untold { operation.detail } else { 0 };
         let residency = if unasked > 0 { self.untold(frame, fd, place, foretold) } else { residency };
         match residency {
@@ -413,12 +446,16 @@ impl Visit<'_> {
             return None;
         }
         let place = operation.place as i64;
+        let (fd, length) = (operation.subject, operation.detail);
         // SAFETY: the program's own buffers, which this read may fill: the program asked for it.
-        match unsafe { preadv2(operation.subject, pieces, place, RWF_NOWAIT) } {
-            Ok(bytes) if bytes as u64 == operation.detail => {
+        match unsafe { preadv2(fd, pieces, place, RWF_NOWAIT) } {
+            Ok(bytes) if bytes as u64 == length => {
                 let foretold = self.compare_and_follow(&operation);
-                self.counted(&operation, foretold, Some(operation.detail));
-                self.begins(operation.subject, place);
+                self.counted(&operation, foretold, Some(length));
+                self.begins(fd, place);
+                if foretold.is_none() && self.reads_in_order(fd, place as u64, length) {
+                    self.passes_in_order(fd);
+                }
                 self.hit(foretold);
                 Some(bytes)
             }
@@ -426,12 +463,18 @@ impl Visit<'_> {
             Ok(_) => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(&operation, foretold, None);
-                self.begins(operation.subject, place);
+                self.begins(fd, place);
+                if foretold.is_none() {
+                    self.goes_in_order(fd, place, length, Residency::Cached);
+                }
                 None
             }
             Err(Errno::EAGAIN) => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(&operation, foretold, None);
+                if foretold.is_none() && self.goes_in_order(fd, place, length, Residency::Missing) {
+                    return None;
+                }
                 let stalled = Stalled { fd: operation.subject, place, operation, unasked: 0, tells: false };
                 self.stall(frame, foretold, stalled);
                 None
@@ -439,6 +482,9 @@ impl Visit<'_> {
             Err(Errno::EOPNOTSUPP) => {
                 let foretold = self.compare_and_follow(&operation);
                 self.counted(&operation, foretold, None);
+                if foretold.is_none() && self.goes_in_order(fd, place, length, Residency::Untold) {
+                    return None;
+                }
                 let stalled = Stalled {
                     fd: operation.subject,
                     place,
@@ -481,9 +527,18 @@ impl Visit<'_> {
         }
         let ns = monotonic_ns().saturating_sub(self.inner.stall_began);
         self.inner.stall_began = 0;
+        self.in_order().came(ns);
+        trace(self.state, event::READ_CAME, ns, 0);
+        // What is on its way already for a read in order says nothing of what another wait takes.
+        if core::mem::take(&mut self.inner.stall_is_in_order) {
+            if let Some(slot) = self.state.slot() {
+                count(&slot.agent.counts.in_order_stall_ns, ns);
+                attach::has_waited(self.state, ns);
+            }
+            return;
+        }
         self.saw_a_stall = true;
         self.inner.hold.stalled(ns);
-        trace(self.state, event::READ_CAME, ns, 0);
         if let Some(slot) = self.state.slot() {
             self.inner.worth.waited(ns, self.inner.stall_is_whole, pages_asked_for(slot));
             count(&slot.agent.counts.stall_ns, ns);
@@ -760,7 +815,7 @@ impl Visit<'_> {
         }
         if self.state.no_cachestat.load(Ordering::Relaxed) == 0 {
             match cached_pages(fd, place as u64, length.min(PAGE) as u64) {
-                Ok(0) => {}
+                Ok(0) => self.is_absent = true,
                 Ok(_) => return Residency::Cached,
                 Err(Errno::ENOSYS) => self.state.no_cachestat.store(1, Ordering::Relaxed),
                 // EPERM: kernels of 2025 and later tell only those who own a file or may write to it (CVE-2025-21691).
@@ -785,7 +840,7 @@ impl Visit<'_> {
         let is_judged = self.judge_untold(thread, counted);
         let since = self.inner.untold.looks(thread, counted);
         // Asking on costs ten times as much: too much for a sample of reads that do not wait.
-        if since == Since::Nothing && !self.is_attentive() {
+        if since == untold::Since::Nothing && !self.is_attentive() {
             if !is_judged {
                 self.inner.untold.passes(thread);
             }
@@ -795,11 +850,10 @@ impl Visit<'_> {
         let Ok(Some(file)) = known_regular(fd) else { return Residency::Cached };
         let (size, (major, minor)) = (file.size, file.device);
         let device = names::device_number(major, minor);
-        // What has a number without a disk may be a server's, which is not to be asked what it is.
-        if is_direct(fd) || (major != 0 && self.is_unpacked(fd, device)) {
+        if is_direct(fd) || self.is_unpacked(fd, file.device) {
             return Residency::Cached;
         }
-        if since == Since::Waited {
+        if since == untold::Since::Waited {
             self.attention_suspects();
         }
         // The end of a file is known.
@@ -838,7 +892,12 @@ impl Visit<'_> {
     /// Whether a file lies on squashfs: it keeps a few unpacked blocks only, of many files each. What is read
     /// ahead there is unpacked once more, by the processors that the program wants, and drops what it reads
     /// next.
-    fn is_unpacked(&mut self, fd: i32, device: u64) -> bool {
+    fn is_unpacked(&mut self, fd: i32, (major, minor): (u32, u32)) -> bool {
+        // What has a number without a disk may be a server's, which is not to be asked what it is.
+        if major == 0 {
+            return false;
+        }
+        let device = names::device_number(major, minor);
         if self.inner.asked_device != device {
             self.inner.asked_device = device;
             self.inner.is_unpacked =
@@ -868,6 +927,252 @@ impl Visit<'_> {
     fn counts_as_cached(&self, fd: i32, place: i64) -> bool {
         self.state.no_cachestat.load(Ordering::Relaxed) == 0
             && matches!(cached_pages(fd, place as u64, 1), Ok(1..))
+    }
+
+    fn in_order(&mut self) -> &mut InOrder {
+        // SAFETY: `held` is the lock of this lane's, or the process's where there is none.
+        unsafe { self.state.in_order(self.lane) }
+    }
+
+    /// A read that is there, or of which it is not known yet: whether it is one of a file that is gone
+    /// through.
+    fn reads_in_order(&mut self, fd: i32, place: u64, length: u64) -> bool {
+        let skipped = self.state.skipped.load(Ordering::Relaxed);
+        self.in_order().read(fd, place, length, skipped)
+    }
+
+    /// A read that nobody foretold, and of whose first page so much is known. True: it may wait, and is one
+    /// of a file that is gone through in order and asked ahead for. False: it is to be taken as any other;
+    /// if it has what it wants and goes on in order, more was asked for as well.
+    fn goes_in_order(&mut self, fd: i32, place: i64, length: u64, first: Residency) -> bool {
+        let may_ask = self.state.header().in_order_most.load(Ordering::Relaxed) > 0;
+        if !may_ask || first == Residency::Unknown || !self.reads_in_order(fd, place as u64, length) {
+            return false;
+        }
+        // (The bases of two threads are further apart.)
+        let thread = (thread_base(self.state) >> 6) as u32;
+        let told = match first {
+            Residency::Missing => Some(true),
+            Residency::Cached => self.waits_for_its_end(fd, place as u64, length),
+            _ => None,
+        };
+        // What nobody tells beforehand shows afterwards: whether the reads before this one have waited.
+        let since = told.is_none().then(|| {
+            let (sleeps, blocks) = sleeps_and_blocks();
+            self.in_order().since(thread, sleeps as u32, blocks as u32)
+        });
+        let waits = match since {
+            None => told == Some(true),
+            // It may have been for something else, unless it is for what was asked ahead for. Where blocks are
+            // counted who waits for the disk has some brought in otherwise.
+            Some(Since::Slept) => {
+                self.in_order().is_served()
+                    || self.in_order().is_tried() && self.counts_as_cached(fd, place.saturating_sub(1))
+            }
+            Some(since) => since == Since::Waited,
+        };
+        if !waits {
+            self.passes_in_order(fd);
+            let is_at_it = told.is_none() && !self.inner.track.is_on() && self.in_order().is_at_it();
+            if is_at_it {
+                self.begins(fd, place);
+                self.hit(None);
+            }
+            return is_at_it;
+        }
+        // On track speculation knows better. What is read past the page cache is not to be brought into it.
+        let is_left = self.state.has(flags::NO_SPECULATION) || self.inner.track.is_on() || is_direct(fd);
+        let file = if is_left { None } else { known_regular(fd).ok().flatten() };
+        let Some(file) = file.filter(|file| !self.is_unpacked(fd, file.device)) else { return false };
+        self.in_order().has_left(file.size.saturating_sub(place as u64));
+        if told.is_none() && !self.in_order().is_tried() {
+            // Something was brought in; who is at the beginning of a long file is left to it.
+            let is_at_it = self.in_order().is_at_it();
+            if is_at_it {
+                self.attention_stall();
+                self.begins(fd, place);
+            }
+            return is_at_it;
+        }
+        let Some(slot) = attach::slot(self.state) else { return false };
+        if self.may_ask_ahead(slot) == 0 {
+            return false;
+        }
+        let now = monotonic_ns();
+        let blocks = sleeps_and_blocks().1 as u32;
+        let moment = Moment { now, busy: thread_ns(), thread, blocks };
+        if told.is_none() {
+            return self.has_waited_in_order(slot, (fd, place), moment, since == Some(Since::Waited));
+        }
+        match self.in_order().waits(moment) {
+            Waiting::LeftAlone => false,
+            Waiting::Trial if first == Residency::Cached => {
+                self.attention_stall();
+                self.begins_stall_in_order(slot, (fd, place), now);
+                false
+            }
+            Waiting::Trial if !self.in_order().is_at_it() => {
+                self.attention_stall();
+                false
+            }
+            Waiting::Trial | Waiting::Served => {
+                self.waits_in_order(slot, (fd, place), now);
+                true
+            }
+        }
+    }
+
+    /// A read of a file that is gone through in order, at such a place; those before it have waited,
+    /// certainly where something `was_brought` in. As [`Visit::goes_in_order`].
+    fn has_waited_in_order(
+        &mut self,
+        slot: &Slot,
+        (fd, place): (i32, i64),
+        moment: Moment,
+        was_brought: bool,
+    ) -> bool {
+        let (waiting, idle) = self.in_order().waited(moment);
+        if waiting == Waiting::LeftAlone || (waiting == Waiting::Trial && !self.in_order().is_at_it()) {
+            return false;
+        }
+        if was_brought || waiting == Waiting::Served {
+            self.attention_stall();
+            opened::has_waited(self.state);
+            count(&slot.agent.counts.in_order_stalls, 1);
+            count(&slot.agent.counts.in_order_stall_ns, idle);
+            attach::has_waited(self.state, idle);
+        }
+        if self.lane.is_none() {
+            // By which others' lanes are judged. This wait is over.
+            self.inner.stall_began = moment.now;
+            self.take_lane(slot);
+            self.inner.stall_began = 0;
+        }
+        self.begins(fd, place);
+        self.asks_ahead(slot, fd);
+        true
+    }
+
+    /// How many bytes may be asked for ahead of reads in order at present: by the user's limits, and by
+    /// what the host leaves to speculation.
+    fn may_ask_ahead(&self, slot: &Slot) -> u64 {
+        let allowance = &slot.speculator.allowance;
+        if allowance.off.load(Ordering::Relaxed) != 0 {
+            return 0;
+        }
+        let left = |count: &AtomicU32, bytes| match count.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            count => u64::from(count) * bytes,
+        };
+        let most = self.state.header().in_order_most.load(Ordering::Relaxed);
+        let left = left(&allowance.requests, READAHEAD_MOST).min(left(&allowance.pages, PAGE as u64));
+        most.min(left).min(in_order::MOST)
+    }
+
+    /// Whether a part of a read, of which the first page is there or on its way, is not there yet; None:
+    /// that is not told. Asked about the last byte, as the disk is asked for a file's pages in order.
+    fn waits_for_its_end(&self, fd: i32, place: u64, length: u64) -> Option<bool> {
+        let last = place.saturating_add(length.saturating_sub(1));
+        // What was not in the cache a moment ago and has come without a wait lies on no disk.
+        if self.is_absent {
+            return Some(false);
+        }
+        let is_started = |place: u64| match self.probe_started(fd, place as i64) {
+            Residency::Missing => Some(true),
+            Residency::Untold => None,
+            Residency::Cached | Residency::Unknown => Some(false),
+        };
+        // (That is there, or on its way.)
+        if last / PAGE as u64 == place / PAGE as u64 {
+            return is_started(last);
+        }
+        if self.state.no_cachestat.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        match cached_pages(fd, last, 1) {
+            // To ask otherwise would have the kernel begin to read there, out of order. The first page is
+            // asked for whether the file tells at all.
+            Ok(0) => {
+                is_started(place)?;
+                Some(known_regular(fd).is_ok_and(|file| file.is_some_and(|file| last < file.size)))
+            }
+            Ok(_) => is_started(last),
+            Err(_) => None,
+        }
+    }
+
+    fn passes_in_order(&mut self, fd: i32) {
+        // On track speculation knows better.
+        if self.in_order().passes()
+            && !self.inner.track.is_on()
+            && let Some(slot) = self.state.slot()
+        {
+            self.asks_ahead(slot, fd);
+        }
+    }
+
+    /// The program is going to wait, since `now`, for a read of a file that is gone through in order and
+    /// asked ahead for. Nothing is posted: what it reads next is known.
+    fn waits_in_order(&mut self, slot: &Slot, read: (i32, i64), now: u64) {
+        let fd = read.0;
+        self.attention_stall();
+        self.inner.pieces.stall();
+        self.inner.bystander.stall();
+        self.inner.unseen = 0;
+        self.begins_stall_in_order(slot, read, now);
+        if self.lane.is_none() {
+            self.take_lane(slot);
+        }
+        self.state.calm.store(0, Ordering::Relaxed);
+        opened::has_waited(self.state);
+        self.asks_ahead(slot, fd);
+    }
+
+    fn begins_stall_in_order(&mut self, slot: &Slot, read: (i32, i64), now: u64) {
+        let (fd, place) = read;
+        self.inner.stall_began = now;
+        self.inner.stall_is_whole = true;
+        self.inner.stall_is_in_order = true;
+        count(&slot.agent.counts.in_order_stalls, 1);
+        trace_at(self.state, now, event::READ_WAITS, place as u64, u64::from(fd as u32));
+    }
+
+    /// Asks for what is due of a file that is gone through in order, and tells what this has spared so far.
+    /// By the program's own descriptor: what this takes, the program would take for it later on.
+    fn asks_ahead(&mut self, slot: &Slot, fd: i32) {
+        let began = monotonic_ns();
+        let counts = &slot.agent.counts;
+        let spared = self.in_order().spared(began);
+        count(&counts.in_order, spared.waits);
+        count(&counts.in_order_ns, spared.ns);
+        let most = self.may_ask_ahead(slot);
+        let Some(ask) = self.in_order().ask(most) else { return };
+        let Ok(Some(file)) = known_regular(fd) else { return self.in_order().refused() };
+        let length = ask.from.saturating_add(ask.bytes).saturating_sub(ask.look);
+        let can_tell = self.state.no_cachestat.load(Ordering::Relaxed) == 0;
+        let pages = if can_tell { cached_pages(fd, ask.look, length).ok() } else { None };
+        let blocks = || sleeps_and_blocks().1 as u32;
+        let found = Found { inode: file.inode as u32, size: file.size, pages, blocks: blocks() };
+        let bytes = self.in_order().found(ask, found);
+        if bytes == 0 {
+            return;
+        }
+        let end = ask.from.saturating_add(bytes);
+        let mut from = ask.from;
+        while from < end {
+            let bytes = READAHEAD_MOST.min(end - from);
+            if readahead(fd, from, bytes).is_err() {
+                return self.in_order().refused();
+            }
+            from = from.saturating_add(bytes);
+            // The disk's queue is full, or memory has to be found first: the program is not to wait for that.
+            if from < end && monotonic_ns().saturating_sub(began) > ASKING_MOST_NS {
+                self.in_order().asked_up_to(from);
+                break;
+            }
+        }
+        let absent = self.in_order().brought(ask, found, from - ask.from, blocks());
+        count(&counts.in_order_bytes, absent);
     }
 
     /// Whether the read that speculation has started at `place` has arrived.
@@ -924,8 +1229,11 @@ impl Visit<'_> {
         self.inner.pieces.cost_more(self.inner.hold.expected_stall())
     }
 
-    pub fn set_calm(&self, skip: u32) {
-        let skip = if self.must_see() { 0 } else { skip };
+    /// Lets so many calls pass unseen, unless each must be seen, and no more than what is read in order may
+    /// do without.
+    pub fn set_calm(&mut self, skip: u32) {
+        let skip = if self.must_see() { 0 } else { skip.min(self.in_order().unseen_most()) };
+        self.state.skipped.fetch_add(skip, Ordering::Relaxed);
         self.state.calm.store(skip as i32, Ordering::Relaxed);
     }
 
@@ -960,6 +1268,7 @@ impl Visit<'_> {
         }
         self.inner.stall_began = monotonic_ns();
         self.inner.stall_is_whole = foretold.is_none();
+        self.inner.stall_is_in_order = false;
         let waits = u64::from(fd as u32) | foretold.map_or(0, |_| FORETOLD);
         trace_at(self.state, self.inner.stall_began, event::READ_WAITS, place as u64, waits);
         if self.state.has(flags::NO_SPECULATION) {
@@ -1133,6 +1442,7 @@ impl Visit<'_> {
         if !lane.lock.try_take() {
             return false;
         }
+        let in_order = core::mem::take(self.in_order());
         // SAFETY: the lane's lock is held, and the process's.
         let inner = unsafe { self.process.lane_inner(lane, Some(self.inner)) };
         let common = core::mem::replace(&mut self.inner, inner);
@@ -1145,9 +1455,11 @@ impl Visit<'_> {
         // What has been found of the read at hand.
         self.inner.stall_began = core::mem::take(&mut common.stall_began);
         self.inner.stall_is_whole = common.stall_is_whole;
+        self.inner.stall_is_in_order = core::mem::take(&mut common.stall_is_in_order);
         (self.inner.untold, self.inner.mapped) = (common.untold, common.mapped);
         self.inner.asking = common.asking;
         self.inner.untold_device = common.untold_device;
+        *self.in_order() = in_order;
         core::mem::replace(&mut self.held, &lane.lock).release();
         true
     }
@@ -1191,8 +1503,14 @@ impl Visit<'_> {
             }
             // SAFETY: the lane's lock is held.
             let inner = unsafe { self.process.lane_inner(lane, None) };
-            let mut sleeper =
-                Visit { inner, lane: Some(index), held: &lane.lock, saw_a_stall: false, ..*self };
+            let mut sleeper = Visit {
+                inner,
+                lane: Some(index),
+                held: &lane.lock,
+                saw_a_stall: false,
+                is_absent: false,
+                ..*self
+            };
             sleeper.leaves_track(slot);
             sleeper.tell_track();
             lane.lock.release();

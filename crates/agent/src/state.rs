@@ -36,6 +36,7 @@ use runahead_policy::attention::Attention;
 use runahead_policy::following::Following;
 use runahead_policy::futile::Futile;
 use runahead_policy::hold::Hold;
+use runahead_policy::in_order::InOrder;
 use runahead_policy::mapped::Mapped;
 use runahead_policy::pieces::Pieces;
 use runahead_policy::served::Served;
@@ -123,6 +124,11 @@ pub struct Fixed {
     pub prepared_descriptor: AtomicI32,
     /// 1: it has been looked for, or may not be any more.
     pub prepared_tried: AtomicU32,
+    /// How many calls have been let pass so far, at most. It wraps.
+    pub skipped: AtomicU32,
+    /// Of threads that have no lane, and of each lane: what is read in order. (`Process` is full. A child of
+    /// fork has the same files open, and at the same places.)
+    in_order: [UnsafeCell<InOrder>; 1 + LANES],
 }
 
 /// Page 1: what belongs to this very process.
@@ -238,6 +244,8 @@ pub struct Inner {
     pub stall_began: u64,
     /// Nothing had been asked ahead for it.
     pub stall_is_whole: bool,
+    /// It is for a file that is read in order.
+    pub stall_is_in_order: bool,
 }
 
 /// A lock that is only ever tried. No handler of the program's runs while it is held (`arch::entry`), so
@@ -264,6 +272,17 @@ impl Process {
 }
 
 impl Fixed {
+    /// What a lane's thread reads in order; of threads that have none where that is None.
+    ///
+    /// # Safety
+    /// The lock of the lane is held, or without one the process's.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn in_order(&self, lane: Option<usize>) -> &mut InOrder {
+        let own = lane.and_then(|lane| self.in_order.get(1 + lane));
+        // SAFETY: each is used under its own lock alone, which the caller holds.
+        unsafe { &mut *own.unwrap_or(&self.in_order[0]).get() }
+    }
+
     pub fn is_off(&self) -> bool {
         self.off.load(Ordering::Relaxed) != 0
     }

@@ -27,6 +27,8 @@ pub struct Counts {
     pub stall_ns: u64,
     /// What prefetches have spared, by the stalls of the same process for which nothing had been asked ahead.
     pub saved_ns: u64,
+    /// Bytes asked for ahead of reads in order that were not there.
+    pub in_order_bytes: u64,
     /// Look-ups of names and listings of directories seen while there were slow ones.
     pub names: u64,
     pub name_stalls: u64,
@@ -164,11 +166,16 @@ impl Counts {
         add(&mut self.reads_hinted, &agent.reads_hinted);
         add(&mut self.read_bytes_hinted, &agent.read_bytes_hinted);
         add(&mut self.full_prefetches, &agent.full);
+        add(&mut self.full_prefetches, &agent.in_order);
+        add(&mut self.in_order_bytes, &agent.in_order_bytes);
         add(&mut self.partial_prefetches, &agent.partial);
         self.behind_a_server |= get(&slot.speculator.server) != 0;
         add(&mut self.stalls, &agent.stalls);
+        add(&mut self.stalls, &agent.in_order_stalls);
         add(&mut self.stall_ns, &agent.stall_ns);
+        add(&mut self.stall_ns, &agent.in_order_stall_ns);
         self.saved_ns = self.saved_ns.wrapping_add(agent.saved_ns());
+        add(&mut self.saved_ns, &agent.in_order_ns);
         add(&mut self.names, &agent.names);
         add(&mut self.name_stalls, &agent.name_stalls);
         add(&mut self.name_stall_ns, &agent.name_stall_ns);

@@ -10,7 +10,7 @@ use crate::counts::Counts;
 use crate::executions;
 use crate::filter::{self, Verdict};
 use crate::installation::Installation;
-use crate::limits::Limits;
+use crate::limits::{self, Limits};
 use crate::own_files;
 use crate::program::{self, Program};
 use crate::progress::SayHowFar;
@@ -427,6 +427,7 @@ fn prepare(
         let whose = if is_cold || options.records() { remembering::ALL } else { remembering::WAITING };
         session.header().remembering.store(whose, Ordering::Relaxed);
     }
+    session.header().in_order_most.store(limits::ahead_of_reads(&options.limits), Ordering::Relaxed);
     let address = environment::Session {
         host: 0,
         descriptor: descriptor.cast_unsigned(),
@@ -499,6 +500,7 @@ pub(crate) fn serve_all(lasting: Box<dyn Lasting>, installation: Installation) -
     if is_tracing_restricted() {
         flag_bits |= flags::RESTRICTED_TRACING;
     }
+    session.header().in_order_most.store(limits::ahead_of_reads(&limits), Ordering::Relaxed);
     let address = environment::Session {
         host: 0,
         descriptor: session.descriptor.as_raw_fd().cast_unsigned(),

@@ -11,6 +11,7 @@
 
 use crate::disks;
 use runahead_abi::session::{Allowance, Slot, activity};
+use runahead_faults::REQUEST;
 use runahead_prefetch::PAGE;
 use runahead_prefetch::benefit::WHOLE;
 use runahead_prefetch::courtesy::{Counts, Courtesy};
@@ -256,6 +257,19 @@ impl Device {
     }
 }
 
+/// Bytes that a thread may ask for ahead of what it reads in order, by the user's limits. Of a limited
+/// bandwidth nothing: nobody would count it.
+pub(crate) fn ahead_of_reads(options: &Options) -> u64 {
+    let requests = match options.in_flight {
+        count if count == Options::default().in_flight => u64::MAX,
+        count => u64::from(count).saturating_mul(REQUEST),
+    };
+    match options.bandwidth {
+        u64::MAX => options.memory.min(requests),
+        _ => 0,
+    }
+}
+
 /// Says it to a speculator. `requests`: what courtesy and the others leave; `pages`: what memory does.
 fn put(allowance: &Allowance, options: &Options, requests: Option<u32>, pages: u64) {
     let most = (options.in_flight != Options::default().in_flight).then_some(options.in_flight);
@@ -292,6 +306,16 @@ mod tests {
         assert_eq!(said(&limited, None, 9), (4, 9, 1 << 20));
         assert_eq!(said(&limited, Some(3), 9).0, 3);
         assert_eq!(said(&limited, Some(300), 9).0, 4);
+    }
+
+    #[test]
+    fn limits_are_those_of_what_is_asked_for_ahead_of_reads_in_order() {
+        let plain = Options::default();
+        let limited = |memory, in_flight, bandwidth| Options { memory, in_flight, bandwidth, ..plain };
+        assert_eq!(ahead_of_reads(&plain), u64::MAX);
+        assert_eq!(ahead_of_reads(&limited(1 << 16, plain.in_flight, u64::MAX)), 1 << 16);
+        assert_eq!(ahead_of_reads(&limited(u64::MAX, 2, u64::MAX)), 2 * REQUEST);
+        assert_eq!(ahead_of_reads(&limited(u64::MAX, plain.in_flight, 1 << 40)), 0);
     }
 
     #[test]

@@ -157,6 +157,11 @@ pub fn processor_ns() -> u64 {
     clock_ns(n::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// For how long the calling thread has run, ns.
+pub fn thread_ns() -> u64 {
+    clock_ns(n::CLOCK_THREAD_CPUTIME_ID)
+}
+
 /// How long the calling process has been off its processors, ns, but for a constant of its own. Of one thread.
 pub fn idle_ns() -> u64 {
     monotonic_ns().saturating_sub(processor_ns())

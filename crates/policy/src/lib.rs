@@ -1,12 +1,13 @@
 //! The policy, in one place and pure.
 //!
-//! State machines without clocks, memory or system calls: events go in, decisions come out, so that each can
-//! be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`], [`worth`],
-//! [`futile`], [`restart`], [`kin`], [`coldness`], [`noting`], [`toll`], [`untold`], [`mapped`], [`served`]
-//! and [`crowd`] inside the program ([`per_thread`]: of each thread); the speculator drives [`depth`],
-//! [`ledger`], [`copies`], [`misses`], [`scattered`], [`overlay`], [`passed_names`], [`together`], [`views`],
-//! [`allowance`], and `coldness` and `noting` too; the host drives [`arming`], [`followed`], [`strides`],
-//! [`swapped`], [`touches`], [`presence`], [`sampling`] and [`memory`]. Every constant carries its reason.
+//! State machines without clocks, memory or system calls: events go in, decisions come out, so that each
+//! can be tested with a recorded trace. The agent drives [`track`], [`attention`], [`hold`], [`worth`],
+//! [`futile`], [`restart`], [`kin`], [`coldness`], [`in_order`], [`noting`], [`toll`], [`untold`],
+//! [`mapped`], [`served`] and [`crowd`] inside the program ([`per_thread`]: of each thread); the speculator
+//! drives [`depth`], [`ledger`], [`copies`], [`misses`], [`scattered`], [`overlay`], [`passed_names`],
+//! [`together`], [`views`], [`allowance`], and `coldness` and `noting` too; the host drives [`arming`],
+//! [`followed`], [`strides`], [`swapped`], [`touches`], [`presence`], [`sampling`] and [`memory`]. Every
+//! constant carries its reason.
 //!
 //! Rules of this room: no I/O, no atomics, no allocation, nothing that can panic.
 #![cfg_attr(not(test), no_std)]
@@ -23,6 +24,7 @@ pub mod followed;
 pub mod following;
 pub mod futile;
 pub mod hold;
+pub mod in_order;
 pub mod kin;
 pub mod ledger;
 pub mod mapped;
@@ -49,6 +51,7 @@ pub mod track;
 pub mod untold;
 pub mod views;
 pub mod waits_alone;
+pub mod windows;
 pub mod worth;
 
 /// Bytes of a page.

@@ -31,6 +31,7 @@ use runahead_kernel::{Errno, Result};
 use runahead_policy::overlay::{File, FileId};
 use runahead_policy::scattered::Scattered;
 use runahead_policy::waits_alone::WaitsAlone;
+use runahead_policy::windows::Windows;
 
 /// Descriptor numbers that speculation can deal with; higher ones end it.
 pub const MOST: usize = NUMBERS;
@@ -91,6 +92,8 @@ pub struct Descriptor {
     pub scattered: Scattered,
     /// Which of its reads would be waited in alone.
     pub alone: WaitsAlone,
+    /// What was asked for of it, where that is not told.
+    pub windows: Windows,
 }
 
 const NOTHING: Descriptor = Descriptor {
@@ -110,6 +113,7 @@ const NOTHING: Descriptor = Descriptor {
     may_be_terminal: false,
     scattered: Scattered::new(),
     alone: WaitsAlone::new(),
+    windows: Windows::new(),
 };
 
 pub struct Table {
@@ -230,6 +234,7 @@ impl Table {
                 let entry = &mut self.entries[index];
                 (entry.kind, entry.position) = (Kind::Closed, -1);
                 (entry.written, entry.shared) = (false, false);
+                entry.windows = Windows::new();
             }
         }
         let harmless = core::mem::replace(&mut self.harmless, [0; MOST / 64]);

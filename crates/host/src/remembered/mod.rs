@@ -468,7 +468,8 @@ impl Remembered {
             return;
         }
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let waits = count(&slot.agent.counts.stalls).wrapping_add(count(&slot.agent.counts.name_stalls));
+        let counts = &slot.agent.counts;
+        let waits = counts.all_stalls().wrapping_add(count(&counts.name_stalls));
         let has_waited = waits > 0;
         if std::mem::replace(&mut taken.waits, waits) != waits {
             self.idle = 0;

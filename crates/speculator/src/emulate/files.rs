@@ -18,6 +18,7 @@ use runahead_kernel::uapi::{general as n, ioctl as c};
 use runahead_kernel::{Errno, PAGE};
 use runahead_policy::overlay::{File, moved};
 use runahead_policy::scattered::{self, Advice, Neighbourhoods};
+use runahead_policy::windows::Windows;
 
 /// The most memory pieces of a vectored call; more end the speculation.
 const PIECES: usize = 64;
@@ -210,11 +211,13 @@ fn read(call: &Call, fd: i32, pieces: Pieces, offset: Option<i64>) -> Outcome {
     if let Some(Ok(entry)) = table.get(fd) {
         advise(entry, place, returned);
     }
-    let Taken { asked, before, missed } =
-        hold(&entry, &pieces, place, returned).unwrap_or_else(|| take(&entry, &pieces, place, returned));
+    let mut windows = entry.windows;
+    let Taken { asked, before, missed } = hold(&entry, &pieces, place, returned)
+        .unwrap_or_else(|| take(&entry, &pieces, place, returned, &mut windows));
     TOGETHER.get().found(missed);
     if let Some(Ok(entry)) = table.get(fd) {
         entry.tells |= missed;
+        entry.windows = windows;
         if offset.is_none() {
             entry.position = place.saturating_add(returned as i64);
         }
@@ -379,8 +382,8 @@ fn hold(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Option
 }
 
 /// Reads `bytes` bytes at `place` as far as they are cached and asks for the rest. Where nothing is cached the
-/// program's memory stays as it is.
-fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Taken {
+/// program's memory stays as it is. `windows`: what was asked for of the file where its system does not tell.
+fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize, windows: &mut Windows) -> Taken {
     if bytes == 0 || !pieces.room(bytes) {
         return Taken::default();
     }
@@ -398,17 +401,24 @@ fn take(entry: &Descriptor, pieces: &Pieces, place: i64, bytes: usize) -> Taken 
             if place + bytes as i64 == entry.size {
                 pieces.end_line(bytes);
             }
-            // The miss has started a read of the size of the request, up to the kernel's
-            // read-ahead window; but not where the file system does not tell what is a miss.
-            let missed = if error == Errno::EAGAIN { CHUNK.min(bytes as u64) } else { 0 };
-            let started = first + missed;
-            let end = end_of_request(entry, first + bytes as u64);
-            ask(entry.real, started, end.saturating_sub(started));
             let missed = error == Errno::EAGAIN;
-            return Taken { asked: asked_for(entry, first, end - first), before: false, missed };
+            let end = end_of_request(entry, first + bytes as u64);
+            // The miss has started a read of the size of the request, up to the kernel's read-ahead window;
+            // but not where the file system does not tell what is a miss.
+            let (from, started, end) = if missed {
+                (first, first + CHUNK.min(bytes as u64), end)
+            } else {
+                let Some((from, to)) = windows.read(first, bytes as u64) else {
+                    return Taken { asked: 0, before: true, missed };
+                };
+                (from, from, to.min(entry.size as u64).max(end))
+            };
+            ask(entry.real, started, end.saturating_sub(started));
+            return Taken { asked: asked_for(entry, from, end - from), before: false, missed };
         }
         Err(_) => return Taken::default(),
     };
+    windows.hits(first, there);
     let before = there > 0 && found_cached(entry, first, there);
     let rest = bytes as u64 - there;
     if rest == 0 {

@@ -13,6 +13,7 @@ mod forked;
 mod given_back;
 mod guests;
 mod hostile;
+mod in_order;
 mod inserted;
 mod installation;
 mod large_program;
@@ -87,6 +88,7 @@ fn main() {
     stepping::add(&mut suite);
     faults::add(&mut suite);
     sampled::add(&mut suite);
+    in_order::add(&mut suite);
     memory::add(&mut suite);
     mirror_ways::add(&mut suite);
     names::add(&mut suite);

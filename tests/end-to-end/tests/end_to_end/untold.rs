@@ -14,12 +14,12 @@ use std::io;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
-const OLDER_KERNEL: &str = env!("CARGO_BIN_EXE_older_kernel");
+pub const OLDER_KERNEL: &str = env!("CARGO_BIN_EXE_older_kernel");
 /// An ordinary user by all but the number, which is the superuser's for the report's sake.
-const ORDINARY: [&str; 2] = ["setpriv", "--bounding-set=-all"];
+pub const ORDINARY: [&str; 2] = ["setpriv", "--bounding-set=-all"];
 
 const FILES: u64 = 300;
-const NOBODY: u32 = 65534;
+pub const NOBODY: u32 = 65534;
 const FILE_BYTES: usize = 6000;
 
 /// Bytes of the mapped file, and how many words of it are read.
@@ -253,7 +253,8 @@ const OVERLAY: [&str; 4] = ["lower", "upper", "work", "merged"];
 
 const MOUNT: &str = "mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged";
 
-fn on_an_overlay(
+/// A command line in the root of an overlay on a slow disk that is filled so.
+pub fn on_an_overlay(
     name: &'static str,
     fill: impl Fn(&Path) -> io::Result<()>,
     line: &str,
