@@ -13,6 +13,9 @@ use crate::PAGE;
 /// Files that are gone through side by side by one thread (as by a comparison or a merge).
 const STREAMS: usize = 3;
 
+/// Files are gone through side by side that are read within so many reads.
+const BESIDE: u32 = 2 * STREAMS as u32;
+
 /// Bytes read in order before it is looked how the program fares: the kernel has got to its own full windows,
 /// and has had one under way ahead of the program, by then.
 const LEAST: u64 = 768 << 10;
@@ -49,6 +52,9 @@ const LONGEST: u64 = 2 << 30;
 /// Who was idle for longer, ns, has waited for something else than a disk.
 const LONGEST_WAIT: u64 = 100_000_000;
 
+/// A wait that is so many times as long as all others of a trial together is none for the disk.
+const PAUSE: u64 = 4;
+
 /// Calls that are none of a stream's and may pass unseen in any case: the stream may be over. After so many
 /// looks at such calls it is taken to be.
 const OTHERS: u32 = 7;
@@ -61,6 +67,11 @@ const JUDGED: u64 = 2 << 20;
 /// A doubling that makes the program less than 5/4 as quick is taken back, and tried again after so many
 /// windows: what is limited by latency gets twice as quick.
 const RETRY: u64 = 32;
+
+/// Bytes of reads that are looked at for a decision, at most: of some tries. And how often the distance to
+/// the next one is doubled.
+const UNDECIDED: u64 = 4 * (LEAST + TRIAL);
+const RESTS_MOST: u8 = 6;
 
 /// Parts in a row that were there already, after which nothing is asked for until it is tried again.
 const THERE: u8 = 8;
@@ -176,6 +187,7 @@ struct Stream {
     brought: u32,
     late: u32,
     is_long: bool,
+    has_waited: bool,
     /// The program was found to compute for most of its time, or to gain nothing: it is tried again later.
     is_left: bool,
     /// Nothing is asked for any more: there is no memory for it, or it cannot be.
@@ -201,6 +213,10 @@ pub struct InOrder {
     is_one_run: bool,
     /// The latest read waits, and it is measured how long.
     is_waiting: bool,
+    /// Bytes of reads that were looked at, and nothing was decided; and how often in a row nothing came of
+    /// it.
+    undecided: u64,
+    rests: u8,
 }
 
 impl InOrder {
@@ -233,6 +249,8 @@ impl InOrder {
         (stream.used, stream.others, stream.bytes) = (reads, 0, bytes);
         stream.longest = longest;
         stream.next = place.saturating_add(bytes);
+        let is_tried = goes_on && stream.has_waited && stream.state() == Waiting::Trial;
+        self.undecided = self.undecided.saturating_add(if is_tried { bytes } else { 0 });
         (self.goes_on, self.is_one_run) = (goes_on, is_one_run);
         goes_on
     }
@@ -282,6 +300,26 @@ impl InOrder {
     /// The latest read waits.
     pub fn waits(&mut self, at: Moment) -> Waiting {
         self.is_waiting = true;
+        let (undecided, rests) = (self.undecided, self.rests.min(RESTS_MOST));
+        let mut was_left = false;
+        if let Some(stream) = self.streams.get_mut(self.current) {
+            was_left = stream.is_left;
+            stream.has_waited = true;
+            if undecided >= UNDECIDED && stream.state() == Waiting::Trial {
+                stream.leaves();
+            }
+        }
+        let waiting = self.judges(at, rests);
+        let is_left = self.streams.get(self.current).is_some_and(|stream| stream.is_left);
+        if waiting == Waiting::Served {
+            (self.undecided, self.rests) = (0, 0);
+        } else if is_left && !was_left {
+            (self.undecided, self.rests) = (0, rests + 1);
+        }
+        waiting
+    }
+
+    fn judges(&mut self, at: Moment, rests: u8) -> Waiting {
         let Some(stream) = self.stream() else { return Waiting::Trial };
         // The kernel asks for as much as one read wants.
         if stream.is_over || stream.bytes > PIECE {
@@ -300,7 +338,7 @@ impl InOrder {
         let come = stream.next.saturating_sub(stream.since_place);
         let took = at.now.saturating_sub(stream.since.now);
         if stream.is_left {
-            if come >= RETRY * FIRST {
+            if come >= (RETRY * FIRST) << rests {
                 stream.is_left = false;
                 stream.changes(at, 0);
             }
@@ -312,7 +350,9 @@ impl InOrder {
                 return Waiting::Trial;
             }
             // The thread may have waited for something else, too.
-            let waited = stream.waited.saturating_sub(stream.longest_wait);
+            let others = stream.waited.saturating_sub(stream.longest_wait);
+            let is_pause = stream.longest_wait / PAUSE > others;
+            let waited = if is_pause { others } else { stream.waited };
             let idle = took.saturating_sub(at.busy.saturating_sub(stream.since.busy)).min(waited);
             (stream.told, stream.told_ns, stream.late) = (stream.next, at.now, 0);
             let of_a_megabyte = |ns: u64| at_most(ns.saturating_mul(1 << 20).checked_div(come).unwrap_or(0));
@@ -499,6 +539,17 @@ impl InOrder {
     /// while it is measured how the program fares. Other calls are no reads, mostly.
     pub fn unseen_most(&mut self) -> u32 {
         let is_read = core::mem::take(&mut self.goes_on);
+        // A file beside is to be looked at until it is known what to do about it.
+        let (current, reads) = (self.current, self.reads);
+        let is_begun = |stream: &Stream| {
+            stream.has_waited
+                && (KERNELS..LEAST + 2 * TRIAL).contains(&stream.run)
+                && stream.state() == Waiting::Trial
+                && reads.wrapping_sub(stream.used) <= BESIDE
+        };
+        if is_read && self.streams.iter().enumerate().any(|(at, beside)| at != current && is_begun(beside)) {
+            return 0;
+        }
         let Some(stream) = self.stream().filter(|stream| !stream.is_over) else { return u32::MAX };
         if stream.window == 0 {
             let come = stream.next.saturating_sub(stream.since_place);
@@ -819,6 +870,80 @@ mod tests {
         assert!(order.read(3, 4 * READ, READ, 9));
         order.has_left(1 << 30);
         assert!(!order.is_at_it());
+    }
+
+    #[test]
+    fn a_pause_is_no_wait_and_few_waits_are_some() {
+        let serve = |long: u64| {
+            let mut order = InOrder::default();
+            let mut now = 1;
+            (0..60u64).any(|read| {
+                order.read(3, read * READ, READ, 0);
+                now += 10_000;
+                // The kernel's windows are of 256 KB.
+                let ns = if read == 28 { long } else { 500_000 };
+                if !read.is_multiple_of(8) && read != 28 {
+                    return false;
+                }
+                now += ns;
+                let waiting = order.waits(at(now - ns, read * 10_000));
+                order.came(ns);
+                waiting == Waiting::Served
+            })
+        };
+        assert!(serve(500_000));
+        assert!(serve(900_000));
+        assert!(!serve(10_000_000_000));
+    }
+
+    #[test]
+    fn a_file_beside_one_that_is_served_is_looked_at_until_it_is_served_too() {
+        let mut order = InOrder::default();
+        let (place, now) = served(&mut order);
+        for read in 0..KERNELS / READ {
+            order.read(4, read * READ, READ, 0);
+        }
+        order.waits(at(now, 0));
+        order.read(3, place, READ, 0);
+        assert_eq!(order.unseen_most(), 0);
+        for read in 1..9 {
+            order.read(3, place + read * READ, READ, 0);
+        }
+        assert!(order.unseen_most() > 0);
+    }
+
+    #[test]
+    fn who_is_looked_at_in_vain_is_looked_at_ever_less() {
+        let mut order = InOrder::default();
+        let (mut skipped, mut looks, mut place) = (0u32, 0, 0u64);
+        while place < 4 << 30 {
+            order.read(3, place, 4096, skipped);
+            place += 4096;
+            looks += 1;
+            // It waits for 1/10 of its time.
+            if place.is_multiple_of(128 << 10) {
+                order.waits(at(1 + place / 4, place / 40 * 9));
+                order.came(3_000);
+            }
+            let unseen = order.unseen_most().min(if order.is_tried() { 64 } else { 0 });
+            skipped += unseen;
+            place += u64::from(unseen) * 4096;
+        }
+        assert!(looks < 60_000, "{looks}");
+    }
+
+    #[test]
+    fn small_reads_are_served_as_well() {
+        for size in [100, 512, 4096] {
+            let mut order = InOrder::default();
+            let is_served = (0..(4 << 20) / size).any(|read| {
+                order.read(3, read * size, size, 0);
+                let waiting = order.waits(at(1 + read * 1_000, 0));
+                order.came(1_000);
+                waiting == Waiting::Served
+            });
+            assert!(is_served, "{size}");
+        }
     }
 
     #[test]
